@@ -1,0 +1,259 @@
+//! What can go wrong: one error type, one list of codes.
+//!
+//! An [`Error`] says what happened, on which lock, what every node answered and what to do next. Its
+//! [`ErrorKind`] is the part that code branches on; a kind exists only where a caller would act differently.
+//! Nothing in here ever carries a token, a password or the raw text of a server's reply.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Why a call failed. Stable across languages: [`ErrorKind::code`] is the same text in Rust, Python and Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Others held the lock until the timeout was over. Try again later, or wait longer.
+    Timeout,
+    /// No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, barred
+    /// after a restart. The lock may be free; nobody can tell.
+    Unavailable,
+    /// A quorum is ruled out by nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM).
+    Forbidden,
+    /// The lock was held and is not any more; [`Error::reason`] says why.
+    Lost,
+    /// The lock is not held, so it cannot be extended, checked or released.
+    NotHeld,
+    /// This lock object holds the lock already; one object is one holder.
+    AlreadyHeld,
+    /// An option, a name or an address is wrong. Nothing was sent.
+    Invalid,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Forbidden,
+        Self::Lost,
+        Self::NotHeld,
+        Self::AlreadyHeld,
+        Self::Invalid,
+    ];
+
+    /// The stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held` or
+    /// `invalid`.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Forbidden => "forbidden",
+            Self::Lost => "lost",
+            Self::NotHeld => "not_held",
+            Self::AlreadyHeld => "already_held",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// Whether the same call may succeed later without a change to the program or its rights.
+    #[must_use]
+    pub const fn retryable(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unavailable)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// Why a held lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Its validity ended and nothing else explains why.
+    Expired,
+    /// A quorum of answers showed another owner.
+    Taken,
+    /// No quorum answered the renewals in time.
+    Unreachable,
+    /// It was kept for as long as `max_hold` allows.
+    MaxHold,
+    /// Its keys were gone before their time: deleted, flushed or evicted.
+    Deleted,
+}
+
+impl LostReason {
+    /// Every reason, in the order of the documentation.
+    pub const ALL: [Self; 5] = [
+        Self::Expired,
+        Self::Taken,
+        Self::Unreachable,
+        Self::MaxHold,
+        Self::Deleted,
+    ];
+
+    /// The stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::Unreachable => "unreachable",
+            Self::MaxHold => "max_hold",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What one node answered, as part of an [`Error`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeAnswer {
+    /// The node's address without user name or password.
+    pub node: String,
+    /// What it said, in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`.
+    pub answer: String,
+}
+
+/// A failed call.
+///
+/// `Display` reads as one sentence for the person on call: what happened, the lock's name, each node's answer and
+/// what to do next.
+///
+/// # Examples
+///
+/// ```
+/// use redlock::{ErrorKind, Redlock};
+///
+/// let error = Redlock::new("redis://localhost/?timeout=5").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// assert_eq!(error.code(), "invalid");
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    name: Option<String>,
+    reason: Option<LostReason>,
+    nodes: Vec<NodeAnswer>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The stable code of the kind; see [`ErrorKind::code`].
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.0.kind.code()
+    }
+
+    /// The name of the lock, bytes that are no UTF-8 replaced; `None` where no lock is concerned.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// Why the lock was lost; `Some` exactly when the kind is [`ErrorKind::Lost`].
+    #[must_use]
+    pub fn reason(&self) -> Option<LostReason> {
+        self.0.reason
+    }
+
+    /// What each node answered in the last round, in the order in which the nodes were given.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeAnswer] {
+        &self.0.nodes
+    }
+
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            name: None,
+            reason: None,
+            nodes: Vec::new(),
+            source: None,
+        }))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    pub(crate) fn lost(reason: LostReason) -> Self {
+        let message = match reason {
+            LostReason::Expired => "the lock expired while it was held",
+            LostReason::Taken => "the lock is held by another owner",
+            LostReason::Unreachable => "the lock ran out because no quorum of nodes answered its renewals",
+            LostReason::MaxHold => "the lock was kept for as long as max_hold allows",
+            LostReason::Deleted => "the lock's keys were deleted before their time",
+        };
+        let mut error = Self::new(ErrorKind::Lost, message);
+        error.0.reason = Some(reason);
+        error
+    }
+
+    pub(crate) fn with_name(mut self, name: &[u8]) -> Self {
+        self.0.name = Some(String::from_utf8_lossy(name).into_owned());
+        self
+    }
+
+    pub(crate) fn with_nodes(mut self, nodes: Vec<NodeAnswer>) -> Self {
+        self.0.nodes = nodes;
+        self
+    }
+
+    pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Box::new(source));
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.0.name {
+            write!(f, "lock {name:?}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        for (i, node) in self.0.nodes.iter().enumerate() {
+            let separator = if i == 0 { " [" } else { "; " };
+            write!(f, "{separator}{}: {}", node.node, node.answer)?;
+        }
+        if !self.0.nodes.is_empty() {
+            f.write_str("]")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("code", &self.code())
+            .field("name", &self.0.name)
+            .field("message", &self.0.message)
+            .field("reason", &self.0.reason)
+            .field("nodes", &self.0.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
