@@ -1,0 +1,289 @@
+//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won.
+//!
+//! States: *opening* (fewer than q connections) → *asking* (acquire round) → *confirming* (the fences differ; the
+//! largest is written back) → *won*, or *settling* (releases to whatever was created) → *lost*. What may interrupt each
+//! await:
+//!
+//! - dropped while opening: nothing was sent;
+//! - dropped, or the runtime ended, while asking or confirming: the claim's drop releases, on the same connections;
+//! - dropped while settling: the claim's drop owes the rest;
+//! - a late answer: reaches the footprint only; it can neither win nor lose the attempt any more.
+//!
+//! A token is used for one attempt. Nothing is resent here: a fresh attempt has a fresh token, or the fence's proof
+//! would not hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cleanup::Claim;
+use crate::clock::Moment;
+use crate::error::NodeAnswer;
+use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::name::Name;
+use crate::node::Failure;
+use crate::options::Settings;
+use crate::process::{NodeSet, Process};
+use crate::quorum::{self, Mask, Verdict, Vote};
+use crate::round::{Event, Round};
+use crate::script::{Action, Keys, Reply};
+
+/// How far a proposed fence may be off the server's clock with several nodes. With one node the server's clock alone
+/// counts, so that no client's clock matters.
+const SLACK: Duration = Duration::from_secs(60);
+
+/// What is to be locked, and how; fixed when the call begins.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: Name,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) settings: Settings,
+}
+
+/// Where attempts are made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) process: Arc<Process>,
+    pub(crate) set: Arc<NodeSet>,
+    pub(crate) spec: Arc<Spec>,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// A quorum granted in time.
+    Won(Won),
+    /// It did not.
+    Lost(Ballots),
+    /// Bars leave no quorum before this instant; nothing was sent.
+    Barred(Moment, Ballots),
+    /// Too many addresses lead to the same server for a quorum ever to come.
+    Indistinct(Ballots),
+}
+
+/// A won attempt.
+#[derive(Debug)]
+pub(crate) struct Won {
+    pub(crate) claim: Claim,
+    pub(crate) fence: u64,
+    pub(crate) acquired: Moment,
+    pub(crate) valid_until: Moment,
+}
+
+/// What the nodes said in an attempt that was not won.
+#[derive(Debug)]
+pub(crate) struct Ballots {
+    pub(crate) votes: Vec<Vote>,
+    pub(crate) failures: Vec<Option<Failure>>,
+    /// The shortest time that any holder's key has left.
+    pub(crate) ttl_left: Option<Duration>,
+    node_timeout: Duration,
+}
+
+impl Ballots {
+    fn new(nodes: usize, node_timeout: Duration) -> Self {
+        Self { votes: vec![Vote::Pending; nodes], failures: vec![None; nodes], ttl_left: None, node_timeout }
+    }
+
+    fn quorum(&self) -> usize {
+        quorum::quorum(self.votes.len())
+    }
+
+    /// Whether a quorum answered at all, granted or held.
+    pub(crate) fn is_contended(&self) -> bool {
+        let answered = |vote: &&Vote| !matches!(vote, Vote::Pending | Vote::Failed);
+        self.votes.iter().filter(answered).count() >= self.quorum()
+    }
+
+    /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        let forbidden = |failure: &&Option<Failure>| matches!(failure, Some(Failure::Forbidden(_)));
+        self.failures.iter().filter(forbidden).count() > self.votes.len() - self.quorum()
+    }
+
+    /// Whether a connection from before broke under the attempt.
+    pub(crate) fn saw_closed(&self) -> bool {
+        self.failures.iter().any(|failure| matches!(failure, Some(Failure::Closed)))
+    }
+
+    /// What each node answered, for an error.
+    pub(crate) fn answers(&self, set: &NodeSet) -> Vec<NodeAnswer> {
+        let answer = |(node, vote): (usize, &Vote)| NodeAnswer {
+            node: set.members.nodes[node].address.to_string(),
+            answer: match (vote, &self.failures[node]) {
+                (_, Some(failure)) => failure.to_string(),
+                (Vote::Held, _) => "held by another".to_owned(),
+                (Vote::Pending | Vote::Failed, None) => Failure::Silent(self.node_timeout).to_string(),
+                (Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed, None) => "granted".to_owned(),
+            },
+        };
+        self.votes.iter().enumerate().map(answer).collect()
+    }
+
+    fn fail(&mut self, node: usize, failure: Failure) {
+        self.votes[node] = Vote::Failed;
+        self.failures[node] = Some(failure);
+    }
+}
+
+/// One try, on `lane`. Votes end at `limit` if that is sooner than `node_timeout`. `highest` is the highest fence seen in
+/// this call.
+pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, highest: &mut u64) -> Outcome {
+    let settings = &place.spec.settings;
+    let nodes = lane.members.len();
+    lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)).await;
+    if let Some(outcome) = hindrance(place, lane) {
+        return outcome;
+    }
+    let claim =
+        Claim::new(&place.process, &place.set, &place.spec.keys, (settings.ttl, settings.node_timeout));
+    let mut round = Round::new(lane, claim.footprint(), settings.node_timeout, limit);
+    let start = round.started();
+    let mut ballots = Ballots::new(nodes, settings.node_timeout);
+    let proposal = quorum::proposal(lane.clock.wall_micros(), *highest);
+    let acquire = acquire(&place.spec, nodes, proposal);
+    for node in 0..nodes {
+        if round.leaves_out(node) {
+            ballots.fail(node, Failure::Suspect);
+        } else {
+            round.ask(node, claim.request(acquire.clone()), None);
+        }
+    }
+    let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, highest).await;
+    let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
+    let valid_until = quorum::valid_until(start, settings.ttl, limit);
+    if let Some(fence) = verdict
+        && lane.clock.now() < valid_until
+    {
+        round.leave((), |(), _, _| ());
+        return Outcome::Won(Won { claim, fence, acquired: start, valid_until });
+    }
+    // Takes back what was not written yet.
+    drop(round);
+    claim.settle(lane).await;
+    Outcome::Lost(ballots)
+}
+
+/// Why no quorum can come before anything is sent.
+fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
+    let health = &lane.members.health;
+    let nodes = lane.members.len();
+    let settings = &place.spec.settings;
+    let now = lane.clock.now();
+    if health.counts(settings.restart_delay, now).len() >= quorum::quorum(nodes) {
+        return None;
+    }
+    let mut ballots = Ballots::new(nodes, settings.node_timeout);
+    for node in 0..nodes {
+        if let Some(objection) = health.objection(node, settings.restart_delay, now) {
+            if objection == Failure::Replica {
+                // Its role is asked for when a connection is made: ask again, it may be promoted by now.
+                lane.renounce(node);
+            }
+            ballots.fail(node, objection);
+        }
+    }
+    if health.distinct() < quorum::quorum(nodes) {
+        return Some(Outcome::Indistinct(ballots));
+    }
+    match health.quorum_at(settings.restart_delay) {
+        Some(until) if until > now => Some(Outcome::Barred(until, ballots)),
+        // Replicas rule a quorum out: a lost attempt like any other, for they may be promoted.
+        _ => Some(Outcome::Lost(ballots)),
+    }
+}
+
+fn acquire(spec: &Spec, nodes: usize, proposal: u64) -> Action {
+    let settings = &spec.settings;
+    Action::Acquire {
+        ttl: settings.ttl,
+        proposal,
+        slack: if nodes == 1 { Duration::ZERO } else { SLACK },
+        fence_keep: settings.fence_keep,
+        label: Arc::clone(&settings.owner),
+    }
+}
+
+/// Reads votes until the verdict: the fence if a quorum has it.
+async fn vote(
+    place: &Place,
+    lane: &Arc<Lane>,
+    claim: &Claim,
+    round: &mut Round,
+    ballots: &mut Ballots,
+    limit: Moment,
+    highest: &mut u64,
+) -> Option<u64> {
+    let health = &lane.members.health;
+    let restart_delay = place.spec.settings.restart_delay;
+    let mut decided = None;
+    loop {
+        let counts = health.counts(restart_delay, lane.clock.now());
+        match quorum::attempt(&ballots.votes, decided, counts, health.suspects()) {
+            Verdict::Won(fence) => return Some(fence),
+            Verdict::Lost => {
+                object(lane, ballots, restart_delay);
+                return None;
+            }
+            Verdict::Confirm(fence) => {
+                decided = Some(fence);
+                round.prolong(limit);
+            }
+            Verdict::Open => {}
+        }
+        if let Some(fence) = decided {
+            confirm(&place.spec, claim, round, ballots, fence, counts);
+        }
+        match round.next().await {
+            Some(Event::Vote(node, answer)) => take(ballots, node, answer, highest),
+            Some(Event::TimeUp) | None => {
+                object(lane, ballots, restart_delay);
+                return None;
+            }
+        }
+    }
+}
+
+/// Sends confirms to the granted nodes that are below `fence`.
+fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots, fence: u64, counts: Mask) {
+    for node in 0..ballots.votes.len() {
+        let Vote::Granted(granted) = ballots.votes[node] else { continue };
+        if granted < fence && counts.has(node) {
+            let (fence_keep, label) = (spec.settings.fence_keep, Arc::clone(&spec.settings.owner));
+            round.ask(node, claim.request(Action::Confirm { granted, fence, fence_keep, label }), None);
+            ballots.votes[node] = Vote::Confirming(granted);
+        }
+    }
+}
+
+/// Takes one answer down.
+fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, highest: &mut u64) {
+    match answer {
+        // Held by this very attempt: a message that came twice. The value tells what was granted.
+        Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. }) => {
+            *highest = (*highest).max(fence);
+            ballots.votes[node] = Vote::Granted(fence);
+        }
+        Ok(Reply::Held { ttl_left, .. }) => {
+            ballots.votes[node] = Vote::Held;
+            ballots.ttl_left = match (ballots.ttl_left, ttl_left) {
+                (Some(one), Some(two)) => Some(one.min(two)),
+                (one, two) => one.or(two),
+            };
+        }
+        Ok(Reply::Confirmed) => ballots.votes[node] = Vote::Confirmed,
+        // The grant was gone when the confirm came: expired, deleted or taken.
+        Ok(Reply::Refused) => ballots.votes[node] = Vote::Held,
+        Ok(_) => ballots.fail(node, Failure::Garbled),
+        Err(failure) => ballots.fail(node, failure),
+    }
+}
+
+/// Says of grants that did not count why.
+fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
+    let now = lane.clock.now();
+    for node in 0..ballots.votes.len() {
+        if ballots.failures[node].is_none() {
+            ballots.failures[node] = lane.members.health.objection(node, restart_delay, now);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Clean-up: whatever a token may have created is deleted, whoever gave it up and however.
+//!
+//! A [`Claim`] is one token's right to its keys. It is made before the first create is sent and dropped when nothing of
+//! the token is wanted any more: after a lost attempt, a cancelled call, a release, a loss. Dropping it never blocks:
+//!
+//! - where a create is unanswered, the release is queued at once on that same connection, right behind it;
+//! - everything else, and every release that was not answered, is *owed*: the background sends it on a connection of
+//!   its own, again after 50 ms, doubling, until a reply says deleted or one ttl has passed.
+//!
+//! What may interrupt it: the connection's runtime ends or is not driven (no answer within `node_timeout`, so it is
+//! owed); the process forks (the child drops nothing, the parent still holds); the background cannot start (the keys
+//! run out by themselves after one ttl).
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::backoff;
+use crate::clock::Moment;
+use crate::footprint::{Footprint, Trace};
+use crate::lane::Lane;
+use crate::node::{Connection, Failure};
+use crate::process::{NodeSet, Process};
+use crate::quorum::Removal;
+use crate::round::{Event, Round};
+use crate::script::{Action, Keys, Reply, Request};
+use crate::token::Token;
+
+/// One token's right to the keys it may have created.
+#[derive(Debug)]
+pub(crate) struct Claim(Option<Box<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    process: Arc<Process>,
+    set: Arc<NodeSet>,
+    keys: Arc<Keys>,
+    token: Token,
+    footprint: Arc<Footprint>,
+    node_timeout: Duration,
+    /// The ttl that the keys were given last, in nanoseconds.
+    ttl: AtomicU64,
+}
+
+impl Claim {
+    pub(crate) fn new(
+        process: &Arc<Process>,
+        set: &Arc<NodeSet>,
+        keys: &Arc<Keys>,
+        (ttl, node_timeout): (Duration, Duration),
+    ) -> Self {
+        let inner = Inner {
+            process: Arc::clone(process),
+            set: Arc::clone(set),
+            keys: Arc::clone(keys),
+            token: Token::fresh(&process.random),
+            footprint: Arc::new(Footprint::new(set.members.len())),
+            node_timeout,
+            ttl: AtomicU64::new(nanos(ttl)),
+        };
+        Self(Some(Box::new(inner)))
+    }
+
+    fn inner(&self) -> &Inner {
+        self.0.as_ref().expect("taken only by drop")
+    }
+
+    pub(crate) fn footprint(&self) -> &Arc<Footprint> {
+        &self.inner().footprint
+    }
+
+    /// Keys created from now on live for `ttl`.
+    pub(crate) fn prolong(&self, ttl: Duration) {
+        self.inner().ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
+    }
+
+    /// A request in this token's name.
+    pub(crate) fn request(&self, action: Action) -> Request {
+        let inner = self.inner();
+        Request { keys: Arc::clone(&inner.keys), token: inner.token, action }
+    }
+
+    /// Asks every node that this token has marked to delete, each over the right connection.
+    pub(crate) fn release_round(&self, lane: &Arc<Lane>, limit: Moment) -> (Round, Vec<Removal>) {
+        let inner = self.inner();
+        let mut round = Round::new(lane, &inner.footprint, inner.node_timeout, limit);
+        let mut votes = vec![Removal::Gone; lane.members.len()];
+        for (node, trace) in inner.footprint.all().into_iter().enumerate() {
+            let via = match trace {
+                Trace::Nothing => continue,
+                Trace::Unanswered(connection) => Some(connection),
+                Trace::Created => None,
+            };
+            votes[node] = Removal::Pending;
+            round.ask(node, self.request(Action::Release), via);
+        }
+        (round, votes)
+    }
+
+    /// Takes down a node's answer to a release.
+    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, resent: bool) -> Removal {
+        let footprint = &self.inner().footprint;
+        let vote = match answer {
+            // Absent when sent a second time: the first one did it.
+            Ok(Reply::Absent) if resent => Removal::Deleted,
+            Ok(Reply::Deleted) => Removal::Deleted,
+            Ok(Reply::Absent) => Removal::Gone,
+            Ok(Reply::Foreign) => Removal::Taken,
+            _ => return Removal::Failed,
+        };
+        // Sent over another connection than an unanswered create, it may have come before it: still owed then.
+        let overtaken = resent && matches!(footprint.all()[node], Trace::Unanswered(_));
+        if !overtaken || matches!(answer, Ok(Reply::Deleted)) {
+            footprint.clear(node);
+        }
+        vote
+    }
+
+    /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
+    /// answered, so that nothing of the attempt stays unwritten. Cancel safe: what is left is owed.
+    pub(crate) async fn settle(self, lane: &Arc<Lane>) {
+        let (mut round, mut votes) = self.release_round(lane, Moment::NEVER);
+        loop {
+            let suspects = lane.members.health.suspects();
+            let waiting = |(node, vote): (usize, &Removal)| *vote == Removal::Pending && !suspects.has(node);
+            if !votes.iter().enumerate().any(waiting) {
+                break;
+            }
+            match round.next().await {
+                Some(Event::Vote(node, answer)) => votes[node] = self.released(node, &answer, round.was_resent(node)),
+                Some(Event::TimeUp) | None => break,
+            }
+        }
+        self.leave(round);
+    }
+
+    /// Listens for the answers that a release round still misses; what stays unanswered is owed.
+    pub(crate) fn leave(self, round: Round) {
+        round.leave(self, |claim, node, answer| drop(claim.released(node, answer, false)));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Some(inner) = self.0.take() else { return };
+        if inner.process.is_foreign() {
+            // The parent still holds the lock, and its sockets must not be touched.
+            std::mem::forget(inner);
+            return;
+        }
+        let debts: Vec<Debt> = inner.footprint.all().into_iter().enumerate().filter_map(|(node, trace)| inner.debt(node, trace)).collect();
+        if !debts.is_empty() {
+            let process = Arc::clone(&inner.process);
+            process.background.spawn(async move { inner.pay(debts).await });
+        }
+    }
+}
+
+/// One node's release that nobody has seen answered.
+struct Debt {
+    node: usize,
+    /// The release queued behind an unanswered create, on the same connection.
+    behind: Option<Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>>,
+}
+
+impl Inner {
+    fn release(&self) -> Request {
+        Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release }
+    }
+
+    fn debt(&self, node: usize, trace: Trace) -> Option<Debt> {
+        match trace {
+            Trace::Nothing => None,
+            Trace::Created => Some(Debt { node, behind: None }),
+            Trace::Unanswered(connection) => Some(Debt { node, behind: queue(connection, self.release()) }),
+        }
+    }
+
+    /// Pays all debts at once.
+    async fn pay(self: Box<Self>, debts: Vec<Debt>) {
+        let lane = self.set.lane(&Handle::current());
+        let until = lane.clock.now().after(Duration::from_nanos(self.ttl.load(Ordering::Relaxed)));
+        let mut payments: Vec<_> = debts.into_iter().map(|debt| Some(Box::pin(self.pay_one(&lane, debt, until)))).collect();
+        poll_fn(|cx| {
+            for payment in &mut payments {
+                if payment.as_mut().is_some_and(|payment| payment.as_mut().poll(cx).is_ready()) {
+                    *payment = None;
+                }
+            }
+            if payments.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    async fn pay_one(&self, lane: &Arc<Lane>, debt: Debt, until: Moment) {
+        let node = debt.node;
+        if !lane.members.health.owe(node) {
+            tracing::warn!(node = node + 1, "too many releases are owed to the node; a key is left to its ttl");
+            return;
+        }
+        let _place = Place { lane, node };
+        let unanswered = debt.behind.is_some();
+        if let Some(behind) = debt.behind
+            && let Some(Ok(_)) = within(lane, self.node_timeout, behind).await
+        {
+            // Executed right behind the create, whatever it found: nothing of the token is left, or will be.
+            lane.heard(node);
+            return;
+        }
+        for attempt in 0.. {
+            let ask = async {
+                let connection = lane.ready(node).await?;
+                let _watched = lane.watch(node);
+                let answer = connection.call_known(&self.release()).await;
+                if let Err(failure) = &answer
+                    && failure.breaks_connection()
+                {
+                    lane.broken(node, &connection);
+                }
+                answer
+            };
+            match within(lane, self.node_timeout, ask).await {
+                Some(Ok(Reply::Deleted)) => return lane.heard(node),
+                Some(Ok(_)) => {
+                    lane.heard(node);
+                    // Absent: final, unless a create may still be on its way over another connection.
+                    if !unanswered {
+                        return;
+                    }
+                }
+                Some(Err(_)) => {}
+                None => lane.missed(node),
+            }
+            let again = lane.clock.now().after(backoff::owed(attempt));
+            if again >= until {
+                return;
+            }
+            lane.clock.sleep_until(again).await;
+        }
+    }
+}
+
+/// A place among a node's owed releases.
+struct Place<'a> {
+    lane: &'a Arc<Lane>,
+    node: usize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.lane.members.health.settled(self.node);
+    }
+}
+
+/// Queues `request` on `connection` now, and returns the future of its answer.
+fn queue(connection: Connection, request: Request) -> Option<Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>> {
+    let mut asking: Pin<Box<dyn Future<Output = _> + Send>> =
+        Box::pin(async move { connection.call_known(&request).await });
+    match asking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => Some(asking),
+        Poll::Ready(answer) => Some(Box::pin(std::future::ready(answer))),
+    }
+}
+
+/// Awaits `future` for at most `limit`.
+async fn within<T>(lane: &Lane, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut timer = pin!(lane.clock.sleep(limit));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,155 @@
+//! The clock: the only file that reads time or sleeps.
+//!
+//! Validity is measured on a clock that goes on while the machine is suspended (`CLOCK_BOOTTIME` on Linux): a lease on
+//! a server runs out during a suspend, and a monotonic clock that stops would not notice. Wall time is used for one
+//! thing only, the proposal of a fence, which no promise depends on while the nodes keep their fence keys.
+
+use std::time::Duration;
+#[cfg(feature = "simulation")]
+use std::{fmt, sync::Arc};
+
+/// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Far enough away never to come: more than 500 years.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This instant plus `duration`, `NEVER` where that cannot be told.
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// This instant minus `duration`, not before the origin.
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A source of time. Production has one kind; a simulation gives every process its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// The operating system's clocks and tokio's timers.
+    System,
+    /// Virtual time.
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedClock),
+}
+
+impl Clock {
+    /// Now, on the suspend-aware clock.
+    pub(crate) fn now(&self) -> Moment {
+        match self {
+            Self::System => Moment(boottime_nanos()),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(clock) => Moment(clock.0.monotonic_nanos()),
+        }
+    }
+
+    /// Microseconds since the Unix epoch on the wall clock.
+    pub(crate) fn wall_micros(&self) -> u64 {
+        match self {
+            Self::System => {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+                micros(now.tv_sec, now.tv_nsec)
+            }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(clock) => clock.0.wall_micros(),
+        }
+    }
+
+    /// Sleeps until `until`; returns at once if that is past. Cancel safe.
+    pub(crate) async fn sleep_until(&self, until: Moment) {
+        let left = until.since(self.now());
+        if !left.is_zero() {
+            self.sleep(left).await;
+        }
+    }
+
+    /// Sleeps for `duration`. Cancel safe.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        #[allow(clippy::disallowed_methods, reason = "this file owns sleeping")]
+        tokio::time::sleep(duration).await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+// Darwin's CLOCK_MONOTONIC follows mach_continuous_time, which counts sleep.
+#[cfg(not(target_os = "linux"))]
+const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+fn boottime_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(SUSPEND_AWARE);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+fn micros(seconds: i64, nanos: i64) -> u64 {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let micros = u64::try_from(nanos / 1_000).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+/// Virtual time for a simulation.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct SimulatedClock(pub Arc<dyn SimulatedTime>);
+
+/// What a simulated clock must tell; sleeping goes through tokio's paused timers.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub trait SimulatedTime: Send + Sync {
+    /// Nanoseconds on the process's suspend-aware clock.
+    fn monotonic_nanos(&self) -> u64;
+    /// Microseconds since the epoch on the process's wall clock.
+    fn wall_micros(&self) -> u64;
+}
+
+#[cfg(feature = "simulation")]
+impl fmt::Debug for SimulatedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedClock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_saturate_instead_of_wrapping() {
+        let early = Moment::from_nanos(5);
+        assert_eq!(early.before(Duration::from_secs(1)), Moment::from_nanos(0));
+        assert_eq!(early.after(Duration::MAX), Moment::NEVER);
+        assert_eq!(early.since(Moment::NEVER), Duration::ZERO);
+        assert_eq!(early.after(Duration::from_nanos(7)).since(early), Duration::from_nanos(7));
+    }
+
+    #[test]
+    fn the_system_clock_goes_forward() {
+        let clock = Clock::System;
+        let first = clock.now();
+        assert!(clock.now() >= first);
+        // 2023-11-14, long before this was written; 2100-01-01.
+        assert!((1_700_000_000_000_000..4_102_444_800_000_000).contains(&clock.wall_micros()));
+    }
+}

@@ -1,0 +1,180 @@
+//! One extension of a held lock, explicit or by renewal, and the restoring of nodes that have forgotten it.
+//!
+//! States: *opening*, *asking*, then *done*, *unknown* (no quorum answered: the lock stays valid for as long as it was)
+//! or *lost*. What may interrupt it: dropped anywhere, some nodes may live longer, which is harmless, and the validity
+//! is unchanged; released or lost meanwhile, the round's result changes nothing.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::attempt::Place;
+use crate::error::{LostReason, NodeAnswer};
+use crate::held::Held;
+use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::node::{By, Failure};
+use crate::quorum::{self, Extension};
+use crate::round::{Event, Round};
+use crate::script::Reply;
+
+/// What an extension came to.
+#[derive(Debug)]
+pub(crate) enum Extended {
+    /// `valid_until` has moved.
+    Done,
+    /// No quorum answered; what each node said.
+    Unknown(Vec<NodeAnswer>),
+    /// A quorum can never be for it again.
+    Lost(LostReason),
+    /// Not held, or not any more when the answers came.
+    Over,
+}
+
+/// Asks all nodes to keep the lock for `ttl` from now.
+pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Duration) -> Extended {
+    let limit = held.valid_until();
+    lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)).await;
+    let Some((request, footprint)) = held.extension(ttl) else { return Extended::Over };
+    let nodes = lane.members.len();
+    let node_timeout = held.place.spec.settings.node_timeout;
+    let mut round = Round::new(lane, &footprint, node_timeout, limit);
+    let start = round.started();
+    let mut votes = vec![Extension::Pending; nodes];
+    let mut failures = vec![None; nodes];
+    for (node, (vote, failure)) in votes.iter_mut().zip(&mut failures).enumerate() {
+        if round.leaves_out(node) {
+            (*vote, *failure) = (Extension::Failed, Some(Failure::Suspect));
+        } else {
+            round.ask(node, request.clone(), None);
+        }
+    }
+    loop {
+        match quorum::extension(&votes, lane.members.health.suspects()) {
+            quorum::Extended::Open => {}
+            quorum::Extended::Lost(reason) => return Extended::Lost(reason),
+            quorum::Extended::Unknown => return Extended::Unknown(answers(&held.place, &votes, &failures)),
+            quorum::Extended::Carried => {
+                if !held.extended(start, ttl) {
+                    return Extended::Over;
+                }
+                put_back(held, round, &votes);
+                return Extended::Done;
+            }
+        }
+        match round.next().await {
+            Some(Event::Vote(node, answer)) => (votes[node], failures[node]) = read(answer),
+            Some(Event::TimeUp) | None => {
+                for vote in &mut votes {
+                    if *vote == Extension::Pending {
+                        *vote = Extension::Failed;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn read(answer: Result<Reply, Failure>) -> (Extension, Option<Failure>) {
+    match answer {
+        Ok(Reply::Extended) => (Extension::Extended, None),
+        Ok(Reply::Absent) => (Extension::Absent, None),
+        Ok(Reply::Foreign | Reply::Ahead) => (Extension::Foreign, None),
+        Ok(_) => (Extension::Failed, Some(Failure::Garbled)),
+        Err(failure) => (Extension::Failed, Some(failure)),
+    }
+}
+
+fn answers(place: &Place, votes: &[Extension], failures: &[Option<Failure>]) -> Vec<NodeAnswer> {
+    let answer = |(node, vote): (usize, &Extension)| NodeAnswer {
+        node: place.set.members.nodes[node].address.to_string(),
+        answer: match (vote, &failures[node]) {
+            (_, Some(failure)) => failure.to_string(),
+            (Extension::Extended, _) => "extended".to_owned(),
+            (Extension::Absent, _) => "has no such key any more".to_owned(),
+            (Extension::Foreign, _) => "held by another".to_owned(),
+            (Extension::Pending | Extension::Failed, _) => {
+                Failure::Silent(place.spec.settings.node_timeout).to_string()
+            }
+        },
+    };
+    votes.iter().enumerate().map(answer).collect()
+}
+
+/// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.
+fn put_back(held: &Arc<Held>, round: Round, votes: &[Extension]) {
+    if votes.len() > 1 {
+        for (node, vote) in votes.iter().enumerate() {
+            if *vote == Extension::Absent {
+                restore(held, node);
+            }
+        }
+    }
+    round.leave(Arc::clone(held), |held, node, answer| {
+        if matches!(answer, Ok(Reply::Absent)) && held.place.set.members.len() > 1 {
+            restore(held, node);
+        }
+    });
+}
+
+/// Puts the lock back on `node`, from the background. It counts from the next round on.
+fn restore(held: &Arc<Held>, node: usize) {
+    let held = Arc::clone(held);
+    let process = Arc::clone(&held.place.process);
+    process.background.spawn(async move {
+        let lane = held.place.set.lane(&Handle::current());
+        let settings = &held.place.spec.settings;
+        // A node that restarted a moment ago may have forgotten another's lock: not before its bar has ended. The next
+        // renewal comes back to it.
+        if lane.members.health.objection(node, settings.restart_delay, lane.clock.now()).is_some() {
+            return;
+        }
+        let mut timer = pin!(lane.clock.sleep(settings.node_timeout));
+        let mut put = pin!(put(&held, &lane, node));
+        let in_time = poll_fn(|cx| match put.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => timer.as_mut().poll(cx).map(|()| false),
+        });
+        if !in_time.await {
+            lane.missed(node);
+        }
+    });
+}
+
+async fn put(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
+    let Ok(connection) = lane.ready(node).await else { return };
+    let _watched = lane.watch(node);
+    let mut by = By::Hash;
+    loop {
+        // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
+        let queued = held.restore(|request, footprint| {
+            footprint.sent(node, &connection);
+            let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
+            let mut asking = Box::pin(async move {
+                let answer = connection.call(&request, by).await;
+                footprint.answered(node, &answer);
+                answer
+            });
+            let first = asking.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            (asking, first)
+        });
+        let answer = match queued {
+            None => return,
+            Some((_, Poll::Ready(answer))) => answer,
+            Some((asking, Poll::Pending)) => asking.await,
+        };
+        match answer {
+            Err(Failure::NoScript) if by == By::Hash => by = By::Text,
+            Err(failure) => {
+                if failure.breaks_connection() {
+                    lane.broken(node, &connection);
+                }
+                return;
+            }
+            Ok(_) => return lane.heard(node),
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A held lock: what its guard, the background's renewals and its listeners share.
+//!
+//! Phases: *held* → *released* or *lost*; both are final. Every change happens under one mutex, so that a release, a
+//! loss and a late extension exclude each other: once the phase has left *held*, no extension counts, nothing is put
+//! back on a node and nothing is told.
+//!
+//! `held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase says:
+//! who asks first after the end makes the loss final.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::attempt::{Place, Won};
+use crate::cleanup::Claim;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::footprint::Footprint;
+use crate::quorum;
+use crate::script::{Action, Request};
+
+/// Share of the ttl after which a lock is renewed, and how far renewals are spread.
+const RENEW_AFTER: f64 = 1.0 / 3.0;
+const RENEW_SPREAD: f64 = 0.1;
+
+/// Wait before a renewal that no quorum answered is tried again, as a share of the ttl and at most.
+const RETRY_AFTER: f64 = 1.0 / 20.0;
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// A lock that was won.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) place: Place,
+    pub(crate) fence: u64,
+    /// Latest end, by `max_hold`.
+    limit: Option<Moment>,
+    state: Mutex<State>,
+    lost: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    valid_until: Moment,
+    /// The ttl of later renewals.
+    ttl: Duration,
+    claim: Option<Claim>,
+    /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
+    renew_at: Option<Moment>,
+    /// Whether the last renewal found no quorum.
+    unanswered: bool,
+    /// This lock's place on the agenda of renewals.
+    due: Option<(Moment, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Released,
+    Lost(LostReason),
+}
+
+/// What the agenda should do with a lock whose time has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Come back then.
+    Later(Moment),
+    /// Renew now, and come back then.
+    Renew(Moment),
+    /// Nothing any more.
+    Over,
+}
+
+/// How a release begins.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// The keys are to be deleted.
+    Release(Claim),
+    /// It was released before: nothing to do.
+    Already,
+}
+
+impl Held {
+    pub(crate) fn new(place: Place, won: Won) -> Self {
+        let limit = place.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
+        let ttl = place.spec.settings.ttl;
+        let state = State {
+            phase: Phase::Held,
+            valid_until: won.valid_until,
+            ttl,
+            claim: Some(won.claim),
+            renew_at: None,
+            unanswered: false,
+            due: None,
+        };
+        let held = Self { place, fence: won.fence, limit, state: Mutex::new(state), lost: Notify::new() };
+        held.plan(&mut held.state(), won.acquired);
+        held
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    fn now(&self) -> Moment {
+        self.place.process.clock.now()
+    }
+
+    /// Plans the next renewal after one that began at `start`.
+    fn plan(&self, state: &mut State, start: Moment) {
+        if !self.place.spec.settings.auto_renew || self.limit.is_some_and(|limit| state.valid_until >= limit) {
+            state.renew_at = None;
+            return;
+        }
+        let spread = 1.0 + RENEW_SPREAD * (2.0 * self.place.process.random.unit() - 1.0);
+        state.renew_at = Some(start.after(state.ttl.mul_f64(RENEW_AFTER * spread)));
+    }
+
+    /// How long the lock can still be relied on.
+    ///
+    /// # Errors
+    ///
+    /// `lost` from `valid_until` on; `not_held` after a release, and in a forked child.
+    pub(crate) fn remaining(&self) -> Result<Duration, Error> {
+        if self.place.process.is_foreign() {
+            return Err(self.error(ErrorKind::NotHeld));
+        }
+        let now = self.now();
+        let mut state = self.state();
+        match state.phase {
+            Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
+            Phase::Held => {
+                let reason = self.reason(&state, now);
+                self.end(state, reason);
+                Err(self.lost_error(reason))
+            }
+            Phase::Lost(reason) => Err(self.lost_error(reason)),
+            Phase::Released => {
+                state.renew_at = None;
+                Err(self.error(ErrorKind::NotHeld))
+            }
+        }
+    }
+
+    /// Why a lock whose validity has ended is lost.
+    fn reason(&self, state: &State, now: Moment) -> LostReason {
+        if self.limit.is_some_and(|limit| limit <= now) {
+            LostReason::MaxHold
+        } else if state.unanswered {
+            LostReason::Unreachable
+        } else {
+            LostReason::Expired
+        }
+    }
+
+    /// Ends a held lock. The claim is dropped outside the mutex: its drop releases everywhere.
+    fn end(&self, mut state: MutexGuard<'_, State>, reason: LostReason) {
+        state.phase = Phase::Lost(reason);
+        let claim = state.claim.take();
+        let due = state.due.take();
+        drop(state);
+        self.place.process.renewal.remove(due);
+        tracing::warn!(%reason, "a held lock is lost");
+        drop(claim);
+        self.lost.notify_waiters();
+    }
+
+    /// Loses the lock if it is still held.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        let state = self.state();
+        if state.phase == Phase::Held {
+            self.end(state, reason);
+        }
+    }
+
+    /// Begins a release: from here on the lock is not held, and nothing is renewed or put back.
+    ///
+    /// # Errors
+    ///
+    /// `lost` where the lock was lost before; `not_held` in a forked child.
+    pub(crate) fn begin_release(&self) -> Result<Begun, Error> {
+        match self.remaining() {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotHeld && !self.place.process.is_foreign() => {
+                return Ok(Begun::Already);
+            }
+            Err(error) => return Err(error),
+        }
+        let mut state = self.state();
+        let Some(claim) = state.claim.take() else { return Ok(Begun::Already) };
+        state.phase = Phase::Released;
+        let due = state.due.take();
+        drop(state);
+        self.place.process.renewal.remove(due);
+        self.lost.notify_waiters();
+        Ok(Begun::Release(claim))
+    }
+
+    /// What an extension to `ttl` has to ask, and the footprint its answers belong to; `None` when not held.
+    pub(crate) fn extension(&self, ttl: Duration) -> Option<(Request, Arc<Footprint>)> {
+        let state = self.state();
+        let claim = state.claim.as_ref()?;
+        claim.prolong(ttl);
+        let action = Action::Extend { ttl, fence: self.fence, fence_keep: self.fence_keep(ttl) };
+        Some((claim.request(action), Arc::clone(claim.footprint())))
+    }
+
+    /// What puts the lock back on a node. `queue` is called under the mutex, so that a release that begins afterwards
+    /// finds the footprint of what it queued; `None` when not held.
+    pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>) -> T) -> Option<T> {
+        let state = self.state();
+        let claim = state.claim.as_ref()?;
+        let action = Action::Restore {
+            ttl: state.ttl,
+            fence: self.fence,
+            fence_keep: self.fence_keep(state.ttl),
+            label: Arc::clone(&self.place.spec.settings.owner),
+        };
+        Some(queue(claim.request(action), claim.footprint()))
+    }
+
+    /// At least twice the ttl in force, so that no fence is forgotten while its lock may be held.
+    fn fence_keep(&self, ttl: Duration) -> Duration {
+        self.place.spec.settings.fence_keep.max(2 * ttl)
+    }
+
+    /// An extension to `ttl` that began at `start` reached its quorum. False if that came too late to count.
+    pub(crate) fn extended(&self, start: Moment, ttl: Duration) -> bool {
+        let mut state = self.state();
+        if state.phase != Phase::Held || self.now() >= state.valid_until {
+            return false;
+        }
+        state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.limit));
+        state.ttl = ttl;
+        state.unanswered = false;
+        self.plan(&mut state, start);
+        drop(state);
+        true
+    }
+
+    /// A renewal found no quorum: try again soon.
+    pub(crate) fn unanswered(&self) {
+        let mut state = self.state();
+        state.unanswered = true;
+        let pause = state.ttl.mul_f64(RETRY_AFTER).min(RETRY_MAX).mul_f64(0.5 + self.place.process.random.unit() / 2.0);
+        state.renew_at = Some(self.now().after(pause));
+    }
+
+    /// The ttl of the next renewal.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.state().ttl
+    }
+
+    /// Until when the lock can be relied on.
+    pub(crate) fn valid_until(&self) -> Moment {
+        self.state().valid_until
+    }
+
+    /// What is to be done about this lock at `now`.
+    pub(crate) fn due(&self, now: Moment) -> Due {
+        let mut state = self.state();
+        if state.phase != Phase::Held {
+            return Due::Over;
+        }
+        if now >= state.valid_until {
+            let reason = self.reason(&state, now);
+            state.due = None;
+            self.end(state, reason);
+            return Due::Over;
+        }
+        match state.renew_at {
+            Some(renew_at) if renew_at <= now => {
+                state.renew_at = None;
+                Due::Renew(state.valid_until)
+            }
+            Some(renew_at) => Due::Later(renew_at.min(state.valid_until)),
+            None => Due::Later(state.valid_until),
+        }
+    }
+
+    /// Notes the lock's place on the agenda; false if it must not have one any more.
+    pub(crate) fn scheduled(&self, due: (Moment, u64)) -> bool {
+        let mut state = self.state();
+        if state.phase == Phase::Held {
+            state.due = Some(due);
+        }
+        state.phase == Phase::Held
+    }
+
+    /// The lock's place on the agenda.
+    pub(crate) fn place_on_agenda(&self) -> Option<(Moment, u64)> {
+        self.state().due
+    }
+
+    /// Waits until the lock is lost; for ever once it is released. Cancel safe.
+    pub(crate) async fn lost(self: Arc<Self>) -> Error {
+        loop {
+            let mut changed = std::pin::pin!(self.lost.notified());
+            changed.as_mut().enable();
+            let phase = self.state().phase;
+            match phase {
+                Phase::Lost(reason) => return self.lost_error(reason),
+                Phase::Released => std::future::pending().await,
+                Phase::Held => changed.await,
+            }
+        }
+    }
+
+    pub(crate) fn error(&self, kind: ErrorKind) -> Error {
+        let message = match kind {
+            ErrorKind::NotHeld => "not held: it was released, or never acquired by this process",
+            _ => "the call failed",
+        };
+        Error::new(kind, message).with_name(self.place.spec.name.bytes())
+    }
+
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        Error::lost(reason).with_name(self.place.spec.name.bytes())
+    }
+}
+
+/// The one owner of a held lock. Dropping it queues the release and never blocks.
+#[derive(Debug)]
+pub(crate) struct Owned(Option<Arc<Held>>);
+
+impl Owned {
+    pub(crate) fn new(held: Held) -> Self {
+        Self(Some(Arc::new(held)))
+    }
+
+    /// The lock reaches its user: from here on it is renewed, and its loss is told. False if its validity has ended on
+    /// the way; it is released then.
+    pub(crate) fn take(&self) -> bool {
+        let held = self.held();
+        if held.remaining().is_err() {
+            return false;
+        }
+        held.place.process.renewal.add(held);
+        true
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        self.0.as_ref().expect("taken only by drop")
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let Some(held) = self.0.take() else { return };
+        if held.place.process.is_foreign() {
+            // The parent still holds it, and its sockets must not be touched.
+            std::mem::forget(held);
+            return;
+        }
+        // The claim's drop does what is left to do.
+        drop(held.begin_release());
+    }
+}

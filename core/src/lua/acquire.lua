@@ -1,0 +1,33 @@
+-- Takes the lock on this node if it is free.
+-- KEYS  lock, fence    ARGV  token, ttl in ms, proposed fence, slack in us, fence_keep in ms, label
+-- Returns the fence granted, or {fence of our own value or '', ttl left in ms, label or ''} when the lock is held.
+local value = redis.pcall('GET', KEYS[1])
+if value then
+  local mine, label = '', ''
+  if type(value) == 'string' then
+    local token, fence, rest = string.match(value, '^([0-9a-f]+):(%d+)(.*)$')
+    if token == ARGV[1] then mine = fence end
+    if token and #token == 32 then label = string.sub(rest, 2) end
+  elseif not string.find(value.err, 'WRONGTYPE', 1, true) then
+    return value
+  end
+  return {mine, redis.call('PTTL', KEYS[1]), label}
+end
+local last = redis.pcall('GET', KEYS[2])
+if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then return last end
+-- From 2^53 on Lua cannot tell neighbouring numbers apart.
+local digits = type(last) == 'string' and string.match(last, '^%d+$') or (last == false and '0')
+if not digits or tonumber(digits) >= 9007199254740990 then
+  return redis.error_reply('FENCE the fence key is no number below 2^53')
+end
+local time = redis.call('TIME')
+local now, slack = time[1] * 1000000 + time[2], tonumber(ARGV[4])
+local fence = math.max(tonumber(ARGV[3]), now - slack)
+fence = math.max(math.min(fence, now + slack), tonumber(digits) + 1)
+local text = string.format('%.0f', fence)
+-- The fence first: should a write be refused, the fence has risen, which is harmless, and no lock is left behind.
+redis.call('SET', KEYS[2], text, 'PX', ARGV[5])
+local stored = ARGV[1] .. ':' .. text
+if ARGV[6] ~= '' then stored = stored .. ':' .. ARGV[6] end
+redis.call('SET', KEYS[1], stored, 'NX', 'PX', ARGV[2])
+return fence

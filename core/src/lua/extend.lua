@@ -1,0 +1,18 @@
+-- Makes the holder's key live longer, never shorter, and the fence with it. Never creates a key.
+-- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_keep in ms
+-- Returns 1 extended, 0 absent, -1 held by another, -2 ours but granted after the fence was decided (must not count).
+local value = redis.pcall('GET', KEYS[1])
+if not value then return 0 end
+if type(value) == 'table' then
+  if string.find(value.err, 'WRONGTYPE', 1, true) then return -1 end
+  return value
+end
+local prefix = #ARGV[1] + 1
+if string.sub(value, 1, prefix) ~= ARGV[1] .. ':' then return -1 end
+local fence = tonumber(string.match(value, '^(%d+)', prefix + 1))
+if not fence or fence > tonumber(ARGV[3]) then return -2 end
+-- PEXPIRE, not SET: a server that has reached maxmemory refuses SET and still allows PEXPIRE.
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+local kept = redis.call('PTTL', KEYS[2])
+if kept >= 0 and kept < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
+return 1

@@ -1,0 +1,295 @@
+//! A node in memory: the transitions of the scripts on a map, for unit tests, first steps and the simulation. A
+//! property test against a real server holds the two equal.
+//!
+//! It excludes nobody outside this process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use super::{Failure, Identity, Introduction};
+use crate::clock::Clock;
+use crate::script::{Action, Reply, Request, Sight};
+use crate::token::Token;
+
+/// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
+const FENCE_MAX: u64 = 9_007_199_254_740_990;
+
+/// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as a
+/// server has it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    keys: BTreeMap<Vec<u8>, Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    value: Content,
+    /// In microseconds on the node's clock; `None` lives for ever.
+    expires: Option<u64>,
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A string.
+    Text(Vec<u8>),
+    /// Any other type.
+    Other,
+}
+
+impl Store {
+    /// Executes `request` in one step.
+    pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
+        self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
+        match &request.action {
+            Action::Acquire { ttl, proposal, slack, fence_keep, label } => {
+                self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label)
+            }
+            Action::Confirm { granted, fence, fence_keep, label } => {
+                self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_keep))
+            }
+            Action::Extend { ttl, fence, fence_keep } => Ok(self.extend(now, request, *fence, (*ttl, *fence_keep))),
+            Action::Release => Ok(self.release(request)),
+            Action::Restore { ttl, fence, fence_keep, label } => {
+                self.restore(now, request, *fence, (*ttl, *fence_keep), label)
+            }
+            Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        now: u64,
+        request: &Request,
+        proposal: u64,
+        slack: Duration,
+        (ttl, fence_keep): (Duration, Duration),
+        label: &str,
+    ) -> Result<Reply, Failure> {
+        let lock = &request.keys.lock;
+        if let Some(entry) = self.keys.get(lock) {
+            let value = Value::read(&entry.value);
+            let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
+            let label = value.filter(|value| value.token.len() == Token::LEN).and_then(|value| value.label);
+            return Ok(Reply::Held { ours, ttl_left: self.ttl_left(now, lock), label });
+        }
+        let last = self.last_fence(&request.keys.fence)?;
+        if last >= FENCE_MAX {
+            return Err(Failure::of_code("FENCE"));
+        }
+        let slack = micros(slack);
+        let fence = proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1);
+        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        self.set(now, lock, request.token.value(fence, label), ttl);
+        Ok(Reply::Granted(fence))
+    }
+
+    fn confirm(
+        &mut self,
+        now: u64,
+        request: &Request,
+        granted: &[u8],
+        (fence, fence_keep): (u64, Duration),
+    ) -> Result<Reply, Failure> {
+        let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
+        if !self.keys.get(&request.keys.lock).is_some_and(holds) {
+            return Ok(Reply::Refused);
+        }
+        if self.last_fence(&request.keys.fence).map_err(|_| Failure::of_code("ERR"))? < fence {
+            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        }
+        Ok(Reply::Confirmed)
+    }
+
+    fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
+        let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
+        match Value::read(&entry.value) {
+            Some(value) if value.is_of(&request.token) && value.fence <= mine => {}
+            Some(value) if value.is_of(&request.token) => return Reply::Ahead,
+            _ => return Reply::Foreign,
+        }
+        self.lengthen(now, &request.keys.lock, ttl, true);
+        self.lengthen(now, &request.keys.fence, fence_keep, false);
+        Reply::Extended
+    }
+
+    fn release(&mut self, request: &Request) -> Reply {
+        let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
+        let Content::Text(value) = &entry.value else { return Reply::Foreign };
+        let token = request.token.as_bytes();
+        if value != token && !value.strip_prefix(token).is_some_and(|rest| rest.first() == Some(&b':')) {
+            return Reply::Foreign;
+        }
+        self.keys.remove(&request.keys.lock);
+        Reply::Deleted
+    }
+
+    fn restore(
+        &mut self,
+        now: u64,
+        request: &Request,
+        fence: u64,
+        (ttl, fence_keep): (Duration, Duration),
+        label: &str,
+    ) -> Result<Reply, Failure> {
+        if self.keys.contains_key(&request.keys.lock) {
+            return Ok(Reply::Refused);
+        }
+        if self.last_fence(&request.keys.fence).map_err(|_| Failure::of_code("ERR"))? > fence {
+            return Ok(Reply::Refused);
+        }
+        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
+        Ok(Reply::Restored)
+    }
+
+    fn inspect(&self, now: u64, lock: &[u8]) -> Sight {
+        let Some(entry) = self.keys.get(lock) else { return Sight::Free };
+        let ttl_left = self.ttl_left(now, lock);
+        match Value::read(&entry.value) {
+            Some(value) if value.token.len() == Token::LEN => {
+                Sight::Ours { label: value.label, fence: value.fence, ttl_left }
+            }
+            _ => Sight::Foreign { ttl_left },
+        }
+    }
+
+    /// What the fence key says; 0 where there is none.
+    fn last_fence(&self, key: &[u8]) -> Result<u64, Failure> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(0),
+            Some(Content::Text(digits)) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => {
+                // More digits than a u64 has are beyond every limit as well.
+                Ok(std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX))
+            }
+            Some(_) => Err(Failure::of_code("FENCE")),
+        }
+    }
+
+    fn set(&mut self, now: u64, key: &[u8], value: Vec<u8>, ttl: Duration) {
+        let entry = Entry { value: Content::Text(value), expires: Some(now + micros(ttl)) };
+        self.keys.insert(key.to_vec(), entry);
+    }
+
+    /// Makes a key live for at least `ttl`; a key without a ttl gets one only if `limit` says so.
+    fn lengthen(&mut self, now: u64, key: &[u8], ttl: Duration, limit: bool) {
+        if let Some(entry) = self.keys.get_mut(key) {
+            let until = now + micros(ttl);
+            entry.expires = match entry.expires {
+                Some(expires) => Some(expires.max(until)),
+                None => limit.then_some(until),
+            };
+        }
+    }
+
+    fn ttl_left(&self, now: u64, key: &[u8]) -> Option<Duration> {
+        let expires = self.keys.get(key)?.expires?;
+        Some(Duration::from_micros(expires.saturating_sub(now)))
+    }
+
+    /// Puts anything under a key, as another client of the server could; for tests and faults.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn put(&mut self, key: &[u8], value: Content, expires: Option<u64>) {
+        self.keys.insert(key.to_vec(), Entry { value, expires });
+    }
+
+    /// Deletes a key, as expiry or another client of the server could; for tests and faults.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.keys.remove(key);
+    }
+
+    /// What stands under a key; for tests.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn peek(&self, now: u64, key: &[u8]) -> Option<&Content> {
+        self.keys.get(key).filter(|entry| entry.expires.is_none_or(|expires| expires > now)).map(|entry| &entry.value)
+    }
+}
+
+/// A value in this library's form: `<token>:<fence>[:<label>]`.
+struct Value<'a> {
+    token: &'a [u8],
+    fence: u64,
+    label: Option<Box<str>>,
+}
+
+impl<'a> Value<'a> {
+    fn read(content: &'a Content) -> Option<Self> {
+        let Content::Text(text) = content else { return None };
+        let colon = text.iter().position(|byte| *byte == b':')?;
+        let (token, rest) = (&text[..colon], &text[colon + 1..]);
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let is_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+        if token.is_empty() || !token.iter().all(is_hex) || digits == 0 {
+            return None;
+        }
+        let fence = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+        let label = match &rest[digits..] {
+            [] => None,
+            [b':', label @ ..] => (!label.is_empty()).then(|| String::from_utf8_lossy(label).into()),
+            _ => return None,
+        };
+        Some(Self { token, fence, label })
+    }
+
+    fn is_of(&self, token: &Token) -> bool {
+        self.token == token.as_bytes()
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A node in memory by name; every client of this process that names it shares it.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryNode(Arc<Mutex<Store>>);
+
+/// The nodes in memory of one process, by name. They hang on the process so that a forked child starts with none.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Store>>>>);
+
+impl MemoryNodes {
+    /// The node with this name, made at its first use. It lives for as long as a client names it.
+    pub(crate) fn named(&self, name: &str) -> MemoryNode {
+        let mut nodes = self.0.lock().expect("no panic while holding this");
+        nodes.retain(|_, store| store.strong_count() > 0);
+        if let Some(store) = nodes.get(name).and_then(Weak::upgrade) {
+            return MemoryNode(store);
+        }
+        let store = Arc::default();
+        nodes.insert(name.to_owned(), Arc::downgrade(&store));
+        MemoryNode(store)
+    }
+}
+
+impl MemoryNode {
+    pub(crate) fn connect(&self, clock: &Clock) -> MemoryConnection {
+        MemoryConnection { store: Arc::clone(&self.0), clock: clock.clone() }
+    }
+
+    /// A store in memory never restarts, so that its address is identity enough.
+    pub(crate) fn introduction(&self) -> Introduction {
+        let identity = Identity {
+            run_id: format!("memory-{:p}", Arc::as_ptr(&self.0)),
+            replid: String::new(),
+            replica: false,
+        };
+        Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: false }
+    }
+}
+
+/// A connection to a node in memory: executes at the call.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryConnection {
+    store: Arc<Mutex<Store>>,
+    clock: Clock,
+}
+
+impl MemoryConnection {
+    pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        let now = self.clock.wall_micros();
+        self.store.lock().expect("no panic while holding this").execute(now, request)
+    }
+}

@@ -1,0 +1,361 @@
+//! A Redis or Valkey server: the only file that uses the `redis` crate.
+//!
+//! One connection is a handle to a task of the crate that writes requests in the order in which they were queued and
+//! hands out replies; it lives on the runtime that made it. The crate's own time-outs, retries and reconnects are off:
+//! a request may outlive the wait for it, and only the lane knows when a connection has to go.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Script, Value,
+};
+
+use super::{By, Failure, Identity, Introduction};
+use crate::address::{Address, Target};
+use crate::error::Error;
+use crate::script::{Action, Reply, Request, Sight};
+
+/// Requests that may wait for one connection's writer. Large, because a request must take its place in the order at
+/// once; what bounds the number in practice is that a silent node is not asked again.
+const QUEUE: usize = 16_384;
+
+/// A server's address, ready to connect to.
+#[derive(Debug)]
+pub(crate) struct RedisNode {
+    client: Client,
+}
+
+impl RedisNode {
+    pub(crate) fn new(address: &Address) -> Result<Self, Error> {
+        let target = match address.target() {
+            Target::Tcp { host, port, tls: false } => ConnectionAddr::Tcp(host.clone(), *port),
+            Target::Tcp { host, port, tls: true } => {
+                choose_tls_provider();
+                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+            }
+            Target::Unix { path } => ConnectionAddr::Unix(path.into()),
+            Target::Memory { .. } => return Err(Error::invalid("a memory node is no server")),
+        };
+        let protocol = if address.protocol() == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+        let mut settings = RedisConnectionInfo::default()
+            .set_db(address.db())
+            .set_protocol(protocol)
+            .set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
+        if let Some(username) = address.username() {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = address.password() {
+            settings = settings.set_password(password);
+        }
+        let info = target
+            .into_connection_info()
+            .map_err(|_| Error::invalid(format!("{address}: not an address of a server")))?
+            .set_redis_settings(settings)
+            // A lock's requests are small and each is waited for: never hold one back to fill a packet.
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let client =
+            Client::open(info).map_err(|_| Error::invalid(format!("{address}: not an address of a server")))?;
+        Ok(Self { client })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<(RedisConnection, Introduction), Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE);
+        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
+        let mut inner = connect.await.map_err(|error| match failure(&error) {
+            Failure::Closed => Failure::Unreachable("connection closed while it was set up".into()),
+            failure => failure,
+        })?;
+        let introduction = introduce(&mut inner).await?;
+        Ok((RedisConnection { inner, id: Arc::new(()) }, introduction))
+    }
+}
+
+/// With more than one TLS provider compiled into a program, rustls panics unless one is chosen; a choice that the
+/// program made before is kept.
+fn choose_tls_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Lost to another thread that chose at the same time: then one is chosen, which is all that is wanted.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+}
+
+/// A connection to a server.
+#[derive(Clone)]
+pub(crate) struct RedisConnection {
+    inner: MultiplexedConnection,
+    id: Arc<()>,
+}
+
+impl RedisConnection {
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.id, &other.id)
+    }
+
+    pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
+        let mut connection = self.inner.clone();
+        let command = command(request, by);
+        // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its
+        // budget up, or a release could fall behind.
+        let sent = tokio::task::unconstrained(connection.send_packed_command(&command));
+        let value = sent.await.map_err(|error| failure(&error))?;
+        reply(Question::of(&request.action), value)
+    }
+}
+
+/// Asks a server who it is. INFO tells all; where it is refused, HELLO still tells the role.
+async fn introduce(connection: &mut MultiplexedConnection) -> Result<Introduction, Failure> {
+    match ask(connection, "INFO").await? {
+        Value::ServerError(error) if error.code() != "NOPERM" => Err(Failure::of_code(error.code())),
+        Value::ServerError(_) => {
+            let hello = ask(connection, "HELLO").await?;
+            let identity = Identity { run_id: String::new(), replid: String::new(), replica: is_replica(&hello) };
+            Ok(Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: true })
+        }
+        value => {
+            let text: String = redis::from_redis_value(value).map_err(|_| Failure::Garbled)?;
+            Ok(introduction(&text))
+        }
+    }
+}
+
+async fn ask(connection: &mut MultiplexedConnection, command: &str) -> Result<Value, Failure> {
+    connection.send_packed_command(&redis::cmd(command)).await.map_err(|error| failure(&error))
+}
+
+fn is_replica(hello: &Value) -> bool {
+    let is_role = |key: &Value, value: &Value| text(key) == Some("role") && text(value).is_some_and(|role| role != "master");
+    match hello {
+        Value::Map(pairs) => pairs.iter().any(|(key, value)| is_role(key, value)),
+        Value::Array(items) => items.chunks_exact(2).any(|pair| is_role(&pair[0], &pair[1])),
+        _ => false,
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+fn introduction(info: &str) -> Introduction {
+    let lines: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| lines.get(name).copied().unwrap_or_default();
+    let policy = field("maxmemory_policy");
+    Introduction {
+        identity: Identity {
+            run_id: field("run_id").to_owned(),
+            replid: field("master_replid").to_owned(),
+            replica: !matches!(field("role"), "master" | ""),
+        },
+        uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
+        silent: field("run_id").is_empty(),
+    }
+}
+
+/// The scripts by name, with their hashes.
+struct Scripts {
+    acquire: Text,
+    confirm: Text,
+    extend: Text,
+    release: Text,
+    restore: Text,
+    inspect: Text,
+}
+
+struct Text {
+    text: &'static str,
+    hash: String,
+}
+
+impl Text {
+    fn new(text: &'static str) -> Self {
+        Self { text, hash: Script::new(text).get_hash().to_owned() }
+    }
+}
+
+static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    acquire: Text::new(include_str!("../lua/acquire.lua")),
+    confirm: Text::new(include_str!("../lua/confirm.lua")),
+    extend: Text::new(include_str!("../lua/extend.lua")),
+    release: Text::new(include_str!("../lua/release.lua")),
+    restore: Text::new(include_str!("../lua/restore.lua")),
+    inspect: Text::new(include_str!("../lua/inspect.lua")),
+});
+
+fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
+    let mut command = match by {
+        By::Hash => redis::cmd("EVALSHA"),
+        By::Text => redis::cmd("EVAL"),
+    };
+    command.arg(if by == By::Hash { script.hash.as_str() } else { script.text }).arg(keys.len());
+    for key in keys {
+        command.arg(*key);
+    }
+    command
+}
+
+/// The command for a request. Every key stands in KEYS and nothing is built from strings on the server.
+fn command(request: &Request, by: By) -> Cmd {
+    let token = request.token.as_bytes();
+    let (lock, fence) = (request.keys.lock.as_slice(), request.keys.fence.as_slice());
+    match &request.action {
+        Action::Acquire { ttl, proposal, slack, fence_keep, label } => {
+            let mut command = begin(&SCRIPTS.acquire, by, &[lock, fence]);
+            command.arg(token).arg(millis(*ttl)).arg(*proposal).arg(micros(*slack)).arg(millis(*fence_keep)).arg(&**label);
+            command
+        }
+        Action::Confirm { granted, fence: decided, fence_keep, label } => {
+            let mut command = begin(&SCRIPTS.confirm, by, &[lock, fence]);
+            command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_keep));
+            command
+        }
+        Action::Extend { ttl, fence: mine, fence_keep } => {
+            let mut command = begin(&SCRIPTS.extend, by, &[lock, fence]);
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep));
+            command
+        }
+        Action::Release => {
+            let mut command = begin(&SCRIPTS.release, by, &[lock]);
+            command.arg(token);
+            command
+        }
+        Action::Restore { ttl, fence: mine, fence_keep, label } => {
+            let mut command = begin(&SCRIPTS.restore, by, &[lock, fence]);
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep)).arg(&**label);
+            command
+        }
+        Action::Inspect => begin(&SCRIPTS.inspect, by, &[lock]),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Which script a reply belongs to.
+#[derive(Clone, Copy)]
+enum Question {
+    Acquire,
+    Confirm,
+    Extend,
+    Release,
+    Restore,
+    Inspect,
+}
+
+impl Question {
+    fn of(action: &Action) -> Self {
+        match action {
+            Action::Acquire { .. } => Self::Acquire,
+            Action::Confirm { .. } => Self::Confirm,
+            Action::Extend { .. } => Self::Extend,
+            Action::Release => Self::Release,
+            Action::Restore { .. } => Self::Restore,
+            Action::Inspect => Self::Inspect,
+        }
+    }
+}
+
+/// Reads a reply strictly: whatever no script of ours says is a failed vote, never a guess.
+fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
+    match (question, value) {
+        (_, Value::ServerError(error)) => Err(Failure::of_code(error.code())),
+        (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
+        (Question::Acquire, Value::Array(items)) => held(&items),
+        (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
+        (Question::Confirm | Question::Restore, Value::Int(0)) => Ok(Reply::Refused),
+        (Question::Restore, Value::Int(1)) => Ok(Reply::Restored),
+        (Question::Extend, Value::Int(1)) => Ok(Reply::Extended),
+        (Question::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
+        (Question::Release, Value::Int(1)) => Ok(Reply::Deleted),
+        (Question::Extend | Question::Release, Value::Int(0)) => Ok(Reply::Absent),
+        (Question::Extend | Question::Release, Value::Int(-1)) => Ok(Reply::Foreign),
+        (Question::Inspect, Value::Array(items)) => sight(&items),
+        _ => Err(Failure::Garbled),
+    }
+}
+
+fn fence_of(number: i64) -> Result<u64, Failure> {
+    // 2^53: beyond it the servers' Lua cannot tell neighbours apart, and JavaScript cannot hold it.
+    u64::try_from(number).ok().filter(|fence| (1..1 << 53).contains(fence)).ok_or(Failure::Garbled)
+}
+
+fn ttl_left(millis: i64) -> Option<Duration> {
+    // -1: a key without a ttl.
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+fn held(items: &[Value]) -> Result<Reply, Failure> {
+    let [mine, Value::Int(left), label] = items else { return Err(Failure::Garbled) };
+    let ours = match text(mine).ok_or(Failure::Garbled)? {
+        "" => None,
+        digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
+    };
+    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label) })
+}
+
+fn sight(items: &[Value]) -> Result<Reply, Failure> {
+    let sight = match items {
+        [Value::Int(0)] => Sight::Free,
+        [Value::Int(2), Value::Int(left)] => Sight::Foreign { ttl_left: ttl_left(*left) },
+        [Value::Int(1), Value::Int(left), fence, label] => {
+            let digits = text(fence).and_then(|digits| digits.parse().ok()).ok_or(Failure::Garbled)?;
+            Sight::Ours { label: label_of(label), fence: fence_of(digits)?, ttl_left: ttl_left(*left) }
+        }
+        _ => return Err(Failure::Garbled),
+    };
+    Ok(Reply::Seen(sight))
+}
+
+/// A label from the wire. Anybody may have written it, so it is cut and cleaned before it reaches a log or a screen.
+fn label_of(value: &Value) -> Option<Box<str>> {
+    let Value::BulkString(bytes) = value else { return None };
+    let label: String = String::from_utf8_lossy(&bytes[..bytes.len().min(128)])
+        .chars()
+        .map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character })
+        .collect();
+    (!label.is_empty()).then(|| label.into())
+}
+
+/// Sorts an error of the crate. Only the server's code is kept: its text may echo arguments.
+fn failure(error: &RedisError) -> Failure {
+    if let Some(code) = error.code() {
+        return Failure::of_code(code);
+    }
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => Failure::Forbidden("WRONGPASS".into()),
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::Garbled,
+        _ if error.is_connection_refusal() => Failure::Unreachable("connection refused".into()),
+        _ if error.is_connection_dropped() => Failure::Closed,
+        ErrorKind::Io => Failure::Unreachable(io_reason(error)),
+        _ => Failure::Unreachable(Cow::Owned(error.category().to_owned())),
+    }
+}
+
+/// An I/O error in the operating system's words, which carry no arguments of ours.
+fn io_reason(error: &RedisError) -> Cow<'static, str> {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            return Cow::Owned(io.kind().to_string());
+        }
+        source = inner.source();
+    }
+    Cow::Borrowed("input or output error")
+}

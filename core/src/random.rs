@@ -1,0 +1,65 @@
+//! Randomness: the only file that draws it.
+//!
+//! Every draw comes from the operating system. There is no generator in this process whose state a fork could copy, so
+//! two processes never draw the same token.
+
+#[cfg(feature = "simulation")]
+use std::{fmt, sync::Arc};
+
+/// A source of random bits.
+#[derive(Clone, Debug)]
+pub(crate) enum Random {
+    /// The operating system's generator.
+    System,
+    /// A seeded generator, so that a seed repeats a run.
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedRandom),
+}
+
+impl Random {
+    /// Fills `bytes` with random bits.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system has no randomness to give, which supported systems rule out once they have booted.
+    pub(crate) fn fill(&self, bytes: &mut [u8]) {
+        match self {
+            Self::System => getrandom::fill(bytes).expect("the operating system has no randomness"),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(source) => (source.0)(bytes),
+        }
+    }
+
+    /// A number in [0, 1), for jitter.
+    pub(crate) fn unit(&self) -> f64 {
+        let mut bytes = [0; 4];
+        self.fill(&mut bytes);
+        f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+/// A seeded source for a simulation: fills the slice it is given.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct SimulatedRandom(pub Arc<dyn Fn(&mut [u8]) + Send + Sync>);
+
+#[cfg(feature = "simulation")]
+impl fmt::Debug for SimulatedRandom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedRandom")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_lie_between_zero_and_one() {
+        for _ in 0..1_000 {
+            let unit = Random::System.unit();
+            assert!((0.0..1.0).contains(&unit));
+        }
+    }
+}

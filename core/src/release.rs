@@ -1,0 +1,76 @@
+//! The release of a held lock, as one round.
+//!
+//! States: *begun* (not held any more), *opening*, *asking*, *over*. What may interrupt it: dropped anywhere, the
+//! claim's drop lets the background finish; the runtime ending, the same. In every case what is owed is sent until it
+//! is answered or one ttl has passed.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, NodeAnswer};
+use crate::held::{Begun, Held};
+use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::node::Failure;
+use crate::quorum::{self, Released, Removal};
+use crate::round::Event;
+
+/// Releases on `lane`.
+///
+/// # Errors
+///
+/// `lost` if a quorum did not have the lock any more; `unavailable` if neither that nor the opposite can be told in
+/// time (the background goes on); `not_held` in a forked child.
+pub(crate) async fn release(held: &Arc<Held>, lane: &Arc<Lane>) -> Result<(), Error> {
+    let claim = match held.begin_release()? {
+        Begun::Release(claim) => claim,
+        Begun::Already => return Ok(()),
+    };
+    lane.open(lane.clock.now().after(CONNECT_LIMIT)).await;
+    let (mut round, mut votes) = claim.release_round(lane, Moment::NEVER);
+    let mut failures = vec![None; votes.len()];
+    let verdict = loop {
+        match quorum::release(&votes, lane.members.health.suspects()) {
+            Released::Open => {}
+            verdict => break verdict,
+        }
+        match round.next().await {
+            Some(Event::Vote(node, answer)) => {
+                votes[node] = claim.released(node, &answer, round.was_resent(node));
+                failures[node] = answer.err();
+            }
+            Some(Event::TimeUp) | None => {
+                for vote in &mut votes {
+                    if *vote == Removal::Pending {
+                        *vote = Removal::Failed;
+                    }
+                }
+            }
+        }
+    };
+    claim.leave(round);
+    match verdict {
+        Released::Done | Released::Open => Ok(()),
+        Released::Lost(reason) => Err(held.lost_error(reason)),
+        Released::Unknown => Err(unavailable(held, &votes, &failures)),
+    }
+}
+
+fn unavailable(held: &Held, votes: &[Removal], failures: &[Option<Failure>]) -> Error {
+    let place = &held.place;
+    let answer = |(node, vote): (usize, &Removal)| NodeAnswer {
+        node: place.set.members.nodes[node].address.to_string(),
+        answer: match (vote, &failures[node]) {
+            (_, Some(failure)) => failure.to_string(),
+            (Removal::Deleted, _) => "released".to_owned(),
+            (Removal::Gone, _) => "did not have it".to_owned(),
+            (Removal::Taken, _) => "held by another".to_owned(),
+            (Removal::Pending | Removal::Failed, _) => {
+                Failure::Silent(place.spec.settings.node_timeout).to_string()
+            }
+        },
+    };
+    let message = "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
+    Error::new(ErrorKind::Unavailable, message)
+        .with_name(place.spec.name.bytes())
+        .with_nodes(votes.iter().enumerate().map(answer).collect())
+}

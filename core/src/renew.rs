@@ -1,0 +1,131 @@
+//! Renewal and local loss: the agenda of all held locks, kept by the background.
+//!
+//! One task sleeps until the soonest thing that is due, a renewal or the end of a validity. A lock that is acquired and
+//! released before anything of it is due costs an entry in a map and wakes nobody, because the task is woken only for
+//! something sooner than what it sleeps for. A loss is told from here, by the clock, without waiting for any reply.
+//!
+//! What may interrupt it: a release or a loss takes the lock's entry away; a renewal on its way is a task of its own,
+//! and finds the lock not held when it comes back; after a fork the child's agenda is another, empty one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
+use crate::extend::{self, Extended};
+use crate::held::{Due, Held};
+use crate::process::Process;
+
+/// The agenda of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Renewal {
+    agenda: Mutex<Agenda>,
+    sooner: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Agenda {
+    entries: BTreeMap<(Moment, u64), Arc<Held>>,
+    next: u64,
+    /// What the task sleeps until; `None` before it is started.
+    sleeping: Option<Moment>,
+}
+
+impl Renewal {
+    fn agenda(&self) -> MutexGuard<'_, Agenda> {
+        self.agenda.lock().expect("no panic while holding this")
+    }
+
+    /// Puts a held lock on the agenda. The background is woken only if this is the soonest entry.
+    pub(crate) fn add(&self, held: &Arc<Held>) {
+        let process = &held.place.process;
+        match held.due(process.clock.now()) {
+            Due::Later(due) => self.schedule(held, due),
+            Due::Renew(end) => self.renew(held, end),
+            Due::Over => {}
+        }
+    }
+
+    fn schedule(&self, held: &Arc<Held>, due: Moment) {
+        let mut agenda = self.agenda();
+        agenda.next += 1;
+        let entry = (due, agenda.next);
+        if !held.scheduled(entry) {
+            return;
+        }
+        agenda.entries.insert(entry, Arc::clone(held));
+        match agenda.sleeping {
+            Some(sleeping) if sleeping <= due => {}
+            Some(_) => {
+                agenda.sleeping = Some(due);
+                drop(agenda);
+                self.sooner.notify_one();
+            }
+            None => {
+                agenda.sleeping = Some(due);
+                drop(agenda);
+                let process = Arc::clone(&held.place.process);
+                held.place.process.background.spawn(async move { process.renewal.run(&process).await });
+            }
+        }
+    }
+
+    /// Starts one renewal, and comes back at the end of the validity at the latest.
+    fn renew(&self, held: &Arc<Held>, end: Moment) {
+        self.schedule(held, end);
+        let held = Arc::clone(held);
+        let process = Arc::clone(&held.place.process);
+        process.background.spawn(async move {
+            let lane = held.place.set.lane(&Handle::current());
+            match extend::extend(&held, &lane, held.ttl()).await {
+                Extended::Done | Extended::Over => {}
+                Extended::Unknown(_) => held.unanswered(),
+                Extended::Lost(reason) => held.lose(reason),
+            }
+            let renewal = &held.place.process.renewal;
+            renewal.remove(held.place_on_agenda());
+            renewal.add(&held);
+        });
+    }
+
+    /// Takes an entry away.
+    pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
+        if let Some(entry) = entry {
+            let removed = self.agenda().entries.remove(&entry);
+            drop(removed);
+        }
+    }
+
+    async fn run(&self, process: &Arc<Process>) {
+        loop {
+            let now = process.clock.now();
+            while let Some(held) = self.due(now) {
+                match held.due(now) {
+                    Due::Later(due) => self.schedule(&held, due),
+                    Due::Renew(end) => self.renew(&held, end),
+                    Due::Over => {}
+                }
+            }
+            let until = {
+                let mut agenda = self.agenda();
+                let first = agenda.entries.keys().next().map_or(Moment::NEVER, |(due, _)| *due);
+                agenda.sleeping = Some(first);
+                first
+            };
+            tokio::select! {
+                biased;
+                () = self.sooner.notified() => {}
+                () = process.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// The soonest lock whose time has come, taken off the agenda.
+    fn due(&self, now: Moment) -> Option<Arc<Held>> {
+        let mut agenda = self.agenda();
+        let entry = agenda.entries.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(entry.remove())
+    }
+}

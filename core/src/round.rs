@@ -1,0 +1,240 @@
+//! A round: one script to all nodes, or some, and their answers in the order in which they come.
+//!
+//! Acquire, confirm, extend and release all go through here, so that they cannot differ in fan-out, time-outs or what a
+//! missing answer means. A round counts nothing: its caller reads the votes and decides when it is over.
+//!
+//! States of one node's part: *idle*, *connecting* (the request is not sent; dropping it leaves nothing), *asked*,
+//! *answered*. What may interrupt `next`:
+//!
+//! - dropping the round: requests that were not written are taken back, the others are executed unheard; the footprint
+//!   knows on which connection a create went out;
+//! - the deadline: every node still silent has missed its vote;
+//! - the runtime ending: as dropping.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::footprint::{Footprint, Trace};
+use crate::lane::Lane;
+use crate::node::{By, Connection, Failure};
+use crate::quorum::quorum;
+use crate::script::{Reply, Request};
+
+/// What one node answered, with the connection it was asked on.
+type Asked = (Option<Connection>, Result<Reply, Failure>);
+
+/// One script on its way to some nodes.
+pub(crate) struct Round {
+    lane: Arc<Lane>,
+    footprint: Arc<Footprint>,
+    started: Moment,
+    node_timeout: Duration,
+    deadline: Moment,
+    timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    parts: Vec<Part>,
+    /// False once the verdict has fallen: from then on nothing that creates a key is sent.
+    open: bool,
+}
+
+#[derive(Default)]
+struct Part {
+    asking: Option<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    request: Option<Request>,
+    resent: bool,
+}
+
+/// What happened in a round.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A node answered, or failed to.
+    Vote(usize, Result<Reply, Failure>),
+    /// The deadline came; the nodes still pending have not answered.
+    TimeUp,
+}
+
+impl Round {
+    /// A round that starts now and ends after `node_timeout`, or at `limit` if that is sooner.
+    pub(crate) fn new(lane: &Arc<Lane>, footprint: &Arc<Footprint>, node_timeout: Duration, limit: Moment) -> Self {
+        let started = lane.clock.now();
+        let parts = (0..lane.members.len()).map(|_| Part::default()).collect();
+        Self {
+            lane: Arc::clone(lane),
+            footprint: Arc::clone(footprint),
+            started,
+            node_timeout,
+            deadline: started.after(node_timeout).min(limit),
+            timer: None,
+            parts,
+            open: true,
+        }
+    }
+
+    pub(crate) fn started(&self) -> Moment {
+        self.started
+    }
+
+    /// Gives the round another `node_timeout` from now, for a second script.
+    pub(crate) fn prolong(&mut self, limit: Moment) {
+        self.started = self.lane.clock.now();
+        self.deadline = self.started.after(self.node_timeout).min(limit);
+        self.timer = None;
+    }
+
+    pub(crate) fn is_pending(&self, node: usize) -> bool {
+        self.parts[node].asking.is_some()
+    }
+
+    /// Whether `node`'s request had to be sent a second time.
+    pub(crate) fn was_resent(&self, node: usize) -> bool {
+        self.parts[node].resent
+    }
+
+    /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
+    pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
+        let asking = self.asking(node, request.clone(), via, By::Hash);
+        self.parts[node].asking = Some(asking);
+        self.parts[node].request = Some(request);
+    }
+
+    fn asking(
+        &self,
+        node: usize,
+        request: Request,
+        via: Option<Connection>,
+        by: By,
+    ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
+        let (lane, footprint) = (Arc::clone(&self.lane), Arc::clone(&self.footprint));
+        Box::pin(async move {
+            let connection = match via.or_else(|| lane.connection(node)) {
+                Some(connection) => connection,
+                None => match lane.ready(node).await {
+                    Ok(connection) => connection,
+                    Err(failure) => return (None, Err(failure)),
+                },
+            };
+            let _watched = lane.watch(node);
+            let answer = if request.action.creates() {
+                footprint.sent(node, &connection);
+                let answer = connection.call(&request, by).await;
+                footprint.answered(node, &answer);
+                answer
+            } else {
+                connection.call_known(&request).await
+            };
+            (Some(connection), answer)
+        })
+    }
+
+    /// Whether `node` is left out for now: it does not answer, a quorum of others does, and the one request that will
+    /// show when it answers again is on its way already.
+    pub(crate) fn leaves_out(&self, node: usize) -> bool {
+        let suspects = self.lane.members.health.suspects();
+        let nodes = self.parts.len();
+        suspects.has(node) && nodes - suspects.len() >= quorum(nodes) && self.lane.is_asked(node)
+    }
+
+    /// The next vote, the deadline, or `None` when nothing is pending. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            let (node, (connection, answer)) = match self.wait().await? {
+                None => return Some(self.time_up()),
+                Some(asked) => asked,
+            };
+            self.parts[node].asking = None;
+            match &answer {
+                Ok(_) => self.lane.heard(node),
+                Err(failure) if failure.is_answer() => self.lane.heard(node),
+                Err(_) => {}
+            }
+            if let (Err(failure), Some(connection)) = (&answer, &connection)
+                && failure.breaks_connection()
+            {
+                self.lane.broken(node, connection);
+            }
+            if !self.ask_again(node, connection, &answer) {
+                return Some(Event::Vote(node, answer));
+            }
+        }
+    }
+
+    /// A script that the node does not know is sent again as text, and a request that creates nothing is sent again
+    /// over another connection if the first one broke.
+    fn ask_again(&mut self, node: usize, connection: Option<Connection>, answer: &Result<Reply, Failure>) -> bool {
+        let Some(request) = self.parts[node].request.clone() else { return false };
+        let creates = request.action.creates();
+        let asking = match answer {
+            Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, By::Text),
+            Err(Failure::Closed) if !creates && !self.parts[node].resent => {
+                self.parts[node].resent = true;
+                self.asking(node, request, None, By::Hash)
+            }
+            _ => return false,
+        };
+        self.parts[node].asking = Some(asking);
+        true
+    }
+
+    /// `None` when nothing is pending, `Some(None)` at the deadline.
+    async fn wait(&mut self) -> Option<Option<(usize, Asked)>> {
+        let Self { parts, timer, deadline, lane, .. } = self;
+        poll_fn(|cx| {
+            let mut pending = false;
+            for (node, part) in parts.iter_mut().enumerate() {
+                let Some(asking) = &mut part.asking else { continue };
+                match asking.as_mut().poll(cx) {
+                    Poll::Ready(asked) => return Poll::Ready(Some(Some((node, asked)))),
+                    Poll::Pending => pending = true,
+                }
+            }
+            if !pending {
+                return Poll::Ready(None);
+            }
+            let timer = timer.get_or_insert_with(|| {
+                let (clock, deadline) = (lane.clock.clone(), *deadline);
+                Box::pin(async move { clock.sleep_until(deadline).await })
+            });
+            timer.as_mut().poll(cx).map(|()| Some(None))
+        })
+        .await
+    }
+
+    fn time_up(&mut self) -> Event {
+        // A wait that the caller cut short says nothing about the nodes.
+        if self.lane.clock.now() >= self.started.after(self.node_timeout) {
+            for node in 0..self.parts.len() {
+                if self.is_pending(node) {
+                    self.lane.missed(node);
+                }
+            }
+        }
+        Event::TimeUp
+    }
+
+    /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
+    /// `node_timeout`, so that the node's health and the footprint stay true. `kept` is dropped at the end.
+    pub(crate) fn leave<T: Send + 'static>(mut self, kept: T, mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>) + Send + 'static) {
+        self.open = false;
+        let traces = self.footprint.all();
+        for (part, trace) in self.parts.iter_mut().zip(traces) {
+            // Still connecting: what would create a key is not sent any more.
+            if part.request.as_ref().is_some_and(|request| request.action.creates()) && matches!(trace, Trace::Nothing) {
+                part.asking = None;
+            }
+        }
+        if self.parts.iter().all(|part| part.asking.is_none()) {
+            return;
+        }
+        self.deadline = self.started.after(self.node_timeout);
+        self.timer = None;
+        let lane = Arc::clone(&self.lane);
+        lane.spawn(async move {
+            while let Some(Event::Vote(node, answer)) = self.next().await {
+                heard(&kept, node, &answer);
+            }
+        });
+    }
+}

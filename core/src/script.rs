@@ -1,0 +1,93 @@
+//! What is asked of a node and what it can answer: one [`Request`] for each Lua script and one [`Reply`] for each
+//! thing that a script may say. The wire form of both lives with the node that speaks it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::name::Name;
+use crate::token::Token;
+
+/// The keys of one lock name.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// The lock key: the name itself.
+    pub(crate) lock: Vec<u8>,
+    /// Where a node remembers the name's last fence.
+    pub(crate) fence: Vec<u8>,
+}
+
+impl Keys {
+    pub(crate) fn of(name: &Name) -> Arc<Self> {
+        Arc::new(Self { lock: name.lock_key().to_vec(), fence: name.fence_key() })
+    }
+}
+
+/// One script with its arguments, for one node. Clones share their texts.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) token: Token,
+    pub(crate) action: Action,
+}
+
+/// Which script, and what it needs beside keys and token. Durations are whole milliseconds on the wire.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Take the lock if it is free.
+    Acquire { ttl: Duration, proposal: u64, slack: Duration, fence_keep: Duration, label: Arc<str> },
+    /// Remember `fence` if the node still holds what it `granted`.
+    Confirm { granted: u64, fence: u64, fence_keep: Duration, label: Arc<str> },
+    /// Live longer.
+    Extend { ttl: Duration, fence: u64, fence_keep: Duration },
+    /// Delete if ours.
+    Release,
+    /// Put back what a node has forgotten.
+    Restore { ttl: Duration, fence: u64, fence_keep: Duration, label: Arc<str> },
+    /// Look, change nothing. The token is not used.
+    Inspect,
+}
+
+impl Action {
+    /// Whether executing this can create the lock key, so that a delete must follow it.
+    pub(crate) fn creates(&self) -> bool {
+        matches!(self, Self::Acquire { .. } | Self::Restore { .. })
+    }
+}
+
+/// What a node answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Acquire: ours now, with this fence.
+    Granted(u64),
+    /// Acquire: held. `ours` is the fence in the value if the value is this attempt's own.
+    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>> },
+    /// Confirm: the node remembers the fence.
+    Confirmed,
+    /// Confirm or restore: the node holds something else, or knows a larger fence.
+    Refused,
+    /// Extend: the key lives longer.
+    Extended,
+    /// Extend: ours, but granted after the fence was decided.
+    Ahead,
+    /// Extend or release: there is no such key.
+    Absent,
+    /// Extend or release: the key is another's.
+    Foreign,
+    /// Release: deleted.
+    Deleted,
+    /// Restore: the node has the lock again.
+    Restored,
+    /// Inspect: what is there.
+    Seen(Sight),
+}
+
+/// What an inspection sees on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// No key.
+    Free,
+    /// A lock in this library's form.
+    Ours { label: Option<Box<str>>, fence: u64, ttl_left: Option<Duration> },
+    /// Something else: another library's lock, or a key of another type.
+    Foreign { ttl_left: Option<Duration> },
+}

@@ -1,0 +1,209 @@
+//! Acquiring: one try where the caller is, then waiting in the background.
+//!
+//! States: *trying* (the caller's lane) → *waiting* (handed to the background: attempts on its lane, pauses between
+//! them) → *won* or *failed*. What may interrupt each await:
+//!
+//! - dropped while trying: the attempt's claim releases;
+//! - dropped while waiting: the receiver is gone, the background's wait ends and drops its attempt with it;
+//! - won, but dropped before it was received: the channel drops the lock, which releases it;
+//! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
+//! - the caller's runtime ends: as dropping;
+//! - the background cannot start: `unavailable`, before anything is sent.
+//!
+//! Between two attempts a denied waiter sleeps; `pause` decides for how long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::attempt::{self, Ballots, Outcome, Place};
+use crate::backoff;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::held::{Held, Owned};
+use crate::lane::Lane;
+
+/// How long nodes that give no quorum are tried where the caller set no timeout.
+const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// A call to acquire, wherever it runs at the moment.
+#[derive(Debug)]
+struct Waiting {
+    place: Place,
+    deadline: Moment,
+    /// The highest fence seen in this call.
+    highest: u64,
+    attempts: u32,
+    /// Since when no quorum has answered, bars not counted.
+    unavailable_since: Option<Moment>,
+}
+
+/// Acquires within the spec's timeout.
+///
+/// # Errors
+///
+/// `timeout`, `unavailable`, `forbidden` or `invalid`, with each node's answer.
+pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
+    place.process.background.start()?;
+    let now = place.process.clock.now();
+    let timeout = place.spec.settings.timeout;
+    let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
+    let mut waiting = Waiting { place, deadline, highest: 0, attempts: 0, unavailable_since: None };
+    let Ok(runtime) = Handle::try_current() else { return waiting.hand_over().await };
+    let lane = waiting.place.set.lane(&runtime);
+    match waiting.attempt(&lane).await? {
+        Ok(owned) if owned.take() => Ok(owned),
+        // Its validity ended on the way here; dropping it releases.
+        Ok(_) if timeout == Some(Duration::ZERO) => Err(waiting.late()),
+        Ok(_) => waiting.hand_over().await,
+        Err(pause) => waiting.wait_out(pause).await,
+    }
+}
+
+impl Waiting {
+    /// One attempt. `Ok(Err(pause))` means: not won, come back after `pause`.
+    async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Result<Owned, Duration>, Error> {
+        // timeout = 0 is one whole try: its limit is the nodes' own.
+        let one_try = self.place.spec.settings.timeout == Some(Duration::ZERO);
+        let limit = if one_try { Moment::NEVER } else { self.deadline };
+        let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
+        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) {
+            // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
+            outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        match outcome {
+            Outcome::Won(won) => Ok(Ok(Owned::new(Held::new(self.place.clone(), won)))),
+            Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
+            Outcome::Barred(until, ballots) => self.barred(until, &ballots),
+            Outcome::Lost(ballots) => self.lost(&ballots),
+        }
+    }
+
+    /// What to do after a lost attempt.
+    fn lost(&mut self, ballots: &Ballots) -> Result<Result<Owned, Duration>, Error> {
+        if ballots.is_forbidden() {
+            let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
+            return Err(self.error(ErrorKind::Forbidden, message, ballots));
+        }
+        let now = self.place.process.clock.now();
+        if ballots.is_contended() {
+            self.unavailable_since = None;
+        } else {
+            let since = *self.unavailable_since.get_or_insert(now);
+            let endless = self.place.spec.settings.timeout.is_none();
+            if endless && now.since(since) >= UNAVAILABLE_AFTER {
+                return Err(self.unavailable(ballots));
+            }
+        }
+        if now >= self.deadline {
+            return Err(self.over(ballots));
+        }
+        Ok(Err(self.pause(ballots)))
+    }
+
+    fn barred(&mut self, until: Moment, ballots: &Ballots) -> Result<Result<Owned, Duration>, Error> {
+        let now = self.place.process.clock.now();
+        if now >= self.deadline {
+            return Err(self.unavailable(ballots));
+        }
+        // Waiting for bars to end is not waiting for nodes to answer.
+        let pause = until.since(now);
+        self.unavailable_since = self.unavailable_since.map(|since| since.after(pause));
+        Ok(Err(pause))
+    }
+
+    /// How long to sleep before the next attempt.
+    fn pause(&self, ballots: &Ballots) -> Duration {
+        let unit = self.place.process.random.unit();
+        let attempt = self.attempts.saturating_sub(1);
+        if ballots.is_contended() {
+            backoff::contended(attempt, unit, ballots.ttl_left)
+        } else {
+            backoff::unavailable(attempt, unit)
+        }
+    }
+
+    /// Hands the waiting over to the background, after `pause`.
+    async fn wait_out(mut self, pause: Duration) -> Result<Owned, Error> {
+        loop {
+            let process = Arc::clone(&self.place.process);
+            let timeless = self.place.spec.settings.timeout == Some(Duration::ZERO);
+            let (sender, receiver) = oneshot::channel();
+            process.background.spawn(self.run(pause, sender));
+            let lost = |_| Error::new(ErrorKind::Unavailable, "the background has dropped the call");
+            let (waiting, result) = receiver.await.map_err(lost)?;
+            match result {
+                Ok(owned) if owned.take() => return Ok(owned),
+                Ok(_) if timeless => return Err(waiting.late()),
+                Ok(_) => self = waiting,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs the whole call in the background: the caller has no runtime.
+    async fn hand_over(self) -> Result<Owned, Error> {
+        self.wait_out(Duration::ZERO).await
+    }
+
+    /// The background's part: attempts until won, failed or not wanted any more.
+    async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<Owned, Error>)>) {
+        let result = tokio::select! {
+            biased;
+            () = sender.closed() => return,
+            result = self.attempts(pause) => result,
+        };
+        // Not received: the lock inside is dropped, which releases it.
+        drop(sender.send((self, result)));
+    }
+
+    async fn attempts(&mut self, mut pause: Duration) -> Result<Owned, Error> {
+        let lane = self.place.set.lane(&Handle::current());
+        loop {
+            let clock = &lane.clock;
+            clock.sleep_until(clock.now().after(pause).min(self.deadline)).await;
+            match self.attempt(&lane).await? {
+                Ok(owned) => return Ok(owned),
+                Err(next) => pause = next,
+            }
+        }
+    }
+
+    /// The timeout is over.
+    fn over(&self, ballots: &Ballots) -> Error {
+        if ballots.is_contended() {
+            let message = match self.place.spec.settings.timeout {
+                Some(timeout) if !timeout.is_zero() => {
+                    format!("others held it until the timeout of {timeout:?} was over")
+                }
+                _ => "others hold it".to_owned(),
+            };
+            self.error(ErrorKind::Timeout, message, ballots)
+        } else {
+            self.unavailable(ballots)
+        }
+    }
+
+    fn unavailable(&self, ballots: &Ballots) -> Error {
+        let message = "no quorum of nodes could be asked or would answer; whether the lock is free is not known";
+        self.error(ErrorKind::Unavailable, message, ballots)
+    }
+
+    fn indistinct(&self, ballots: &Ballots) -> Error {
+        let message = "too many addresses lead to the same server; list each server once";
+        self.error(ErrorKind::Invalid, message, ballots)
+    }
+
+    fn late(&self) -> Error {
+        let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
+        Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes())
+    }
+
+    fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
+        let nodes = ballots.answers(&self.place.set);
+        Error::new(kind, message).with_name(self.place.spec.name.bytes()).with_nodes(nodes)
+    }
+}
