@@ -1,3 +1,6 @@
 //! A distributed lock for Redis.
+#[allow(dead_code)]
 mod error;
+#[allow(dead_code)]
+mod name;
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
