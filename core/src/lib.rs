@@ -5,4 +5,6 @@ mod backoff;
 mod error;
 #[allow(dead_code)]
 mod name;
+#[allow(dead_code)]
+mod options;
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
