@@ -1,5 +1,7 @@
 //! A distributed lock for Redis.
 #[allow(dead_code)]
+mod address;
+#[allow(dead_code)]
 mod backoff;
 #[allow(dead_code)]
 mod error;
