@@ -166,7 +166,8 @@ impl Addresses {
             )));
         }
         let urls: Vec<_> = value.split(',').map(str::trim).collect();
-        let hint = if urls.len() > 1 { " (a comma in a password is written %2C)" } else { "" };
+        let torn = urls.iter().any(|url| !url.is_empty() && !url.contains("://"));
+        let hint = if torn { "; a comma in a password is written %2C" } else { "" };
         Self::read(&urls).map_err(|refusal| Error::invalid(format!("REDLOCK_URLS: {refusal}{hint}")))
     }
 
@@ -237,7 +238,7 @@ fn read(raw: &str) -> Result<Address, Refusal> {
         return Err("contains a % without two hexadecimal digits after it; write a plain % as %25".into());
     }
     let Some((scheme, rest)) = raw.split_once("://") else {
-        return Err("has no scheme; write it like redis://host:6379".into());
+        return Err("has no scheme; write it like redis://host:6379 or unix:///run/redis.sock".into());
     };
     match scheme.to_ascii_lowercase().as_str() {
         "redis" | "valkey" => read_tcp(raw, rest, false),
@@ -263,7 +264,10 @@ fn unknown_scheme(scheme: &str) -> &'static str {
 
 fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     if authority(rest).ends_with(':') {
-        return Err("has a colon but no port; leave the colon out for port 6379".into());
+        return Err(
+            "has a colon but no port; leave the colon out for port 6379, and give several nodes as a list of URLs"
+                .into(),
+        );
     }
     let url = Url::parse(raw).map_err(unreadable)?;
     let mut address = Address {
@@ -376,7 +380,8 @@ fn is_unspecified(ip: Ipv6Addr) -> bool {
 }
 
 fn db(digits: &str) -> Result<i64, Refusal> {
-    let refusal = "has a database that is not a number from 0 on; write it like redis://host:6379/2";
+    let refusal = "has a database that is not a number from 0 on; write it like redis://host:6379/2 or \
+                   unix:///run/redis.sock?db=2";
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(refusal.into());
     }
