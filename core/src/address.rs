@@ -29,7 +29,7 @@ const NO_HOST: &str = "has no host; write it like redis://host:6379 (in a passwo
 type Refusal = Cow<'static, str>;
 
 /// One node: where it is and how to log in.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     target: Target,
     db: i64,
@@ -39,14 +39,14 @@ pub(crate) struct Address {
 }
 
 /// Where a node is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     /// A host name in lower case or an IP address (IPv6 without brackets).
-    Tcp { host: Box<str>, port: u16, tls: bool },
+    Tcp { host: String, port: u16, tls: bool },
     /// An absolute path.
     Unix { path: PathBuf },
     /// A node inside this process.
-    Memory { name: Box<str> },
+    Memory { name: String },
 }
 
 /// Text that is never shown.
@@ -54,7 +54,7 @@ pub(crate) enum Target {
 pub(crate) struct Secret(Arc<str>);
 
 /// The nodes of one client in the order given: 1 to 15, none of them twice. Cheap to clone.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Addresses(Arc<[Address]>);
 
 impl Address {
@@ -348,7 +348,7 @@ fn authority(rest: &str) -> &str {
     rest.split(['/', '?']).next().unwrap_or_default()
 }
 
-fn host(url: &Url) -> Result<Box<str>, Refusal> {
+fn host(url: &Url) -> Result<String, Refusal> {
     let wildcard = Err("has the host of every interface, which only a server can use; name one host".into());
     match url.host() {
         None | Some(Host::Domain("")) => Err(NO_HOST.into()),
@@ -358,11 +358,11 @@ fn host(url: &Url) -> Result<Box<str>, Refusal> {
                 .into())
         }
         Some(Host::Domain(name)) if is_zero(name) => wildcard,
-        Some(Host::Domain(name)) => Ok(name.to_ascii_lowercase().into()),
+        Some(Host::Domain(name)) => Ok(name.to_ascii_lowercase()),
         Some(Host::Ipv4(ip)) if ip.is_unspecified() => wildcard,
-        Some(Host::Ipv4(ip)) => Ok(ip.to_string().into()),
+        Some(Host::Ipv4(ip)) => Ok(ip.to_string()),
         Some(Host::Ipv6(ip)) if is_unspecified(ip) => wildcard,
-        Some(Host::Ipv6(ip)) => Ok(ip.to_string().into()),
+        Some(Host::Ipv6(ip)) => Ok(ip.to_string()),
     }
 }
 
