@@ -1,0 +1,676 @@
+//! Node addresses: from URLs to what a connection needs, and back to a text without credentials.
+//!
+//! The redis crate ignores what it does not know in a URL. Here everything unknown is refused before anything is sent,
+//! and no message repeats a URL: a password with an unescaped `@`, `/` or `#` can end up in any part of it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use url::{Host, ParseError, Url};
+
+use crate::error::Error;
+
+/// Where a server listens that nobody configured.
+const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
+const DEFAULT_PORT: u16 = 6379;
+
+/// Change notices and a server's role come with RESP3 only.
+const DEFAULT_PROTOCOL: u8 = 3;
+
+/// Every acquisition asks all nodes: beyond this it gets slower, and no safer.
+const MOST_NODES: usize = 15;
+
+const NO_HOST: &str = "has no host; write it like redis://host:6379 (in a password, percent-encode / ? # and @)";
+
+/// Why an address is refused, as the rest of a sentence that begins with `the address`.
+type Refusal = Cow<'static, str>;
+
+/// One node: where it is and how to log in.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    target: Target,
+    db: i64,
+    username: Option<Secret>,
+    password: Option<Secret>,
+    protocol: u8,
+}
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// A host name in lower case or an IP address (IPv6 without brackets).
+    Tcp { host: String, port: u16, tls: bool },
+    /// An absolute path.
+    Unix { path: PathBuf },
+    /// A node inside this process.
+    Memory { name: String },
+}
+
+/// Text that is never shown.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Secret(Arc<str>);
+
+/// The nodes of one client in the order given: 1 to 15, none of them twice. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Addresses(Arc<[Address]>);
+
+impl Address {
+    /// Reads one URL.
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        read(url).map_err(|refusal| Error::invalid(format!("the address {refusal}")))
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The database to select; 0 where none is given.
+    pub(crate) fn db(&self) -> i64 {
+        self.db
+    }
+
+    /// The user to log in as. Only ever given together with a password.
+    pub(crate) fn username(&self) -> Option<&str> {
+        self.username.as_ref().map(Secret::expose)
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_ref().map(Secret::expose)
+    }
+
+    /// The RESP version to ask for: 2 or 3.
+    pub(crate) fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
+    /// The address without user and password. The same for every way to write the same place.
+    pub(crate) fn redacted(&self) -> String {
+        self.to_string()
+    }
+
+    /// Equal for two addresses exactly if they are interchangeable, credentials included.
+    pub(crate) fn key(&self) -> Secret {
+        // With its length before it, no credential can look like the end of one and the start of the next.
+        let part = |secret: Option<&str>| secret.map_or_else(|| "-".into(), |s| format!("{}:{s}", s.len()));
+        let (username, password) = (part(self.username()), part(self.password()));
+        Secret::new(&format!("{self} {} {username} {password}\n", self.protocol))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Target::Tcp { host, port, tls } => {
+                let scheme = if *tls { "rediss" } else { "redis" };
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                write!(f, "{scheme}://{open}{host}{close}:{port}")?;
+                if self.db != 0 {
+                    write!(f, "/{}", self.db)?;
+                }
+            }
+            Target::Unix { path } => {
+                write!(f, "unix://{}", encoded(path))?;
+                if self.db != 0 {
+                    write!(f, "?db={}", self.db)?;
+                }
+            }
+            Target::Memory { name } => write!(f, "memory://{name}")?,
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+impl Secret {
+    fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself; for the server and for comparisons, never for a message.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<redacted>")
+    }
+}
+
+impl Addresses {
+    /// Reads one URL per node.
+    pub(crate) fn parse<I>(urls: I) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item: AsRef<str>>,
+    {
+        let urls: Vec<_> = urls.into_iter().collect();
+        Self::read(&urls).map_err(Error::invalid)
+    }
+
+    /// Reads the value of `REDLOCK_URLS`: URLs with commas between them. Without a value, the local server.
+    pub(crate) fn from_env_value(value: Option<&str>) -> Result<Self, Error> {
+        let Some(value) = value else { return Self::parse([DEFAULT_URL]) };
+        // An empty variable is more often a template gone wrong than a wish for the local server.
+        if value.trim().is_empty() {
+            return Err(Error::invalid(format!(
+                "REDLOCK_URLS is empty; list the nodes in it, or unset it to use {DEFAULT_URL}"
+            )));
+        }
+        let urls: Vec<_> = value.split(',').map(str::trim).collect();
+        let torn = urls.iter().any(|url| !url.is_empty() && !url.contains("://"));
+        let hint = if torn { "; a comma in a password is written %2C" } else { "" };
+        Self::read(&urls).map_err(|refusal| Error::invalid(format!("REDLOCK_URLS: {refusal}{hint}")))
+    }
+
+    fn read<S: AsRef<str>>(urls: &[S]) -> Result<Self, String> {
+        let count = urls.len();
+        if count == 0 || count > MOST_NODES {
+            return Err(format!("{count} node addresses were given; give 1 to {MOST_NODES}"));
+        }
+        let mut nodes: Vec<Address> = Vec::with_capacity(count);
+        for (index, url) in urls.iter().enumerate() {
+            let which = if count == 1 { "the address".into() } else { format!("address {} of {count}", index + 1) };
+            let node = read(url.as_ref()).map_err(|refusal| format!("{which} {refusal}"))?;
+            let shown = node.redacted();
+            if let Some(earlier) = nodes.iter().position(|other| other.redacted() == shown) {
+                let earlier = earlier + 1;
+                return Err(format!("{which} is a duplicate of address {earlier} ({shown}); list each node once"));
+            }
+            nodes.push(node);
+        }
+        Ok(Self(nodes.into()))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Address> {
+        self.0.iter()
+    }
+
+    /// Equal for two lists exactly if they are interchangeable: same nodes, same order, same credentials.
+    pub(crate) fn key(&self) -> Secret {
+        let keys: Vec<_> = self.iter().map(Address::key).collect();
+        Secret::new(&keys.iter().map(Secret::expose).collect::<String>())
+    }
+}
+
+impl std::ops::Index<usize> for Addresses {
+    type Output = Address;
+
+    fn index(&self, index: usize) -> &Address {
+        &self.0[index]
+    }
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+fn read(raw: &str) -> Result<Address, Refusal> {
+    if raw.is_empty() {
+        return Err("is empty; write it like redis://host:6379".into());
+    }
+    // The parser drops tabs and line ends and trims blanks, so a stray one would change a password silently.
+    if raw.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err("contains a blank or a control character; percent-encode it (a blank is %20)".into());
+    }
+    if raw.contains('#') {
+        return Err(
+            "contains a #, which has no meaning here (certificates are always checked, there is no #insecure); \
+                    in a password write it as %23"
+                .into(),
+        );
+    }
+    if !percents_are_whole(raw) {
+        return Err("contains a % without two hexadecimal digits after it; write a plain % as %25".into());
+    }
+    let Some((scheme, rest)) = raw.split_once("://") else {
+        return Err("has no scheme; write it like redis://host:6379 or unix:///run/redis.sock".into());
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "redis" | "valkey" => read_tcp(raw, rest, false),
+        "rediss" | "valkeys" => read_tcp(raw, rest, true),
+        "unix" | "redis+unix" | "valkey+unix" => read_unix(raw, rest),
+        "memory" => read_memory(rest),
+        other => Err(unknown_scheme(other).into()),
+    }
+}
+
+fn unknown_scheme(scheme: &str) -> &'static str {
+    if scheme.contains("sentinel") {
+        "asks for Sentinel, which cannot be used: a failover forgets locks; list the nodes themselves as redis:// URLs"
+    } else if scheme.contains("cluster") {
+        "asks for a cluster, which cannot be used: list independent nodes as redis:// URLs"
+    } else if scheme == "http" || scheme == "https" {
+        "begins with http, which no node speaks; write it like redis://host:6379"
+    } else {
+        "has an unknown scheme; use redis://, rediss://, valkey://, valkeys://, unix://, redis+unix://, valkey+unix:// \
+         or memory://"
+    }
+}
+
+fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
+    if authority(rest).ends_with(':') {
+        return Err(
+            "has a colon but no port; leave the colon out for port 6379, and give several nodes as a list of URLs"
+                .into(),
+        );
+    }
+    let url = Url::parse(raw).map_err(unreadable)?;
+    let mut address = Address {
+        target: Target::Tcp { host: host(&url)?, port: url.port().unwrap_or(DEFAULT_PORT), tls },
+        db: if let "" | "/" = url.path() { 0 } else { db(&url.path()[1..])? },
+        username: None,
+        password: None,
+        protocol: DEFAULT_PROTOCOL,
+    };
+    if url.port() == Some(0) {
+        return Err("has port 0; ports are 1 to 65535".into());
+    }
+    let user = decoded(url.username(), "user")?;
+    let password = decoded(url.password().unwrap_or_default(), "password")?;
+    (address.username, address.password) = credentials(&user, &password)?;
+    let advice = "the database goes into the path, user and password before the host, all else into options";
+    for (_, value) in parameters(&url, ["protocol"], advice)? {
+        address.protocol = protocol(&value)?;
+    }
+    Ok(address)
+}
+
+fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
+    if !authority(rest).is_empty() {
+        return Err("has something between // and the path of its socket; write it like unix:///run/redis.sock, with \
+                    user and password as ?user=..&pass=.."
+            .into());
+    }
+    let url = Url::parse(raw).map_err(unreadable)?;
+    let path = decoded(url.path(), "path")?;
+    if path.is_empty() || path.ends_with('/') || path.contains('\0') {
+        return Err("has no path of a socket; write it like unix:///run/redis.sock".into());
+    }
+    // Through its components, because `//run` and `/run/.` are other ways to write the same place.
+    let path = Path::new(&path).components().collect();
+    let mut address =
+        Address { target: Target::Unix { path }, db: 0, username: None, password: None, protocol: DEFAULT_PROTOCOL };
+    let (mut user, mut pass) = (String::new(), String::new());
+    for (name, value) in parameters(&url, ["db", "user", "pass", "protocol"], "all else goes into options")? {
+        match name {
+            "db" => address.db = db(&value)?,
+            "user" => user = value,
+            "pass" => pass = value,
+            _ => address.protocol = protocol(&value)?,
+        }
+    }
+    (address.username, address.password) = credentials(&user, &pass)?;
+    Ok(address)
+}
+
+fn read_memory(rest: &str) -> Result<Address, Refusal> {
+    let name = rest.strip_suffix('/').unwrap_or(rest);
+    if name.is_empty() {
+        return Err("has no name; write it like memory://a".into());
+    }
+    if !is_plain(name) {
+        return Err("has more than a name of letters, digits, `.`, `-` and `_` after memory://; a node in memory has \
+                    no user, port, database or parameter"
+            .into());
+    }
+    let target = Target::Memory { name: name.into() };
+    Ok(Address { target, db: 0, username: None, password: None, protocol: DEFAULT_PROTOCOL })
+}
+
+fn unreadable(error: ParseError) -> Refusal {
+    match error {
+        ParseError::EmptyHost => NO_HOST.into(),
+        ParseError::InvalidPort => {
+            "has a port that is not a number from 1 to 65535 (in a password, percent-encode / ? # and @)".into()
+        }
+        // These are fixed texts that do not repeat the URL.
+        other => format!("cannot be read: {other}").into(),
+    }
+}
+
+/// What stands between `://` and the path or query.
+fn authority(rest: &str) -> &str {
+    rest.split(['/', '?']).next().unwrap_or_default()
+}
+
+fn host(url: &Url) -> Result<String, Refusal> {
+    let wildcard = Err("has the host of every interface, which only a server can use; name one host".into());
+    match url.host() {
+        None | Some(Host::Domain("")) => Err(NO_HOST.into()),
+        Some(Host::Domain(name)) if !is_plain(name) => {
+            Err("has a host with characters that host names cannot have; give several nodes as a list of URLs, and \
+                 an international name in its xn-- form"
+                .into())
+        }
+        Some(Host::Domain(name)) if is_zero(name) => wildcard,
+        Some(Host::Domain(name)) => Ok(name.to_ascii_lowercase()),
+        Some(Host::Ipv4(ip)) if ip.is_unspecified() => wildcard,
+        Some(Host::Ipv4(ip)) => Ok(ip.to_string()),
+        Some(Host::Ipv6(ip)) if is_unspecified(ip) => wildcard,
+        Some(Host::Ipv6(ip)) => Ok(ip.to_string()),
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+}
+
+/// Whether resolvers read this as 0.0.0.0: `0`, `0.0`, `0x0` and the like are all ways to write it.
+fn is_zero(host: &str) -> bool {
+    host.split('.').all(|part| part.starts_with('0') && part.bytes().all(|byte| b"0xX".contains(&byte)))
+}
+
+fn is_unspecified(ip: Ipv6Addr) -> bool {
+    ip.is_unspecified() || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_unspecified())
+}
+
+fn db(digits: &str) -> Result<i64, Refusal> {
+    let refusal = "has a database that is not a number from 0 on; write it like redis://host:6379/2 or \
+                   unix:///run/redis.sock?db=2";
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(refusal.into());
+    }
+    digits.parse().map_err(|_| refusal.into())
+}
+
+fn protocol(value: &str) -> Result<u8, Refusal> {
+    match value {
+        "2" | "resp2" => Ok(2),
+        "3" | "resp3" => Ok(3),
+        _ => Err("has a protocol other than 2, 3, resp2 or resp3".into()),
+    }
+}
+
+/// An empty user or password is none, as in `redis://:@host`.
+fn credentials(user: &str, password: &str) -> Result<(Option<Secret>, Option<Secret>), Refusal> {
+    if !user.is_empty() && password.is_empty() {
+        return Err(
+            "has a user without a password, so neither would be sent; write user:password@ (any password for a \
+                    user who needs none), or :password@ for the default user"
+                .into(),
+        );
+    }
+    let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text));
+    Ok((secret(user), secret(password)))
+}
+
+/// The parameters of a URL with their values decoded; unknown and repeated ones are refused.
+fn parameters<const N: usize>(
+    url: &Url,
+    known: [&'static str; N],
+    advice: &str,
+) -> Result<Vec<(&'static str, String)>, Refusal> {
+    let mut found: Vec<(&'static str, String)> = Vec::new();
+    let pairs = url.query().filter(|query| !query.is_empty()).into_iter().flat_map(|query| query.split('&'));
+    for (index, pair) in pairs.enumerate() {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let Some(name) = known.into_iter().find(|known| *known == name) else {
+            let which = if index == 0 && may_repeat(url, name) {
+                format!("the unknown parameter `{name}`")
+            } else {
+                format!("an unknown parameter (number {} of its query)", index + 1)
+            };
+            return Err(format!("has {which}; known: {}; {advice}", known.join(", ")).into());
+        };
+        if found.iter().any(|(earlier, _)| *earlier == name) {
+            return Err(format!("has the parameter `{name}` twice").into());
+        }
+        // Forms mean a blank by it and people do not: a password with one would be changed silently.
+        if value.contains('+') {
+            return Err(format!("has a + in the parameter `{name}`; write it as %2B, or a blank as %20").into());
+        }
+        found.push((name, decoded(value, name)?));
+    }
+    Ok(found)
+}
+
+/// Whether the name of an unknown first parameter can be shown: it cannot be the rest of a password with a `?` in it
+/// where there is no `@`, and it looks like a name.
+fn may_repeat(url: &Url, name: &str) -> bool {
+    !url.as_str().contains('@') && !name.is_empty() && name.len() <= 32 && is_plain(name)
+}
+
+fn percents_are_whole(text: &str) -> bool {
+    text.split('%').skip(1).all(|after| after.len() >= 2 && after.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Undoes percent-encoding; every `%` has its two digits.
+fn decoded(text: &str, what: &str) -> Result<String, Refusal> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let (b'%', Some(code)) = (byte, code) {
+            bytes.push(code);
+            rest = &after[2..];
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| format!("has a {what} that is not UTF-8").into())
+}
+
+/// A path as it stands in a URL; what would end it there or upset a terminal is percent-encoded.
+fn encoded(path: &Path) -> String {
+    let mut text = String::new();
+    for c in path.to_string_lossy().chars() {
+        if c.is_whitespace() || c.is_control() || "%?#".contains(c) {
+            let mut buffer = [0; 4];
+            text.extend(c.encode_utf8(&mut buffer).bytes().map(|byte| format!("%{byte:02X}")));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Table {
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Case {
+        url: Option<String>,
+        urls: Option<Vec<String>>,
+        env: Option<String>,
+        ok: Option<Accepted>,
+        error: Option<Refused>,
+        #[serde(default)]
+        never: Vec<String>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Accepted {
+        shown: Vec<String>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Refused {
+        code: String,
+        mentions: Vec<String>,
+    }
+
+    #[test]
+    fn table() {
+        let table: Table = serde_json::from_str(include_str!("../../tests/tables/addresses.json")).unwrap();
+        for case in table.cases {
+            let (what, result) = match (case.url, case.urls, case.env) {
+                (Some(url), None, None) => (url.clone(), Addresses::parse([url])),
+                (None, Some(urls), None) => (urls.join(" "), Addresses::parse(urls)),
+                (None, None, Some(env)) => (env.clone(), Addresses::from_env_value(Some(&env))),
+                _ => panic!("a row has one of url, urls and env"),
+            };
+            let texts = match &result {
+                Ok(nodes) => [format!("{:?}", nodes.key()), format!("{nodes:?}")],
+                Err(error) => [error.to_string(), format!("{error:?}")],
+            };
+            for (text, never) in texts.iter().flat_map(|text| case.never.iter().map(move |never| (text, never))) {
+                assert!(!text.to_lowercase().contains(&never.to_lowercase()), "{what}: {text} shows {never}");
+            }
+            match (result, case.ok, case.error) {
+                (Ok(nodes), Some(ok), None) => {
+                    assert_eq!(nodes.iter().map(Address::redacted).collect::<Vec<_>>(), ok.shown, "{what}");
+                    for shown in ok.shown {
+                        assert_eq!(Address::parse(&shown).unwrap().redacted(), shown, "shown addresses can be given");
+                    }
+                }
+                (Err(error), None, Some(refused)) => {
+                    assert_eq!(error.code(), refused.code, "{what}");
+                    for text in refused.mentions {
+                        assert!(error.to_string().contains(&text), "{what}: {error} does not mention {text:?}");
+                    }
+                }
+                (result, ..) => panic!("{what}: {result:?}"),
+            }
+        }
+    }
+
+    fn address(url: &str) -> Address {
+        Address::parse(url).unwrap()
+    }
+
+    #[test]
+    fn pieces_of_a_tcp_address() {
+        let node = address("valkeys://us%65r:p%40%2Fss@EXAMPLE.com:7000/3?protocol=resp2");
+        assert_eq!(node.target(), &Target::Tcp { host: "example.com".into(), port: 7000, tls: true });
+        assert_eq!((node.db(), node.protocol()), (3, 2));
+        assert_eq!((node.username(), node.password()), (Some("user"), Some("p@/ss")));
+        assert_eq!(format!("{node} {node:?}"), "rediss://example.com:7000/3 Address(rediss://example.com:7000/3)");
+        let node = address("redis://[::1]");
+        assert_eq!(node.target(), &Target::Tcp { host: "::1".into(), port: 6379, tls: false });
+        assert_eq!((node.db(), node.protocol(), node.username(), node.password()), (0, 3, None, None));
+    }
+
+    #[test]
+    fn pieces_of_a_unix_address() {
+        let node = address("valkey+unix:////run//a%20b.sock?db=2&user=u&pass=%2B%26%3D&protocol=2");
+        assert_eq!(node.target(), &Target::Unix { path: "/run/a b.sock".into() });
+        assert_eq!((node.db(), node.protocol()), (2, 2));
+        assert_eq!((node.username(), node.password()), (Some("u"), Some("+&=")));
+        assert_eq!(node.redacted(), "unix:///run/a%20b.sock?db=2");
+    }
+
+    #[test]
+    fn pieces_of_a_memory_address() {
+        assert_eq!(address("memory://A").target(), &Target::Memory { name: "A".into() });
+        assert_ne!(address("memory://A").key(), address("memory://a").key());
+    }
+
+    #[test]
+    fn lists_keep_their_order() {
+        let nodes = Addresses::parse(["redis://b", "redis://a"]).unwrap();
+        assert_eq!((nodes.len(), nodes[1].redacted().as_str()), (2, "redis://a:6379"));
+        assert_eq!(format!("{nodes:?}"), "[Address(redis://b:6379), Address(redis://a:6379)]");
+        assert_ne!(nodes.key(), Addresses::parse(["redis://a", "redis://b"]).unwrap().key());
+        let none: [&str; 0] = [];
+        assert!(Addresses::parse(none).unwrap_err().to_string().contains("1 to 15"));
+    }
+
+    #[test]
+    fn without_an_environment_the_local_server() {
+        assert_eq!(Addresses::from_env_value(None).unwrap()[0].redacted(), DEFAULT_URL);
+    }
+
+    #[test]
+    fn keys_differ_where_logins_do() {
+        let urls = [
+            "redis://h",
+            "redis://:p@h",
+            "redis://:q@h",
+            "redis://u:p@h",
+            "redis://up:p@h",
+            "redis://u:pp@h",
+            "redis://u:p%20-@h",
+            "redis://h?protocol=2",
+            "redis://h/1",
+            "rediss://h",
+        ];
+        let mut keys: Vec<_> = urls.iter().map(|url| address(url).key()).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), urls.len());
+        assert_eq!(address("redis://u:p@H/0?protocol=3").key(), address("valkey://u:%70@h:6379").key());
+        assert_eq!(format!("{keys:?}").matches("<redacted>").count(), urls.len());
+    }
+
+    fn percent_encoded(text: &str) -> String {
+        text.bytes().flat_map(|byte| format!("%{byte:02x}").into_bytes()).map(char::from).collect()
+    }
+
+    /// What people paste between `:` and `@`: everything that means something in a URL.
+    fn pasted() -> impl Strategy<Value = String> {
+        "[a1:@/?#%&=+,\\[\\]. ]{0,5}S3CR3T[a1:@/?#%&=+,\\[\\]. ]{0,5}"
+    }
+
+    proptest! {
+        #[test]
+        fn credentials_survive_percent_encoding(user in any::<String>(), password in ".+") {
+            let (user_encoded, password_encoded) = (percent_encoded(&user), percent_encoded(&password));
+            for url in [
+                format!("redis://{user_encoded}:{password_encoded}@h"),
+                format!("unix:///s?user={user_encoded}&pass={password_encoded}"),
+            ] {
+                let node = address(&url);
+                prop_assert_eq!(node.username().unwrap_or_default(), &user);
+                prop_assert_eq!(node.password(), Some(password.as_str()));
+            }
+        }
+
+        #[test]
+        fn a_pasted_password_is_never_shown(password in pasted(), form in 0..6) {
+            let url = match form {
+                0 => format!("redis://user:{password}@host:6379/2"),
+                1 => format!("redis://:{password}@[::1]"),
+                2 => format!("{password}@host:6379"),
+                3 => format!("unix:///run/s?pass={password}&db=1"),
+                4 => format!("memory://user:{password}@a"),
+                _ => format!("user:{password}://x@host"),
+            };
+            let env = format!("redis://a,{url},redis://b");
+            for result in [Addresses::parse([&url]), Addresses::parse(["redis://a", &url]), Addresses::from_env_value(Some(&env))] {
+                let shown = match result {
+                    Ok(nodes) => format!("{nodes:?}"),
+                    Err(error) => format!("{error} {error:?}"),
+                };
+                prop_assert!(!shown.to_lowercase().contains("s3cr3t"), "{} shows it: {}", url, shown);
+            }
+        }
+
+        #[test]
+        fn any_text_is_answered(text in any::<String>(), odd in "(redis|unix|memory)://[a:@/?#%&=0\\[\\]]{0,20}") {
+            let _ = Address::parse(&text);
+            if let Ok(node) = Address::parse(&odd) {
+                let again = address(&node.redacted());
+                prop_assert_eq!((again.target(), again.db()), (node.target(), node.db()));
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! PURE: how long to pause between tries.
+//!
+//! Chance comes in as `unit`, a number in `[0, 1)`, so that the same seed gives the same pauses. `attempt` counts the
+//! tries that have failed since the last success, from 0.
+
+use std::time::Duration;
+
+/// About the time a short critical section takes, so that the first try after a denial often wins.
+const CONTENDED_FIRST: Duration = Duration::from_millis(8);
+/// Four tries a second cost a server nothing and a waiter little.
+const CONTENDED_MOST: Duration = Duration::from_millis(250);
+/// Waiters that all know the moment at which a ttl ends are spread over this much, not sent off together.
+const SPREAD: Duration = Duration::from_millis(10);
+/// No answer asks for a try at once: even a ttl that is over gets a pause, or a loop would spin.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A node that cannot answer needs longer than a lock that is held.
+const UNAVAILABLE_FIRST: Duration = Duration::from_millis(50);
+/// How late a recovered quorum may be noticed.
+const UNAVAILABLE_MOST: Duration = Duration::from_secs(1);
+
+/// A server that restarts refuses connections for a moment only.
+const RECONNECT_FIRST: Duration = Duration::from_millis(10);
+/// A node that is back should vote again well within one ttl.
+const RECONNECT_MOST: Duration = Duration::from_millis(500);
+
+/// The first release went unanswered just now; a node is rarely back sooner.
+const OWED_FIRST: Duration = Duration::from_millis(50);
+/// A release is owed for one ttl at most, so later tries come too seldom to be of use.
+const OWED_MOST: Duration = Duration::from_secs(2);
+
+/// Before the next try for a lock that others hold; `ttl_left` is the shortest remaining ttl that nodes reported.
+pub(crate) fn contended(attempt: u32, unit: f64, ttl_left: Option<Duration>) -> Duration {
+    let pause = jittered(doubled(CONTENDED_FIRST, CONTENDED_MOST, attempt), unit);
+    let free = ttl_left.map_or(Duration::MAX, |left| left.saturating_add(SPREAD.mul_f64(unit)));
+    pause.min(free).max(SHORTEST)
+}
+
+/// Before the next round when no quorum could be asked.
+pub(crate) fn unavailable(attempt: u32, unit: f64) -> Duration {
+    jittered(doubled(UNAVAILABLE_FIRST, UNAVAILABLE_MOST, attempt), unit)
+}
+
+/// Before the next try to connect to a node.
+pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
+    jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit)
+}
+
+/// Before a release that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
+pub(crate) fn owed(attempt: u32) -> Duration {
+    doubled(OWED_FIRST, OWED_MOST, attempt)
+}
+
+fn doubled(first: Duration, most: Duration, attempt: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(attempt)).min(most)
+}
+
+/// Between half of `pause` and all of it: enough to part waiters that began together, and never a pause near zero.
+fn jittered(pause: Duration, unit: f64) -> Duration {
+    pause / 2 + (pause / 2).mul_f64(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn steps() {
+        let contended: Vec<_> = (0..8).map(|attempt| contended(attempt, 0.0, None)).collect();
+        assert_eq!(contended, [4, 8, 16, 32, 64, 125, 125, 125].map(ms));
+        let unavailable: Vec<_> = (0..7).map(|attempt| unavailable(attempt, 0.0)).collect();
+        assert_eq!(unavailable, [25, 50, 100, 200, 400, 500, 500].map(ms));
+        let reconnect: Vec<_> = (0..8).map(|attempt| reconnect(attempt, 0.0)).collect();
+        assert_eq!(reconnect, [5, 10, 20, 40, 80, 160, 250, 250].map(ms));
+        let owed: Vec<_> = (0..8).map(owed).collect();
+        assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
+    }
+
+    #[test]
+    fn jitter_reaches_both_ends() {
+        assert_eq!(unavailable(9, 0.0), ms(500));
+        assert_eq!(unavailable(9, 0.5), ms(750));
+        assert!(unavailable(9, 0.999_999) > ms(999));
+    }
+
+    #[test]
+    fn a_known_ttl_shortens_the_pause() {
+        assert_eq!(contended(20, 0.0, Some(ms(3))), ms(3));
+        assert_eq!(contended(20, 0.5, Some(ms(3))), ms(8));
+        assert_eq!(contended(20, 0.0, Some(Duration::ZERO)), SHORTEST, "never at once");
+        assert_eq!(contended(0, 0.0, Some(ms(5000))), ms(4), "and never lengthens it");
+        assert_eq!(contended(0, 0.5, Some(Duration::MAX)), ms(6));
+    }
+
+    proptest! {
+        #[test]
+        fn bounds(attempt in prop_oneof![0..12_u32, any::<u32>()], unit in 0.0..1.0_f64, left in any::<Option<u16>>()) {
+            let left = left.map(|left| ms(u64::from(left)));
+            let pause = contended(attempt, unit, left);
+            prop_assert!(pause >= SHORTEST && pause <= CONTENDED_MOST);
+            if let Some(left) = left {
+                prop_assert!(pause <= left.max(SHORTEST) + SPREAD);
+            }
+            prop_assert!((UNAVAILABLE_FIRST / 2..=UNAVAILABLE_MOST).contains(&unavailable(attempt, unit)));
+            prop_assert!((RECONNECT_FIRST / 2..=RECONNECT_MOST).contains(&reconnect(attempt, unit)));
+            prop_assert!((OWED_FIRST..=OWED_MOST).contains(&owed(attempt)));
+        }
+
+        #[test]
+        fn never_shorter_after_more_attempts(attempt in 0..u32::MAX, unit in 0.0..1.0_f64) {
+            prop_assert!(contended(attempt, unit, None) <= contended(attempt + 1, unit, None));
+            prop_assert!(unavailable(attempt, unit) <= unavailable(attempt + 1, unit));
+            prop_assert!(reconnect(attempt, unit) <= reconnect(attempt + 1, unit));
+            prop_assert!(owed(attempt) <= owed(attempt + 1));
+        }
+    }
+}

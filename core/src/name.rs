@@ -1,0 +1,271 @@
+//! The name of a lock, and the keys that follow from it.
+//!
+//! The lock key is the name, unchanged, so that peers of the plain protocol exclude us and we exclude them. Beside it
+//! stand a fence key and a want key in the same Cluster slot, because one script touches all of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+
+/// Longest name. Keys may be far longer, but a name stands in every command and every error.
+const MAX_BYTES: usize = 512;
+
+const FENCE: &[u8] = b"redlock:fence:";
+const WANT: &[u8] = b"redlock:want:";
+
+/// A name that keys can be made of. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Name {
+    bytes: Arc<[u8]>,
+    tagging: Tagging,
+}
+
+/// How a key made from a name is kept in the name's slot. The first byte after the prefix (`{`, `:` or `-`) tells the
+/// three apart and each can be undone, so two names never share a key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Tagging {
+    /// There is no `}` in the name, so the whole name can be the hash tag.
+    Whole,
+    /// The name brings a hash tag of its own.
+    Own,
+    /// A `}` in the name would end a hash tag too early: this number is a tag of the same slot.
+    Number(u32),
+}
+
+impl Name {
+    /// Takes any 1 to 512 bytes, except names that begin like the keys made here.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.is_empty() {
+            return Err(Error::invalid("the name of a lock is empty; give it 1 to 512 bytes"));
+        }
+        if bytes.len() > MAX_BYTES {
+            return Err(Error::invalid(format!(
+                "the name of a lock has {} bytes and at most {MAX_BYTES} are allowed; use a hash of it as the name",
+                bytes.len()
+            )));
+        }
+        for reserved in [FENCE, WANT] {
+            if bytes.starts_with(reserved) {
+                return Err(Error::invalid(format!(
+                    "names that begin with {:?} are reserved for the lock's own keys; choose another name",
+                    String::from_utf8_lossy(reserved)
+                )));
+            }
+        }
+        Ok(Self { bytes: bytes.into(), tagging: Tagging::of(bytes) })
+    }
+
+    /// The name as it was given.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The key that is the lock.
+    pub(crate) fn lock_key(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The key where a node remembers the last fence it gave for this name.
+    pub(crate) fn fence_key(&self) -> Vec<u8> {
+        self.key_beside(FENCE)
+    }
+
+    /// The key by which denied attempts may say that somebody waits.
+    pub(crate) fn want_key(&self) -> Vec<u8> {
+        self.key_beside(WANT)
+    }
+
+    fn key_beside(&self, prefix: &[u8]) -> Vec<u8> {
+        match self.tagging {
+            Tagging::Whole => [prefix, b"{", &self.bytes, b"}"].concat(),
+            Tagging::Own => [prefix, b":", &self.bytes].concat(),
+            Tagging::Number(k) => [prefix, format!("-{{{k}}}").as_bytes(), &self.bytes].concat(),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(&self.bytes).escape_debug())
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.bytes))
+    }
+}
+
+impl Tagging {
+    fn of(name: &[u8]) -> Self {
+        if !name.contains(&b'}') {
+            Self::Whole
+        } else if hash_tag(name).is_some() {
+            Self::Own
+        } else {
+            Self::Number(number_in_slot(slot(name)))
+        }
+    }
+}
+
+/// The slot of a key in Redis Cluster, 0 to 16383.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    crc16(hash_tag(key).unwrap_or(key)) % SLOTS
+}
+
+const SLOTS: u16 = 16_384;
+
+/// The part of a key that alone decides its slot: what is between the first `{` and the next `}`, unless that is empty.
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let rest = &key[open + 1..];
+    let close = rest.iter().position(|&byte| byte == b'}')?;
+    (close > 0).then(|| &rest[..close])
+}
+
+/// The smallest number whose decimal digits fall into `wanted`. Every slot has one below 300,000 (a test looks at
+/// all of them), and only odd names come here: it need not be fast.
+fn number_in_slot(wanted: u16) -> u32 {
+    let mut k = 0;
+    while crc16(k.to_string().as_bytes()) % SLOTS != wanted {
+        k += 1;
+    }
+    k
+}
+
+/// CRC-16/XMODEM, the one Redis Cluster uses.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) ^ u16::from(byte))])
+}
+
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut index: u16 = 0;
+    while index < 256 {
+        let mut crc = index << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[index as usize] = crc;
+        index += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Table {
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Case {
+        name_hex: String,
+        fence_key_hex: Option<String>,
+        want_key_hex: Option<String>,
+        slot: Option<u16>,
+        error: Option<Refusal>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Refusal {
+        code: String,
+        mentions: Vec<String>,
+    }
+
+    fn unhex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn table() {
+        let table: Table = serde_json::from_str(include_str!("../../tests/tables/names.json")).unwrap();
+        for case in table.cases {
+            let bytes = unhex(&case.name_hex);
+            match (Name::parse(&bytes), case.error) {
+                (Ok(name), None) => {
+                    assert_eq!(name.bytes(), bytes);
+                    assert_eq!(name.lock_key(), bytes, "the lock key is the name");
+                    assert_eq!(Some(name.fence_key()), case.fence_key_hex.as_deref().map(unhex), "fence of {name}");
+                    assert_eq!(Some(name.want_key()), case.want_key_hex.as_deref().map(unhex), "want of {name}");
+                    assert_eq!(Some(slot(name.lock_key())), case.slot, "slot of {name}");
+                }
+                (Err(error), Some(refusal)) => {
+                    assert_eq!(error.code(), refusal.code);
+                    for text in refusal.mentions {
+                        assert!(error.to_string().contains(&text), "{error} does not mention {text:?}");
+                    }
+                }
+                (result, refusal) => {
+                    panic!("{}: {result:?}, should be refused: {}", case.name_hex, refusal.is_some())
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_slot_has_a_small_number() {
+        let slots: HashSet<_> = (0..300_000_u32).map(|k| slot(k.to_string().as_bytes())).collect();
+        assert_eq!(slots.len(), usize::from(SLOTS));
+    }
+
+    #[test]
+    fn shown_without_control_characters() {
+        let name = Name::parse(b"a\n\xff\0b\"").unwrap();
+        assert_eq!(name.to_string(), "a\\n\u{fffd}\\0b\\\"");
+        assert_eq!(format!("{name:?}"), "\"a\\n\u{fffd}\\0b\\\"\"");
+    }
+
+    fn odd_name() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            4 => prop::sample::select(b"{}:-".as_slice()),
+            2 => prop::sample::select(b"0123456789".as_slice()),
+            1 => prop::sample::select(b"az\0\n\xff".as_slice()),
+        ];
+        vec(byte, 1..12)
+    }
+
+    /// Undoes `key_beside`: a function from the key back to the name means that no two names share a key.
+    fn name_of(key: &[u8]) -> &[u8] {
+        match key.strip_prefix(FENCE).unwrap() {
+            [b'{', name @ .., b'}'] | [b':', name @ ..] => name,
+            numbered => &numbered[numbered.iter().position(|&byte| byte == b'}').unwrap() + 1..],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_stay_in_the_slot_and_lead_back_to_one_name(bytes in odd_name()) {
+            let name = Name::parse(&bytes).unwrap();
+            let (fence, want) = (name.fence_key(), name.want_key());
+            prop_assert_eq!(slot(&fence), slot(&bytes));
+            prop_assert_eq!(slot(&want), slot(&bytes));
+            prop_assert_eq!(name_of(&fence), &bytes[..]);
+            prop_assert!(Name::parse(&fence).is_err() && Name::parse(&want).is_err(), "no lock has this key");
+        }
+
+        #[test]
+        fn names_never_share_a_fence_key(names in vec(vec(prop::sample::select(b"{}:-05a\0".as_slice()), 1..5), 2..12)) {
+            let mut owners = HashMap::new();
+            for bytes in names {
+                let key = Name::parse(&bytes).unwrap().fence_key();
+                let owner = owners.entry(key).or_insert_with(|| bytes.clone());
+                prop_assert_eq!(&*owner, &bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What callers may set, checked once into settings that cannot be wrong.
+//!
+//! [`Options`] remembers what was said and what was not; [`Settings`] has a value for everything. No clock, no socket:
+//! a wrong option is refused before anything is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Below this, a round trip and the drift eat too much of the lease.
+const TTL_LEAST: Duration = Duration::from_millis(100);
+/// A crashed holder blocks others for this long; who needs a lock for longer keeps it with `auto_renew`.
+const TTL_MOST: Duration = hours(24);
+/// Long enough to ride out a pause of most programs, short enough to wait for after a crash.
+const TTL_DEFAULT: Duration = Duration::from_secs(10);
+
+/// Any longer wait becomes this one, so that no sum of an instant and a timeout can overflow. No process is observed
+/// for a year to tell the difference.
+const TIMEOUT_MOST: Duration = hours(24 * 365);
+
+/// Any longer `max_hold` becomes this one, for the same reason. Longer than any server keeps a fence.
+const MAX_HOLD_MOST: Duration = hours(24 * 365 * 10);
+
+/// One tick of the timers: less would call every node suspect.
+const NODE_TIMEOUT_LEAST: Duration = Duration::from_millis(1);
+/// A round trip between continents, several times over. More would let one hung node delay a short wait.
+const NODE_TIMEOUT_DEFAULT_MOST: Duration = Duration::from_millis(500);
+/// The default leaves most of the ttl after a node has been waited for.
+const NODE_TIMEOUTS_PER_TTL: u32 = 4;
+
+/// A longer bar is a node that should be taken off the list.
+const RESTART_DELAY_MOST: Duration = hours(24 * 7);
+
+/// A fence must outlive the lease it belongs to, with room for an extension sent just before its end.
+const FENCE_KEEPS_PER_TTL: u32 = 2;
+/// Keys of names that nobody uses any more should go; an hour of clock error is far more than servers have.
+const FENCE_KEEP_DEFAULT_LEAST: Duration = hours(1);
+/// Servers refuse expiry times that overflow their clock; nobody needs the years up to there.
+const FENCE_KEEP_MOST: Duration = hours(24 * 365 * 10);
+
+/// The label travels in every value; more would slow down each command for a line of text.
+const OWNER_MOST_BYTES: usize = 128;
+
+const fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours * 3600)
+}
+
+/// What a caller said; `None` is what was left unsaid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    #[expect(clippy::option_option, reason = "a lock can say `wait for ever` over a client's timeout")]
+    pub(crate) timeout: Option<Option<Duration>>,
+    pub(crate) auto_renew: Option<bool>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) node_timeout: Option<Duration>,
+    pub(crate) restart_delay: Option<Duration>,
+    pub(crate) fence_keep: Option<Duration>,
+    pub(crate) owner: Option<Arc<str>>,
+}
+
+/// Options in force: complete and within every limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// What the server keeps the key for, in whole milliseconds.
+    pub(crate) ttl: Duration,
+    /// How long to wait for the lock; `None` waits for ever, zero tries once.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) auto_renew: bool,
+    /// Longest time the lock may be kept; at least the ttl.
+    pub(crate) max_hold: Option<Duration>,
+    /// Longest wait for one node's vote; shorter than the ttl.
+    pub(crate) node_timeout: Duration,
+    /// How long grants of a node do not count after it restarted; zero is off.
+    pub(crate) restart_delay: Duration,
+    /// How long a node remembers the fence, in whole milliseconds; at least twice the ttl.
+    pub(crate) fence_keep: Duration,
+    /// The label beside the token; empty is none.
+    pub(crate) owner: Arc<str>,
+}
+
+impl Options {
+    /// What is said here, and `defaults` where nothing is.
+    pub(crate) fn or(self, defaults: &Self) -> Self {
+        Self {
+            ttl: self.ttl.or(defaults.ttl),
+            timeout: self.timeout.or(defaults.timeout),
+            auto_renew: self.auto_renew.or(defaults.auto_renew),
+            max_hold: self.max_hold.or(defaults.max_hold),
+            node_timeout: self.node_timeout.or(defaults.node_timeout),
+            restart_delay: self.restart_delay.or(defaults.restart_delay),
+            fence_keep: self.fence_keep.or(defaults.fence_keep),
+            owner: self.owner.or_else(|| defaults.owner.clone()),
+        }
+    }
+
+    /// Fills in the defaults and refuses what cannot work. No limit depends on the number of nodes so far.
+    pub(crate) fn check(&self, _nodes: usize, default_owner: &Arc<str>) -> Result<Settings, Error> {
+        let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
+        Ok(Settings {
+            ttl,
+            timeout: self.timeout.flatten().map(|timeout| timeout.min(TIMEOUT_MOST)),
+            auto_renew: self.auto_renew.unwrap_or(true),
+            max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
+            node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
+            restart_delay: checked_restart_delay(self.restart_delay.unwrap_or(ttl))?,
+            fence_keep: checked_fence_keep(self.fence_keep, ttl)?,
+            owner: checked_owner(self.owner.as_ref().unwrap_or(default_owner))?,
+        })
+    }
+}
+
+/// A ttl within its limits; `extend(ttl)` comes here too.
+pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration, Error> {
+    let whole = whole_millis(ttl);
+    if whole < TTL_LEAST || ttl > TTL_MOST {
+        return Err(Error::invalid(format!(
+            "ttl is {}, but must be from {} to {}; to keep a lock for longer, leave auto_renew on",
+            shown(ttl),
+            shown(TTL_LEAST),
+            shown(TTL_MOST)
+        )));
+    }
+    Ok(whole)
+}
+
+fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error> {
+    if max_hold < ttl {
+        return Err(Error::invalid(format!(
+            "max_hold is {}, but must be at least the ttl ({}); raise max_hold or shorten the ttl",
+            shown(max_hold),
+            shown(ttl)
+        )));
+    }
+    Ok(max_hold.min(MAX_HOLD_MOST))
+}
+
+fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
+    let default = || (ttl / NODE_TIMEOUTS_PER_TTL).min(NODE_TIMEOUT_DEFAULT_MOST);
+    let node_timeout = node_timeout.unwrap_or_else(default);
+    if node_timeout < NODE_TIMEOUT_LEAST || node_timeout >= ttl {
+        return Err(Error::invalid(format!(
+            "node_timeout is {}, but must be at least {} and less than the ttl ({}); leave it out for {}",
+            shown(node_timeout),
+            shown(NODE_TIMEOUT_LEAST),
+            shown(ttl),
+            shown(default())
+        )));
+    }
+    Ok(node_timeout)
+}
+
+fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
+    if restart_delay > RESTART_DELAY_MOST {
+        return Err(Error::invalid(format!(
+            "restart_delay is {}, but must be at most {}; it needs to be no longer than the longest ttl in use",
+            shown(restart_delay),
+            shown(RESTART_DELAY_MOST)
+        )));
+    }
+    Ok(restart_delay)
+}
+
+fn checked_fence_keep(fence_keep: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
+    let least = ttl * FENCE_KEEPS_PER_TTL;
+    let fence_keep = fence_keep.unwrap_or_else(|| least.max(FENCE_KEEP_DEFAULT_LEAST));
+    let whole = whole_millis(fence_keep);
+    if whole < least || fence_keep > FENCE_KEEP_MOST {
+        return Err(Error::invalid(format!(
+            "fence_keep is {}, but must be at least twice the ttl ({}) and at most {}; leave it out for {}",
+            shown(fence_keep),
+            shown(least),
+            shown(FENCE_KEEP_MOST),
+            shown(least.max(FENCE_KEEP_DEFAULT_LEAST))
+        )));
+    }
+    Ok(whole)
+}
+
+fn checked_owner(owner: &Arc<str>) -> Result<Arc<str>, Error> {
+    if owner.len() > OWNER_MOST_BYTES {
+        return Err(Error::invalid(format!(
+            "owner has {} bytes of UTF-8, but at most {OWNER_MOST_BYTES} are allowed; use a shorter label",
+            owner.len()
+        )));
+    }
+    if let Some(control) = owner.chars().find(|c| c.is_control()) {
+        return Err(Error::invalid(format!(
+            "owner contains the control character {control:?}; use a label of one line of plain text"
+        )));
+    }
+    Ok(Arc::clone(owner))
+}
+
+/// The wire counts in whole milliseconds. Cut off rather than rounded up: a holder must never rely on more than the
+/// server was told.
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::new(duration.as_secs(), duration.subsec_millis() * 1_000_000)
+}
+
+/// A duration in the largest unit that divides it, as in `90 s` or `24 h`.
+fn shown(duration: Duration) -> String {
+    const UNITS: [(u128, &str); 4] = [(3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms")];
+    let millis = duration.as_millis();
+    let unit = UNITS.iter().find(|(size, _)| millis > 0 && millis.is_multiple_of(*size));
+    match unit {
+        Some((size, unit)) if whole_millis(duration) == duration => format!("{} {unit}", millis / size),
+        _ => format!("{duration:?}"),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::option_option, reason = "a table row tells `null` from a field that is not there")]
+mod tests {
+    use proptest::prelude::*;
+    use serde::{Deserialize, Deserializer};
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Table {
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Case {
+        name: String,
+        options: Said,
+        ok: Option<Effective>,
+        error: Option<Refusal>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Said {
+        #[serde(default)]
+        ttl_ms: Option<f64>,
+        #[serde(default, deserialize_with = "said")]
+        timeout_ms: Option<Option<f64>>,
+        auto_renew: Option<bool>,
+        max_hold_ms: Option<f64>,
+        node_timeout_ms: Option<f64>,
+        restart_delay_ms: Option<f64>,
+        fence_keep_ms: Option<f64>,
+        owner: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Effective {
+        ttl_ms: f64,
+        timeout_ms: Option<f64>,
+        auto_renew: bool,
+        max_hold_ms: Option<f64>,
+        node_timeout_ms: f64,
+        restart_delay_ms: f64,
+        fence_keep_ms: f64,
+        owner: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Refusal {
+        code: String,
+        mentions: Vec<String>,
+    }
+
+    /// Tells `null` from a field that is not there.
+    fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
+        Option::deserialize(deserializer).map(Some)
+    }
+
+    fn ms(millis: f64) -> Duration {
+        Duration::from_secs_f64(millis / 1000.0)
+    }
+
+    fn default_owner() -> Arc<str> {
+        "host:1".into()
+    }
+
+    fn options(said: Said) -> Options {
+        Options {
+            ttl: said.ttl_ms.map(ms),
+            timeout: said.timeout_ms.map(|timeout| timeout.map(ms)),
+            auto_renew: said.auto_renew,
+            max_hold: said.max_hold_ms.map(ms),
+            node_timeout: said.node_timeout_ms.map(ms),
+            restart_delay: said.restart_delay_ms.map(ms),
+            fence_keep: said.fence_keep_ms.map(ms),
+            owner: said.owner.map(Into::into),
+        }
+    }
+
+    fn settings(effective: Effective) -> Settings {
+        Settings {
+            ttl: ms(effective.ttl_ms),
+            timeout: effective.timeout_ms.map(ms),
+            auto_renew: effective.auto_renew,
+            max_hold: effective.max_hold_ms.map(ms),
+            node_timeout: ms(effective.node_timeout_ms),
+            restart_delay: ms(effective.restart_delay_ms),
+            fence_keep: ms(effective.fence_keep_ms),
+            owner: effective.owner.map_or_else(default_owner, Into::into),
+        }
+    }
+
+    #[test]
+    fn table() {
+        let table: Table = serde_json::from_str(include_str!("../../tests/tables/options.json")).unwrap();
+        for case in table.cases {
+            match (options(case.options).check(1, &default_owner()), case.ok, case.error) {
+                (Ok(checked), Some(ok), None) => assert_eq!(checked, settings(ok), "{}", case.name),
+                (Err(error), None, Some(refusal)) => {
+                    assert_eq!(error.code(), refusal.code, "{}", case.name);
+                    for text in refusal.mentions {
+                        assert!(error.to_string().contains(&text), "{}: {error} lacks {text:?}", case.name);
+                    }
+                }
+                (result, ..) => panic!("{}: {result:?}", case.name),
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_says_more_than_its_client() {
+        let client = Options {
+            ttl: Some(ms(2000.0)),
+            timeout: Some(Some(ms(1.0))),
+            auto_renew: Some(false),
+            owner: Some("client".into()),
+            ..Options::default()
+        };
+        assert_eq!(Options::default().or(&client), client);
+        assert_eq!(client.clone().or(&Options::default()), client);
+        let lock = Options { timeout: Some(None), owner: Some("lock".into()), ..Options::default() }.or(&client);
+        assert_eq!(lock.timeout, Some(None), "`wait for ever` is something said");
+        assert_eq!(lock.owner.as_deref(), Some("lock"));
+        assert_eq!((lock.ttl, lock.auto_renew), (client.ttl, client.auto_renew));
+    }
+
+    #[test]
+    fn durations_in_messages() {
+        assert_eq!(shown(hours(24)), "24 h");
+        assert_eq!(shown(ms(90_000.0)), "90 s");
+        assert_eq!(shown(ms(1500.0)), "1500 ms");
+        assert_eq!(shown(ms(99.5)), "99.5ms");
+        assert_eq!(shown(Duration::ZERO), "0ns");
+    }
+
+    fn any_duration() -> impl Strategy<Value = Duration> {
+        prop_oneof![
+            (0..200_000_000_u64).prop_map(Duration::from_millis),
+            (0..200_000_000_000_u64).prop_map(Duration::from_nanos),
+            Just(Duration::MAX),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn settings_cannot_be_wrong(
+            ttl in prop::option::of(any_duration()),
+            timeout in prop::option::of(prop::option::of(any_duration())),
+            max_hold in prop::option::of(any_duration()),
+            node_timeout in prop::option::of(any_duration()),
+            restart_delay in prop::option::of(any_duration()),
+            fence_keep in prop::option::of(any_duration()),
+        ) {
+            let options =
+                Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_keep, ..Options::default() };
+            if let Ok(s) = options.check(1, &default_owner()) {
+                prop_assert!(s.ttl >= TTL_LEAST && s.ttl <= TTL_MOST && s.ttl.subsec_nanos() % 1_000_000 == 0);
+                prop_assert!(s.timeout.is_none_or(|timeout| timeout <= TIMEOUT_MOST));
+                prop_assert!(s.max_hold.is_none_or(|max_hold| max_hold >= s.ttl && max_hold <= MAX_HOLD_MOST));
+                prop_assert!(s.node_timeout >= NODE_TIMEOUT_LEAST && s.node_timeout < s.ttl);
+                prop_assert!(s.restart_delay <= RESTART_DELAY_MOST);
+                prop_assert!(s.fence_keep >= 2 * s.ttl && s.fence_keep <= FENCE_KEEP_MOST);
+            }
+        }
+
+        #[test]
+        fn any_ttl_within_the_limits_works_alone(millis in 100..=86_400_000_u64) {
+            let options = Options { ttl: Some(Duration::from_millis(millis)), ..Options::default() };
+            prop_assert!(options.check(1, &default_owner()).is_ok());
+        }
+    }
+}
