@@ -123,9 +123,12 @@ fn a_server_dies_with_the_process_that_started_it() {
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
+    // The killed child cannot clean up its directory, so it gets one inside ours.
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let mut child = Command::new(std::env::current_exe().expect("a test has a path"))
         .args(["--exact", "--nocapture", "a_server_dies_with_the_process_that_started_it"])
         .env("REDLOCK_HARNESS_CHILD", "1")
+        .env("TMPDIR", dir.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
