@@ -1,1 +1,48 @@
-//! To be replaced.
+//! Real servers and network faults for the tests of redlock.
+//!
+//! [`Server`] is one real Redis or Valkey process: started on a unix socket in a directory of its own, frozen,
+//! killed, restarted and wiped by the test, and gone when the value is dropped or the test process dies.
+//! [`Proxy`] stands in front of one server and delays, holds, loses or cuts what passes.
+//! [`eventually`] waits for a state; no test has to sleep for a fixed time.
+//!
+//! ```
+//! use redlock_harness::{Proxy, Server};
+//!
+//! let server = Server::start();
+//! server.command(&["SET", "colour", "green"]);
+//! assert_eq!(server.get("colour"), Some(b"green".to_vec()));
+//!
+//! let proxy = Proxy::to(&server);
+//! proxy.hold_replies(); // requests arrive, answers do not
+//! ```
+//!
+//! Everything here panics, with the server's log, where a test would have to give up.
+#![allow(clippy::missing_panics_doc, reason = "every function here panics where a test would have to give up")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+mod ports;
+mod program;
+mod proxy;
+mod servers;
+mod spawner;
+mod tls;
+
+pub use program::Program;
+pub use proxy::{Link, Proxy};
+pub use redis;
+pub use servers::{Builder, Server, cluster};
+pub use tls::Authority;
+
+use std::time::{Duration, Instant};
+
+/// How long [`eventually`] and everything else here waits before it gives up: far more than a healthy machine needs.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// Waits until `state` is true, asking every millisecond, and panics with `what` after [`LIMIT`].
+pub fn eventually(what: &str, mut state: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !state() {
+        assert!(Instant::now() < end, "waited {LIMIT:?} in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
