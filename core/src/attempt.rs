@@ -76,12 +76,20 @@ pub(crate) struct Ballots {
     pub(crate) failures: Vec<Option<Failure>>,
     /// The shortest time that any holder's key has left.
     pub(crate) ttl_left: Option<Duration>,
+    /// Whether every node had its time to answer.
+    pub(crate) complete: bool,
     node_timeout: Duration,
 }
 
 impl Ballots {
     fn new(nodes: usize, node_timeout: Duration) -> Self {
-        Self { votes: vec![Vote::Pending; nodes], failures: vec![None; nodes], ttl_left: None, node_timeout }
+        Self {
+            votes: vec![Vote::Pending; nodes],
+            failures: vec![None; nodes],
+            ttl_left: None,
+            complete: true,
+            node_timeout,
+        }
     }
 
     fn quorum(&self) -> usize {
@@ -134,8 +142,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
     if let Some(outcome) = hindrance(place, lane) {
         return outcome;
     }
-    let claim =
-        Claim::new(&place.process, &place.set, &place.spec.keys, (settings.ttl, settings.node_timeout));
+    let claim = Claim::new(&place.process, &place.set, &place.spec.keys, (settings.ttl, settings.node_timeout));
     let mut round = Round::new(lane, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes, settings.node_timeout);
@@ -236,6 +243,7 @@ async fn vote(
         match round.next().await {
             Some(Event::Vote(node, answer)) => take(ballots, node, answer, highest),
             Some(Event::TimeUp) | None => {
+                ballots.complete = !round.is_cut();
                 object(lane, ballots, restart_delay);
                 return None;
             }

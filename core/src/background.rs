@@ -57,8 +57,11 @@ impl Background {
 
 fn start() -> Result<Handle, Error> {
     let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::Unavailable, "the background thread cannot be started; is a limit on threads or open files reached?")
-            .with_source(error)
+        Error::new(
+            ErrorKind::Unavailable,
+            "the background thread cannot be started; is a limit on threads or open files reached?",
+        )
+        .with_source(error)
     };
     let (sender, receiver) = mpsc::sync_channel(1);
     let run = move || {

@@ -141,7 +141,9 @@ impl Claim {
 
     /// Listens for the answers that a release round still misses; what stays unanswered is owed.
     pub(crate) fn leave(self, round: Round) {
-        round.leave(self, |claim, node, answer| drop(claim.released(node, answer, false)));
+        round.leave(self, |claim, node, answer| {
+            claim.released(node, answer, false);
+        });
     }
 }
 
@@ -153,7 +155,8 @@ impl Drop for Claim {
             std::mem::forget(inner);
             return;
         }
-        let debts: Vec<Debt> = inner.footprint.all().into_iter().enumerate().filter_map(|(node, trace)| inner.debt(node, trace)).collect();
+        let debts: Vec<Debt> =
+            inner.footprint.all().into_iter().enumerate().filter_map(|(node, trace)| inner.debt(node, trace)).collect();
         if !debts.is_empty() {
             let process = Arc::clone(&inner.process);
             process.background.spawn(async move { inner.pay(debts).await });
@@ -185,7 +188,8 @@ impl Inner {
     async fn pay(self: Box<Self>, debts: Vec<Debt>) {
         let lane = self.set.lane(&Handle::current());
         let until = lane.clock.now().after(Duration::from_nanos(self.ttl.load(Ordering::Relaxed)));
-        let mut payments: Vec<_> = debts.into_iter().map(|debt| Some(Box::pin(self.pay_one(&lane, debt, until)))).collect();
+        let mut payments: Vec<_> =
+            debts.into_iter().map(|debt| Some(Box::pin(self.pay_one(&lane, debt, until)))).collect();
         poll_fn(|cx| {
             for payment in &mut payments {
                 if payment.as_mut().is_some_and(|payment| payment.as_mut().poll(cx).is_ready()) {
@@ -258,7 +262,10 @@ impl Drop for Place<'_> {
 }
 
 /// Queues `request` on `connection` now, and returns the future of its answer.
-fn queue(connection: Connection, request: Request) -> Option<Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>> {
+fn queue(
+    connection: Connection,
+    request: Request,
+) -> Option<Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>> {
     let mut asking: Pin<Box<dyn Future<Output = _> + Send>> =
         Box::pin(async move { connection.call_known(&request).await });
     match asking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

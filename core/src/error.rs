@@ -86,13 +86,7 @@ pub enum LostReason {
 
 impl LostReason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Self; 5] = [
-        Self::Expired,
-        Self::Taken,
-        Self::Unreachable,
-        Self::MaxHold,
-        Self::Deleted,
-    ];
+    pub const ALL: [Self; 5] = [Self::Expired, Self::Taken, Self::Unreachable, Self::MaxHold, Self::Deleted];
 
     /// The stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
     #[must_use]

@@ -1,12 +1,55 @@
-//! A distributed lock for Redis.
-#[allow(dead_code)]
+//! A distributed lock for Redis and Valkey, on one node or on a quorum of independent nodes (Redlock).
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), redlock::Error> {
+//! # let redlock = redlock::Redlock::new("memory://crate")?;
+//! let guard = redlock.lock("foo").await?;
+//! // work; send guard.fence() along
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+#![doc = include_str!("../docs/promise.md")]
+//!
+#![doc = include_str!("../docs/flow.md")]
+
 mod address;
-#[allow(dead_code)]
+mod attempt;
+mod background;
 mod backoff;
-#[allow(dead_code)]
+pub mod blocking;
+mod cleanup;
+mod client;
+mod clock;
 mod error;
-#[allow(dead_code)]
+mod extend;
+mod footprint;
+mod guard;
+mod held;
+mod inspect;
+mod lane;
+mod lock;
 mod name;
-#[allow(dead_code)]
+mod node;
 mod options;
+mod pool;
+mod process;
+mod quorum;
+mod random;
+mod release;
+mod renew;
+mod round;
+mod script;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
+mod token;
+mod wait;
+
+pub use client::{Builder, IntoNodes, Redlock};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
+pub use guard::Guard;
+pub use inspect::{NodeState, NodeView};
+pub use lock::Lock;

@@ -96,7 +96,7 @@ impl Options {
     }
 
     /// Fills in the defaults and refuses what cannot work. No limit depends on the number of nodes so far.
-    pub(crate) fn check(&self, _nodes: usize, default_owner: &Arc<str>) -> Result<Settings, Error> {
+    pub(crate) fn check(&self, default_owner: &Arc<str>) -> Result<Settings, Error> {
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
         Ok(Settings {
             ttl,
@@ -310,7 +310,7 @@ mod tests {
     fn table() {
         let table: Table = serde_json::from_str(include_str!("../../tests/tables/options.json")).unwrap();
         for case in table.cases {
-            match (options(case.options).check(1, &default_owner()), case.ok, case.error) {
+            match (options(case.options).check(&default_owner()), case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => assert_eq!(checked, settings(ok), "{}", case.name),
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);
@@ -369,7 +369,7 @@ mod tests {
         ) {
             let options =
                 Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_keep, ..Options::default() };
-            if let Ok(s) = options.check(1, &default_owner()) {
+            if let Ok(s) = options.check(&default_owner()) {
                 prop_assert!(s.ttl >= TTL_LEAST && s.ttl <= TTL_MOST && s.ttl.subsec_nanos() % 1_000_000 == 0);
                 prop_assert!(s.timeout.is_none_or(|timeout| timeout <= TIMEOUT_MOST));
                 prop_assert!(s.max_hold.is_none_or(|max_hold| max_hold >= s.ttl && max_hold <= MAX_HOLD_MOST));
@@ -382,7 +382,7 @@ mod tests {
         #[test]
         fn any_ttl_within_the_limits_works_alone(millis in 100..=86_400_000_u64) {
             let options = Options { ttl: Some(Duration::from_millis(millis)), ..Options::default() };
-            prop_assert!(options.check(1, &default_owner()).is_ok());
+            prop_assert!(options.check(&default_owner()).is_ok());
         }
     }
 }

@@ -14,12 +14,12 @@ use tokio::runtime::Handle;
 
 use crate::address::Addresses;
 use crate::background::Background;
-use crate::blocking_pool::Pool;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::lane::{Lane, Member, Members};
 use crate::node::health::Health;
 use crate::node::{MemoryNodes, Node};
+use crate::pool::Pool;
 use crate::random::Random;
 use crate::renew::Renewal;
 
@@ -91,7 +91,8 @@ impl Process {
             return Ok(set);
         }
         sets.retain(|_, set| set.strong_count() > 0);
-        let member = |address: &_| Ok(Member { node: Node::new(address, &self.memory)?, address: Clone::clone(address) });
+        let member =
+            |address: &_| Ok(Member { node: Node::new(address, &self.memory)?, address: Clone::clone(address) });
         let nodes = addresses.iter().map(member).collect::<Result<Vec<_>, Error>>()?;
         let set = Arc::new(NodeSet::new(nodes, self.clock.clone(), self.random.clone()));
         sets.insert(addresses.clone(), Arc::downgrade(&set));

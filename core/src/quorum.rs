@@ -7,9 +7,6 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::LostReason;
 
-/// Most nodes in one set.
-pub(crate) const NODES_MAX: usize = 15;
-
 /// ⌊n/2⌋ + 1: any two quorums share a node.
 pub(crate) const fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1

@@ -64,12 +64,11 @@ fn unavailable(held: &Held, votes: &[Removal], failures: &[Option<Failure>]) -> 
             (Removal::Deleted, _) => "released".to_owned(),
             (Removal::Gone, _) => "did not have it".to_owned(),
             (Removal::Taken, _) => "held by another".to_owned(),
-            (Removal::Pending | Removal::Failed, _) => {
-                Failure::Silent(place.spec.settings.node_timeout).to_string()
-            }
+            (Removal::Pending | Removal::Failed, _) => Failure::Silent(place.spec.settings.node_timeout).to_string(),
         },
     };
-    let message = "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
+    let message =
+        "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
     Error::new(ErrorKind::Unavailable, message)
         .with_name(place.spec.name.bytes())
         .with_nodes(votes.iter().enumerate().map(answer).collect())

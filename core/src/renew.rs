@@ -48,6 +48,12 @@ impl Renewal {
         }
     }
 
+    /// Plans a lock anew after an explicit extension.
+    pub(crate) fn again(&self, held: &Arc<Held>) {
+        self.remove(held.place_on_agenda());
+        self.add(held);
+    }
+
     fn schedule(&self, held: &Arc<Held>, due: Moment) {
         let mut agenda = self.agenda();
         agenda.next += 1;
@@ -84,9 +90,7 @@ impl Renewal {
                 Extended::Unknown(_) => held.unanswered(),
                 Extended::Lost(reason) => held.lose(reason),
             }
-            let renewal = &held.place.process.renewal;
-            renewal.remove(held.place_on_agenda());
-            renewal.add(&held);
+            held.place.process.renewal.again(&held);
         });
     }
 

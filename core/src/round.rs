@@ -84,6 +84,11 @@ impl Round {
         self.timer = None;
     }
 
+    /// Whether the caller's limit leaves the nodes less than `node_timeout`: silence until then says nothing about them.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.deadline < self.started.after(self.node_timeout)
+    }
+
     pub(crate) fn is_pending(&self, node: usize) -> bool {
         self.parts[node].asking.is_some()
     }
@@ -203,8 +208,7 @@ impl Round {
     }
 
     fn time_up(&mut self) -> Event {
-        // A wait that the caller cut short says nothing about the nodes.
-        if self.lane.clock.now() >= self.started.after(self.node_timeout) {
+        if !self.is_cut() {
             for node in 0..self.parts.len() {
                 if self.is_pending(node) {
                     self.lane.missed(node);
@@ -216,12 +220,17 @@ impl Round {
 
     /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
     /// `node_timeout`, so that the node's health and the footprint stay true. `kept` is dropped at the end.
-    pub(crate) fn leave<T: Send + 'static>(mut self, kept: T, mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>) + Send + 'static) {
+    pub(crate) fn leave<T: Send + 'static>(
+        mut self,
+        kept: T,
+        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>) + Send + 'static,
+    ) {
         self.open = false;
         let traces = self.footprint.all();
         for (part, trace) in self.parts.iter_mut().zip(traces) {
             // Still connecting: what would create a key is not sent any more.
-            if part.request.as_ref().is_some_and(|request| request.action.creates()) && matches!(trace, Trace::Nothing) {
+            if part.request.as_ref().is_some_and(|request| request.action.creates()) && matches!(trace, Trace::Nothing)
+            {
                 part.asking = None;
             }
         }

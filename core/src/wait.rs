@@ -36,6 +36,8 @@ struct Waiting {
     /// The highest fence seen in this call.
     highest: u64,
     attempts: u32,
+    /// What the nodes said in the last attempt that gave them their time.
+    last: Option<Ballots>,
     /// Since when no quorum has answered, bars not counted.
     unavailable_since: Option<Moment>,
 }
@@ -50,7 +52,7 @@ pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
     let now = place.process.clock.now();
     let timeout = place.spec.settings.timeout;
     let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
-    let mut waiting = Waiting { place, deadline, highest: 0, attempts: 0, unavailable_since: None };
+    let mut waiting = Waiting { place, deadline, highest: 0, attempts: 0, last: None, unavailable_since: None };
     let Ok(runtime) = Handle::try_current() else { return waiting.hand_over().await };
     let lane = waiting.place.set.lane(&runtime);
     match waiting.attempt(&lane).await? {
@@ -78,12 +80,19 @@ impl Waiting {
             Outcome::Won(won) => Ok(Ok(Owned::new(Held::new(self.place.clone(), won)))),
             Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
             Outcome::Barred(until, ballots) => self.barred(until, &ballots),
-            Outcome::Lost(ballots) => self.lost(&ballots),
+            Outcome::Lost(ballots) => {
+                // An attempt that the timeout cut short says less than the one before it.
+                if ballots.complete || self.last.is_none() {
+                    self.last = Some(ballots);
+                }
+                self.lost()
+            }
         }
     }
 
     /// What to do after a lost attempt.
-    fn lost(&mut self, ballots: &Ballots) -> Result<Result<Owned, Duration>, Error> {
+    fn lost(&mut self) -> Result<Result<Owned, Duration>, Error> {
+        let Some(ballots) = &self.last else { return Ok(Err(Duration::ZERO)) };
         if ballots.is_forbidden() {
             let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
             return Err(self.error(ErrorKind::Forbidden, message, ballots));
@@ -164,7 +173,13 @@ impl Waiting {
         let lane = self.place.set.lane(&Handle::current());
         loop {
             let clock = &lane.clock;
-            clock.sleep_until(clock.now().after(pause).min(self.deadline)).await;
+            let again = clock.now().after(pause);
+            clock.sleep_until(again.min(self.deadline)).await;
+            if again >= self.deadline
+                && let Some(ballots) = &self.last
+            {
+                return Err(self.over(ballots));
+            }
             match self.attempt(&lane).await? {
                 Ok(owned) => return Ok(owned),
                 Err(next) => pause = next,

@@ -11,9 +11,21 @@ const LAYERS: [(&str, &[&str]); 4] = [
     ("i/o", &["lane", "round", "node", "footprint"]),
     (
         "engine",
-        &["process", "background", "attempt", "held", "renew", "gate", "watch", "cleanup", "setnx", "wait", "health"],
+        &[
+            "process",
+            "background",
+            "pool",
+            "attempt",
+            "cleanup",
+            "held",
+            "extend",
+            "release",
+            "renew",
+            "wait",
+            "inspect",
+        ],
     ),
-    ("faces", &["lib", "client", "lock", "guard", "blocking", "queue", "inspect"]),
+    ("faces", &["lib", "client", "lock", "guard", "blocking", "simulation"]),
 ];
 
 const TOP: usize = LAYERS.len() - 1;
@@ -164,6 +176,6 @@ fn this_test_bites() {
     assert!(faults("other.rs", "")[0].contains("LAYERS"));
     assert_eq!(faults("node/redis.rs", "use super::super::held; use super::Node; use crate::error::Error;").len(), 1);
     assert_eq!(faults("node/redis.rs", "use crate::Error;").len(), 1);
-    assert!(faults("held.rs", "use crate::round; use crate::gate;").is_empty());
+    assert!(faults("held.rs", "use crate::round; use crate::attempt;").is_empty());
     assert!(faults("lib.rs", "pub use crate::round::Vote; crate::Redlock").is_empty());
 }

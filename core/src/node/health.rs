@@ -83,7 +83,10 @@ impl Health {
             && !introduction.silent
         {
             entry.changed_at = Some(quorum::changed_at(now, introduction.uptime, last_answer));
-            tracing::warn!(node = node + 1, "node restarted or was replaced; its grants do not count for restart_delay");
+            tracing::warn!(
+                node = node + 1,
+                "node restarted or was replaced; its grants do not count for restart_delay"
+            );
         }
         if !introduction.silent || entry.identity.is_none() {
             entry.identity = Some(identity.clone());
@@ -135,7 +138,9 @@ impl Health {
 
     /// Takes one of `node`'s places for an owed release; false if all are taken.
     pub(crate) fn owe(&self, node: usize) -> bool {
-        self.owed[node].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| (owed < OWED_MAX).then_some(owed + 1)).is_ok()
+        self.owed[node]
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| (owed < OWED_MAX).then_some(owed + 1))
+            .is_ok()
     }
 
     /// Gives the place back.
@@ -166,7 +171,10 @@ fn warn(node: usize, introduction: &Introduction) -> bool {
         tracing::warn!(node = node + 1, %policy, "node may evict locks when memory is short; set maxmemory-policy noeviction");
     }
     if introduction.silent {
-        tracing::warn!(node = node + 1, "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there");
+        tracing::warn!(
+            node = node + 1,
+            "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there"
+        );
     }
     introduction.evicts.is_some() || introduction.silent
 }

@@ -34,7 +34,8 @@ struct Entry {
 pub(crate) enum Content {
     /// A string.
     Text(Vec<u8>),
-    /// Any other type.
+    /// Any other type; only another client of a server can make one.
+    #[cfg_attr(not(any(test, feature = "simulation")), allow(dead_code, reason = "only tests put one there"))]
     Other,
 }
 
@@ -271,11 +272,8 @@ impl MemoryNode {
 
     /// A store in memory never restarts, so that its address is identity enough.
     pub(crate) fn introduction(&self) -> Introduction {
-        let identity = Identity {
-            run_id: format!("memory-{:p}", Arc::as_ptr(&self.0)),
-            replid: String::new(),
-            replica: false,
-        };
+        let identity =
+            Identity { run_id: format!("memory-{:p}", Arc::as_ptr(&self.0)), replid: String::new(), replica: false };
         Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: false }
     }
 }

@@ -257,4 +257,3 @@ pub(crate) trait SimulatedWire: Send + Sync {
 pub(crate) trait SimulatedLink: Send + Sync {
     fn call(&self, request: Request) -> Answer;
 }
-

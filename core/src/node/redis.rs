@@ -132,7 +132,8 @@ async fn ask(connection: &mut MultiplexedConnection, command: &str) -> Result<Va
 }
 
 fn is_replica(hello: &Value) -> bool {
-    let is_role = |key: &Value, value: &Value| text(key) == Some("role") && text(value).is_some_and(|role| role != "master");
+    let is_role =
+        |key: &Value, value: &Value| text(key) == Some("role") && text(value).is_some_and(|role| role != "master");
     match hello {
         Value::Map(pairs) => pairs.iter().any(|(key, value)| is_role(key, value)),
         Value::Array(items) => items.chunks_exact(2).any(|pair| is_role(&pair[0], &pair[1])),
@@ -213,7 +214,13 @@ fn command(request: &Request, by: By) -> Cmd {
     match &request.action {
         Action::Acquire { ttl, proposal, slack, fence_keep, label } => {
             let mut command = begin(&SCRIPTS.acquire, by, &[lock, fence]);
-            command.arg(token).arg(millis(*ttl)).arg(*proposal).arg(micros(*slack)).arg(millis(*fence_keep)).arg(&**label);
+            command
+                .arg(token)
+                .arg(millis(*ttl))
+                .arg(*proposal)
+                .arg(micros(*slack))
+                .arg(millis(*fence_keep))
+                .arg(&**label);
             command
         }
         Action::Confirm { granted, fence: decided, fence_keep, label } => {

@@ -1,0 +1,257 @@
+//! The same lock without async: the calling thread drives the engine itself.
+//!
+//! Works on any thread, also inside a tokio runtime (where the call runs in the background and the thread parks).
+//!
+//! # Examples
+//!
+//! ```
+//! # fn main() -> Result<(), redlock::Error> {
+//! use redlock::blocking::Redlock;
+//!
+//! let redlock = Redlock::new("memory://blocking-example")?;
+//! let guard = redlock.lock("job").acquire()?;
+//! assert!(guard.held());
+//! guard.release()?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+
+use crate::client::{Builder, IntoNodes};
+use crate::error::{Error, ErrorKind};
+use crate::guard;
+use crate::held::{Held, Owned};
+use crate::inspect::NodeView;
+use crate::options::Options;
+use crate::process::Process;
+use crate::wait;
+
+/// A client without async; see [`crate::Redlock`].
+#[derive(Clone, Debug)]
+pub struct Redlock(crate::Redlock);
+
+impl Redlock {
+    /// A client for the node, or nodes, at these addresses; see [`crate::Redlock::new`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address.
+    pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
+        crate::Redlock::new(nodes).map(Self)
+    }
+
+    /// A client for the nodes in `REDLOCK_URLS`; see [`crate::Redlock::from_env`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address.
+    pub fn from_env() -> Result<Self, Error> {
+        crate::Redlock::from_env().map(Self)
+    }
+
+    /// A client with options of its own; end with [`Builder::build_blocking`].
+    pub fn builder() -> Builder {
+        crate::Redlock::builder()
+    }
+
+    /// A lock with this name; see [`crate::Redlock::lock`].
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock { client: self.0.clone(), name: name.as_ref().into(), options: Options::default() }
+    }
+
+    /// What every node has under this name; see [`crate::Redlock::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong name, `unavailable` if the system gives no thread or event queue.
+    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+        let (client, name) = (self.0.clone(), name.as_ref().to_vec());
+        drive(&Process::current(), None, async move { client.inspect(name).await })?.0
+    }
+}
+
+impl From<crate::Redlock> for Redlock {
+    fn from(client: crate::Redlock) -> Self {
+        Self(client)
+    }
+}
+
+/// A lock by name, without async; see [`crate::Lock`].
+#[derive(Clone, Debug)]
+#[must_use = "a lock is not held until it is acquired"]
+pub struct Lock {
+    client: crate::Redlock,
+    name: Box<[u8]>,
+    options: Options,
+}
+
+impl Lock {
+    crate::lock::option_setters!();
+
+    /// Acquires the lock, waiting until the timeout; see [`crate::Lock::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `timeout`, `unavailable`, `forbidden` or `invalid`.
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        let place = self.client.place(&self.name, self.options.clone())?;
+        let process = Arc::clone(&place.process);
+        let (owned, home) = drive(&process, None, wait::acquire(place))?;
+        Ok(Guard { owned: owned?, home })
+    }
+
+    /// Tries once: `None` if others hold the lock; see [`crate::Lock::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable`, `forbidden` or `invalid`.
+    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        match self.clone().timeout(Duration::ZERO).acquire() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
+    /// check the guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. A release that no quorum confirms is no
+    /// error here.
+    pub fn run<T>(&self, body: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        let guard = self.acquire()?;
+        let output = body(&guard);
+        match guard.release() {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            _ => Ok(output),
+        }
+    }
+}
+
+/// A held lock, without async; see [`crate::Guard`].
+#[derive(Debug)]
+#[must_use = "dropping a guard releases its lock"]
+pub struct Guard {
+    owned: Owned,
+    /// The runtime whose connections know about this lock.
+    home: Option<Id>,
+}
+
+impl Guard {
+    fn shared(&self) -> &Arc<Held> {
+        self.owned.held()
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.shared().place.spec.name.bytes()
+    }
+
+    /// The fencing token; see [`crate::Guard::fence`].
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.shared().fence
+    }
+
+    /// How long the lock can still be relied on; see [`crate::Guard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.shared().remaining().unwrap_or(Duration::ZERO)
+    }
+
+    /// Whether the lock is held at this moment.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.shared().remaining().is_ok()
+    }
+
+    /// Fails when the lock is not held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// `lost` with its reason; `not_held` in a forked child.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shared().remaining().map(drop)
+    }
+
+    /// Keeps the lock for another ttl from now; see [`crate::Guard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// `lost`, `unavailable` or `not_held`.
+    pub fn extend(&self) -> Result<(), Error> {
+        self.extend_for(self.shared().ttl())
+    }
+
+    /// As [`Guard::extend`], with another ttl which later renewals use too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::extend`]; `invalid` for a ttl out of range.
+    pub fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
+        self.extend_for(guard::checked(self.shared(), ttl)?)
+    }
+
+    fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
+        let held = Arc::clone(self.shared());
+        self.shared().remaining()?;
+        drive(&self.shared().place.process, self.home, guard::extend(held, ttl))?.0
+    }
+
+    /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    #[must_use]
+    pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
+        let held = Arc::clone(self.shared());
+        let clock = held.place.process.clock.clone();
+        let waited = drive(&self.shared().place.process, self.home, async move {
+            tokio::select! {
+                biased;
+                error = held.lost() => Some(error),
+                () = clock.sleep(limit) => None,
+            }
+        });
+        waited.ok()?.0
+    }
+
+    /// Releases the lock; see [`crate::Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// `lost`, `unavailable` or `not_held`.
+    pub fn release(self) -> Result<(), Error> {
+        self.shared().remaining()?;
+        let held = Arc::clone(self.shared());
+        drive(&self.shared().place.process, self.home, guard::release(held))?.0
+    }
+}
+
+/// Drives `call` on the calling thread; inside a tokio context, where that is forbidden, in the background while the
+/// thread parks. Also returns the runtime it ran on.
+fn drive<T: Send + 'static>(
+    process: &Process,
+    home: Option<Id>,
+    call: impl Future<Output = T> + Send + 'static,
+) -> Result<(T, Option<Id>), Error> {
+    if Handle::try_current().is_err() {
+        let failed = |error| {
+            let message = "the system gives no event queue; is the limit on open files reached?";
+            Error::new(ErrorKind::Unavailable, message).with_source(error)
+        };
+        let (output, id) = process.pool.drive(home, call).map_err(failed)?;
+        return Ok((output, Some(id)));
+    }
+    process.background.start()?;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    process.background.spawn(async move { drop(sender.send(call.await)) });
+    let output =
+        receiver.recv().map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))?;
+    Ok((output, None))
+}

@@ -1,0 +1,274 @@
+//! The client: which nodes, which defaults. Made once, cloned freely, sends nothing by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::address::Addresses;
+use crate::attempt::{Place, Spec};
+use crate::error::{Error, ErrorKind};
+use crate::inspect::{self, NodeView};
+use crate::lock::Lock;
+use crate::name::Name;
+use crate::options::Options;
+use crate::process::{NodeSet, Process};
+use crate::script::Keys;
+
+/// Where [`Redlock::from_env`] looks for addresses.
+const ENVIRONMENT: &str = "REDLOCK_URLS";
+
+/// A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
+///
+/// Clones share connections. Nothing is sent before the first call on a lock, and connections are closed when the last
+/// clone, lock and guard are gone. All clients that use one set of nodes in one process share what is known about the
+/// nodes.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redlock::Error> {
+/// use redlock::Redlock;
+///
+/// let redlock = Redlock::new("memory://example")?;
+/// let guard = redlock.lock("invoice:17").await?;
+/// guard.check()?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Redlock(Arc<Client>);
+
+#[derive(Debug)]
+struct Client {
+    addresses: Addresses,
+    options: Options,
+    process: Option<Arc<Process>>,
+    set: Option<Arc<NodeSet>>,
+}
+
+impl Redlock {
+    /// A client for the node, or nodes, at these addresses, with default options.
+    ///
+    /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, `unix:///path?db=0&user=u&pass=p`,
+    /// the same with `valkey`, or `memory://name` for a store inside this process that excludes nobody outside it.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong or unknown part of an address, a duplicate, no address or more than 15.
+    pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
+        Self::builder().nodes(nodes).build()
+    }
+
+    /// A client for the nodes in the environment variable `REDLOCK_URLS` (separated by commas; a comma in a password is
+    /// written `%2C`), or for `redis://127.0.0.1:6379` where that is not set.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` as for [`Redlock::new`].
+    pub fn from_env() -> Result<Self, Error> {
+        Self::builder().build()
+    }
+
+    /// A client with options of its own, which become the defaults of its locks.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder { nodes: None, options: Options::default() }
+    }
+
+    /// A lock with this name. Sends nothing; set options on it, then acquire it.
+    ///
+    /// A name is 1 to 512 bytes of anything; the key on the servers is the name, unchanged. Names that begin with
+    /// `redlock:fence:` or `redlock:want:` are reserved. A wrong name is an `invalid` error of the acquire.
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), name.as_ref())
+    }
+
+    /// What every node has under this name, in the order of the addresses. Changes nothing.
+    ///
+    /// Takes at most 1 s where connections have to be made, and the `node_timeout` of the client's options. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong name or option, `unavailable` if the background thread cannot be started. A node that
+    /// cannot be asked is part of the answer.
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+        let place = self.place(name.as_ref(), Options::default())?;
+        if let Ok(runtime) = Handle::try_current() {
+            let lane = place.set.lane(&runtime);
+            return Ok(inspect::inspect(&place, &lane).await);
+        }
+        let process = Arc::clone(&place.process);
+        in_background(&process, async move {
+            let lane = place.set.lane(&Handle::current());
+            inspect::inspect(&place, &lane).await
+        })
+        .await
+    }
+
+    /// Everything a call on the lock `name` needs, checked.
+    pub(crate) fn place(&self, name: &[u8], options: Options) -> Result<Place, Error> {
+        let (process, set) = self.0.here()?;
+        let name = Name::parse(name)?;
+        let settings =
+            options.or(&self.0.options).check(&process.owner).map_err(|error| error.with_name(name.bytes()))?;
+        let spec = Arc::new(Spec { keys: Keys::of(&name), name, settings });
+        Ok(Place { process, set, spec })
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
+        let addresses = Addresses::from_env_value(None).expect("the default address is valid");
+        Self(Arc::new(Client { addresses, options, process: Some(process), set: Some(set) }))
+    }
+}
+
+impl Client {
+    /// The process value and the set of nodes; new ones in a forked child, where the parent's must not be touched.
+    fn here(&self) -> Result<(Arc<Process>, Arc<NodeSet>), Error> {
+        if let (Some(process), Some(set)) = (&self.process, &self.set)
+            && !process.is_foreign()
+        {
+            return Ok((Arc::clone(process), Arc::clone(set)));
+        }
+        let process = Process::current();
+        let set = process.set(&self.addresses)?;
+        Ok((process, set))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.process.as_ref().is_some_and(|process| process.is_foreign()) {
+            // The parent's sockets must not be touched.
+            std::mem::forget((self.process.take(), self.set.take()));
+        }
+    }
+}
+
+/// Runs `call` in the background and awaits its result; for callers that have no runtime.
+pub(crate) async fn in_background<T: Send + 'static>(
+    process: &Process,
+    call: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Error> {
+    let (sender, receiver) = oneshot::channel();
+    process.background.start()?;
+    process.background.spawn(async move { drop(sender.send(call.await)) });
+    receiver.await.map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))
+}
+
+/// Makes a client; see [`Redlock::builder`].
+///
+/// Every option here is the default of the client's locks, and may be set otherwise on a [`Lock`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    nodes: Option<Vec<String>>,
+    options: Options,
+}
+
+impl Builder {
+    /// The addresses of the nodes; see [`Redlock::new`].
+    pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
+        self.nodes = Some(nodes.into_nodes());
+        self
+    }
+
+    crate::lock::option_setters!();
+
+    /// Checks addresses and options and makes the client.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address or option.
+    pub fn build(self) -> Result<Redlock, Error> {
+        let addresses = match self.nodes {
+            Some(nodes) => Addresses::parse(nodes)?,
+            None => Addresses::from_env_value(environment()?.as_deref())?,
+        };
+        let process = Process::current();
+        self.options.check(&process.owner)?;
+        let set = process.set(&addresses)?;
+        let client = Client { addresses, options: self.options, process: Some(process), set: Some(set) };
+        Ok(Redlock(Arc::new(client)))
+    }
+
+    /// As [`Builder::build`], for a client without async.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address or option.
+    pub fn build_blocking(self) -> Result<crate::blocking::Redlock, Error> {
+        self.build().map(crate::blocking::Redlock::from)
+    }
+}
+
+fn environment() -> Result<Option<String>, Error> {
+    match std::env::var(ENVIRONMENT) {
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(format!("{ENVIRONMENT} is no UTF-8"))),
+    }
+}
+
+/// One address or several: `&str`, `String`, and arrays, slices and vectors of them.
+pub trait IntoNodes: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_nodes(self) -> Vec<String>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &str {}
+    impl Sealed for String {}
+    impl Sealed for &String {}
+    impl<T: AsRef<str>> Sealed for Vec<T> {}
+    impl<T: AsRef<str>> Sealed for &[T] {}
+    impl<T: AsRef<str>> Sealed for &Vec<T> {}
+    impl<T: AsRef<str>, const N: usize> Sealed for [T; N] {}
+}
+
+impl IntoNodes for &str {
+    fn into_nodes(self) -> Vec<String> {
+        vec![self.to_owned()]
+    }
+}
+
+impl IntoNodes for String {
+    fn into_nodes(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl IntoNodes for &String {
+    fn into_nodes(self) -> Vec<String> {
+        vec![self.clone()]
+    }
+}
+
+impl<T: AsRef<str>> IntoNodes for Vec<T> {
+    fn into_nodes(self) -> Vec<String> {
+        self.as_slice().into_nodes()
+    }
+}
+
+impl<T: AsRef<str>> IntoNodes for &Vec<T> {
+    fn into_nodes(self) -> Vec<String> {
+        self.as_slice().into_nodes()
+    }
+}
+
+impl<T: AsRef<str>> IntoNodes for &[T] {
+    fn into_nodes(self) -> Vec<String> {
+        self.iter().map(|node| node.as_ref().to_owned()).collect()
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> IntoNodes for [T; N] {
+    fn into_nodes(self) -> Vec<String> {
+        self.as_slice().into_nodes()
+    }
+}

@@ -1,0 +1,1 @@
+//! The seams of the engine, for a simulation.

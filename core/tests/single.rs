@@ -1,0 +1,65 @@
+//! The life of a lock on one real server, from the async face.
+
+use std::time::Duration;
+
+use harness::Server;
+use redlock::{ErrorKind, NodeState, Redlock};
+
+#[tokio::test]
+async fn a_lock_is_acquired_extended_and_released() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let guard = redlock.lock("foo").acquire().await.unwrap();
+    let value = String::from_utf8(server.get("foo").unwrap()).unwrap();
+    assert_eq!(value.split(':').nth(1).unwrap(), guard.fence().to_string());
+    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
+    let before = guard.remaining();
+    assert!(before > Duration::from_secs(9) && before < Duration::from_secs(10));
+    guard.extend_to(Duration::from_secs(20)).await.unwrap();
+    assert!(guard.remaining() > Duration::from_secs(19));
+    let fence = guard.fence();
+    guard.release().await.unwrap();
+    assert_eq!(server.get("foo"), None);
+    let next = redlock.lock("foo").await.unwrap();
+    assert!(next.fence() > fence);
+    assert!(matches!(redlock.inspect("foo").await.unwrap()[0].state, NodeState::Held { .. }));
+}
+
+#[tokio::test]
+async fn a_waiter_gets_the_lock_after_its_release() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let guard = redlock.lock("foo").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let redlock = redlock.clone();
+        async move { redlock.lock("foo").await }
+    });
+    let error = redlock.lock("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    let fence = guard.fence();
+    drop(guard);
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.fence() > fence);
+}
+
+#[tokio::test]
+async fn five_nodes_make_a_lock() {
+    let servers = harness::cluster(5);
+    let redlock = Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>()).unwrap();
+    for _ in 0..50 {
+        let guard = redlock.lock("foo").acquire().await.unwrap();
+        assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+}
+
+#[test]
+fn blocking_works() {
+    let server = Server::start();
+    let redlock = redlock::blocking::Redlock::new(server.url()).unwrap();
+    for _ in 0..50 {
+        let guard = redlock.lock("foo").acquire().unwrap();
+        assert!(redlock.lock("foo").try_acquire().unwrap().is_none());
+        guard.release().unwrap();
+    }
+}
