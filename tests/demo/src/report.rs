@@ -183,3 +183,81 @@ fn complain(out: &mut impl Write, complaints: &[String]) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::plan;
+
+    /// A fight of two workers that take turns, through both faults.
+    fn fair() -> Fight {
+        let mut fight = Fight::new(0, plan(Duration::from_secs(10)));
+        for name in ["1", "2"] {
+            fight.workers.push(Worker { name: name.to_owned(), face: Face::Async, pid: 1 });
+        }
+        for turn in 1..=100_u64 {
+            let client = if turn % 2 == 0 { "1" } else { "2" };
+            let ns = turn * 100_000_000;
+            for (kind, at) in [(Kind::Acquire, ns), (Kind::Release, ns + 50_000_000)] {
+                fight.history.push(Record {
+                    client: client.to_owned(),
+                    name: "demo".to_owned(),
+                    kind,
+                    invoke_ns: at,
+                    return_ns: at + 10_000_000,
+                    ok: true,
+                    fence: Some(turn),
+                    valid_until_ns: (kind == Kind::Acquire).then_some(at + 3_000_000_000),
+                });
+            }
+            fight.increased += 1;
+        }
+        fight.counter = Ok(Counter { count: 100, fence: 100 });
+        fight
+    }
+
+    fn verdict(change: impl FnOnce(&mut Fight)) -> (bool, String) {
+        let mut fight = fair();
+        change(&mut fight);
+        let mut text = Vec::new();
+        let good = fight.report(&mut text).expect("memory can be written");
+        (good, String::from_utf8(text).expect("it is text"))
+    }
+
+    #[test]
+    fn a_fair_fight_is_good() {
+        let (good, text) = verdict(|_| {});
+        assert!(good, "{text}");
+        assert!(!text.contains("BAD"), "{text}");
+    }
+
+    #[test]
+    fn each_broken_promise_is_bad() {
+        type Break = fn(&mut Fight);
+        let breaks: [(&str, Break); 9] = [
+            ("overlap", |fight| {
+                let mut second = fight.history.records()[0].clone();
+                (second.client, second.fence) = ("2".to_owned(), Some(1_000));
+                fight.history.push(second);
+            }),
+            ("order", |fight| {
+                let mut late = fight.history.records()[198].clone();
+                (late.invoke_ns, late.return_ns, late.fence) = (20_000_000_000, 20_000_000_001, Some(0));
+                fight.history.push(late);
+            }),
+            ("lost update", |fight| fight.counter = Ok(Counter { count: 99, fence: 100 })),
+            ("unread", |fight| fight.counter = Err("gone".to_owned())),
+            ("damage", |fight| fight.damage.push("half written".to_owned())),
+            ("failed call", |fight| fight.failed.push("unavailable".to_owned())),
+            ("crash", |fight| fight.crashed = 1),
+            ("starved", |fight| {
+                fight.workers.push(Worker { name: "3".to_owned(), face: Face::Blocking, pid: 1 });
+            }),
+            ("stalled", |fight| fight.start_ns = 1_000_000_000_000),
+        ];
+        for (what, change) in breaks {
+            let (good, text) = verdict(change);
+            assert!(!good && text.contains("BAD"), "{what} passed:\n{text}");
+        }
+    }
+}
