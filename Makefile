@@ -33,7 +33,7 @@ $(VENV): tests/setup/requirements.txt
 demo: ## Watch workers fight for one lock while nodes freeze and die (20 s once built)
 	@sh tests/setup/doctor.sh cargo cc python3
 	@$(MAKE) --no-print-directory setup
-	cargo run --locked --release --quiet --package redlock-demo --bin demo
+	cargo run --locked --release --package redlock-demo
 
 test: ## Run everything that must pass: formatting, lints, docs, all tests
 	@sh tests/setup/doctor.sh cargo rustfmt clippy cc python3

@@ -31,6 +31,7 @@ pub use program::Program;
 pub use proxy::{Link, Proxy};
 pub use redis;
 pub use servers::{Builder, Server, cluster};
+pub use spawner::spawn;
 pub use tls::Authority;
 
 use std::time::{Duration, Instant};

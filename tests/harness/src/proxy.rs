@@ -250,9 +250,10 @@ impl Link {
             (ends.client.take(), ends.server.take())
         };
         if let Some(client) = client {
-            client.abort();
+            // The directions first, or the end of one side would still be passed on to the other in order.
             self.requests.close();
             self.replies.close();
+            client.abort();
         }
         if let Some(server) = server {
             server.shutdown(Shutdown::Both);
@@ -350,7 +351,7 @@ fn accept(shared: &Arc<Shared>, listener: Listener) -> JoinHandle<()> {
         loop {
             let client = listener.accept();
             if shared.refusing.load(Ordering::SeqCst) {
-                return;
+                return listener.close();
             }
             let Ok(client) = client.map(Arc::new) else { continue };
             let link = {
@@ -557,6 +558,16 @@ impl Listener {
                 Ok(Stream::Tcp(stream))
             }
         }
+    }
+
+    /// Stops listening at once. Closing alone is not enough: a child that another thread is just starting has a copy
+    /// of every open file until it runs its own program. (Where a listener cannot be shut down, closing has to do.)
+    fn close(self) {
+        let how = rustix::net::Shutdown::Read;
+        let _ = match &self {
+            Self::Unix(listener) => rustix::net::shutdown(listener, how),
+            Self::Tcp(listener) => rustix::net::shutdown(listener, how),
+        };
     }
 }
 

@@ -11,8 +11,11 @@ use std::thread;
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// Starts `command` from the thread that lives as long as the process.
-pub(crate) fn spawn(command: Command) -> io::Result<Child> {
+/// Starts `command`; on Linux the child is killed when this process ends, however that happens.
+///
+/// It is started from a thread that lives as long as the process, and not from the calling one, whose end would kill
+/// it.
+pub fn spawn(command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
         let (sender, requests) = channel::<Request>();
