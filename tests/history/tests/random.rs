@@ -1,0 +1,217 @@
+//! Random histories: a schedule that keeps the promises passes, a fault planted in it is found, and on arbitrary
+//! records the checker agrees with a slow and obvious one.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use redlock_history::{Kind, Record, Rules, Violation, check};
+
+const STRICT: Rules = Rules { exclusion: true, told_late: Some(Duration::ZERO), order: true };
+
+const CLIENTS: u64 = 4;
+
+/// What one hold is made of. All numbers are small steps of time, so that equal times are common.
+#[derive(Clone, Debug)]
+struct Turn {
+    client: u64,
+    /// From the end of the hold before to the return of the acquire.
+    gap: u64,
+    /// How long before its return the acquire was invoked.
+    wait: u64,
+    fence_step: u64,
+    ttl: u64,
+    /// How long before the end of the validity each extension is invoked, and by how much it reaches further.
+    extensions: Vec<(u64, u64)>,
+    /// Told of its loss at the end of the validity, instead of releasing so long before it.
+    release: Option<u64>,
+    /// An attempt of somebody else that fails in the meantime.
+    denied: bool,
+}
+
+prop_compose! {
+    fn turn()(
+        client in 0..CLIENTS,
+        gap in 0..5_u64,
+        wait in 0..60_u64,
+        fence_step in 1..4_u64,
+        // Longer than any release comes early: every hold lasts for some time.
+        ttl in 5..20_u64,
+        extensions in vec((0..5_u64, 0..10_u64), 0..3),
+        release in prop::option::of(0..5_u64),
+        denied: bool,
+    ) -> Turn {
+        Turn { client, gap, wait, fence_step, ttl, extensions, release, denied }
+    }
+}
+
+/// One name's holds, one after the other, with everything that belongs to each.
+type Chain = Vec<Vec<Record>>;
+
+fn record(turn: &Turn, name: &str, kind: Kind, times: (u64, u64), fence: u64) -> Record {
+    let (invoke_ns, return_ns) = times;
+    let (client, name) = (format!("client {}", turn.client), name.to_owned());
+    Record { client, name, kind, invoke_ns, return_ns, ok: true, fence: Some(fence), valid_until_ns: None }
+}
+
+fn chain(name: &str, turns: &[Turn]) -> Chain {
+    let (mut now, mut fence) = (100, 0);
+    let mut chain = Vec::new();
+    for turn in turns {
+        let start = now + turn.gap;
+        let mut until = start + turn.ttl;
+        fence += turn.fence_step;
+        let mut hold = Vec::new();
+        let acquire = record(turn, name, Kind::Acquire, (start - turn.wait, start), fence);
+        hold.push(Record { valid_until_ns: Some(until), ..acquire });
+        for &(early, further) in &turn.extensions {
+            let invoke = (until - early).max(start);
+            let extend = record(turn, name, Kind::Extend, (invoke, until.max(invoke)), fence);
+            until += further;
+            hold.push(Record { valid_until_ns: Some(until), ..extend });
+        }
+        if let Some(early) = turn.release {
+            now = (until - early).max(start);
+            hold.push(record(turn, name, Kind::Release, (now, now + early), fence));
+        } else {
+            now = until;
+            hold.push(record(turn, name, Kind::Lost, (start, now), fence));
+        }
+        if turn.denied {
+            let denied = record(turn, name, Kind::Acquire, (start, now), fence);
+            hold.push(Record { client: "denied".to_owned(), ok: false, fence: None, ..denied });
+        }
+        chain.push(hold);
+    }
+    chain
+}
+
+/// Holds of one name, in order, enough of them for any fault.
+fn long_chain() -> impl Strategy<Value = Chain> {
+    vec(turn(), 10..30).prop_map(|turns| chain("foo", &turns))
+}
+
+fn two_chains() -> impl Strategy<Value = Vec<Record>> {
+    (vec(turn(), 0..30), vec(turn(), 0..30))
+        .prop_map(|(one, two)| [chain("foo", &one).concat(), chain("bar", &two).concat()].concat())
+        .prop_shuffle()
+}
+
+fn refence(hold: &mut [Record], fence: Option<u64>) {
+    for record in hold.iter_mut().filter(|record| record.fence.is_some()) {
+        record.fence = fence;
+    }
+}
+
+fn found(records: &[Record]) -> Vec<Violation> {
+    check(records, &STRICT).violations
+}
+
+proptest! {
+    #[test]
+    fn a_valid_schedule_passes(records in two_chains()) {
+        let report = check(&records, &STRICT);
+        prop_assert!(report.is_ok(), "{:#?}", report.violations);
+        let won = records.iter().filter(|record| record.kind == Kind::Acquire && record.ok);
+        prop_assert_eq!(report.acquisitions, won.count());
+    }
+
+    #[test]
+    fn swapped_fences_are_found(mut chain in long_chain(), which: prop::sample::Index) {
+        // Acquires that were pending together may get their fences in any order.
+        let pairs: Vec<_> = (0..chain.len())
+            .flat_map(|i| (i + 1..chain.len()).map(move |j| (i, j)))
+            .filter(|&(i, j)| chain[i][0].return_ns < chain[j][0].invoke_ns)
+            .collect();
+        prop_assume!(!pairs.is_empty());
+        let (i, j) = pairs[which.index(pairs.len())];
+        let (early, late) = (chain[i][0].fence, chain[j][0].fence);
+        refence(&mut chain[i], late);
+        refence(&mut chain[j], early);
+        let found = found(&chain.concat());
+        let wrong = |violation: &Violation| !matches!(violation, Violation::OutOfOrder { .. });
+        prop_assert!(!found.iter().any(wrong), "{:#?}", found);
+        let caught = found.iter().any(|violation| {
+            matches!(violation, Violation::OutOfOrder { later, .. } if later == &chain[j][0])
+        });
+        prop_assert!(caught, "{:#?}", found);
+    }
+
+    #[test]
+    fn a_duplicated_fence_is_found(mut chain in long_chain(), at: prop::sample::Index) {
+        let i = at.index(chain.len() - 1);
+        let fence = chain[i][0].fence;
+        refence(&mut chain[i + 1], fence);
+        let found = found(&chain.concat());
+        let caught = found.iter().any(|violation| {
+            matches!(violation, Violation::Duplicate { first, second }
+                if [first, second].map(|record| record.return_ns) == [&chain[i], &chain[i + 1]].map(|hold| hold[0].return_ns))
+        });
+        prop_assert!(caught, "{:#?}", found);
+    }
+
+    #[test]
+    fn an_extension_into_the_next_hold_is_found(mut chain in long_chain(), at: prop::sample::Index) {
+        let i = at.index(chain.len() - 1);
+        // The holder neither releases nor hears anything: an extension that was asked for in time reaches too far.
+        chain[i].retain(|record| matches!(record.kind, Kind::Acquire | Kind::Extend));
+        let acquire = chain[i][0].clone();
+        let invoke_ns = acquire.return_ns;
+        let until = chain[i].iter().filter_map(|record| record.valid_until_ns).max();
+        let valid_until_ns = until.max(Some(chain[i + 1][0].return_ns)).map(|until| until + 1);
+        let extend = Record { kind: Kind::Extend, invoke_ns, return_ns: invoke_ns, valid_until_ns, ..acquire };
+        chain[i].push(extend.clone());
+        let rules = Rules { told_late: None, ..STRICT };
+        let found = check(&chain.concat(), &rules).violations;
+        let caught = found.iter().any(|violation| {
+            matches!(violation, Violation::Overlap { first, second }
+                if first.extended.as_ref() == Some(&extend) && second.acquired == chain[i + 1][0])
+        });
+        prop_assert!(caught, "{:#?}", found);
+        let wrong = |violation: &Violation| !matches!(violation, Violation::Overlap { .. });
+        prop_assert!(!found.iter().any(wrong), "{:#?}", found);
+    }
+
+    #[test]
+    fn the_checker_agrees_with_a_slow_one(records in vec(arbitrary_acquire(), 0..12)) {
+        let found = check(&records, &Rules::default()).violations;
+        let count = |is: fn(&Violation) -> bool| found.iter().filter(|violation| is(violation)).count();
+
+        let twin = |j: &usize| records[..*j].iter().any(|a| (&a.name, a.fence) == (&records[*j].name, records[*j].fence));
+        let duplicates = (0..records.len()).filter(twin).count();
+        prop_assert_eq!(count(|violation| matches!(violation, Violation::Duplicate { .. })), duplicates);
+
+        let inverted = |a: &Record, b: &Record| a.name == b.name && a.return_ns < b.invoke_ns && a.fence > b.fence;
+        let out_of_order = records.iter().filter(|b| records.iter().any(|a| inverted(a, b))).count();
+        prop_assert_eq!(count(|violation| matches!(violation, Violation::OutOfOrder { .. })), out_of_order);
+
+        let mut holds: Vec<&Record> = records.iter().filter(|hold| Some(hold.return_ns) < hold.valid_until_ns).collect();
+        holds.sort_by_key(|hold| hold.return_ns);
+        let overlap = |a: &Record, b: &Record| a.name == b.name && a.valid_until_ns > Some(b.return_ns);
+        let overlaps = (0..holds.len()).filter(|&j| holds[..j].iter().any(|a| overlap(a, holds[j]))).count();
+        prop_assert_eq!(count(|violation| matches!(violation, Violation::Overlap { .. })), overlaps);
+    }
+}
+
+prop_compose! {
+    fn arbitrary_acquire()(
+        client in 0..CLIENTS,
+        name in 0..2_u64,
+        invoke_ns in 0..30_u64,
+        took in 0..10_u64,
+        fence in 0..20_u64,
+        valid in 0..6_u64,
+    ) -> Record {
+        let return_ns = invoke_ns + took;
+        Record {
+            client: client.to_string(),
+            name: name.to_string(),
+            kind: Kind::Acquire,
+            invoke_ns,
+            return_ns,
+            ok: true,
+            fence: Some(fence),
+            valid_until_ns: Some(return_ns + valid),
+        }
+    }
+}
