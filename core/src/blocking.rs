@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use crate::client::{Builder, IntoNodes};
+use crate::client::{self, IntoNodes};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::held::{Held, Owned};
@@ -54,9 +54,9 @@ impl Redlock {
         crate::Redlock::from_env().map(Self)
     }
 
-    /// A client with options of its own; end with [`Builder::build_blocking`].
+    /// A client with options of its own; see [`crate::Redlock::builder`].
     pub fn builder() -> Builder {
-        crate::Redlock::builder()
+        Builder { nodes: None, options: Options::default() }
     }
 
     /// A lock with this name; see [`crate::Redlock::lock`].
@@ -78,6 +78,33 @@ impl Redlock {
 impl From<crate::Redlock> for Redlock {
     fn from(client: crate::Redlock) -> Self {
         Self(client)
+    }
+}
+
+/// Makes a client without async; see [`crate::Builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    nodes: Option<Vec<String>>,
+    options: Options,
+}
+
+impl Builder {
+    /// The addresses of the nodes; see [`crate::Redlock::new`].
+    pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
+        self.nodes = Some(nodes.into_nodes());
+        self
+    }
+
+    crate::lock::option_setters!();
+
+    /// Checks addresses and options and makes the client.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address or option.
+    pub fn build(self) -> Result<Redlock, Error> {
+        client::Builder { nodes: self.nodes, options: self.options }.build().map(Redlock)
     }
 }
 

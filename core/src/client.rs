@@ -166,8 +166,8 @@ pub(crate) async fn in_background<T: Send + 'static>(
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    nodes: Option<Vec<String>>,
-    options: Options,
+    pub(crate) nodes: Option<Vec<String>>,
+    pub(crate) options: Options,
 }
 
 impl Builder {
@@ -194,15 +194,6 @@ impl Builder {
         let set = process.set(&addresses)?;
         let client = Client { addresses, options: self.options, process: Some(process), set: Some(set) };
         Ok(Redlock(Arc::new(client)))
-    }
-
-    /// As [`Builder::build`], for a client without async.
-    ///
-    /// # Errors
-    ///
-    /// `invalid` for a wrong address or option.
-    pub fn build_blocking(self) -> Result<crate::blocking::Redlock, Error> {
-        self.build().map(crate::blocking::Redlock::from)
     }
 }
 
