@@ -67,6 +67,8 @@ pub(crate) struct Won {
     pub(crate) fence: u64,
     pub(crate) acquired: Moment,
     pub(crate) valid_until: Moment,
+    /// Where in the spread of renewals this lock's first one falls.
+    pub(crate) unit: f64,
 }
 
 /// What the nodes said in an attempt that was not won.
@@ -162,7 +164,8 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
         && lane.clock.now() < valid_until
     {
         round.leave((), |(), _, _| ());
-        return Outcome::Won(Won { claim, fence, acquired: start, valid_until });
+        let unit = claim.unit();
+        return Outcome::Won(Won { claim, fence, acquired: start, valid_until, unit });
     }
     // Takes back what was not written yet.
     drop(round);

@@ -254,9 +254,11 @@ impl Guard {
     ///
     /// `lost`, `unavailable` or `not_held`.
     pub fn release(self) -> Result<(), Error> {
-        self.shared().remaining()?;
-        let held = Arc::clone(self.shared());
-        drive(&self.shared().place.process, self.home, guard::release(held))?.0
+        let process = Arc::clone(&self.shared().place.process);
+        if process.is_foreign() {
+            return Err(self.shared().error(ErrorKind::NotHeld));
+        }
+        drive(&process, self.home, guard::release(self.owned))?.0
     }
 }
 
@@ -272,7 +274,7 @@ fn drive<T: Send + 'static>(
             let message = "the system gives no event queue; is the limit on open files reached?";
             Error::new(ErrorKind::Unavailable, message).with_source(error)
         };
-        let (output, id) = process.pool.drive(home, call).map_err(failed)?;
+        let (output, id) = process.pool.drive(&process.clock, home, call).map_err(failed)?;
         return Ok((output, Some(id)));
     }
     process.background.start()?;

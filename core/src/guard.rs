@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::client::in_background;
 use crate::error::{Error, ErrorKind};
 use crate::extend::{self, Extended};
-use crate::held::{Held, Owned};
+use crate::held::{Begun, Held, Owned};
 use crate::options;
 use crate::release;
 
@@ -127,7 +127,10 @@ impl Guard {
     ///
     /// Dropping the future lets the background finish.
     pub async fn release(self) -> Result<(), Error> {
-        release(Arc::clone(self.shared())).await
+        if self.shared().place.process.is_foreign() {
+            return Err(self.shared().error(ErrorKind::NotHeld));
+        }
+        release(self.0).await
     }
 }
 
@@ -166,16 +169,20 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
     }
 }
 
-/// Releases where the caller is, or in the background for a caller without a runtime.
-pub(crate) async fn release(held: Arc<Held>) -> Result<(), Error> {
+/// Releases where the caller is, or in the background for a caller without a runtime. Not for a forked child.
+pub(crate) async fn release(owned: Owned) -> Result<(), Error> {
+    let claim = match owned.held().begin_release()? {
+        Begun::Release(claim) => claim,
+        Begun::Already => return Ok(()),
+    };
+    let held = owned.released();
     match Handle::try_current() {
-        Ok(runtime) => release::release(&held, &held.place.set.lane(&runtime)).await,
+        Ok(runtime) => release::release(&held, claim, &held.place.set.lane(&runtime)).await,
         Err(_) => {
             let process = Arc::clone(&held.place.process);
-            in_background(
-                &process,
-                async move { release::release(&held, &held.place.set.lane(&Handle::current())).await },
-            )
+            in_background(&process, async move {
+                release::release(&held, claim, &held.place.set.lane(&Handle::current())).await
+            })
             .await?
         }
     }

@@ -95,7 +95,7 @@ impl Held {
             due: None,
         };
         let held = Self { place, fence: won.fence, limit, state: Mutex::new(state), lost: Notify::new() };
-        held.plan(&mut held.state(), won.acquired);
+        held.plan(&mut held.state(), won.acquired, won.unit);
         held
     }
 
@@ -107,13 +107,13 @@ impl Held {
         self.place.process.clock.now()
     }
 
-    /// Plans the next renewal after one that began at `start`.
-    fn plan(&self, state: &mut State, start: Moment) {
+    /// Plans the next renewal after one that began at `start`; `unit` spreads it.
+    fn plan(&self, state: &mut State, start: Moment, unit: f64) {
         if !self.place.spec.settings.auto_renew || self.limit.is_some_and(|limit| state.valid_until >= limit) {
             state.renew_at = None;
             return;
         }
-        let spread = 1.0 + RENEW_SPREAD * (2.0 * self.place.process.random.unit() - 1.0);
+        let spread = 1.0 + RENEW_SPREAD * (2.0 * unit - 1.0);
         state.renew_at = Some(start.after(state.ttl.mul_f64(RENEW_AFTER * spread)));
     }
 
@@ -126,8 +126,13 @@ impl Held {
         if self.place.process.is_foreign() {
             return Err(self.error(ErrorKind::NotHeld));
         }
+        self.remaining_here()
+    }
+
+    /// As [`Held::remaining`], for callers that know that this is not a forked child.
+    fn remaining_here(&self) -> Result<Duration, Error> {
         let now = self.now();
-        let mut state = self.state();
+        let state = self.state();
         match state.phase {
             Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
             Phase::Held => {
@@ -136,10 +141,7 @@ impl Held {
                 Err(self.lost_error(reason))
             }
             Phase::Lost(reason) => Err(self.lost_error(reason)),
-            Phase::Released => {
-                state.renew_at = None;
-                Err(self.error(ErrorKind::NotHeld))
-            }
+            Phase::Released => Err(self.error(ErrorKind::NotHeld)),
         }
     }
 
@@ -174,18 +176,15 @@ impl Held {
         }
     }
 
-    /// Begins a release: from here on the lock is not held, and nothing is renewed or put back.
+    /// Begins a release: from here on the lock is not held, and nothing is renewed or put back. Not for a forked child.
     ///
     /// # Errors
     ///
-    /// `lost` where the lock was lost before; `not_held` in a forked child.
+    /// `lost` where the lock was lost before.
     pub(crate) fn begin_release(&self) -> Result<Begun, Error> {
-        match self.remaining() {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotHeld && !self.place.process.is_foreign() => {
-                return Ok(Begun::Already);
-            }
-            Err(error) => return Err(error),
+        match self.remaining_here() {
+            Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
+            _ => {}
         }
         let mut state = self.state();
         let Some(claim) = state.claim.take() else { return Ok(Begun::Already) };
@@ -234,7 +233,8 @@ impl Held {
         state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.limit));
         state.ttl = ttl;
         state.unanswered = false;
-        self.plan(&mut state, start);
+        let unit = self.place.process.random.unit();
+        self.plan(&mut state, start, unit);
         drop(state);
         true
     }
@@ -333,7 +333,7 @@ impl Owned {
     /// the way; it is released then.
     pub(crate) fn take(&self) -> bool {
         let held = self.held();
-        if held.remaining().is_err() {
+        if held.remaining_here().is_err() {
             return false;
         }
         held.place.process.renewal.add(held);
@@ -341,7 +341,12 @@ impl Owned {
     }
 
     pub(crate) fn held(&self) -> &Arc<Held> {
-        self.0.as_ref().expect("taken only by drop")
+        self.0.as_ref().expect("taken only by drop and by released")
+    }
+
+    /// The lock whose release has begun: nothing is left for drop to do.
+    pub(crate) fn released(mut self) -> Arc<Held> {
+        self.0.take().expect("taken only by drop and by released")
     }
 }
 

@@ -79,24 +79,30 @@ pub(crate) enum Tally {
     Rejected,
 }
 
-/// Counts `ballots`. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for `against = q` would
-/// wait for ever with an even number of nodes and a split vote.
+/// Counts the ballots of `nodes` nodes. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for
+/// `against = q` would wait for ever with an even number of nodes and a split vote.
 ///
 /// While at least q nodes are not suspect, pending suspects count as against at once, so that a hung minority delays
 /// nobody; with fewer, the vote waits for them.
-pub(crate) fn tally(ballots: &[Ballot], suspects: Mask) -> Tally {
-    let nodes = ballots.len();
+pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, suspects: Mask) -> Tally {
     let needed = quorum(nodes);
-    let count = |wanted| ballots.iter().filter(|ballot| **ballot == wanted).count();
-    let (mut against, carried) = (count(Ballot::Against), count(Ballot::For));
+    let enough = nodes - suspects.len() >= needed;
+    let (mut carried, mut against) = (0, 0);
+    for node in 0..nodes {
+        match ballot(node) {
+            Ballot::For => carried += 1,
+            Ballot::Against => against += 1,
+            Ballot::Pending if enough && suspects.has(node) => against += 1,
+            Ballot::Pending => {}
+        }
+    }
     if carried >= needed {
-        return Tally::Carried;
+        Tally::Carried
+    } else if against > nodes - needed {
+        Tally::Rejected
+    } else {
+        Tally::Open
     }
-    if nodes - suspects.len() >= needed {
-        let pending = |(node, ballot): &(usize, &Ballot)| **ballot == Ballot::Pending && suspects.has(*node);
-        against += ballots.iter().enumerate().filter(pending).count();
-    }
-    if against > nodes - needed { Tally::Rejected } else { Tally::Open }
 }
 
 /// One node's part in an attempt.
@@ -148,18 +154,17 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: Mask, suspec
         (Vote::Confirming(_), _) => Ballot::Pending,
         _ => Ballot::Against,
     };
-    let ballots: Vec<Ballot> = (0..votes.len()).map(ballot).collect();
-    match (tally(&ballots, suspects), decided) {
+    match (tally(votes.len(), ballot, suspects), decided) {
         (Tally::Open, _) => Verdict::Open,
         (Tally::Rejected, _) => Verdict::Lost,
         (Tally::Carried, Some(decided)) => Verdict::Won(decided),
         (Tally::Carried, None) => {
-            let fences: Vec<u64> = (0..votes.len()).filter_map(granted).collect();
+            let fences = || (0..votes.len()).filter_map(granted);
             // One same value from a quorum needs no second round (any quorum of the granting nodes may be chosen).
-            let agreed = |fence: &u64| fences.iter().filter(|other| *other == fence).count() >= quorum(votes.len());
-            match fences.iter().copied().find(agreed) {
+            let agreed = |fence: &u64| fences().filter(|other| other == fence).count() >= quorum(votes.len());
+            match fences().find(agreed) {
                 Some(fence) => Verdict::Won(fence),
-                None => Verdict::Confirm(fences.into_iter().max().unwrap_or(0)),
+                None => Verdict::Confirm(fences().max().unwrap_or(0)),
             }
         }
     }
@@ -205,13 +210,12 @@ pub(crate) fn extension(votes: &[Extension], suspects: Mask) -> Extended {
         let reason = if foreign >= needed { LostReason::Taken } else { LostReason::Deleted };
         return Extended::Lost(reason);
     }
-    let ballot = |vote: &Extension| match vote {
+    let ballot = |node: usize| match votes[node] {
         Extension::Pending => Ballot::Pending,
         Extension::Extended => Ballot::For,
         _ => Ballot::Against,
     };
-    let ballots: Vec<Ballot> = votes.iter().map(ballot).collect();
-    match tally(&ballots, suspects) {
+    match tally(nodes, ballot, suspects) {
         Tally::Open => Extended::Open,
         Tally::Carried => Extended::Carried,
         Tally::Rejected => Extended::Unknown,
@@ -256,13 +260,12 @@ pub(crate) fn release(votes: &[Removal], suspects: Mask) -> Released {
         let reason = if taken >= quorum(nodes) { LostReason::Taken } else { LostReason::Deleted };
         return Released::Lost(reason);
     }
-    let ballot = |vote: &Removal| match vote {
+    let ballot = |node: usize| match votes[node] {
         Removal::Pending => Ballot::Pending,
         Removal::Deleted => Ballot::For,
         Removal::Gone | Removal::Taken | Removal::Failed => Ballot::Against,
     };
-    let ballots: Vec<Ballot> = votes.iter().map(ballot).collect();
-    match tally(&ballots, suspects) {
+    match tally(nodes, ballot, suspects) {
         Tally::Open => Released::Open,
         Tally::Carried => Released::Done,
         Tally::Rejected => Released::Unknown,

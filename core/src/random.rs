@@ -34,8 +34,13 @@ impl Random {
     pub(crate) fn unit(&self) -> f64 {
         let mut bytes = [0; 4];
         self.fill(&mut bytes);
-        f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
+        unit(u32::from_le_bytes(bytes))
     }
+}
+
+/// 32 random bits as a number in [0, 1).
+pub(crate) fn unit(bits: u32) -> f64 {
+    f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// A seeded source for a simulation: fills the slice it is given.

@@ -6,25 +6,22 @@
 
 use std::sync::Arc;
 
+use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, NodeAnswer};
-use crate::held::{Begun, Held};
+use crate::held::Held;
 use crate::lane::{CONNECT_LIMIT, Lane};
 use crate::node::Failure;
 use crate::quorum::{self, Released, Removal};
 use crate::round::Event;
 
-/// Releases on `lane`.
+/// Releases on `lane` what `claim` may have created.
 ///
 /// # Errors
 ///
 /// `lost` if a quorum did not have the lock any more; `unavailable` if neither that nor the opposite can be told in
-/// time (the background goes on); `not_held` in a forked child.
-pub(crate) async fn release(held: &Arc<Held>, lane: &Arc<Lane>) -> Result<(), Error> {
-    let claim = match held.begin_release()? {
-        Begun::Release(claim) => claim,
-        Begun::Already => return Ok(()),
-    };
+/// time (the background goes on).
+pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Result<(), Error> {
     lane.open(lane.clock.now().after(CONNECT_LIMIT)).await;
     let (mut round, mut votes) = claim.release_round(lane, Moment::NEVER);
     let mut failures = vec![None; votes.len()];

@@ -226,6 +226,10 @@ impl Round {
         mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>) + Send + 'static,
     ) {
         self.open = false;
+        let idle = |parts: &[Part]| parts.iter().all(|part| part.asking.is_none());
+        if idle(&self.parts) {
+            return;
+        }
         let traces = self.footprint.all();
         for (part, trace) in self.parts.iter_mut().zip(traces) {
             // Still connecting: what would create a key is not sent any more.
@@ -234,7 +238,7 @@ impl Round {
                 part.asking = None;
             }
         }
-        if self.parts.iter().all(|part| part.asking.is_none()) {
+        if idle(&self.parts) {
             return;
         }
         self.deadline = self.started.after(self.node_timeout);

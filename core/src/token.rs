@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::random::Random;
+use crate::random::{self, Random};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -19,14 +19,20 @@ impl Token {
 
     /// A token nobody has seen.
     pub(crate) fn fresh(random: &Random) -> Self {
-        let mut bits = [0; 16];
+        Self::fresh_with_unit(random).0
+    }
+
+    /// A token nobody has seen, and from the same draw a number in [0, 1) that says nothing about it.
+    pub(crate) fn fresh_with_unit(random: &Random) -> (Self, f64) {
+        let mut bits = [0; 20];
         random.fill(&mut bits);
+        let (bits, [a, b, c, d]) = bits.split_last_chunk().expect("20 is 16 and 4");
         let mut text = [0; Self::LEN];
         for (pair, byte) in text.chunks_exact_mut(2).zip(bits) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
-        Self(text)
+        (Self(text), random::unit(u32::from_le_bytes([*a, *b, *c, *d])))
     }
 
     /// The text that stands in the lock's value.
