@@ -56,6 +56,11 @@ impl Footprint {
         drop(before);
     }
 
+    /// Whether no node can have anything of this token.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.traces().iter().all(|trace| matches!(trace, Trace::Nothing))
+    }
+
     /// A copy of all traces, by node.
     pub(crate) fn all(&self) -> Vec<Trace> {
         self.traces().clone()

@@ -89,7 +89,12 @@ impl Round {
         self.deadline < self.started.after(self.node_timeout)
     }
 
-    pub(crate) fn is_pending(&self, node: usize) -> bool {
+    /// Whether nothing is pending.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.parts.iter().all(|part| part.asking.is_none())
+    }
+
+    fn is_pending(&self, node: usize) -> bool {
         self.parts[node].asking.is_some()
     }
 
@@ -226,8 +231,7 @@ impl Round {
         mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>) + Send + 'static,
     ) {
         self.open = false;
-        let idle = |parts: &[Part]| parts.iter().all(|part| part.asking.is_none());
-        if idle(&self.parts) {
+        if self.is_idle() {
             return;
         }
         let traces = self.footprint.all();
@@ -238,7 +242,7 @@ impl Round {
                 part.asking = None;
             }
         }
-        if idle(&self.parts) {
+        if self.is_idle() {
             return;
         }
         self.deadline = self.started.after(self.node_timeout);

@@ -1,0 +1,177 @@
+//! Delete follows create: where an acquire is unanswered, its release goes out on the same connection, right behind it.
+//!
+//! Over any other connection the release may be executed first, and the key that the acquire then creates stays for a
+//! whole ttl. Each test holds the acquire's own connection back at a proxy, lets everything else pass, gives the lock
+//! up in another way, lets go, and reads the server's MONITOR: on that connection a release must come next.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use harness::{Proxy, Server, eventually};
+use redlock::Redlock;
+
+/// What a server executes: (connection, command, first key), scripts' inner commands left out.
+struct Monitor(Arc<Mutex<Vec<(String, String, String)>>>);
+
+impl Monitor {
+    fn of(server: &Server) -> Self {
+        let mut connection = server.connect();
+        connection.send_packed_command(&harness::redis::cmd("MONITOR").get_packed_command()).unwrap();
+        connection.recv_response().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            // Ends with the server.
+            while let Ok(value) = connection.recv_response() {
+                let line: String = harness::redis::from_redis_value(value).unwrap();
+                let Some((from, rest)) = line.split_once("] ") else { continue };
+                let from = from.rsplit(' ').next().unwrap().to_owned();
+                let words: Vec<String> = rest.split(' ').map(|word| word.trim_matches('"').to_owned()).collect();
+                if from != "lua" && words.len() > 3 {
+                    log.lock().unwrap().push((from, words[0].to_lowercase(), words[3].clone()));
+                }
+            }
+        });
+        Self(seen)
+    }
+
+    /// Connections and numbers of keys of the script calls for `name`: two keys for an acquire, one for a release.
+    fn calls(&self, name: &str) -> Vec<String> {
+        let seen = self.0.lock().unwrap();
+        let of_name = |(_, command, key): &&(String, String, String)| command.starts_with("eval") && key == name;
+        seen.iter().filter(of_name).map(|(from, ..)| from.clone()).collect()
+    }
+}
+
+/// A server on TCP, where connections can be told apart, and a proxy in front of it.
+fn stage() -> (Server, Proxy) {
+    let server = Server::builder().tcp(true).start();
+    let proxy = Proxy::to(&server);
+    (server, proxy)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Connects the lane of the current runtime, and has the scripts known to the server. Returns nothing that holds.
+async fn warm_up(redlock: &Redlock) {
+    for _ in 0..2 {
+        redlock.lock("warm-up").acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// The first two script calls for `name` come from one connection: the acquire, and its release right behind it.
+fn assert_release_is_right_behind(monitor: &Monitor, server: &Server, name: &str) {
+    eventually("the key is gone", || monitor.calls(name).len() >= 2 && server.get(name).is_none());
+    let calls = monitor.calls(name);
+    assert_eq!(calls[0], calls[1], "the release took another connection: {calls:?}");
+}
+
+#[test]
+fn after_an_early_return_with_a_slow_node() {
+    for explicit in [true, false] {
+        let (slow, proxy) = stage();
+        let others = harness::cluster(2);
+        let redlock = Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
+        let runtime = runtime();
+        runtime.block_on(async {
+            warm_up(&redlock).await;
+            eventually("the slow node is connected", || proxy.connections() >= 1);
+            warm_up(&redlock).await;
+            let monitor = Monitor::of(&slow);
+            proxy.hold_connection(0);
+            let guard = redlock.lock("early").acquire().await.unwrap();
+            eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
+            let waiting = proxy.requests_waiting();
+            if explicit {
+                guard.release().await.unwrap();
+            } else {
+                drop(guard);
+            }
+            eventually("the release waits behind it", || proxy.requests_waiting() > waiting);
+            proxy.let_go();
+            assert_release_is_right_behind(&monitor, &slow, "early");
+        });
+    }
+}
+
+#[test]
+fn after_a_cancelled_attempt() {
+    let (server, proxy) = stage();
+    let redlock = Redlock::new(proxy.url()).unwrap();
+    let runtime = runtime();
+    runtime.block_on(async {
+        warm_up(&redlock).await;
+        let monitor = Monitor::of(&server);
+        proxy.hold_connection(0);
+        let lock = redlock.lock("cancelled");
+        let mut acquire = Box::pin(lock.acquire());
+        eventually("the acquire waits at the node", || {
+            let waker = std::task::Waker::noop();
+            assert!(acquire.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+            proxy.requests_waiting() > 0
+        });
+        let waiting = proxy.requests_waiting();
+        drop(acquire);
+        eventually("the release waits behind it", || proxy.requests_waiting() > waiting);
+        proxy.let_go();
+        assert_release_is_right_behind(&monitor, &server, "cancelled");
+    });
+}
+
+#[test]
+fn after_a_failed_attempt() {
+    let (server, proxy) = stage();
+    let redlock = Redlock::new(proxy.url()).unwrap();
+    let runtime = runtime();
+    runtime.block_on(async {
+        warm_up(&redlock).await;
+        let monitor = Monitor::of(&server);
+        proxy.hold_connection(0);
+        let lock = redlock.lock("failed").node_timeout(Duration::from_millis(50)).timeout(Duration::ZERO);
+        lock.acquire().await.unwrap_err();
+        proxy.let_go();
+        assert_release_is_right_behind(&monitor, &server, "failed");
+    });
+}
+
+#[test]
+fn after_its_runtime_is_gone() {
+    let (server, proxy) = stage();
+    let redlock = Redlock::new(proxy.url()).unwrap();
+    let runtime = runtime();
+    runtime.block_on(warm_up(&redlock));
+    proxy.hold_connection(0);
+    let lock = redlock.lock("orphan");
+    runtime.spawn(async move { lock.acquire().await });
+    eventually("the acquire waits at the node", || proxy.requests_waiting() > 0);
+    // The connection ends here, with the acquire on its way: no release can go behind it any more.
+    drop(runtime);
+    proxy.let_go();
+    let monitor = Monitor::of(&server);
+    eventually("the background sends what is owed", || !monitor.calls("orphan").is_empty());
+    eventually("the key is gone", || server.get("orphan").is_none());
+}
+
+/// A blocking caller's connections are driven only while it calls.
+#[test]
+fn after_a_blocking_call_that_nobody_drives_any_more() {
+    let (slow, proxy) = stage();
+    let others = harness::cluster(2);
+    let redlock = redlock::blocking::Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
+    for _ in 0..2 {
+        redlock.lock("warm-up").acquire().unwrap().release().unwrap();
+    }
+    eventually("the slow node is connected", || {
+        redlock.lock("warm-up").acquire().unwrap().release().unwrap();
+        slow.try_command(&["GET", "warm-up"]).is_ok() && proxy.connections() >= 1
+    });
+    proxy.hold_connection(0);
+    let guard = redlock.lock("undriven").acquire().unwrap();
+    eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
+    drop(guard);
+    proxy.let_go();
+    eventually("the key is gone", || slow.get("undriven").is_none() && others[0].get("undriven").is_none());
+}
