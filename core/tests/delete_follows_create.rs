@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use harness::redis::{cmd, from_redis_value};
 use harness::{Proxy, Server, eventually};
 use redlock::Redlock;
 
@@ -17,14 +18,14 @@ struct Monitor(Arc<Mutex<Vec<(String, String, String)>>>);
 impl Monitor {
     fn of(server: &Server) -> Self {
         let mut connection = server.connect();
-        connection.send_packed_command(&harness::redis::cmd("MONITOR").get_packed_command()).unwrap();
+        connection.send_packed_command(&cmd("MONITOR").get_packed_command()).unwrap();
         connection.recv_response().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
         std::thread::spawn(move || {
             // Ends with the server.
             while let Ok(value) = connection.recv_response() {
-                let line: String = harness::redis::from_redis_value(value).unwrap();
+                let line: String = from_redis_value(value).unwrap();
                 let Some((from, rest)) = line.split_once("] ") else { continue };
                 let from = from.rsplit(' ').next().unwrap().to_owned();
                 let words: Vec<String> = rest.split(' ').map(|word| word.trim_matches('"').to_owned()).collect();
@@ -95,6 +96,31 @@ fn after_an_early_return_with_a_slow_node() {
             assert_release_is_right_behind(&monitor, &slow, "early");
         });
     }
+}
+
+#[test]
+fn after_a_release_from_another_runtime() {
+    let (slow, proxy) = stage();
+    let others = harness::cluster(2);
+    let redlock = Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
+    let (first, second) = (runtime(), runtime());
+    first.block_on(async {
+        warm_up(&redlock).await;
+        eventually("the slow node is connected", || proxy.connections() >= 1);
+        warm_up(&redlock).await;
+    });
+    second.block_on(async {
+        warm_up(&redlock).await;
+        eventually("the second lane is connected", || proxy.connections() >= 2);
+        warm_up(&redlock).await;
+    });
+    let monitor = Monitor::of(&slow);
+    proxy.hold_connection(0);
+    let guard = first.block_on(redlock.lock("moved").acquire()).unwrap();
+    eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
+    second.block_on(guard.release()).unwrap();
+    proxy.let_go();
+    assert_release_is_right_behind(&monitor, &slow, "moved");
 }
 
 #[test]
