@@ -20,10 +20,12 @@ pub(crate) struct Bare {
     nodes: Vec<Socket>,
     acquire: Vec<u8>,
     release: Vec<u8>,
+    /// How the reply to an acquire that got the lock begins.
+    granted: &'static [u8],
 }
 
 impl Bare {
-    /// Connects to every address (as [`crate::faces::Route::address`] writes it).
+    /// Connects to every address (as [`crate::faces::Route::address`] writes it), to send the plain protocol.
     pub(crate) fn connect(addresses: &[String], key: &str) -> Result<Self, Failure> {
         let mut nodes = addresses.iter().map(|address| Socket::connect(address)).collect::<Result<Vec<_>, _>>()?;
         let mut digest = String::new();
@@ -32,12 +34,29 @@ impl Bare {
         }
         let acquire = command(&["SET", key, TOKEN, "NX", "PX", "10000"]);
         let release = command(&["EVALSHA", &digest, "1", key, TOKEN]);
-        Ok(Self { nodes, acquire, release })
+        Ok(Self { nodes, acquire, release, granted: b"+OK\r\n" })
+    }
+
+    /// As [`Bare::connect`], to send the library's own scripts, fence included: what is left of a face's ratio then is
+    /// the library's own doing.
+    pub(crate) fn scripted(addresses: &[String], key: &str) -> Result<Self, Failure> {
+        let mut nodes = addresses.iter().map(|address| Socket::connect(address)).collect::<Result<Vec<_>, _>>()?;
+        let (mut acquire, mut release) = (String::new(), String::new());
+        for node in &mut nodes {
+            acquire = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/acquire.lua")])?;
+            release = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/release.lua")])?;
+        }
+        let fence_key = format!("redlock:fence:{{{key}}}");
+        // A server raises a proposal that is too low, as a client's would be after the first time.
+        let arguments = ["2", key, &fence_key, TOKEN, "10000", "1", "60000000", "3600000", "bench:1"];
+        let acquire = command(&[&["EVALSHA", acquire.as_str()][..], &arguments].concat());
+        let release = command(&["EVALSHA", &release, "1", key, TOKEN]);
+        Ok(Self { nodes, acquire, release, granted: b":" })
     }
 
     /// Takes and gives back the lock: every node is sent a command before the first reply is read.
     pub(crate) fn pair(&mut self) -> Result<(), Failure> {
-        for (request, reply) in [(&self.acquire, &b"+OK\r\n"[..]), (&self.release, b":1\r\n")] {
+        for (request, reply) in [(&self.acquire, self.granted), (&self.release, b":1\r\n")] {
             for node in &mut self.nodes {
                 node.write_all(request)?;
             }
@@ -85,17 +104,21 @@ impl Socket {
         Ok(Self::Tcp(stream))
     }
 
-    /// Reads one short reply, which has to be this one.
-    fn expect(&mut self, reply: &[u8]) -> Result<(), Failure> {
+    /// Reads one short line, which has to begin like this.
+    fn expect(&mut self, start: &[u8]) -> Result<(), Failure> {
         let mut buffer = [0; 64];
-        let start = &mut buffer[..reply.len()];
-        self.read_exact(start)?;
-        if start == reply {
+        let mut read = 0;
+        while !buffer[..read].ends_with(b"\r\n") {
+            match self.read(&mut buffer[read..])? {
+                0 => return Err("a node ended its reply early".into()),
+                more => read += more,
+            }
+        }
+        if buffer[..read].starts_with(start) {
             return Ok(());
         }
-        let more = self.read(&mut buffer[reply.len()..])?;
-        let said = String::from_utf8_lossy(&buffer[..reply.len() + more]);
-        Err(format!("a node answered {said:?} instead of {:?}", String::from_utf8_lossy(reply)).into())
+        let said = String::from_utf8_lossy(&buffer[..read]);
+        Err(format!("a node answered {said:?} instead of {:?}", String::from_utf8_lossy(start)).into())
     }
 
     /// Sends a command whose reply is a bulk string and reads that; not for measured loops.

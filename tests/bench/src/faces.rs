@@ -11,6 +11,8 @@ use crate::bare::Bare;
 pub(crate) enum Face {
     /// Nobody's library: what all the others are divided by.
     Bare,
+    /// Nobody's library, with the library's scripts instead of a plain SET: the price of fences alone.
+    Scripted,
     /// `redlock::blocking`.
     Blocking,
     /// `redlock` on a tokio runtime of one thread, all pairs inside one `block_on`.
@@ -21,11 +23,13 @@ pub(crate) enum Face {
 
 impl Face {
     /// The bare socket comes first.
-    pub(crate) const ALL: [Self; 4] = [Self::Bare, Self::Blocking, Self::CurrentThread, Self::MultiThread];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Bare, Self::Scripted, Self::Blocking, Self::CurrentThread, Self::MultiThread];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare socket",
+            Self::Scripted => "bare, our scripts",
             Self::Blocking => "blocking",
             Self::CurrentThread => "async, current_thread",
             Self::MultiThread => "async, multi_thread(2)",
@@ -100,6 +104,7 @@ pub(crate) fn group(
         .map(|face| {
             let run = match face {
                 Face::Bare => bare(&addresses)?,
+                Face::Scripted => scripted(&addresses)?,
                 Face::Blocking => blocking(addresses.clone())?,
                 Face::CurrentThread => current_thread(addresses.clone())?,
                 Face::MultiThread => multi_thread(addresses.clone())?,
@@ -114,6 +119,11 @@ pub(crate) fn group(
 
 fn bare(addresses: &[String]) -> Result<Run, Failure> {
     let mut bare = Bare::connect(addresses, "bench:b")?;
+    Ok(Box::new(move |pairs| (0..pairs).try_for_each(|_| bare.pair())))
+}
+
+fn scripted(addresses: &[String]) -> Result<Run, Failure> {
+    let mut bare = Bare::scripted(addresses, "bench:f")?;
     Ok(Box::new(move |pairs| (0..pairs).try_for_each(|_| bare.pair())))
 }
 
