@@ -177,11 +177,14 @@ impl Drop for Claim {
     }
 }
 
+/// A release on its way.
+type Releasing = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+
 /// One node's release that nobody has seen answered.
 struct Debt {
     node: usize,
     /// The release queued behind an unanswered create, on the same connection.
-    behind: Option<Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>>,
+    behind: Option<Releasing>,
 }
 
 impl Inner {
@@ -193,7 +196,7 @@ impl Inner {
         match trace {
             Trace::Nothing => None,
             Trace::Created => Some(Debt { node, behind: None }),
-            Trace::Unanswered(connection) => Some(Debt { node, behind: queue(connection, self.release()) }),
+            Trace::Unanswered(connection) => Some(Debt { node, behind: Some(queue(connection, self.release())) }),
         }
     }
 
@@ -275,15 +278,11 @@ impl Drop for Place<'_> {
 }
 
 /// Queues `request` on `connection` now, and returns the future of its answer.
-fn queue(
-    connection: Connection,
-    request: Request,
-) -> Option<Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>> {
-    let mut asking: Pin<Box<dyn Future<Output = _> + Send>> =
-        Box::pin(async move { connection.call_known(&request).await });
+fn queue(connection: Connection, request: Request) -> Releasing {
+    let mut asking: Releasing = Box::pin(async move { connection.call_known(&request).await });
     match asking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Pending => Some(asking),
-        Poll::Ready(answer) => Some(Box::pin(std::future::ready(answer))),
+        Poll::Pending => asking,
+        Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
     }
 }
 

@@ -74,7 +74,6 @@ impl Redlock {
     }
 
     /// A client with options of its own, which become the defaults of its locks.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder { nodes: None, options: Options::default() }
     }

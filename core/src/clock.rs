@@ -84,7 +84,7 @@ impl Clock {
 
     /// Sleeps for `duration`. Cancel safe.
     pub(crate) async fn sleep(&self, duration: Duration) {
-        #[allow(clippy::disallowed_methods, reason = "this file owns sleeping")]
+        #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
         tokio::time::sleep(duration).await;
     }
 }

@@ -141,15 +141,15 @@ pub(crate) fn checked(held: &Held, ttl: Duration) -> Result<Duration, Error> {
 /// Extends where the caller is, or in the background for a caller without a runtime.
 pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> {
     held.remaining()?;
-    let extended = match Handle::try_current() {
-        Ok(runtime) => extend::extend(&held, &held.place.set.lane(&runtime), ttl).await,
-        Err(_) => {
-            let (process, held) = (Arc::clone(&held.place.process), Arc::clone(&held));
-            in_background(&process, async move {
-                extend::extend(&held, &held.place.set.lane(&Handle::current()), ttl).await
-            })
-            .await?
-        }
+    let extended = if let Ok(runtime) = Handle::try_current() {
+        extend::extend(&held, &held.place.set.lane(&runtime), ttl).await
+    } else {
+        let (process, held) = (Arc::clone(&held.place.process), Arc::clone(&held));
+        in_background(
+            &process,
+            async move { extend::extend(&held, &held.place.set.lane(&Handle::current()), ttl).await },
+        )
+        .await?
     };
     match extended {
         Extended::Done => {
@@ -176,14 +176,13 @@ pub(crate) async fn release(owned: Owned) -> Result<(), Error> {
         Begun::Already => return Ok(()),
     };
     let held = owned.released();
-    match Handle::try_current() {
-        Ok(runtime) => release::release(&held, claim, &held.place.set.lane(&runtime)).await,
-        Err(_) => {
-            let process = Arc::clone(&held.place.process);
-            in_background(&process, async move {
-                release::release(&held, claim, &held.place.set.lane(&Handle::current())).await
-            })
-            .await?
-        }
+    if let Ok(runtime) = Handle::try_current() {
+        return release::release(&held, claim, &held.place.set.lane(&runtime)).await;
     }
+    let process = Arc::clone(&held.place.process);
+    in_background(
+        &process,
+        async move { release::release(&held, claim, &held.place.set.lane(&Handle::current())).await },
+    )
+    .await?
 }

@@ -14,6 +14,8 @@
 #![doc = include_str!("../docs/promise.md")]
 //!
 #![doc = include_str!("../docs/flow.md")]
+//!
+#![doc = include_str!("../docs/protocol.md")]
 
 mod address;
 mod attempt;

@@ -22,6 +22,7 @@ impl Random {
     /// # Panics
     ///
     /// If the operating system has no randomness to give, which supported systems rule out once they have booted.
+    #[expect(clippy::disallowed_methods, reason = "this file owns randomness")]
     pub(crate) fn fill(&self, bytes: &mut [u8]) {
         match self {
             Self::System => getrandom::fill(bytes).expect("the operating system has no randomness"),

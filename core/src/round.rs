@@ -150,9 +150,8 @@ impl Round {
     /// The next vote, the deadline, or `None` when nothing is pending. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            let (node, (connection, answer)) = match self.wait().await? {
-                None => return Some(self.time_up()),
-                Some(asked) => asked,
+            let Some((node, (connection, answer))) = self.wait().await? else {
+                return Some(self.time_up());
             };
             self.parts[node].asking = None;
             match &answer {

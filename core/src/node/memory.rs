@@ -119,7 +119,7 @@ impl Store {
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign };
         let token = request.token.as_bytes();
-        if value != token && !value.strip_prefix(token).is_some_and(|rest| rest.first() == Some(&b':')) {
+        if value != token && value.strip_prefix(token).is_none_or(|rest| rest.first() != Some(&b':')) {
             return Reply::Foreign;
         }
         self.keys.remove(&request.keys.lock);
