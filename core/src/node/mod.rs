@@ -18,9 +18,13 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::script::{Reply, Request};
 
+#[cfg(test)]
+mod equality;
 pub(crate) mod health;
 pub(crate) mod memory;
 mod redis;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use memory::MemoryNodes;
 
@@ -110,8 +114,7 @@ impl fmt::Display for Failure {
             Self::Closed => f.write_str("closed the connection"),
             Self::Silent(after) => write!(f, "no answer within {after:?}"),
             Self::Suspect => f.write_str("has stopped answering"),
-            Self::Refused(code) => write!(f, "refused with {code}{}", advice(code)),
-            Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
+            Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
             Self::NoScript => f.write_str("has lost the script"),
             Self::Garbled => f.write_str("sent a reply that no server of this protocol sends"),
             Self::Replica => f.write_str("is a replica; list its master instead"),
@@ -143,7 +146,7 @@ fn advice(code: &str) -> &'static str {
 #[derive(Debug)]
 pub(crate) enum Node {
     /// A Redis or Valkey server.
-    Redis(redis::RedisNode),
+    Redis(Box<redis::RedisNode>),
     /// A store in this process.
     Memory(memory::MemoryNode),
     /// A node of a simulation.
@@ -155,7 +158,7 @@ impl Node {
     pub(crate) fn new(address: &Address, memory: &MemoryNodes) -> Result<Self, Error> {
         Ok(match address.target() {
             Target::Memory { name } => Self::Memory(memory.named(name)),
-            _ => Self::Redis(redis::RedisNode::new(address)?),
+            _ => Self::Redis(Box::new(redis::RedisNode::new(address)?)),
         })
     }
 
