@@ -1,6 +1,7 @@
 //! One node seen from both sides, for tests: asked through the scripts, and prepared and looked at as any other client
 //! of it could. A store in memory and a real server behind one trait.
 
+use std::fmt;
 use std::time::Duration;
 
 use harness::{Program, Server};
@@ -25,7 +26,7 @@ pub(crate) enum Thing {
 }
 
 /// What a look at a key shows: its content, and how long it has left unless it lives for ever.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) content: Content,
     pub(crate) left: Option<Duration>,
@@ -36,6 +37,15 @@ impl Seen {
         match &self.content {
             Content::Text(text) => Some(text),
             Content::Other => None,
+        }
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text() {
+            Some(text) => write!(f, "\"{}\" for {:?}", text.escape_ascii(), self.left),
+            None => write!(f, "no string for {:?}", self.left),
         }
     }
 }
