@@ -79,6 +79,11 @@ pub(crate) enum Tally {
     Rejected,
 }
 
+/// Whether a round waits for the answer of `node`: always, unless it is suspect and at least q nodes are not.
+fn waits_for(node: usize, nodes: usize, suspects: Mask) -> bool {
+    !suspects.has(node) || nodes - suspects.len() < quorum(nodes)
+}
+
 /// Counts `ballots`. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for `against = q` would
 /// wait for ever with an even number of nodes and a split vote.
 ///
@@ -88,14 +93,12 @@ pub(crate) fn tally(ballots: &[Ballot], suspects: Mask) -> Tally {
     let nodes = ballots.len();
     let needed = quorum(nodes);
     let count = |wanted| ballots.iter().filter(|ballot| **ballot == wanted).count();
-    let (mut against, carried) = (count(Ballot::Against), count(Ballot::For));
-    if carried >= needed {
+    if count(Ballot::For) >= needed {
         return Tally::Carried;
     }
-    if nodes - suspects.len() >= needed {
-        let pending = |(node, ballot): &(usize, &Ballot)| **ballot == Ballot::Pending && suspects.has(*node);
-        against += ballots.iter().enumerate().filter(pending).count();
-    }
+    let given_up =
+        |(node, ballot): &(usize, &Ballot)| **ballot == Ballot::Pending && !waits_for(*node, nodes, suspects);
+    let against = count(Ballot::Against) + ballots.iter().enumerate().filter(given_up).count();
     if against > nodes - needed { Tally::Rejected } else { Tally::Open }
 }
 
@@ -247,12 +250,13 @@ pub(crate) enum Released {
     Unknown,
 }
 
-/// Judges a release round.
+/// Judges a release round. Unknown only when no answer that is waited for can show a loss any more.
 pub(crate) fn release(votes: &[Removal], suspects: Mask) -> Released {
     let nodes = votes.len();
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
     let taken = count(Removal::Taken);
-    if taken + count(Removal::Gone) > nodes - quorum(nodes) {
+    let lost = taken + count(Removal::Gone);
+    if lost > nodes - quorum(nodes) {
         let reason = if taken >= quorum(nodes) { LostReason::Taken } else { LostReason::Deleted };
         return Released::Lost(reason);
     }
@@ -262,8 +266,11 @@ pub(crate) fn release(votes: &[Removal], suspects: Mask) -> Released {
         Removal::Gone | Removal::Taken | Removal::Failed => Ballot::Against,
     };
     let ballots: Vec<Ballot> = votes.iter().map(ballot).collect();
+    let waited_for = |node: &usize| votes[*node] == Removal::Pending && waits_for(*node, nodes, suspects);
+    let to_come = (0..nodes).filter(waited_for).count();
     match tally(&ballots, suspects) {
         Tally::Open => Released::Open,
+        Tally::Rejected if lost + to_come > nodes - quorum(nodes) => Released::Open,
         Tally::Carried => Released::Done,
         Tally::Rejected => Released::Unknown,
     }
