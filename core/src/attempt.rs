@@ -298,3 +298,6 @@ fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod invariants;

@@ -1,6 +1,7 @@
 //! What is asked of a node and what it can answer: one [`Request`] for each Lua script and one [`Reply`] for each
 //! thing that a script may say. The wire form of both lives with the node that speaks it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,19 @@ impl Keys {
     pub(crate) fn of(name: &Name) -> Arc<Self> {
         Arc::new(Self { lock: name.lock_key().to_vec(), fence: name.fence_key() })
     }
+}
+
+/// What a fence can be. From 2^53 on the servers' Lua cannot tell neighbours apart, and JavaScript cannot hold them.
+pub(crate) const FENCES: Range<u64> = 1..1 << 53;
+
+/// A label from a lock's value. Anybody may have written it, so it is cut and cleaned before it reaches a log or a
+/// screen. `None` where there is none.
+pub(crate) fn label(bytes: &[u8]) -> Option<Box<str>> {
+    let label: String = String::from_utf8_lossy(&bytes[..bytes.len().min(128)])
+        .chars()
+        .map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character })
+        .collect();
+    (!label.is_empty()).then(|| label.into())
 }
 
 /// One script with its arguments, for one node. Clones share their texts.

@@ -6,8 +6,11 @@ if value then
   local mine, label = '', ''
   if type(value) == 'string' then
     local token, fence, rest = string.match(value, '^([0-9a-f]+):(%d+)(.*)$')
-    if token == ARGV[1] then mine = fence end
-    if token and #token == 32 then label = string.sub(rest, 2) end
+    local form = token and #token == 32 and (rest == '' or string.sub(rest, 1, 1) == ':')
+    if form and tonumber(fence) >= 1 and tonumber(fence) < 9007199254740992 then
+      if token == ARGV[1] then mine = fence end
+      label = string.sub(rest, 2)
+    end
   elseif not string.find(value.err, 'WRONGTYPE', 1, true) then
     return value
   end

@@ -9,5 +9,6 @@ if type(value) == 'table' then
   return value
 end
 local token, fence, rest = string.match(value, '^([0-9a-f]+):(%d+)(.*)$')
-if not token or #token ~= 32 or (rest ~= '' and string.sub(rest, 1, 1) ~= ':') then return {2, left} end
+local form = token and #token == 32 and (rest == '' or string.sub(rest, 1, 1) == ':')
+if not form or tonumber(fence) < 1 or tonumber(fence) >= 9007199254740992 then return {2, left} end
 return {1, left, fence, string.sub(rest, 2)}

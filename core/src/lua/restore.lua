@@ -4,8 +4,12 @@
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
 if value then return 0 end
-local last = redis.call('GET', KEYS[2])
-if tonumber(last or '0') > tonumber(ARGV[3]) then return 0 end
+local last = redis.pcall('GET', KEYS[2])
+if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then return last end
+-- Digits only: tonumber alone would also take '0x10', '1e300' and 'nan'.
+local digits = type(last) == 'string' and string.match(last, '^%d+$') or (last == false and '0')
+if not digits then return redis.error_reply('FENCE the fence key is no number below 2^53') end
+if tonumber(digits) > tonumber(ARGV[3]) then return 0 end
 redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
 local stored = ARGV[1] .. ':' .. ARGV[3]
 if ARGV[5] ~= '' then stored = stored .. ':' .. ARGV[5] end

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Failure, Identity, Introduction};
 use crate::clock::Clock;
-use crate::script::{Action, Reply, Request, Sight};
+use crate::script::{self, Action, FENCES, Reply, Request, Sight};
 use crate::token::Token;
 
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
@@ -72,7 +72,7 @@ impl Store {
         if let Some(entry) = self.keys.get(lock) {
             let value = Value::read(&entry.value);
             let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
-            let label = value.filter(|value| value.token.len() == Token::LEN).and_then(|value| value.label);
+            let label = value.and_then(|value| value.label);
             return Ok(Reply::Held { ours, ttl_left: self.ttl_left(now, lock), label });
         }
         let last = self.last_fence(&request.keys.fence)?;
@@ -97,7 +97,7 @@ impl Store {
         if !self.keys.get(&request.keys.lock).is_some_and(holds) {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence).map_err(|_| Failure::of_code("ERR"))? < fence {
+        if self.last_fence(&request.keys.fence)? < fence {
             self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
         }
         Ok(Reply::Confirmed)
@@ -105,10 +105,12 @@ impl Store {
 
     fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
-        match Value::read(&entry.value) {
-            Some(value) if value.is_of(&request.token) && value.fence <= mine => {}
-            Some(value) if value.is_of(&request.token) => return Reply::Ahead,
-            _ => return Reply::Foreign,
+        let Content::Text(value) = &entry.value else { return Reply::Foreign };
+        let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
+        let Some(rest) = rest else { return Reply::Foreign };
+        // Not the whole form, only what it takes to be safe.
+        if number(leading_digits(rest)).is_none_or(|fence| fence > mine) {
+            return Reply::Ahead;
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
         self.lengthen(now, &request.keys.fence, fence_keep, false);
@@ -137,7 +139,7 @@ impl Store {
         if self.keys.contains_key(&request.keys.lock) {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence).map_err(|_| Failure::of_code("ERR"))? > fence {
+        if self.last_fence(&request.keys.fence)? > fence {
             return Ok(Reply::Refused);
         }
         self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
@@ -149,10 +151,8 @@ impl Store {
         let Some(entry) = self.keys.get(lock) else { return Sight::Free };
         let ttl_left = self.ttl_left(now, lock);
         match Value::read(&entry.value) {
-            Some(value) if value.token.len() == Token::LEN => {
-                Sight::Ours { label: value.label, fence: value.fence, ttl_left }
-            }
-            _ => Sight::Foreign { ttl_left },
+            Some(value) => Sight::Ours { label: value.label, fence: value.fence, ttl_left },
+            None => Sight::Foreign { ttl_left },
         }
     }
 
@@ -160,9 +160,8 @@ impl Store {
     fn last_fence(&self, key: &[u8]) -> Result<u64, Failure> {
         match self.keys.get(key).map(|entry| &entry.value) {
             None => Ok(0),
-            Some(Content::Text(digits)) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => {
-                // More digits than a u64 has are beyond every limit as well.
-                Ok(std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX))
+            Some(Content::Text(digits)) if leading_digits(digits).len() == digits.len() => {
+                number(digits).ok_or_else(|| Failure::of_code("FENCE"))
             }
             Some(_) => Err(Failure::of_code("FENCE")),
         }
@@ -184,7 +183,7 @@ impl Store {
         }
     }
 
-    fn ttl_left(&self, now: u64, key: &[u8]) -> Option<Duration> {
+    pub(crate) fn ttl_left(&self, now: u64, key: &[u8]) -> Option<Duration> {
         let expires = self.keys.get(key)?.expires?;
         Some(Duration::from_micros(expires.saturating_sub(now)))
     }
@@ -218,17 +217,14 @@ struct Value<'a> {
 impl<'a> Value<'a> {
     fn read(content: &'a Content) -> Option<Self> {
         let Content::Text(text) = content else { return None };
-        let colon = text.iter().position(|byte| *byte == b':')?;
-        let (token, rest) = (&text[..colon], &text[colon + 1..]);
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (token, rest) = text.split_at_checked(Token::LEN)?;
         let is_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        if token.is_empty() || !token.iter().all(is_hex) || digits == 0 {
-            return None;
-        }
-        let fence = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
-        let label = match &rest[digits..] {
+        let rest = rest.strip_prefix(b":").filter(|_| token.iter().all(is_hex))?;
+        let digits = leading_digits(rest);
+        let fence = number(digits).filter(|fence| FENCES.contains(fence))?;
+        let label = match &rest[digits.len()..] {
             [] => None,
-            [b':', label @ ..] => (!label.is_empty()).then(|| String::from_utf8_lossy(label).into()),
+            [b':', label @ ..] => script::label(label),
             _ => return None,
         };
         Some(Self { token, fence, label })
@@ -237,6 +233,17 @@ impl<'a> Value<'a> {
     fn is_of(&self, token: &Token) -> bool {
         self.token == token.as_bytes()
     }
+}
+
+fn leading_digits(text: &[u8]) -> &[u8] {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    &text[..digits]
+}
+
+/// Reads digits; as many as no `u64` has are beyond every limit as well. `None` where there are none.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.is_empty())?;
+    Some(digits.parse().unwrap_or(u64::MAX))
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -18,9 +18,13 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::script::{Reply, Request};
 
+#[cfg(test)]
+mod equality;
 pub(crate) mod health;
 pub(crate) mod memory;
 mod redis;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use memory::MemoryNodes;
 

@@ -19,7 +19,7 @@ use redis::{
 use super::{By, Failure, Identity, Introduction};
 use crate::address::{Address, Target};
 use crate::error::Error;
-use crate::script::{Action, Reply, Request, Sight};
+use crate::script::{self, Action, FENCES, Reply, Request, Sight};
 
 /// Requests that may wait for one connection's writer. Large, because a request must take its place in the order at
 /// once; what bounds the number in practice is that a silent node is not asked again.
@@ -299,8 +299,7 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
-    // 2^53: beyond it the servers' Lua cannot tell neighbours apart, and JavaScript cannot hold it.
-    u64::try_from(number).ok().filter(|fence| (1..1 << 53).contains(fence)).ok_or(Failure::Garbled)
+    u64::try_from(number).ok().filter(|fence| FENCES.contains(fence)).ok_or(Failure::Garbled)
 }
 
 fn ttl_left(millis: i64) -> Option<Duration> {
@@ -330,14 +329,9 @@ fn sight(items: &[Value]) -> Result<Reply, Failure> {
     Ok(Reply::Seen(sight))
 }
 
-/// A label from the wire. Anybody may have written it, so it is cut and cleaned before it reaches a log or a screen.
 fn label_of(value: &Value) -> Option<Box<str>> {
     let Value::BulkString(bytes) = value else { return None };
-    let label: String = String::from_utf8_lossy(&bytes[..bytes.len().min(128)])
-        .chars()
-        .map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character })
-        .collect();
-    (!label.is_empty()).then(|| label.into())
+    script::label(bytes)
 }
 
 /// Sorts an error of the crate. Only the server's code is kept: its text may echo arguments.

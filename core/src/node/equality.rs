@@ -1,0 +1,439 @@
+//! The node in memory answers and keeps exactly what the scripts do on a real server: the same random requests, presets
+//! and deletes on both, compared after every step.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::Program;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::Failure;
+use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
+use crate::clock::Clock;
+use crate::name::Name;
+use crate::random::Random;
+use crate::script::{Action, Keys, Reply, Request, Sight};
+use crate::token::Token;
+
+/// With so much slack no proposal made here is clamped, and a server's clock does not show in a fence.
+const NO_CLAMP: Duration = Duration::from_secs(200 * 365 * 86_400);
+
+/// How far ahead of its clock a node's last fence must be for the clock not to show in the next one without slack.
+const AHEAD: u64 = 86_400_000_000;
+
+const LABELS: [&str; 6] = ["", "worker-7", "a:b:c", ":", "büro 🔒 東京", "7:8"];
+
+/// Values under a fence key. All are below or far beyond what a clock says, for the sake of slack 0.
+const FENCES: [&str; 18] = [
+    "0",
+    "1",
+    "5",
+    "007",
+    "00000000000000000000000000000000003",
+    "5000000000000000",
+    "9007199254740988",
+    "9007199254740989",
+    "9007199254740990",
+    "9007199254740991",
+    "9007199254740993",
+    "99999999999999999999999999",
+    "",
+    "-1",
+    "1.5",
+    "0x10",
+    "1e3",
+    "nan",
+];
+
+/// What stands behind the colon of a lock value; some of it in our form.
+const TAILS: [&str; 14] = [
+    "3",
+    "3:label",
+    "3:a:b",
+    "3:",
+    "0003",
+    "0",
+    "9007199254740991",
+    "9007199254740992",
+    "99999999999999999999999999:label",
+    "",
+    ":label",
+    "3label",
+    "-3",
+    "three",
+];
+
+/// Fences and proposals: around each other, so that they meet, and far apart.
+fn number() -> impl Strategy<Value = u64> {
+    let far = vec![4_999_999_999_999_999, 5_000_000_000_000_001, 7_000_000_000_000_000];
+    prop_oneof![6 => 1_u64..9, 1 => prop::sample::select(far)]
+}
+
+/// Far apart from each other, so that the time a test takes does not change which is longer.
+fn ttl() -> impl Strategy<Value = Duration> {
+    prop::sample::select(vec![1_000, 2_000, 4_000, 8_000]).prop_map(Duration::from_secs)
+}
+
+fn label() -> impl Strategy<Value = Arc<str>> {
+    // The empty one and one more come back often enough to be met again.
+    prop_oneof![2 => Just(0), 2 => Just(1), 1 => 0..LABELS.len()].prop_map(|index| LABELS[index].into())
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let slack = prop::sample::select(vec![Duration::ZERO, NO_CLAMP]);
+    prop_oneof![
+        4 => (ttl(), number(), slack, ttl(), label()).prop_map(|(ttl, proposal, slack, fence_keep, label)| {
+            Action::Acquire { ttl, proposal, slack, fence_keep, label }
+        }),
+        3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_keep, label)| {
+            Action::Confirm { granted, fence, fence_keep, label }
+        }),
+        2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_keep)| Action::Extend { ttl, fence, fence_keep }),
+        1 => Just(Action::Release),
+        2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_keep, label)| {
+            Action::Restore { ttl, fence, fence_keep, label }
+        }),
+        1 => Just(Action::Inspect),
+    ]
+}
+
+/// What another client may have left under the lock key.
+#[derive(Clone, Debug)]
+enum Left {
+    /// `<token>:<tail>`, with the token of this number.
+    Ours(usize, &'static str),
+    /// The token alone.
+    Bare(usize),
+    /// The token in upper-case digits.
+    Upper(usize),
+    /// Anything.
+    Raw(Vec<u8>),
+    List,
+    Hash,
+}
+
+fn left() -> impl Strategy<Value = Left> {
+    let long = [b"0123456789abcdef0123456789abcdef:3:".as_slice(), &[b'x'; 200]].concat();
+    let control = b"0123456789abcdef0123456789abcdef:3:a\n\x1b\x7f\xc2\x85z".to_vec();
+    let not_utf_8 = b"0123456789abcdef0123456789abcdef:3:a\xff\xfez".to_vec();
+    let zeros = b"0123456789abcdef0123456789abcdef:3:a\0b".to_vec();
+    let raw = ["", "foreign", "abc:3:label", "0:0", ":3", "1700000000", "3e9:3"].map(|text| text.as_bytes().to_vec());
+    prop_oneof![
+        5 => (0..TOKENS, prop::sample::select(&TAILS[..])).prop_map(|(token, tail)| Left::Ours(token, tail)),
+        1 => (0..TOKENS).prop_map(Left::Bare),
+        1 => (0..TOKENS).prop_map(Left::Upper),
+        2 => prop::sample::select([&raw[..], &[long, control, not_utf_8, zeros]].concat()).prop_map(Left::Raw),
+        1 => Just(Left::List),
+        1 => Just(Left::Hash),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The owner of the token of this number asks.
+    Ask(usize, Action),
+    /// As [`Step::Ask`], but a confirm of exactly what stands under the lock key.
+    ConfirmExactly {
+        fence: u64,
+        fence_keep: Duration,
+    },
+    PutLock(Left, Option<Duration>),
+    PutFence(Thing, Option<Duration>),
+    DropLock,
+    DropFence,
+}
+
+const TOKENS: usize = 3;
+
+fn step() -> impl Strategy<Value = Step> {
+    let fence = prop_oneof![
+        8 => prop::sample::select(&FENCES[..]).prop_map(|text| Thing::Text(text.into())),
+        1 => Just(Thing::List),
+        1 => Just(Thing::Hash),
+    ];
+    prop_oneof![
+        12 => (0..TOKENS, action()).prop_map(|(token, action)| Step::Ask(token, action)),
+        2 => (number(), ttl()).prop_map(|(fence, fence_keep)| Step::ConfirmExactly { fence, fence_keep }),
+        2 => (left(), prop::option::of(ttl())).prop_map(|(left, ttl)| Step::PutLock(left, ttl)),
+        2 => (fence, prop::option::of(ttl())).prop_map(|(thing, ttl)| Step::PutFence(thing, ttl)),
+        3 => Just(Step::DropLock),
+        1 => Just(Step::DropFence),
+    ]
+}
+
+fn thing(left: &Left, tokens: &[Token; TOKENS]) -> Thing {
+    let text = |token: usize| tokens[token].as_bytes().to_vec();
+    Thing::Text(match left {
+        Left::Ours(token, tail) => [&text(*token), b":".as_slice(), tail.as_bytes()].concat(),
+        Left::Bare(token) => text(*token),
+        Left::Upper(token) => [&text(*token).to_ascii_uppercase(), b":3".as_slice()].concat(),
+        Left::Raw(bytes) => bytes.clone(),
+        Left::List => return Thing::List,
+        Left::Hash => return Thing::Hash,
+    })
+}
+
+/// Both nodes, the keys of one lock on them, and who asks.
+struct Pair {
+    memory: InMemory,
+    server: OnServer,
+    keys: Arc<Keys>,
+    tokens: [Token; TOKENS],
+}
+
+impl Pair {
+    fn start(program: Program) -> Self {
+        Self {
+            memory: InMemory::new(),
+            server: OnServer::start(program),
+            keys: Keys::of(&Name::parse(b"foo").unwrap()),
+            tokens: std::array::from_fn(|_| Token::fresh(&Random::System)),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.memory.clear();
+        self.server.clear();
+    }
+
+    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
+        self.memory.put(key, thing, ttl);
+        self.server.put(key, thing, ttl);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.memory.delete(key);
+        self.server.delete(key);
+    }
+
+    /// Asks both and says where their answers or their keys differ.
+    fn ask(&mut self, token: usize, action: Action) -> Result<Result<Reply, Failure>, String> {
+        let request = Request { keys: Arc::clone(&self.keys), token: self.tokens[token], action };
+        let (memory, server) = (self.memory.ask(&request), self.server.ask(&request));
+        equal("reply", &memory.as_ref().map(without_ttl), &server.as_ref().map(without_ttl))?;
+        if let (Ok(memory), Ok(server)) = (&memory, &server) {
+            near("ttl in the reply", ttl_of(memory), ttl_of(server))?;
+        }
+        for key in [&request.keys.lock, &request.keys.fence] {
+            let (memory, server) = (self.memory.look(key), self.server.look(key));
+            equal("content", &memory.as_ref().map(shown), &server.as_ref().map(shown))?;
+            near("ttl", memory.and_then(|seen| seen.left), server.and_then(|seen| seen.left))?;
+        }
+        Ok(server)
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        let keys = Arc::clone(&self.keys);
+        match step {
+            Step::Ask(token, action) => {
+                let action = self.timeless(action.clone());
+                self.ask(*token, action).map(drop)
+            }
+            Step::ConfirmExactly { fence, fence_keep } => self.confirm_exactly(*fence, *fence_keep),
+            Step::PutLock(left, ttl) => {
+                let thing = thing(left, &self.tokens);
+                self.put(&keys.lock, &thing, *ttl);
+                Ok(())
+            }
+            Step::PutFence(thing, ttl) => {
+                self.put(&keys.fence, thing, *ttl);
+                Ok(())
+            }
+            Step::DropLock => {
+                self.delete(&keys.lock);
+                Ok(())
+            }
+            Step::DropFence => {
+                self.delete(&keys.fence);
+                Ok(())
+            }
+        }
+    }
+
+    /// Without slack the fence would follow the clocks of both, unless the last one is ahead of them.
+    fn timeless(&mut self, mut action: Action) -> Action {
+        if let Action::Acquire { slack, .. } = &mut action {
+            let last = self.memory.look(&self.keys.fence).and_then(|seen| number_in(seen.text()?));
+            if last.unwrap_or(0) < Clock::System.wall_micros() + AHEAD {
+                *slack = NO_CLAMP;
+            }
+        }
+        action
+    }
+
+    fn confirm_exactly(&mut self, fence: u64, fence_keep: Duration) -> Result<(), String> {
+        let lock = self.memory.look(&self.keys.lock);
+        let Some(value) = lock.as_ref().and_then(Seen::text) else { return Ok(()) };
+        for token in 0..TOKENS {
+            let Some(rest) = value.strip_prefix(self.tokens[token].as_bytes()) else { continue };
+            let mut parts = rest.splitn(3, |byte| *byte == b':').skip(1);
+            let Some(granted) = parts.next().and_then(number_in) else { continue };
+            let Ok(label) = std::str::from_utf8(parts.next().unwrap_or_default()) else { continue };
+            let label = label.into();
+            return self.ask(token, Action::Confirm { granted, fence, fence_keep, label }).map(drop);
+        }
+        Ok(())
+    }
+}
+
+fn number_in(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn equal<T: Debug + PartialEq>(what: &str, memory: &T, server: &T) -> Result<(), String> {
+    if memory == server { Ok(()) } else { Err(format!("{what}: {memory:?} in memory, {server:?} on the server")) }
+}
+
+fn near(what: &str, memory: Option<Duration>, server: Option<Duration>) -> Result<(), String> {
+    match (memory, server) {
+        (Some(one), Some(two)) if one.abs_diff(two) <= TOLERANCE => Ok(()),
+        (one, two) => equal(what, &one, &two),
+    }
+}
+
+fn shown(seen: &Seen) -> Result<String, &'static str> {
+    seen.text().map(|text| text.escape_ascii().to_string()).ok_or("not a string")
+}
+
+fn ttl_of(reply: &Reply) -> Option<Duration> {
+    match reply {
+        Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) => {
+            *ttl_left
+        }
+        _ => None,
+    }
+}
+
+fn without_ttl(reply: &Reply) -> Reply {
+    let mut reply = reply.clone();
+    if let Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) =
+        &mut reply
+    {
+        *ttl_left = None;
+    }
+    reply
+}
+
+fn memory_equals(program: Program) {
+    let pair = std::cell::RefCell::new(Pair::start(program));
+    let mut runner = TestRunner::new(Config { cases: 500, ..Config::with_source_file(file!()) });
+    let result = runner.run(&vec(step(), 1..=30), |steps| {
+        let mut pair = pair.borrow_mut();
+        pair.clear();
+        for (index, step) in steps.iter().enumerate() {
+            pair.step(step).map_err(|why| TestCaseError::fail(format!("step {index}, {step:?}: {why}")))?;
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn memory_equals_the_scripts() {
+    memory_equals(Program::default());
+}
+
+#[test]
+fn memory_equals_the_scripts_on_the_systems_server() {
+    if let Some(program) = Program::system().filter(|program| *program != Program::default()) {
+        memory_equals(program);
+    }
+}
+
+/// In micros since 1970: a client's clock that is hopelessly wrong.
+const IN_2100: u64 = 4_102_444_800_000_000;
+
+fn acquire(proposal: u64, slack: Duration) -> Action {
+    let hour = Duration::from_secs(3_600);
+    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into() }
+}
+
+/// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
+fn fence_of(server: &mut OnServer, action: Action) -> (u64, u64, u64) {
+    server.clear();
+    let keys = Keys::of(&Name::parse(b"foo").unwrap());
+    let before = server.time();
+    let reply = server.ask(&Request { keys, token: Token::fresh(&Random::System), action });
+    let after = server.time();
+    let Ok(Reply::Granted(fence)) = reply else { panic!("{reply:?}") };
+    (fence, before, after)
+}
+
+#[test]
+fn a_wrong_clock_moves_the_fence_by_no_more_than_the_slack() {
+    for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
+        let mut server = OnServer::start(program);
+        for slack in [Duration::ZERO, Duration::from_secs(60)] {
+            let micros = u64::try_from(slack.as_micros()).unwrap();
+            let (fence, before, after) = fence_of(&mut server, acquire(1, slack));
+            assert!((before - micros..=after - micros).contains(&fence), "1970: {fence}, {before} to {after}");
+            let (fence, before, after) = fence_of(&mut server, acquire(IN_2100, slack));
+            assert!((before + micros..=after + micros).contains(&fence), "2100: {fence}, {before} to {after}");
+        }
+        let near = server.time() - 30_000_000;
+        let (fence, ..) = fence_of(&mut server, acquire(near, Duration::from_secs(60)));
+        assert_eq!(fence, near, "a proposal within the slack is granted as it is");
+    }
+}
+
+/// Runs `test` on the nodes of both kinds, held equal at every step.
+fn on_both(mut test: impl FnMut(&mut Pair)) {
+    for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
+        test(&mut Pair::start(program));
+    }
+}
+
+fn text(text: &str) -> Thing {
+    Thing::Text(text.into())
+}
+
+/// What Lua's `tonumber` takes for a number is none: a fence key with such a value must stop confirm and restore as it
+/// stops acquire, or the node would seem to remember a fence that it does not know.
+#[test]
+fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
+    let hour = Duration::from_secs(3_600);
+    on_both(|pair| {
+        let keys = Arc::clone(&pair.keys);
+        for odd in ["", "-1", "1.5", "0x10", "1e3", "1e300", "nan", " 7", "7 ", "seven"].map(text) {
+            for odd in [odd, Thing::List, Thing::Hash] {
+                let refused = Ok(Err(Failure::of_code("FENCE")));
+                pair.clear();
+                pair.put(&keys.fence, &odd, None);
+                assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), refused, "acquire, {odd:?}");
+                let restore = Action::Restore { ttl: hour, fence: 5, fence_keep: hour, label: "".into() };
+                assert_eq!(pair.ask(0, restore), refused, "restore, {odd:?}");
+                assert_eq!(pair.server.look(&keys.lock), None, "{odd:?}");
+                let value = pair.tokens[0].value(5, "");
+                pair.put(&keys.lock, &Thing::Text(value), None);
+                let confirm = Action::Confirm { granted: 5, fence: 6, fence_keep: hour, label: "".into() };
+                assert_eq!(pair.ask(0, confirm), refused, "confirm, {odd:?}");
+            }
+        }
+    });
+}
+
+/// Only what has the whole form of a lock's value shows a fence or a label; whatever begins with a token and a colon
+/// may still be released and extended by that token's owner.
+#[test]
+fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
+    let hour = Duration::from_secs(3_600);
+    let held = Reply::Held { ours: None, ttl_left: None, label: None };
+    on_both(|pair| {
+        let keys = Arc::clone(&pair.keys);
+        for tail in ["3label", "0", "0:label", "9007199254740992:label", "99999999999999999999999999:label"] {
+            pair.clear();
+            let value = [pair.tokens[0].as_bytes(), b":".as_slice(), tail.as_bytes()].concat();
+            pair.put(&keys.lock, &Thing::Text(value), None);
+            assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "{tail}");
+            let sight = Reply::Seen(Sight::Foreign { ttl_left: None });
+            assert_eq!(pair.ask(0, Action::Inspect), Ok(Ok(sight)), "{tail}");
+            let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
+            let extend = Action::Extend { ttl: hour, fence: 5, fence_keep: hour };
+            assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
+            assert_eq!(pair.ask(0, Action::Release), Ok(Ok(Reply::Deleted)), "{tail}");
+        }
+    });
+}
