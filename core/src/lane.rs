@@ -24,6 +24,7 @@ use tokio::task::AbortHandle;
 use crate::address::Address;
 use crate::backoff;
 use crate::clock::{Clock, Moment};
+use crate::deadline::Deadlines;
 use crate::node::health::Health;
 use crate::node::{Connection, Failure, Node};
 use crate::quorum::quorum;
@@ -63,6 +64,8 @@ pub(crate) struct Lane {
     random: Random,
     runtime: Handle,
     slots: Vec<Slot>,
+    /// The deadlines of the rounds on this lane.
+    pub(crate) deadlines: Arc<Deadlines>,
     /// Some slot has become ready or empty.
     changed: Notify,
     sentinel: Sentinel,
@@ -128,7 +131,8 @@ impl Lane {
     pub(crate) fn new(members: Arc<Members>, clock: Clock, random: Random, runtime: Handle) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
         let sentinel = Sentinel::watch(&runtime);
-        Self { members, clock, random, runtime, slots, changed: Notify::new(), sentinel }
+        let deadlines = Arc::new(Deadlines::new(runtime.clone()));
+        Self { members, clock, random, runtime, slots, deadlines, changed: Notify::new(), sentinel }
     }
 
     /// Whether this lane is of `runtime` and that runtime still runs.
@@ -287,6 +291,12 @@ impl Lane {
     pub(crate) fn watch(self: &Arc<Self>, node: usize) -> Watched {
         self.slots[node].outstanding.fetch_add(1, Ordering::Relaxed);
         Watched { lane: Arc::clone(self), node }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.deadlines.end();
     }
 }
 

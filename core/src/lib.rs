@@ -25,6 +25,7 @@ pub mod blocking;
 mod cleanup;
 mod client;
 mod clock;
+mod deadline;
 mod error;
 mod extend;
 mod footprint;

@@ -18,6 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::deadline::Deadline;
 use crate::footprint::{Footprint, Trace};
 use crate::lane::Lane;
 use crate::node::{By, Connection, Failure};
@@ -34,7 +35,7 @@ pub(crate) struct Round {
     started: Moment,
     node_timeout: Duration,
     deadline: Moment,
-    timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    timer: Deadline,
     parts: Vec<Part>,
     /// False once the verdict has fallen: from then on nothing that creates a key is sent.
     open: bool,
@@ -60,14 +61,15 @@ impl Round {
     /// A round that starts now and ends after `node_timeout`, or at `limit` if that is sooner.
     pub(crate) fn new(lane: &Arc<Lane>, footprint: &Arc<Footprint>, node_timeout: Duration, limit: Moment) -> Self {
         let started = lane.clock.now();
+        let deadline = started.after(node_timeout).min(limit);
         let parts = (0..lane.members.len()).map(|_| Part::default()).collect();
         Self {
             lane: Arc::clone(lane),
             footprint: Arc::clone(footprint),
             started,
             node_timeout,
-            deadline: started.after(node_timeout).min(limit),
-            timer: None,
+            deadline,
+            timer: Deadline::new(&lane.deadlines, &lane.clock, deadline),
             parts,
             open: true,
         }
@@ -81,7 +83,7 @@ impl Round {
     pub(crate) fn prolong(&mut self, limit: Moment) {
         self.started = self.lane.clock.now();
         self.deadline = self.started.after(self.node_timeout).min(limit);
-        self.timer = None;
+        self.timer.reset(self.deadline);
     }
 
     /// Whether the caller's limit leaves the nodes less than `node_timeout`: silence until then says nothing about them.
@@ -189,7 +191,7 @@ impl Round {
 
     /// `None` when nothing is pending, `Some(None)` at the deadline.
     async fn wait(&mut self) -> Option<Option<(usize, Asked)>> {
-        let Self { parts, timer, deadline, lane, .. } = self;
+        let Self { parts, timer, .. } = self;
         poll_fn(|cx| {
             let mut pending = false;
             for (node, part) in parts.iter_mut().enumerate() {
@@ -202,11 +204,7 @@ impl Round {
             if !pending {
                 return Poll::Ready(None);
             }
-            let timer = timer.get_or_insert_with(|| {
-                let (clock, deadline) = (lane.clock.clone(), *deadline);
-                Box::pin(async move { clock.sleep_until(deadline).await })
-            });
-            timer.as_mut().poll(cx).map(|()| Some(None))
+            timer.poll(cx).map(|()| Some(None))
         })
         .await
     }
@@ -245,7 +243,7 @@ impl Round {
             return;
         }
         self.deadline = self.started.after(self.node_timeout);
-        self.timer = None;
+        self.timer.reset(self.deadline);
         let lane = Arc::clone(&self.lane);
         lane.spawn(async move {
             while let Some(Event::Vote(node, answer)) = self.next().await {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// From the lowest layer to the highest. A new file is listed here, in the lowest layer that it can live in.
 const LAYERS: [(&str, &[&str]); 4] = [
     ("leaves", &["quorum", "script", "options", "address", "name", "token", "random", "clock", "backoff", "error"]),
-    ("i/o", &["lane", "round", "node", "footprint"]),
+    ("i/o", &["lane", "round", "node", "footprint", "deadline"]),
     (
         "engine",
         &[
