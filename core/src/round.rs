@@ -166,6 +166,9 @@ impl Round {
             {
                 self.lane.broken(node, connection);
             }
+            if matches!(answer, Ok(Reply::Granted(_))) {
+                self.lane.granted(node);
+            }
             if !self.ask_again(node, connection, &answer) {
                 return Some(Event::Vote(node, answer));
             }
