@@ -282,7 +282,7 @@ impl Question {
 /// Reads a reply strictly: whatever no script of ours says is a failed vote, never a guess.
 fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
     match (question, value) {
-        (_, Value::ServerError(error)) => Err(Failure::of_code(error.code())),
+        (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
         (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
         (Question::Acquire, Value::Array(items)) => held(&items),
         (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
@@ -296,6 +296,14 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Inspect, Value::Array(items)) => sight(&items),
         _ => Err(Failure::Garbled),
     }
+}
+
+/// Sorts a script's error. For what this user may not do inside a script servers say ERR: only the text tells.
+fn refusal(code: &str, details: Option<&str>) -> Failure {
+    // Redis 7.2, Valkey and later; Redis 7.0.
+    const RIGHTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+    let is_right = |details: &str| RIGHTS.iter().any(|text| details.starts_with(text));
+    Failure::of_code(if code == "ERR" && details.is_some_and(is_right) { "NOPERM" } else { code })
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
