@@ -130,9 +130,9 @@ impl Round {
             };
             let _watched = lane.watch(node);
             let answer = if request.action.creates() {
-                footprint.sent(node, &connection);
+                let create = footprint.sent(node, &connection);
                 let answer = connection.call(&request, by).await;
-                footprint.answered(node, &answer);
+                footprint.answered(node, create, &answer);
                 answer
             } else {
                 connection.call_known(&request).await
