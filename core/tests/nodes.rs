@@ -62,6 +62,16 @@ impl Client {
         }
     }
 
+    /// One try, with another ttl.
+    fn acquire_for(&self, ttl: Duration) -> Result<(), Error> {
+        match self {
+            Self::Async(runtime, client) => {
+                runtime.block_on(client.lock(NAME).ttl(ttl).timeout(Duration::ZERO).acquire()).map(drop)
+            }
+            Self::Blocking(client) => client.lock(NAME).ttl(ttl).timeout(Duration::ZERO).acquire().map(drop),
+        }
+    }
+
     /// How many nodes hold the lock, by inspection.
     fn holders(&self) -> usize {
         let views = match self {
@@ -416,6 +426,31 @@ fn slow_nodes_delay_only_where_a_quorum_needs_them() {
             guard.release().unwrap();
         }
         assert!(all_free(&servers));
+    }
+}
+
+#[test]
+fn a_try_on_hung_nodes_leaves_no_key_although_nobody_calls_again() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        for nodes in [&servers[..1], &servers[..]] {
+            let client = match Client::new(face, &urls(nodes), Duration::ZERO) {
+                Client::Async(_, client) => {
+                    // Driven only during the calls, like a blocking one.
+                    Client::Async(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(), client)
+                }
+                blocking @ Client::Blocking(_) => blocking,
+            };
+            client.cycle();
+            for tries in [1, 2] {
+                nodes.iter().for_each(Server::freeze);
+                for _ in 0..tries {
+                    assert!(client.acquire_for(Duration::from_secs(60)).is_err());
+                }
+                nodes.iter().for_each(Server::thaw);
+                eventually(&format!("no key stays after {tries} tries, {face:?}"), || all_free(nodes));
+            }
+        }
     }
 }
 
