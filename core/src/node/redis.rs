@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -26,9 +27,15 @@ use crate::script::{self, Action, FENCES, Reply, Request, Sight};
 const QUEUE: usize = 16_384;
 
 /// A server's address, ready to connect to.
-#[derive(Debug)]
 pub(crate) struct RedisNode {
     client: Client,
+}
+
+impl fmt::Debug for RedisNode {
+    /// The crate's own shows user names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisNode")
+    }
 }
 
 impl RedisNode {
