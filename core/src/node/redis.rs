@@ -364,14 +364,16 @@ fn failure(error: &RedisError) -> Failure {
     }
 }
 
-/// An I/O error in the operating system's words, which carry no arguments of ours.
+/// An I/O error in the operating system's words, or those of TLS, which carry no arguments of ours.
 fn io_reason(error: &RedisError) -> Cow<'static, str> {
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
-            return Cow::Owned(io.kind().to_string());
-        }
-        source = inner.source();
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    // The crate hands out its cause behind a pointer, whose own `source` passes the cause by.
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
+    let Some(io) = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()) else {
+        return Cow::Borrowed("input or output error");
+    };
+    match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(tls) => Cow::Owned(format!("TLS: {tls}")),
+        None => Cow::Owned(io.kind().to_string()),
     }
-    Cow::Borrowed("input or output error")
 }
