@@ -98,10 +98,16 @@ impl Ballots {
         quorum::quorum(self.votes.len())
     }
 
-    /// Whether a quorum answered at all, granted or held.
+    /// Whether a quorum answered at all, granted or held. A node that had not answered when the others had decided
+    /// against us counts as one that would have: a vote ends early, and only failures can say that no quorum answers.
     pub(crate) fn is_contended(&self) -> bool {
-        let answered = |vote: &&Vote| !matches!(vote, Vote::Pending | Vote::Failed);
-        self.votes.iter().filter(answered).count() >= self.quorum()
+        let failed = |(vote, failure): &(&Vote, &Option<Failure>)| match (vote, failure) {
+            (Vote::Failed, _) => true,
+            // A barred node cannot grant, but it can say that others hold the lock.
+            (Vote::Held, Some(Failure::Barred(_))) => false,
+            (_, objection) => objection.is_some(),
+        };
+        self.votes.iter().zip(&self.failures).filter(failed).count() <= self.votes.len() - self.quorum()
     }
 
     /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
@@ -122,7 +128,7 @@ impl Ballots {
             answer: match (vote, &self.failures[node]) {
                 (_, Some(failure)) => failure.to_string(),
                 (Vote::Held, _) => "held by another".to_owned(),
-                (Vote::Pending | Vote::Failed, None) => Failure::Silent(self.node_timeout).to_string(),
+                (Vote::Pending | Vote::Failed, None) => "no answer yet".to_owned(),
                 (Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed, None) => "granted".to_owned(),
             },
         };
@@ -247,6 +253,11 @@ async fn vote(
             Some(Event::Vote(node, answer)) => take(ballots, node, answer, highest),
             Some(Event::TimeUp) | None => {
                 ballots.complete = !round.is_cut();
+                for node in 0..ballots.votes.len() {
+                    if ballots.votes[node] == Vote::Pending {
+                        ballots.fail(node, Failure::Silent(ballots.node_timeout));
+                    }
+                }
                 object(lane, ballots, restart_delay);
                 return None;
             }
@@ -289,10 +300,14 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
     }
 }
 
-/// Says of grants that did not count why.
+/// Says of grants that did not count why, and which nodes were not waited for.
 fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
     let now = lane.clock.now();
+    let suspects = lane.members.health.suspects();
     for node in 0..ballots.votes.len() {
+        if ballots.votes[node] == Vote::Pending && suspects.has(node) {
+            ballots.fail(node, Failure::Suspect);
+        }
         if ballots.failures[node].is_none() {
             ballots.failures[node] = lane.members.health.objection(node, restart_delay, now);
         }

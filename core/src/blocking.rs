@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use crate::client::{self, IntoNodes};
+use crate::client::{self, IntoNodes, Unread};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::held::{Held, Owned};
@@ -85,14 +85,14 @@ impl From<crate::Redlock> for Redlock {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    nodes: Option<Vec<String>>,
+    nodes: Option<Unread>,
     options: Options,
 }
 
 impl Builder {
     /// The addresses of the nodes; see [`crate::Redlock::new`].
     pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
-        self.nodes = Some(nodes.into_nodes());
+        self.nodes = Some(Unread(nodes.into_nodes()));
         self
     }
 

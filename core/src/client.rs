@@ -1,5 +1,6 @@
 //! The client: which nodes, which defaults. Made once, cloned freely, sends nothing by itself.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,14 +166,24 @@ pub(crate) async fn in_background<T: Send + 'static>(
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    pub(crate) nodes: Option<Vec<String>>,
+    pub(crate) nodes: Option<Unread>,
     pub(crate) options: Options,
+}
+
+/// Addresses as they were given. Not read yet, so that nobody knows where in them a password stands: never shown.
+#[derive(Clone)]
+pub(crate) struct Unread(pub(crate) Vec<String>);
+
+impl fmt::Debug for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} redacted>", self.0.len())
+    }
 }
 
 impl Builder {
     /// The addresses of the nodes; see [`Redlock::new`].
     pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
-        self.nodes = Some(nodes.into_nodes());
+        self.nodes = Some(Unread(nodes.into_nodes()));
         self
     }
 
@@ -185,7 +196,7 @@ impl Builder {
     /// `invalid` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
         let addresses = match self.nodes {
-            Some(nodes) => Addresses::parse(nodes)?,
+            Some(nodes) => Addresses::parse(nodes.0)?,
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
         let process = Process::current();

@@ -151,11 +151,11 @@ async fn put(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
     loop {
         // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
         let queued = held.restore(|request, footprint| {
-            footprint.sent(node, &connection);
+            let create = footprint.sent(node, &connection);
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
             let mut asking = Box::pin(async move {
                 let answer = connection.call(&request, by).await;
-                footprint.answered(node, &answer);
+                footprint.answered(node, create, &answer);
                 answer
             });
             let first = asking.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));

@@ -282,6 +282,14 @@ impl Lane {
         drop(dropped);
     }
 
+    /// `node` granted. Replicas cannot: one that does was promoted after this connection asked it who it is, and would
+    /// not count for as long as the connection lasts. The next one asks anew.
+    pub(crate) fn granted(&self, node: usize) {
+        if self.members.health.objection(node, Duration::ZERO, self.clock.now()) == Some(Failure::Replica) {
+            self.renounce(node);
+        }
+    }
+
     /// Whether a request to `node` is on its way and still watched.
     pub(crate) fn is_asked(&self, node: usize) -> bool {
         self.slots[node].outstanding.load(Ordering::Relaxed) > 0

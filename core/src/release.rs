@@ -44,11 +44,15 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
             }
         }
     };
+    if verdict == Released::Unknown {
+        // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
+        drop(round);
+        return Err(unavailable(held, &votes, &failures));
+    }
     claim.leave(round);
     match verdict {
-        Released::Done | Released::Open => Ok(()),
         Released::Lost(reason) => Err(held.lost_error(reason)),
-        Released::Unknown => Err(unavailable(held, &votes, &failures)),
+        _ => Ok(()),
     }
 }
 

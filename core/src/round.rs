@@ -14,7 +14,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -130,9 +130,9 @@ impl Round {
             };
             let _watched = lane.watch(node);
             let answer = if request.action.creates() {
-                footprint.sent(node, &connection);
+                let create = footprint.sent(node, &connection);
                 let answer = connection.call(&request, by).await;
-                footprint.answered(node, &answer);
+                footprint.answered(node, create, &answer);
                 answer
             } else {
                 connection.call_known(&request).await
@@ -166,6 +166,9 @@ impl Round {
             {
                 self.lane.broken(node, connection);
             }
+            if matches!(answer, Ok(Reply::Granted(_))) {
+                self.lane.granted(node);
+            }
             if !self.ask_again(node, connection, &answer) {
                 return Some(Event::Vote(node, answer));
             }
@@ -191,22 +194,44 @@ impl Round {
 
     /// `None` when nothing is pending, `Some(None)` at the deadline.
     async fn wait(&mut self) -> Option<Option<(usize, Asked)>> {
-        let Self { parts, timer, .. } = self;
-        poll_fn(|cx| {
-            let mut pending = false;
-            for (node, part) in parts.iter_mut().enumerate() {
-                let Some(asking) = &mut part.asking else { continue };
-                match asking.as_mut().poll(cx) {
-                    Poll::Ready(asked) => return Poll::Ready(Some(Some((node, asked)))),
-                    Poll::Pending => pending = true,
-                }
+        let asked = poll_fn(|cx| {
+            let answer = self.poll_parts(cx);
+            if answer.is_ready() {
+                return answer.map(|asked| asked.map(Some));
             }
-            if !pending {
-                return Poll::Ready(None);
+            self.timer.poll(cx).map(|()| Some(None))
+        });
+        match asked.await {
+            Some(None) => {}
+            asked => return asked,
+        }
+        // Something may have kept this runtime from its sockets until now. Once to look at them, once to let the
+        // connections read: what has arrived is heard before anybody is called silent.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            let asked = poll_fn(|cx| match self.poll_parts(cx) {
+                Poll::Ready(asked) => Poll::Ready(asked.map(Some)),
+                Poll::Pending => Poll::Ready(Some(None)),
+            });
+            match asked.await {
+                Some(None) => {}
+                asked => return asked,
             }
-            timer.poll(cx).map(|()| Some(None))
-        })
-        .await
+        }
+        Some(None)
+    }
+
+    /// The next answer; ready with `None` when nothing is pending.
+    fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Asked)>> {
+        let mut pending = false;
+        for (node, part) in self.parts.iter_mut().enumerate() {
+            let Some(asking) = &mut part.asking else { continue };
+            match asking.as_mut().poll(cx) {
+                Poll::Ready(asked) => return Poll::Ready(Some((node, asked))),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(None) }
     }
 
     fn time_up(&mut self) -> Event {

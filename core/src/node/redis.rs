@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -26,9 +27,15 @@ use crate::script::{self, Action, FENCES, Reply, Request, Sight};
 const QUEUE: usize = 16_384;
 
 /// A server's address, ready to connect to.
-#[derive(Debug)]
 pub(crate) struct RedisNode {
     client: Client,
+}
+
+impl fmt::Debug for RedisNode {
+    /// The crate's own shows user names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisNode")
+    }
 }
 
 impl RedisNode {
@@ -282,7 +289,7 @@ impl Question {
 /// Reads a reply strictly: whatever no script of ours says is a failed vote, never a guess.
 fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
     match (question, value) {
-        (_, Value::ServerError(error)) => Err(Failure::of_code(error.code())),
+        (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
         (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
         (Question::Acquire, Value::Array(items)) => held(&items),
         (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
@@ -296,6 +303,14 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Inspect, Value::Array(items)) => sight(&items),
         _ => Err(Failure::Garbled),
     }
+}
+
+/// Sorts a script's error. For what this user may not do inside a script servers say ERR: only the text tells.
+fn refusal(code: &str, details: Option<&str>) -> Failure {
+    // Redis 7.2, Valkey and later; Redis 7.0.
+    const RIGHTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+    let is_right = |details: &str| RIGHTS.iter().any(|text| details.starts_with(text));
+    Failure::of_code(if code == "ERR" && details.is_some_and(is_right) { "NOPERM" } else { code })
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
@@ -349,14 +364,16 @@ fn failure(error: &RedisError) -> Failure {
     }
 }
 
-/// An I/O error in the operating system's words, which carry no arguments of ours.
+/// An I/O error in the operating system's words, or those of TLS, which carry no arguments of ours.
 fn io_reason(error: &RedisError) -> Cow<'static, str> {
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
-            return Cow::Owned(io.kind().to_string());
-        }
-        source = inner.source();
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    // The crate hands out its cause behind a pointer, whose own `source` passes the cause by.
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
+    let Some(io) = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()) else {
+        return Cow::Borrowed("input or output error");
+    };
+    match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(tls) => Cow::Owned(format!("TLS: {tls}")),
+        None => Cow::Owned(io.kind().to_string()),
     }
-    Cow::Borrowed("input or output error")
 }

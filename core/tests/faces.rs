@@ -1,0 +1,427 @@
+//! The Rust faces wherever they may be called from: every kind of runtime, none at all, plain threads, a child process;
+//! and every way to let go of a guard.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use harness::{Proxy, Server, cluster, eventually};
+use redlock::{ErrorKind, LostReason, NodeState, Redlock, blocking};
+
+/// How much later than promised a busy machine may be.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Drives a future without any runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+fn current_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn urls(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(Server::url).collect()
+}
+
+/// Everything a lock can do, once.
+async fn cycle(redlock: &Redlock) {
+    let guard = redlock.lock("foo").acquire().await.unwrap();
+    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
+    guard.extend().await.unwrap();
+    guard.check().unwrap();
+    let state = redlock.inspect("foo").await.unwrap().remove(0).state;
+    assert!(matches!(state, NodeState::Held { fence, .. } if fence == guard.fence()));
+    guard.release().await.unwrap();
+}
+
+/// Adds one in two steps: without the lock around it, updates are lost.
+fn add_one(counter: &AtomicU32) {
+    let before = counter.load(Ordering::SeqCst);
+    thread::yield_now();
+    counter.store(before + 1, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn async_on_a_current_thread_runtime() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    cycle(&redlock).await;
+    cycle(&redlock).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn async_on_a_multi_thread_runtime() {
+    let servers = cluster(3);
+    let redlock = Redlock::new(urls(&servers)).unwrap();
+    let counter = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let (redlock, counter) = (redlock.clone(), Arc::clone(&counter));
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    let guard = redlock.lock("foo").await.unwrap();
+                    add_one(&counter);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::SeqCst), 40);
+}
+
+#[test]
+fn a_client_outlives_its_first_runtime() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    for _ in 0..3 {
+        let runtime = current_thread();
+        runtime.block_on(cycle(&redlock));
+        // A guard of the first runtime is used on the second one.
+        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+        drop(runtime);
+        assert!(guard.held());
+        let next = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        next.block_on(guard.extend()).unwrap();
+        next.block_on(guard.release()).unwrap();
+        next.block_on(cycle(&redlock));
+    }
+}
+
+#[test]
+fn async_without_any_runtime() {
+    let servers = cluster(3);
+    let redlock = Redlock::new(urls(&servers)).unwrap();
+    block_on(cycle(&redlock));
+    block_on(cycle(&redlock));
+    let guard = block_on(redlock.lock("foo").ttl(Duration::from_secs(1)).auto_renew(false).acquire()).unwrap();
+    assert_eq!(block_on(guard.lost()).reason(), Some(LostReason::Expired));
+}
+
+#[test]
+fn blocking_on_many_threads_loses_no_update() {
+    let server = Server::start();
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    let counter = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let guard = redlock.lock("foo").acquire().unwrap();
+                    add_one(&counter);
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(counter.load(Ordering::SeqCst), 160);
+    eventually("no key stays", || server.get("foo").is_none());
+}
+
+fn blocking_cycle(redlock: &blocking::Redlock) {
+    let guard = redlock.lock("foo").acquire().unwrap();
+    assert!(redlock.lock("foo").try_acquire().unwrap().is_none());
+    guard.extend().unwrap();
+    guard.check().unwrap();
+    assert_eq!(redlock.inspect("foo").unwrap().len(), 1);
+    assert!(guard.wait_lost(Duration::from_millis(10)).is_none());
+    guard.release().unwrap();
+    assert!(redlock.lock("foo").run(blocking::Guard::held).unwrap());
+}
+
+#[tokio::test]
+async fn blocking_inside_a_current_thread_runtime() {
+    let server = Server::start();
+    blocking_cycle(&blocking::Redlock::new(server.url()).unwrap());
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    tokio::task::spawn_blocking(move || blocking_cycle(&redlock)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocking_inside_a_multi_thread_runtime() {
+    let server = Server::start();
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    blocking_cycle(&redlock);
+    tokio::spawn(async move { blocking_cycle(&redlock) }).await.unwrap();
+}
+
+#[test]
+fn a_blocking_guard_goes_from_thread_to_thread() {
+    let server = Server::start();
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    let guard = thread::scope(|scope| scope.spawn(|| redlock.lock("foo").acquire().unwrap()).join().unwrap());
+    guard.extend().unwrap();
+    thread::scope(|scope| scope.spawn(|| guard.release().unwrap()).join().unwrap());
+    assert_eq!(server.get("foo"), None);
+}
+
+/// Runs `test` of this file in a process of its own with `variables` set, and returns what it printed.
+fn child(test: &str, variables: &[(&str, Option<&str>)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("REDLOCK_TEST_CHILD", "1");
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{printed}");
+    printed
+}
+
+#[test]
+fn from_env_reads_the_environment() {
+    if std::env::var_os("REDLOCK_TEST_CHILD").is_some() {
+        match blocking::Redlock::from_env() {
+            Ok(redlock) => println!("made {redlock:?}"),
+            Err(error) => println!("{}: {error}", error.code()),
+        }
+        if std::env::var_os("REDLOCK_TEST_ACQUIRE").is_some() {
+            let runtime = current_thread();
+            let guard = runtime.block_on(Redlock::from_env().unwrap().lock("foo").acquire()).unwrap();
+            assert!(blocking::Redlock::from_env().unwrap().lock("foo").try_acquire().unwrap().is_none());
+            // Ends with the lock held: a process that ends so must not hang.
+            std::mem::forget(guard);
+        }
+        return;
+    }
+    let me = "from_env_reads_the_environment";
+    let servers = cluster(3);
+    let list = urls(&servers).join(" , ");
+    child(me, &[("REDLOCK_URLS", Some(&list)), ("REDLOCK_TEST_ACQUIRE", Some("1"))]);
+    assert!(servers.iter().filter(|server| server.get("foo").is_some()).count() >= 2);
+    assert!(child(me, &[("REDLOCK_URLS", None)]).contains("redis://127.0.0.1:6379"));
+    for wrong in ["", "redis://a,", "redis://a,redis://a:6379", "http://a"] {
+        let printed = child(me, &[("REDLOCK_URLS", Some(wrong))]);
+        assert!(printed.contains("invalid: "), "{wrong:?}: {printed}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_can_be_awaited_tried_and_run() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let guard = redlock.lock("foo").ttl(Duration::from_secs(5)).await.unwrap();
+    assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
+    drop(guard);
+    eventually("the key is gone", || server.get("foo").is_none());
+    let guard = redlock.lock("foo").try_acquire().await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let fence = redlock
+            .lock("foo")
+            .run(async |guard| {
+                assert!(server.get("foo").is_some());
+                tokio::task::yield_now().await;
+                guard.fence()
+            })
+            .await
+            .unwrap();
+        assert_eq!(server.get("foo"), None);
+        seen.push(fence);
+    }
+    assert!(seen.is_sorted_by(|one, two| one < two));
+    let result: Result<(), &str> = redlock.lock("foo").run(async |_| Err("of the body")).await.unwrap();
+    assert_eq!(result, Err("of the body"));
+    let held = redlock.lock("foo").await.unwrap();
+    let error = redlock.lock("foo").timeout(Duration::ZERO).run(async |_| panic!("never runs")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    held.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_can_be_spawned() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let counter = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (lock, counter) = (redlock.lock("foo"), Arc::clone(&counter));
+            tokio::spawn(async move {
+                lock.run(async |guard| {
+                    guard.extend().await.unwrap();
+                    add_one(&counter);
+                })
+                .await
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(counter.load(Ordering::SeqCst), 4);
+}
+
+/// Notes that it was dropped.
+struct Dropped<'a>(&'a AtomicBool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn run_drops_its_body_when_the_lock_is_lost() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let dropped = AtomicBool::new(false);
+    let start = Instant::now();
+    let lock = redlock.lock("foo").ttl(Duration::from_secs(1)).auto_renew(false);
+    let body = async |_: &redlock::Guard| {
+        let _dropped = Dropped(&dropped);
+        std::future::pending::<()>().await;
+    };
+    let error = lock.run(body).await.unwrap_err();
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::Lost, Some(LostReason::Expired)));
+    assert!(dropped.load(Ordering::SeqCst));
+    assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
+    // Found out only at the release: still an error.
+    let error = redlock.lock("foo").run(async |_| server.command(&["DEL", "foo"])).await.unwrap_err();
+    assert_eq!(error.reason(), Some(LostReason::Deleted));
+}
+
+#[test]
+fn run_releases_when_it_is_dropped_or_its_body_panics() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let runtime = current_thread();
+    runtime.block_on(async {
+        let lock = redlock.lock("foo");
+        let running = lock.run(async |_| std::future::pending::<()>().await);
+        assert!(tokio::time::timeout(Duration::from_millis(100), running).await.is_err());
+    });
+    eventually("the key is gone", || server.get("foo").is_none());
+    let panicking = redlock.lock("foo");
+    let panicking = panicking.run(async |_| panic!("on purpose"));
+    assert!(catch_unwind(AssertUnwindSafe(|| runtime.block_on(panicking))).is_err());
+    eventually("the key is gone", || server.get("foo").is_none());
+    let blocking = blocking::Redlock::new(server.url()).unwrap();
+    let panicking = || blocking.lock("foo").run(|_| panic!("on purpose"));
+    assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
+    eventually("the key is gone", || server.get("foo").is_none());
+}
+
+#[test]
+fn a_dropped_guard_leaves_no_key() {
+    let servers = cluster(3);
+    let gone = |how: &str| {
+        eventually(&format!("the key is gone, {how}"), || servers.iter().all(|server| server.get("foo").is_none()));
+    };
+    for nodes in [urls(&servers[..1]), urls(&servers)] {
+        let redlock = Redlock::new(&nodes).unwrap();
+        let blocking = blocking::Redlock::new(&nodes).unwrap();
+        let runtime = current_thread();
+        runtime.block_on(async { drop(redlock.lock("foo").await.unwrap()) });
+        gone("dropped in async code");
+        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+        let panicking = move || {
+            let _guard = guard;
+            panic!("on purpose");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
+        gone("dropped by a panic");
+        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+        drop(runtime);
+        drop(guard);
+        gone("dropped after its runtime");
+        let runtime = current_thread();
+        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+        thread::spawn(move || drop(guard)).join().unwrap();
+        gone("dropped on another thread");
+        drop(block_on(redlock.lock("foo").acquire()).unwrap());
+        gone("dropped without any runtime");
+        drop(blocking.lock("foo").acquire().unwrap());
+        gone("dropped by a blocking caller");
+        let panicking = || {
+            let _guard = blocking.lock("foo").acquire().unwrap();
+            panic!("on purpose");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panicking)).is_err());
+        gone("dropped by a blocking caller's panic");
+        let runtime = current_thread();
+        let task = runtime.spawn({
+            let lock = redlock.lock("foo");
+            async move {
+                let _guard = lock.await.unwrap();
+                std::future::pending::<()>().await;
+            }
+        });
+        runtime.block_on(async {
+            while servers[0].get("foo").is_none() {
+                tokio::task::yield_now().await;
+            }
+        });
+        // Dropped by the runtime, with the task that holds it.
+        drop(runtime);
+        drop(task);
+        gone("dropped by the end of its runtime");
+    }
+}
+
+#[test]
+fn a_dropped_acquire_leaves_no_key() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let redlock = Redlock::new(proxy.url()).unwrap();
+    let runtime = current_thread();
+    runtime.block_on(cycle(&redlock));
+    let lock = redlock.lock("foo").ttl(Duration::from_secs(60)).node_timeout(Duration::from_secs(50));
+    for drop_runtime_first in [false, true] {
+        let runtime = current_thread();
+        runtime.block_on(cycle(&redlock));
+        proxy.hold_replies();
+        let mut acquiring = Box::pin(lock.acquire());
+        runtime.block_on(async {
+            // Until the server has the key, while its reply is on the way.
+            while server.get("foo").is_none() {
+                let step = tokio::time::timeout(Duration::from_millis(1), acquiring.as_mut());
+                assert!(step.await.is_err());
+            }
+        });
+        if drop_runtime_first {
+            drop(runtime);
+            drop(acquiring);
+        } else {
+            drop(acquiring);
+            drop(runtime);
+        }
+        proxy.let_go();
+        eventually("the key is gone", || server.get("foo").is_none());
+    }
+    // While it waits in the background for another holder.
+    let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+    runtime.block_on(async {
+        let lock = redlock.lock("foo");
+        assert!(tokio::time::timeout(Duration::from_millis(100), lock.acquire()).await.is_err());
+    });
+    runtime.block_on(guard.release()).unwrap();
+    assert!(runtime.block_on(redlock.lock("foo").timeout(Duration::from_secs(9)).acquire()).is_ok());
+    eventually("the key is gone", || server.get("foo").is_none());
+}

@@ -1,0 +1,795 @@
+//! Nodes that misbehave: dead, hung, slow, restarted, read-only, loading, full, busy, forgetful, closed to us.
+//!
+//! A minority of them disturbs nobody; a majority gives the error that says what is wrong, within the promised limits;
+//! and when the fault ends everything goes on by itself, on the same client.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::redis;
+use harness::{Proxy, Server, cluster, eventually};
+use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
+use tokio::runtime::Runtime;
+
+/// How much later than promised a busy machine may be.
+const SLACK: Duration = Duration::from_secs(1);
+/// The default of `node_timeout` at the default ttl.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+/// What a single try may take: to connect, and two rounds.
+const ONE_TRY: Duration = Duration::from_secs(2);
+
+const NAME: &str = "foo";
+const FENCE_KEY: &str = "redlock:fence:{foo}";
+
+/// One of the two Rust faces on one set of nodes.
+enum Client {
+    Async(Runtime, Redlock),
+    Blocking(blocking::Redlock),
+}
+
+enum Guard<'a> {
+    Async(&'a Runtime, redlock::Guard),
+    Blocking(blocking::Guard),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Face {
+    Async,
+    Blocking,
+}
+
+impl Client {
+    fn new(face: Face, nodes: &[String], restart_delay: Duration) -> Self {
+        let builder = Redlock::builder().nodes(nodes).restart_delay(restart_delay);
+        match face {
+            Face::Async => Self::Async(runtime(), builder.build().unwrap()),
+            Face::Blocking => Self::Blocking(blocking::Redlock::from(builder.build().unwrap())),
+        }
+    }
+
+    fn acquire(&self, timeout: Duration) -> Result<Guard<'_>, Error> {
+        match self {
+            Self::Async(runtime, client) => {
+                let acquired = runtime.block_on(client.lock(NAME).timeout(timeout).acquire());
+                acquired.map(|guard| Guard::Async(runtime, guard))
+            }
+            Self::Blocking(client) => client.lock(NAME).timeout(timeout).acquire().map(Guard::Blocking),
+        }
+    }
+
+    /// One try, with another ttl.
+    fn acquire_for(&self, ttl: Duration) -> Result<(), Error> {
+        match self {
+            Self::Async(runtime, client) => {
+                runtime.block_on(client.lock(NAME).ttl(ttl).timeout(Duration::ZERO).acquire()).map(drop)
+            }
+            Self::Blocking(client) => client.lock(NAME).ttl(ttl).timeout(Duration::ZERO).acquire().map(drop),
+        }
+    }
+
+    /// How many nodes hold the lock, by inspection.
+    fn holders(&self) -> usize {
+        let views = match self {
+            Self::Async(runtime, client) => runtime.block_on(client.inspect(NAME)),
+            Self::Blocking(client) => client.inspect(NAME),
+        };
+        views.unwrap().iter().filter(|view| matches!(view.state, NodeState::Held { .. })).count()
+    }
+
+    /// Acquires and releases, which must work at once.
+    fn cycle(&self) {
+        self.acquire(Duration::ZERO).unwrap().release().unwrap();
+    }
+
+    /// Acquires and releases as soon as that is possible.
+    fn heals(&self, what: &str) {
+        eventually(what, || self.acquire(Duration::ZERO).is_ok_and(|guard| guard.release().is_ok()));
+    }
+
+    /// Acquires as soon as all `nodes` vote again: each of them has the key.
+    fn heals_wholly(&self, nodes: usize, what: &str) {
+        eventually(what, || {
+            let Ok(guard) = self.acquire(Duration::ZERO) else { return false };
+            let holders = self.holders();
+            drop(guard);
+            holders == nodes
+        });
+    }
+}
+
+impl Guard<'_> {
+    fn extend(&self) -> Result<(), Error> {
+        match self {
+            Self::Async(runtime, guard) => runtime.block_on(guard.extend()),
+            Self::Blocking(guard) => guard.extend(),
+        }
+    }
+
+    fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Async(runtime, guard) => runtime.block_on(guard.release()),
+            Self::Blocking(guard) => guard.release(),
+        }
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn urls<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Vec<String> {
+    servers.into_iter().map(Server::url).collect()
+}
+
+/// Runs `call`, which may take `limit` and what a busy machine adds.
+fn within<T>(limit: Duration, what: &str, call: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let output = call();
+    let took = start.elapsed();
+    assert!(took <= limit + SLACK, "{what} took {took:?} instead of {limit:?}");
+    output
+}
+
+fn all_free(servers: &[Server]) -> bool {
+    servers.iter().all(|server| server.get(NAME).is_none())
+}
+
+/// Ends a fault.
+type End<'a> = Box<dyn FnOnce() + 'a>;
+
+fn end_all(faults: Vec<End<'_>>) {
+    for end in faults {
+        end();
+    }
+}
+
+/// A way to misbehave, and what is said of it.
+struct Fault {
+    name: &'static str,
+    begin: fn(&Server) -> End<'_>,
+    kind: ErrorKind,
+    /// One of these is part of the node's answer.
+    answers: &'static [&'static str],
+    /// Whether the lock key itself is left behind by the fault, so that it must not be looked at.
+    spoils_key: bool,
+}
+
+impl Fault {
+    const fn new(
+        name: &'static str,
+        begin: fn(&Server) -> End<'_>,
+        kind: ErrorKind,
+        answers: &'static [&'static str],
+    ) -> Self {
+        Self { name, begin, kind, answers, spoils_key: false }
+    }
+}
+
+const REFUSED: Fault = Fault::new(
+    "refused",
+    |server| {
+        server.kill();
+        Box::new(|| server.restart())
+    },
+    ErrorKind::Unavailable,
+    &["closed the connection", "cannot be reached"],
+);
+
+const HUNG: Fault = Fault::new(
+    "hung",
+    |server| {
+        server.freeze();
+        Box::new(|| server.thaw())
+    },
+    ErrorKind::Unavailable,
+    &["no answer within", "has stopped answering"],
+);
+
+const READ_ONLY: Fault = Fault::new(
+    "read-only",
+    |server| {
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        Box::new(|| drop(server.command(&["REPLICAOF", "NO", "ONE"])))
+    },
+    ErrorKind::Unavailable,
+    &["READONLY", "is a replica"],
+);
+
+const OUT_OF_MEMORY: Fault = Fault::new(
+    "out of memory",
+    |server| {
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        Box::new(|| drop(server.command(&["CONFIG", "SET", "maxmemory", "0"])))
+    },
+    ErrorKind::Unavailable,
+    &["OOM"],
+);
+
+const BUSY: Fault = Fault::new(
+    "busy",
+    |server| {
+        server.command(&["CONFIG", "SET", "lua-time-limit", "10"]);
+        let mut connection = server.connect();
+        let script = thread::spawn(move || {
+            redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection).unwrap_err()
+        });
+        eventually("the script blocks the server", || {
+            server.try_command(&["PING"]).is_err_and(|error| error.code() == Some("BUSY"))
+        });
+        Box::new(move || {
+            server.command(&["SCRIPT", "KILL"]);
+            drop(script.join());
+        })
+    },
+    ErrorKind::Unavailable,
+    &["BUSY"],
+);
+
+const WRONG_PASSWORD: Fault = Fault::new(
+    "password",
+    |server| {
+        let mut admin = server.connect();
+        ask(&mut admin, "CONFIG SET requirepass other");
+        ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
+        Box::new(move || ask(&mut admin, "CONFIG SET requirepass \"\""))
+    },
+    ErrorKind::Forbidden,
+    &["NOAUTH"],
+);
+
+const MAX_CLIENTS: Fault = Fault::new(
+    "maxclients",
+    |server| {
+        let mut admin = server.connect();
+        ask(&mut admin, "CONFIG SET maxclients 1");
+        ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
+        Box::new(move || ask(&mut admin, "CONFIG SET maxclients 1000"))
+    },
+    ErrorKind::Unavailable,
+    &["closed the connection", "cannot be reached", "refused with ERR"],
+);
+
+const NO_SET: Fault = rights("no right to SET", |server| revoke(server, "-set"));
+const NO_EVAL: Fault = rights("no right to scripts", |server| revoke(server, "-@scripting"));
+const NO_EVALSHA: Fault = rights("no right to EVALSHA", |server| revoke(server, "-evalsha"));
+const NO_KEYS: Fault = rights("no right to the key", |server| revoke(server, "resetkeys"));
+
+const FULL_FENCE: Fault = Fault::new(
+    "exhausted fence",
+    |server| {
+        server.command(&["SET", FENCE_KEY, "9007199254740992"]);
+        Box::new(|| drop(server.command(&["DEL", FENCE_KEY])))
+    },
+    ErrorKind::Unavailable,
+    &["FENCE"],
+);
+
+const OTHER_FENCE: Fault = Fault::new(
+    "fence key of another type",
+    |server| {
+        server.command(&["DEL", FENCE_KEY]);
+        server.command(&["RPUSH", FENCE_KEY, "x"]);
+        Box::new(|| drop(server.command(&["DEL", FENCE_KEY])))
+    },
+    ErrorKind::Unavailable,
+    &["FENCE"],
+);
+
+const OTHER_KEY: Fault = Fault {
+    spoils_key: true,
+    ..Fault::new(
+        "lock key of another type",
+        |server| {
+            server.command(&["RPUSH", NAME, "x"]);
+            Box::new(|| drop(server.command(&["DEL", NAME])))
+        },
+        ErrorKind::Timeout,
+        &["held by another"],
+    )
+};
+
+const fn rights(name: &'static str, begin: fn(&Server) -> End<'_>) -> Fault {
+    Fault::new(name, begin, ErrorKind::Forbidden, &["NOPERM"])
+}
+
+fn revoke<'a>(server: &'a Server, rule: &str) -> End<'a> {
+    server.command(&["ACL", "SETUSER", "default", rule]);
+    Box::new(|| drop(server.command(&["ACL", "SETUSER", "default", "allcommands", "allkeys"])))
+}
+
+/// A command over a connection that gets through a fault.
+fn ask(connection: &mut redis::Connection, command: &str) {
+    let mut words = command.split(' ');
+    let mut request = redis::cmd(words.next().unwrap());
+    for word in words {
+        request.arg(if word == "\"\"" { "" } else { word });
+    }
+    request.exec(connection).unwrap_or_else(|error| panic!("{command}: {error}"));
+}
+
+/// A majority has the fault, or the only node: the error says so in time, and all is well when the fault ends.
+fn majority(fault: &Fault, face: Face) {
+    for (nodes, faulty) in [(1, 1), (3, 2)] {
+        let what = format!("{} on {faulty} of {nodes}, {face:?}", fault.name);
+        let servers = cluster(nodes);
+        let client = Client::new(face, &urls(&servers), Duration::ZERO);
+        client.cycle();
+        let ends: Vec<End<'_>> = servers[..faulty].iter().map(fault.begin).collect();
+        for timeout in [Duration::ZERO, Duration::from_millis(300), Duration::ZERO] {
+            let limit = if timeout.is_zero() { ONE_TRY } else { timeout + NODE_TIMEOUT };
+            let error = within(limit, &what, || client.acquire(timeout)).err().unwrap_or_else(|| panic!("{what}: won"));
+            assert_eq!(error.kind(), fault.kind, "{what}: {error}");
+            assert_eq!(error.name(), Some(NAME));
+            assert_eq!(error.nodes().len(), nodes);
+            for (node, server) in error.nodes().iter().zip(&servers) {
+                assert!(server.url().starts_with(node.node.trim_end_matches('/')), "{what}: {error}");
+            }
+            for node in &error.nodes()[..faulty] {
+                let told = fault.answers.iter().any(|answer| node.answer.contains(answer));
+                assert!(told, "{what}: {:?} is not among {:?}", node.answer, fault.answers);
+            }
+        }
+        end_all(ends);
+        client.heals(&what);
+        eventually(&format!("{what}: no key stays"), || all_free(&servers));
+        client.heals_wholly(nodes, &what);
+    }
+}
+
+/// Two of five have the fault: nothing fails, and after one time-out nothing waits.
+fn minority(fault: &Fault, face: Face) {
+    let what = format!("{} on 2 of 5, {face:?}", fault.name);
+    let servers = cluster(5);
+    let client = Client::new(face, &urls(&servers), Duration::ZERO);
+    client.cycle();
+    let ends: Vec<End<'_>> = servers[..2].iter().map(fault.begin).collect();
+    within(2 * NODE_TIMEOUT, &what, || client.cycle());
+    within(NODE_TIMEOUT, &what, || {
+        for _ in 0..20 {
+            let guard = client.acquire(Duration::ZERO).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let denied = client.acquire(Duration::ZERO).err().unwrap_or_else(|| panic!("{what}: two holders"));
+            assert_eq!(denied.kind(), ErrorKind::Timeout, "{what}: {denied}");
+            guard.extend().unwrap_or_else(|error| panic!("{what}: {error}"));
+            guard.release().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    });
+    eventually(&format!("{what}: no key stays"), || all_free(&servers[2..]));
+    end_all(ends);
+    if !fault.spoils_key {
+        eventually(&format!("{what}: no key stays"), || all_free(&servers));
+    }
+    client.heals_wholly(5, &what);
+}
+
+/// Each fault as a module with its tests.
+macro_rules! faults {
+    ($($module:ident: $fault:ident,)*) => {
+        $(mod $module {
+            use super::{Face, $fault, majority, minority};
+
+            #[test]
+            fn a_minority_disturbs_nobody() {
+                minority(&$fault, Face::Async);
+                minority(&$fault, Face::Blocking);
+            }
+
+            #[test]
+            fn a_majority_is_told_in_time() {
+                majority(&$fault, Face::Async);
+                majority(&$fault, Face::Blocking);
+            }
+        })*
+    };
+}
+
+faults! {
+    refused: REFUSED,
+    hung: HUNG,
+    read_only: READ_ONLY,
+    out_of_memory: OUT_OF_MEMORY,
+    busy: BUSY,
+    wrong_password: WRONG_PASSWORD,
+    max_clients: MAX_CLIENTS,
+    no_set: NO_SET,
+    no_eval: NO_EVAL,
+    no_evalsha: NO_EVALSHA,
+    no_keys: NO_KEYS,
+    full_fence: FULL_FENCE,
+    other_fence: OTHER_FENCE,
+    other_key: OTHER_KEY,
+}
+
+#[test]
+fn slow_nodes_delay_only_where_a_quorum_needs_them() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(5);
+        let proxies: Vec<Proxy> = servers[..2].iter().map(Proxy::to).collect();
+        let nodes: Vec<_> = proxies.iter().map(Proxy::url).chain(urls(&servers[2..])).collect();
+        let (client, alone) =
+            (Client::new(face, &nodes, Duration::ZERO), Client::new(face, &nodes[..1], Duration::ZERO));
+        client.cycle();
+        alone.cycle();
+        for proxy in &proxies {
+            proxy.delay(Duration::from_millis(75));
+        }
+        // Each cycle would take 300 ms if it waited for them.
+        within(NODE_TIMEOUT, "20 cycles beside slow nodes", || (0..20).for_each(|_| client.cycle()));
+        eventually("no key stays", || all_free(&servers));
+        for _ in 0..3 {
+            let guard = alone.acquire(Duration::ZERO).unwrap();
+            guard.extend().unwrap();
+            guard.release().unwrap();
+        }
+        assert!(all_free(&servers));
+    }
+}
+
+#[test]
+fn a_try_on_hung_nodes_leaves_no_key_although_nobody_calls_again() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        for nodes in [&servers[..1], &servers[..]] {
+            let client = match Client::new(face, &urls(nodes), Duration::ZERO) {
+                Client::Async(_, client) => {
+                    // Driven only during the calls, like a blocking one.
+                    Client::Async(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(), client)
+                }
+                blocking @ Client::Blocking(_) => blocking,
+            };
+            client.cycle();
+            for tries in [1, 2] {
+                nodes.iter().for_each(Server::freeze);
+                for _ in 0..tries {
+                    assert!(client.acquire_for(Duration::from_secs(60)).is_err());
+                }
+                nodes.iter().for_each(Server::thaw);
+                eventually(&format!("no key stays after {tries} tries, {face:?}"), || all_free(nodes));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_loads_its_data_is_waited_for() {
+    // Slow to load: 200 us for each of 10,000 keys, and it looks after its clients meanwhile.
+    let server = Server::builder()
+        .persist(true)
+        .args(["--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024"])
+        .args(["--aof-use-rdb-preamble", "yes"])
+        .start();
+    let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
+    client.cycle();
+    server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'k' .. i, i) end", "0"]);
+    server.kill();
+    thread::scope(|scope| {
+        let restart = scope.spawn(|| server.restart());
+        let mut loading = None;
+        eventually("the node says that it loads", || {
+            let error = within(ONE_TRY, "a try while it loads", || client.acquire(Duration::ZERO)).err();
+            loading = error.filter(|error| error.to_string().contains("LOADING"));
+            loading.is_some() || restart.is_finished()
+        });
+        assert_eq!(loading.expect("it was seen loading").kind(), ErrorKind::Unavailable);
+        // Waits until it has loaded.
+        client.acquire(Duration::from_secs(10)).unwrap().release().unwrap();
+        restart.join().unwrap();
+    });
+}
+
+#[test]
+fn a_held_lock_outlives_a_lack_of_memory() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        for nodes in [&servers[..1], &servers[..]] {
+            let client = Client::new(face, &urls(nodes), Duration::ZERO);
+            let guard = client.acquire(Duration::ZERO).unwrap();
+            let ends: Vec<End<'_>> = nodes.iter().map(OUT_OF_MEMORY.begin).collect();
+            guard.extend().unwrap();
+            guard.release().unwrap();
+            eventually("no key stays", || all_free(nodes));
+            end_all(ends);
+        }
+    }
+}
+
+#[test]
+fn scripts_that_were_flushed_are_sent_again() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        for nodes in [&servers[..1], &servers[..]] {
+            let client = Client::new(face, &urls(nodes), Duration::ZERO);
+            let flush = || nodes.iter().for_each(|server| drop(server.command(&["SCRIPT", "FLUSH"])));
+            for _ in 0..3 {
+                flush();
+                let guard = client.acquire(Duration::ZERO).unwrap();
+                flush();
+                guard.extend().unwrap();
+                flush();
+                guard.release().unwrap();
+                flush();
+                assert_eq!(client.holders(), 0);
+            }
+            eventually("no key stays", || all_free(nodes));
+        }
+    }
+}
+
+#[test]
+fn a_node_that_refuses_info_votes_all_the_same() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        for server in &servers {
+            server.command(&["ACL", "SETUSER", "default", "-info"]);
+        }
+        for nodes in [&servers[..1], &servers[..]] {
+            let client = Client::new(face, &urls(nodes), Duration::from_secs(10));
+            client.cycle();
+            // Its restart cannot be seen, so nothing is barred.
+            let guard = client.acquire(Duration::ZERO).unwrap();
+            guard.extend().unwrap();
+            guard.release().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_password_that_is_wrong_from_the_start() {
+    for face in [Face::Async, Face::Blocking] {
+        let server = Server::builder().args(["--requirepass", "right"]).start();
+        let with = |password: &str| vec![format!("{}?pass={password}", server.url())];
+        let client = Client::new(face, &with("wrong"), Duration::ZERO);
+        let error = within(ONE_TRY, "a try", || client.acquire(Duration::from_secs(9))).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Forbidden, "{error}");
+        assert!(error.nodes()[0].answer.contains("WRONGPASS"), "{error}");
+        let unknown = Client::new(face, &[format!("{}?user=nobody&pass=right", server.url())], Duration::ZERO);
+        assert_eq!(unknown.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Forbidden);
+        Client::new(face, &with("right"), Duration::ZERO).cycle();
+        let mut admin = server.connect();
+        ask(&mut admin, "AUTH right");
+        ask(&mut admin, "CONFIG SET requirepass wrong");
+        client.heals("the password is right now");
+    }
+}
+
+#[test]
+fn a_split_vote_is_tried_again_until_the_timeout() {
+    for face in [Face::Async, Face::Blocking] {
+        for nodes in [2, 4] {
+            let servers = cluster(nodes);
+            let client = Client::new(face, &urls(&servers), Duration::ZERO);
+            for server in &servers[..nodes / 2] {
+                server.command(&["SET", NAME, "somebody"]);
+            }
+            let timeout = Duration::from_millis(300);
+            for timeout in [Duration::ZERO, timeout] {
+                let limit = if timeout.is_zero() { ONE_TRY } else { timeout + NODE_TIMEOUT };
+                let start = Instant::now();
+                let error = within(limit, "a split vote", || client.acquire(timeout)).err().unwrap();
+                assert!(start.elapsed() >= timeout);
+                assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+                let held = error.nodes().iter().filter(|node| node.answer == "held by another").count();
+                assert_eq!(held, nodes / 2, "{error}");
+            }
+            eventually("nothing is left on the other half", || all_free(&servers[nodes / 2..]));
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| client.acquire(Duration::from_secs(9)).map(Guard::release));
+                eventually("it was tried", || servers[nodes - 1].get(NAME).is_some() || waiting.is_finished());
+                assert!(!waiting.is_finished());
+                for server in &servers[..nodes / 2] {
+                    server.command(&["DEL", NAME]);
+                }
+                waiting.join().unwrap().unwrap().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_lock_held_on_an_even_number_of_nodes_is_held() {
+    for face in [Face::Async, Face::Blocking] {
+        for nodes in [2, 4] {
+            let servers = cluster(nodes);
+            let client = Client::new(face, &urls(&servers), Duration::ZERO);
+            let guard = client.acquire(Duration::ZERO).unwrap();
+            for _ in 0..20 {
+                let error = client.acquire(Duration::ZERO).err().unwrap();
+                assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+            }
+            guard.release().unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_server_under_two_addresses_votes_once() {
+    for face in [Face::Async, Face::Blocking] {
+        let twice = Server::builder().tcp(true).start();
+        let (unix, tcp) = (format!("unix://{}", twice.socket().display()), twice.url());
+        let local = format!("redis://localhost:{}", twice.port());
+        for pair in [[&unix, &tcp], [&local, &tcp]] {
+            let pair: Vec<String> = pair.map(Clone::clone).to_vec();
+            let error = Client::new(face, &pair, Duration::ZERO).acquire(Duration::from_secs(9)).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(error.nodes()[1].answer, "is the same server as node 1", "{error}");
+            let other = Server::start();
+            let three = [&pair[..], &[other.url()]].concat();
+            let client = Client::new(face, &three, Duration::ZERO);
+            client.heals("two servers of three addresses are a quorum");
+            other.freeze();
+            for _ in 0..3 {
+                let error = client.acquire(Duration::ZERO).err().unwrap();
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            }
+            other.thaw();
+            client.heals("the other server is back");
+        }
+    }
+}
+
+#[test]
+fn after_a_restart_without_data_nothing_is_acquired_for_a_ttl() {
+    let ttl = Duration::from_secs(2);
+    for face in [Face::Async, Face::Blocking] {
+        let server = Server::start();
+        let builder = Redlock::builder().nodes(server.url()).ttl(ttl);
+        let client = match face {
+            Face::Async => Client::Async(runtime(), builder.build().unwrap()),
+            Face::Blocking => Client::Blocking(blocking::Redlock::from(builder.build().unwrap())),
+        };
+        client.cycle();
+        let before = Instant::now();
+        server.restart();
+        let error = client.acquire(Duration::ZERO).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.nodes()[0].answer.starts_with("restarted; its votes count again in"), "{error}");
+        // A server tells for how many whole seconds it has been up, so the bar may last up to one longer.
+        let limit = ttl + Duration::from_secs(1);
+        let guard = within(limit, "the bar", || client.acquire(Duration::from_secs(9))).unwrap();
+        assert!(before.elapsed() >= ttl, "{:?}", before.elapsed());
+        guard.release().unwrap();
+    }
+}
+
+#[test]
+fn a_restart_is_no_hindrance_with_restart_delay_off() {
+    for face in [Face::Async, Face::Blocking] {
+        for persist in [false, true] {
+            let server = Server::builder().persist(persist).start();
+            let client = Client::new(face, &urls([&server]), Duration::ZERO);
+            let first = client.acquire(Duration::ZERO).unwrap();
+            server.restart();
+            // With its data the server still knows the holder.
+            match (persist, client.acquire(Duration::ZERO)) {
+                (true, Err(error)) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+                (false, Ok(second)) => second.release().unwrap(),
+                (_, result) => panic!("persist {persist}, {face:?}: {:?}", result.err()),
+            }
+            if persist {
+                first.extend().unwrap();
+                first.release().unwrap();
+            }
+            client.cycle();
+        }
+    }
+}
+
+#[test]
+fn one_barred_node_of_three_is_no_hindrance() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        let client = Client::new(face, &urls(&servers), Duration::from_secs(60));
+        client.cycle();
+        servers[0].restart();
+        within(2 * NODE_TIMEOUT, "cycles beside a barred node", || (0..10).for_each(|_| client.cycle()));
+        // But it does not count: without one of the others there is no quorum.
+        eventually("the restarted node is asked", || {
+            let guard = client.acquire(Duration::ZERO).unwrap();
+            let asked = servers[0].get(NAME).is_some();
+            guard.release().unwrap();
+            asked
+        });
+        eventually("no key stays", || all_free(&servers));
+        servers[1].freeze();
+        for _ in 0..3 {
+            let error = client.acquire(Duration::ZERO).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        servers[1].thaw();
+        client.heals("the third is back");
+    }
+}
+
+#[test]
+fn a_replica_never_counts() {
+    for face in [Face::Async, Face::Blocking] {
+        let master = Server::builder().tcp(true).start();
+        let servers = [Server::start(), Server::start()];
+        servers[0].command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        eventually("the replica follows", || {
+            let info = servers[0].command(&["INFO", "replication"]);
+            format!("{info:?}").contains("master_link_status:up")
+        });
+        let alone = Client::new(face, &urls(&servers[..1]), Duration::ZERO);
+        for _ in 0..2 {
+            let error = alone.acquire(Duration::ZERO).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
+        }
+        let client = Client::new(face, &urls([&servers[0], &master, &servers[1]]), Duration::ZERO);
+        client.cycle();
+        servers[1].freeze();
+        for _ in 0..3 {
+            assert_eq!(client.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Unavailable);
+        }
+        servers[1].thaw();
+        client.heals("the second master is back");
+    }
+}
+
+#[test]
+fn a_promoted_replica_of_a_minority_counts_again() {
+    for face in [Face::Async, Face::Blocking] {
+        let servers = cluster(3);
+        let client = Client::new(face, &urls(&servers), Duration::ZERO);
+        client.cycle();
+        let end = (READ_ONLY.begin)(&servers[0]);
+        (0..20).for_each(|_| client.cycle());
+        // Lets a new connection to the replica become ready, so that it outlives the promotion.
+        eventually("the replica is inspected", || client.holders() == 0);
+        end();
+        (0..20).for_each(|_| client.cycle());
+        servers[1].freeze();
+        client.heals("the promoted node counts");
+        servers[1].thaw();
+        client.heals_wholly(3, "all three are back");
+    }
+}
+
+#[test]
+fn a_server_that_may_evict_is_warned_about_once() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer({
+        let log = log.clone();
+        move || log.clone()
+    });
+    let server = Server::builder().args(["--maxmemory-policy", "allkeys-lru"]).start();
+    // Of the current thread only: connections of a blocking call are made on the thread that calls.
+    tracing::subscriber::with_default(subscriber.finish(), || {
+        let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
+        client.cycle();
+        let mut admin = server.connect();
+        for _ in 0..3 {
+            ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
+            client.heals("a new connection");
+        }
+    });
+    let text = log.text();
+    assert_eq!(text.matches("maxmemory-policy noeviction").count(), 1, "{text}");
+    assert!(text.contains("allkeys-lru"), "{text}");
+}
+
+/// Keeps what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write_str(&String::from_utf8_lossy(bytes)).unwrap();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,456 @@
+//! Passwords and tokens stand in no log, error or debug text, whatever fails.
+//!
+//! Everything that the process logs, from the crates below too, is collected at the finest level while a known secret is
+//! pushed through every failure that can be caused from outside.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::error::Error as _;
+use std::fmt::{self, Debug, Display};
+use std::io;
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use harness::{Proxy, Server, cluster, eventually, redis};
+use redlock::{Error, ErrorKind, Redlock, blocking};
+
+/// Characters that a URL, a shell or a log format could trip over.
+const SECRET: &str = "S3CR3T@:/?#[]%,+&= {}\\\"'$";
+const ENCODED: &str = "S3CR3T%40%3A%2F%3F%23%5B%5D%25%2C%2B%26%3D%20%7B%7D%5C%22%27%24";
+/// Part of every form of the secret, escaped or not.
+const CORE: &str = "S3CR3T";
+
+/// What was logged, and what was shown by [`Seen::show`].
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<u8>>>);
+
+impl Seen {
+    /// The one that collects the logs of this process, and of all tests in this file.
+    fn start() -> Self {
+        static SEEN: OnceLock<Seen> = OnceLock::new();
+        let start = || {
+            let seen = Self::default();
+            let writer = seen.clone();
+            // Also takes what crates write with `log`.
+            tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::TRACE)
+                .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+                .with_ansi(false)
+                .with_writer(move || writer.clone())
+                .try_init()
+                .unwrap();
+            seen
+        };
+        SEEN.get_or_init(start).clone()
+    }
+
+    fn add(&self, text: &str) {
+        self.0.lock().unwrap().extend_from_slice(text.as_bytes());
+    }
+
+    /// Takes down what a program could print of a value.
+    fn show(&self, value: &impl Debug) {
+        self.add(&format!("{value:?}\n{value:#?}\n"));
+    }
+
+    fn error(&self, error: &Error) {
+        self.show(error);
+        self.add(&format!("{error}\n"));
+        let mut source = error.source();
+        while let Some(inner) = source {
+            self.add(&format!("{inner:?}\n{inner}\n"));
+            source = inner.source();
+        }
+        error.nodes().iter().for_each(|node| self.show(node));
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
+    /// Fails if `secret` was seen, without repeating it.
+    fn lacks(&self, secret: impl Display) {
+        let secret = secret.to_string();
+        assert!(secret.len() >= 6, "too short to look for");
+        if let Some(line) = self.text().lines().find(|line| line.contains(&secret)) {
+            panic!("seen: {}", line.replace(&secret, "<SECRET>"));
+        }
+    }
+}
+
+impl io::Write for Seen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seen")
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// A server that asks for the secret, with its addresses over both transports.
+fn guarded() -> (Server, Vec<String>) {
+    let server = Server::builder().tcp(true).args(["--requirepass", SECRET]).start();
+    let urls = vec![
+        format!("redis://:{ENCODED}@127.0.0.1:{}", server.port()),
+        format!("unix://{}?pass={ENCODED}", server.socket().display()),
+        format!("redis://default:{ENCODED}@127.0.0.1:{}/1?protocol=resp3", server.port()),
+    ];
+    (server, urls)
+}
+
+fn admin(server: &Server) -> redis::Connection {
+    let mut connection = server.connect();
+    redis::cmd("AUTH").arg(SECRET).exec(&mut connection).unwrap();
+    connection
+}
+
+/// The token of the lock `foo`, which is held.
+fn token(connection: &mut redis::Connection) -> String {
+    let value: String = redis::cmd("GET").arg("foo").query(connection).unwrap();
+    let token = value.split(':').next().unwrap().to_owned();
+    assert_eq!(token.len(), 32);
+    token
+}
+
+/// Tries everything that can be called, on both faces, and shows whatever comes of it. Returns the last error.
+fn use_and_show(seen: &Seen, nodes: &[String]) -> Option<Error> {
+    let mut last = None;
+    let mut note = |error: Error| {
+        seen.error(&error);
+        last = Some(error);
+    };
+    seen.show(&blocking::Redlock::builder().nodes(nodes));
+    let builder = Redlock::builder().nodes(nodes).timeout(Duration::from_millis(100)).owner("somebody");
+    seen.show(&builder);
+    let redlock = match builder.build() {
+        Ok(redlock) => redlock,
+        Err(error) => {
+            note(error);
+            return last;
+        }
+    };
+    seen.show(&redlock);
+    let runtime = runtime();
+    runtime.block_on(async {
+        let lock = redlock.lock("foo");
+        seen.show(&lock);
+        seen.show(&redlock.inspect("foo").await);
+        for lock in [lock.clone(), lock.ttl(Duration::from_secs(1))] {
+            match lock.try_acquire().await {
+                Ok(None) => {}
+                Ok(Some(guard)) => {
+                    seen.show(&guard);
+                    seen.show(&redlock.inspect("foo").await);
+                    let _ = guard.extend().await.map_err(&mut note);
+                    seen.show(&guard);
+                    let _ = guard.release().await.map_err(&mut note);
+                }
+                Err(error) => note(error),
+            }
+            drop(lock.acquire().await.map_err(&mut note));
+            let _ = lock.run(async |guard| seen.show(guard)).await.map_err(&mut note);
+        }
+    });
+    let blocking = blocking::Redlock::from(redlock);
+    seen.show(&blocking);
+    let lock = blocking.lock("foo");
+    seen.show(&lock);
+    match lock.acquire() {
+        Ok(guard) => {
+            seen.show(&guard);
+            let _ = guard.extend().map_err(&mut note);
+            let _ = guard.release().map_err(&mut note);
+        }
+        Err(error) => note(error),
+    }
+    last
+}
+
+#[test]
+fn the_collector_collects() {
+    let seen = Seen::start();
+    tracing::trace!(target: "redis", "traced by a crate");
+    assert!(seen.text().contains("traced by a crate"));
+    seen.lacks("not there");
+    let caught = std::panic::catch_unwind(|| {
+        let seen = Seen::default();
+        seen.add("one two-three");
+        seen.lacks("two-three");
+    });
+    assert!(caught.is_err());
+}
+
+#[test]
+fn passwords_of_a_lock_that_works() {
+    let seen = Seen::start();
+    let (server, urls) = guarded();
+    for url in &urls {
+        assert!(use_and_show(&seen, std::slice::from_ref(url)).is_none(), "the secret is right");
+    }
+    // One server behind all three addresses.
+    assert_eq!(use_and_show(&seen, &urls).unwrap().kind(), ErrorKind::Invalid);
+    drop(server);
+    seen.lacks(CORE);
+}
+
+#[test]
+fn passwords_that_are_refused() {
+    let seen = Seen::start();
+    // Wrong.
+    let server = Server::builder().tcp(true).args(["--requirepass", "right"]).start();
+    let port = server.port();
+    let unix = format!("unix://{}", server.socket().display());
+    for url in [
+        format!("redis://:{ENCODED}@127.0.0.1:{port}"),
+        format!("redis://{ENCODED}:{ENCODED}@127.0.0.1:{port}"),
+        format!("{unix}?pass={ENCODED}"),
+        format!("{unix}?user={ENCODED}&pass={ENCODED}&protocol=resp3"),
+    ] {
+        assert_eq!(use_and_show(&seen, &[url]).unwrap().kind(), ErrorKind::Forbidden);
+    }
+    // Not asked for, or not even known: servers quote the arguments of a command that they do not know.
+    let open = Server::builder().tcp(true).start();
+    let dumb = Server::builder()
+        .tcp(true)
+        .args(["--rename-command", "AUTH", "", "--rename-command", "HELLO", "", "--rename-command", "EVALSHA", ""])
+        .args(["--rename-command", "EVAL", ""])
+        .start();
+    for (server, fails) in [(&open, false), (&dumb, true)] {
+        for protocol in [2, 3] {
+            let url = format!("redis://:{ENCODED}@127.0.0.1:{}?protocol=resp{protocol}", server.port());
+            assert!(use_and_show(&seen, &[url]).is_some() || !fails);
+        }
+    }
+    // Right, but without the rights.
+    server_with_user(&open, "-@all");
+    let url = format!("redis://user:{ENCODED}@127.0.0.1:{}", open.port());
+    assert_eq!(use_and_show(&seen, std::slice::from_ref(&url)).unwrap().kind(), ErrorKind::Forbidden);
+    server_with_user(&open, "+@all -set");
+    assert_eq!(use_and_show(&seen, std::slice::from_ref(&url)).unwrap().kind(), ErrorKind::Forbidden);
+    server_with_user(&open, "+@all");
+    assert!(use_and_show(&seen, &[url]).is_none());
+    seen.lacks(CORE);
+}
+
+fn server_with_user(server: &Server, rights: &str) {
+    let password = format!(">{SECRET}");
+    let rule = ["ACL", "SETUSER", "user", "reset", "on", &password, "~*", "&*"];
+    server.command(&rule.into_iter().chain(rights.split(' ')).collect::<Vec<_>>());
+}
+
+#[test]
+fn passwords_of_nodes_that_do_not_answer() {
+    let seen = Seen::start();
+    let (server, urls) = guarded();
+    let proxy = Proxy::to(&server);
+    let through = proxy.url().replace("redis://", &format!("redis://:{ENCODED}@"));
+    let through = std::slice::from_ref(&through);
+    assert!(use_and_show(&seen, through).is_none());
+    // Broken off in the middle of the introduction and of scripts.
+    for bytes in [0, 1, 10, 100, 3000] {
+        proxy.reset();
+        proxy.cut_replies_after(bytes);
+        use_and_show(&seen, through);
+        proxy.let_go();
+    }
+    proxy.drop_replies();
+    proxy.reset();
+    assert!(use_and_show(&seen, through).is_some());
+    proxy.let_go();
+    proxy.refuse(true);
+    proxy.reset();
+    assert!(use_and_show(&seen, through).is_some());
+    // TLS to a port that does not speak it.
+    let tls = format!("rediss://:{ENCODED}@127.0.0.1:{}", server.port());
+    assert!(use_and_show(&seen, &[tls]).is_some());
+    // No such host, no such socket.
+    for url in [format!("redis://:{ENCODED}@host.invalid"), format!("unix:///no/such/socket?pass={ENCODED}")] {
+        assert!(use_and_show(&seen, &[url]).is_some());
+    }
+    server.freeze();
+    assert!(use_and_show(&seen, &urls[..2]).is_some());
+    server.kill();
+    assert!(use_and_show(&seen, &urls[..2]).is_some());
+    seen.lacks(CORE);
+}
+
+#[test]
+fn addresses_that_are_wrong() {
+    let seen = Seen::start();
+    for url in [
+        format!("redis://:{SECRET}@host"),
+        format!("redis://:{SECRET}"),
+        format!("redis://{SECRET}@host:port"),
+        format!("redis://user:{ENCODED}@host:99999"),
+        format!("redis://user:{ENCODED}@"),
+        format!("redis://user:{ENCODED}@host/notanumber"),
+        format!("redis://user:{ENCODED}@host/{ENCODED}"),
+        format!("redis://user:{ENCODED}@host?timeout=5"),
+        format!("redis://host?password={ENCODED}"),
+        format!("redis://host?{ENCODED}=1"),
+        format!("redis://user:{ENCODED}@host?protocol={ENCODED}"),
+        format!("redis://user:{ENCODED}@host#{ENCODED}"),
+        format!("redis://user:{ENCODED}%ff@host"),
+        format!("redis://user:%zz{CORE}@host"),
+        format!("redis://user:{CORE}/{CORE}@host"),
+        format!("redis://user:{CORE}?{CORE}@host"),
+        format!("redis://user:{CORE}#{CORE}@host"),
+        format!("redis://user:{CORE}@{CORE}@host:x"),
+        format!("redis:/user:{ENCODED}@host"),
+        format!("{ENCODED}://host"),
+        format!("http://user:{ENCODED}@host"),
+        format!("user:{ENCODED}@host"),
+        ENCODED.to_owned(),
+        format!("unix://relative?pass={ENCODED}"),
+        format!("unix:///socket?pass={ENCODED}&pass={ENCODED}"),
+        format!("unix:///socket?user={ENCODED}"),
+        format!("unix:///socket?db={ENCODED}"),
+        format!("memory://{SECRET}"),
+        format!("memory://user:{ENCODED}@name"),
+    ] {
+        let error = use_and_show(&seen, std::slice::from_ref(&url)).unwrap_or_else(|| panic!("{url} is accepted"));
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
+    }
+    let twice = format!("redis://user:{ENCODED}@host");
+    assert_eq!(use_and_show(&seen, &[twice.clone(), twice]).unwrap().kind(), ErrorKind::Invalid);
+    seen.lacks(CORE);
+}
+
+#[test]
+fn the_environment() {
+    if std::env::var_os("REDLOCK_TEST_CHILD").is_some() {
+        match Redlock::from_env() {
+            Ok(redlock) => println!("made {redlock:?}"),
+            Err(error) => println!("refused {error} {error:?}"),
+        }
+        return;
+    }
+    for list in [
+        format!("redis://:{ENCODED}@a,redis://:{ENCODED}@b"),
+        format!("redis://:{SECRET}@a,redis://b"),
+        format!("redis://:{CORE},{CORE}@a"),
+        format!("redis://:{ENCODED}@a,redis://:{ENCODED}@a"),
+    ] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_environment", "--nocapture"])
+            .env("REDLOCK_TEST_CHILD", "1")
+            .env("REDLOCK_URLS", &list)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(text.contains("made ") || text.contains("refused "), "nothing was tried");
+        assert!(!text.contains(CORE), "{}", text.replace(CORE, "<SECRET>"));
+    }
+}
+
+#[test]
+fn tokens() {
+    let seen = Seen::start();
+    let (server, urls) = guarded();
+    let mut admin = admin(&server);
+    let mut tokens = Vec::new();
+    let url = urls[0].clone();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let redlock = Redlock::new(&url).unwrap();
+        let lock = redlock.lock("foo").ttl(Duration::from_secs(1)).timeout(harness::LIMIT);
+        // Works, extended and inspected; a second one is denied.
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        seen.show(&guard);
+        seen.show(&redlock.inspect("foo").await.unwrap());
+        seen.error(&redlock.lock("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err());
+        guard.extend().await.unwrap();
+        guard.release().await.unwrap();
+        // Dropped.
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        drop(guard);
+        // Taken, deleted, expired.
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        redis::cmd("SET").arg("foo").arg("x").exec(&mut admin).unwrap();
+        seen.error(&guard.lost().await);
+        seen.show(&guard);
+        seen.error(&guard.release().await.unwrap_err());
+        redis::cmd("DEL").arg("foo").exec(&mut admin).unwrap();
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        redis::cmd("DEL").arg("foo").exec(&mut admin).unwrap();
+        seen.error(&guard.extend().await.unwrap_err());
+        seen.error(&guard.release().await.unwrap_err());
+        let guard = lock.clone().auto_renew(false).acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        seen.error(&guard.lost().await);
+        seen.show(&guard);
+        // A key of another type, under the lock and then under the fence.
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        redis::cmd("DEL").arg("foo").exec(&mut admin).unwrap();
+        redis::cmd("RPUSH").arg("foo").arg("x").exec(&mut admin).unwrap();
+        seen.error(&guard.extend().await.unwrap_err());
+        seen.error(&guard.release().await.unwrap_err());
+        redis::cmd("DEL").arg("foo").exec(&mut admin).unwrap();
+        // Rights that go while it is held.
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        redis::cmd("ACL").arg(&["SETUSER", "default", "-pexpire", "-del"]).exec(&mut admin).unwrap();
+        seen.error(&guard.extend_to(Duration::from_secs(5)).await.unwrap_err());
+        seen.error(&guard.release().await.unwrap_err());
+        redis::cmd("ACL").arg(&["SETUSER", "default", "allcommands"]).exec(&mut admin).unwrap();
+        // A server that stops answering.
+        let guard = lock.clone().ttl(Duration::from_secs(2)).acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        server.freeze();
+        seen.error(&guard.extend().await.unwrap_err());
+        seen.error(&guard.lost().await);
+        server.thaw();
+        eventually("it is released", || redis::cmd("EXISTS").arg("foo").query::<usize>(&mut admin).unwrap() == 0);
+        let guard = lock.acquire().await.unwrap();
+        tokens.push(token(&mut admin));
+        server.kill();
+        seen.error(&guard.extend().await.unwrap_err());
+        seen.error(&guard.release().await.unwrap_err());
+    });
+    for token in tokens {
+        seen.lacks(token);
+    }
+    seen.lacks(CORE);
+}
+
+#[test]
+fn tokens_of_a_quorum() {
+    let seen = Seen::start();
+    let servers = cluster(3);
+    let nodes: Vec<_> = servers.iter().map(Server::url).collect();
+    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(2)).build().unwrap();
+    let guard = redlock.lock("foo").acquire().unwrap();
+    let token = token(&mut servers[0].connect());
+    seen.show(&guard);
+    seen.show(&redlock.inspect("foo").unwrap());
+    // Forgotten and restored, under a script that the server quotes in its error.
+    servers[1].command(&["DEL", "foo"]);
+    eventually("it comes back", || servers[1].get("foo").is_some());
+    servers[2].command(&["CONFIG", "SET", "maxmemory", "1"]);
+    servers[2].command(&["DEL", "foo"]);
+    guard.extend().unwrap();
+    servers[..2].iter().for_each(Server::kill);
+    seen.error(&guard.extend().unwrap_err());
+    seen.error(&guard.wait_lost(harness::LIMIT).unwrap());
+    seen.show(&guard);
+    seen.error(&guard.release().unwrap_err());
+    seen.lacks(token);
+}

@@ -1,0 +1,46 @@
+//! Compiles only if every public type can be shared between threads and every call can be spawned.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use redlock::{Builder, Error, ErrorKind, Guard, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock, blocking};
+
+fn shared<T: Send + Sync>() {}
+
+fn sendable<T: Send>(future: T) -> T {
+    future
+}
+
+fn outliving<T: Send + 'static>(future: T) -> T {
+    future
+}
+
+#[test]
+fn types_are_send_and_sync() {
+    shared::<Redlock>();
+    shared::<Builder>();
+    shared::<Lock>();
+    shared::<Guard>();
+    shared::<Error>();
+    shared::<ErrorKind>();
+    shared::<LostReason>();
+    shared::<NodeAnswer>();
+    shared::<NodeState>();
+    shared::<NodeView>();
+    shared::<blocking::Redlock>();
+    shared::<blocking::Lock>();
+    shared::<blocking::Guard>();
+}
+
+#[tokio::test]
+async fn futures_are_send() {
+    let redlock = Redlock::new("memory://send-sync").unwrap();
+    let lock = redlock.lock("foo");
+    let guard = sendable(lock.acquire()).await.unwrap();
+    assert!(sendable(lock.try_acquire()).await.unwrap().is_none());
+    sendable(guard.extend()).await.unwrap();
+    sendable(guard.extend_to(std::time::Duration::from_secs(5))).await.unwrap();
+    assert_eq!(sendable(redlock.inspect("foo")).await.unwrap().len(), 1);
+    drop(outliving(guard.lost()));
+    outliving(guard.release()).await.unwrap();
+    outliving(IntoFuture::into_future(lock.clone())).await.unwrap().release().await.unwrap();
+    sendable(lock.run(async |guard| guard.fence())).await.unwrap();
+}
