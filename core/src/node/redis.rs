@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -82,7 +83,7 @@ impl RedisNode {
             failure => failure,
         })?;
         let introduction = introduce(&mut inner).await?;
-        Ok((RedisConnection { inner, id: Arc::new(()) }, introduction))
+        Ok((RedisConnection { inner, known: Arc::default() }, introduction))
     }
 }
 
@@ -99,22 +100,33 @@ fn choose_tls_provider() {
 #[derive(Clone)]
 pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
-    id: Arc<()>,
+    /// Which scripts the server has answered on this connection, and so knows by their hashes.
+    known: Arc<[AtomicBool; Question::COUNT]>,
 }
 
 impl RedisConnection {
     pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.id, &other.id)
+        Arc::ptr_eq(&self.known, &other.known)
     }
 
+    /// A script that has not been answered on this connection is sent as text: to learn that the server does not know
+    /// it would cost a round trip, and the second sending its place in the order.
     pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
+        let question = Question::of(&request.action);
+        let known = &self.known[question as usize];
+        let by = if known.load(Ordering::Relaxed) { by } else { By::Text };
         let mut connection = self.inner.clone();
         let command = command(request, by);
         // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its
         // budget up, or a release could fall behind.
         let sent = tokio::task::unconstrained(connection.send_packed_command(&command));
         let value = sent.await.map_err(|error| failure(&error))?;
-        reply(Question::of(&request.action), value)
+        let answer = reply(question, value);
+        let is_known = !matches!(answer, Err(Failure::NoScript | Failure::Forbidden(_)));
+        if is_known != known.load(Ordering::Relaxed) {
+            known.store(is_known, Ordering::Relaxed);
+        }
+        answer
     }
 }
 
@@ -172,16 +184,7 @@ fn introduction(info: &str) -> Introduction {
     }
 }
 
-/// The scripts by name, with their hashes.
-struct Scripts {
-    acquire: Text,
-    confirm: Text,
-    extend: Text,
-    release: Text,
-    restore: Text,
-    inspect: Text,
-}
-
+/// A script's text and its hash.
 struct Text {
     text: &'static str,
     hash: String,
@@ -193,13 +196,16 @@ impl Text {
     }
 }
 
-static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Text::new(include_str!("../lua/acquire.lua")),
-    confirm: Text::new(include_str!("../lua/confirm.lua")),
-    extend: Text::new(include_str!("../lua/extend.lua")),
-    release: Text::new(include_str!("../lua/release.lua")),
-    restore: Text::new(include_str!("../lua/restore.lua")),
-    inspect: Text::new(include_str!("../lua/inspect.lua")),
+/// The scripts, in the order of [`Question`].
+static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
+    [
+        Text::new(include_str!("../lua/acquire.lua")),
+        Text::new(include_str!("../lua/confirm.lua")),
+        Text::new(include_str!("../lua/extend.lua")),
+        Text::new(include_str!("../lua/release.lua")),
+        Text::new(include_str!("../lua/restore.lua")),
+        Text::new(include_str!("../lua/inspect.lua")),
+    ]
 });
 
 fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
@@ -216,11 +222,12 @@ fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
 
 /// The command for a request. Every key stands in KEYS and nothing is built from strings on the server.
 fn command(request: &Request, by: By) -> Cmd {
+    let script = &SCRIPTS[Question::of(&request.action) as usize];
     let token = request.token.as_bytes();
     let (lock, fence) = (request.keys.lock.as_slice(), request.keys.fence.as_slice());
     match &request.action {
         Action::Acquire { ttl, proposal, slack, fence_keep, label } => {
-            let mut command = begin(&SCRIPTS.acquire, by, &[lock, fence]);
+            let mut command = begin(script, by, &[lock, fence]);
             command
                 .arg(token)
                 .arg(millis(*ttl))
@@ -231,26 +238,26 @@ fn command(request: &Request, by: By) -> Cmd {
             command
         }
         Action::Confirm { granted, fence: decided, fence_keep, label } => {
-            let mut command = begin(&SCRIPTS.confirm, by, &[lock, fence]);
+            let mut command = begin(script, by, &[lock, fence]);
             command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_keep));
             command
         }
         Action::Extend { ttl, fence: mine, fence_keep } => {
-            let mut command = begin(&SCRIPTS.extend, by, &[lock, fence]);
+            let mut command = begin(script, by, &[lock, fence]);
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep));
             command
         }
         Action::Release => {
-            let mut command = begin(&SCRIPTS.release, by, &[lock]);
+            let mut command = begin(script, by, &[lock]);
             command.arg(token);
             command
         }
         Action::Restore { ttl, fence: mine, fence_keep, label } => {
-            let mut command = begin(&SCRIPTS.restore, by, &[lock, fence]);
+            let mut command = begin(script, by, &[lock, fence]);
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep)).arg(&**label);
             command
         }
-        Action::Inspect => begin(&SCRIPTS.inspect, by, &[lock]),
+        Action::Inspect => begin(script, by, &[lock]),
     }
 }
 
@@ -262,7 +269,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Which script a reply belongs to.
+/// Which script a request and its reply belong to.
 #[derive(Clone, Copy)]
 enum Question {
     Acquire,
@@ -274,6 +281,8 @@ enum Question {
 }
 
 impl Question {
+    const COUNT: usize = 6;
+
     fn of(action: &Action) -> Self {
         match action {
             Action::Acquire { .. } => Self::Acquire,
