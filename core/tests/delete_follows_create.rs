@@ -29,7 +29,7 @@ impl Monitor {
                 let line: String = from_redis_value(value).unwrap();
                 let Some((from, rest)) = line.split_once("] ") else { continue };
                 let from = from.rsplit(' ').next().unwrap().to_owned();
-                let words: Vec<String> = rest.split(' ').map(|word| word.trim_matches('"').to_owned()).collect();
+                let words = words(rest);
                 if from != "lua" && words.len() > 3 {
                     log.lock().unwrap().push((from, words[0].to_lowercase(), words[3].clone()));
                 }
@@ -44,6 +44,28 @@ impl Monitor {
         let of_name = |(_, command, key): &&(String, String, String)| command.starts_with("eval") && key == name;
         seen.iter().filter(of_name).map(|(from, ..)| from.clone()).collect()
     }
+}
+
+/// The words of a MONITOR line: each in quotes, with `\"` and `\\` inside.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut inside, mut escaped) = (Vec::new(), String::new(), false, false);
+    for character in line.chars() {
+        match character {
+            _ if escaped => {
+                word.push(character);
+                escaped = false;
+            }
+            '\\' => escaped = true,
+            '"' if inside => {
+                words.push(std::mem::take(&mut word));
+                inside = false;
+            }
+            '"' => inside = true,
+            _ if inside => word.push(character),
+            _ => {}
+        }
+    }
+    words
 }
 
 /// A server on TCP, where connections can be told apart, and a proxy in front of it.
