@@ -215,6 +215,7 @@ impl Guard {
     ///
     /// `lost`, `unavailable` or `not_held`.
     pub fn extend(&self) -> Result<(), Error> {
+        self.check()?;
         self.extend_for(self.shared().ttl())
     }
 
@@ -229,13 +230,16 @@ impl Guard {
 
     fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
         let held = Arc::clone(self.shared());
-        self.shared().remaining()?;
+        self.check()?;
         drive(&self.shared().place.process, self.home, guard::extend(held, ttl))?.0
     }
 
     /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
     #[must_use]
     pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
+        if let Err(error) = self.check() {
+            return Some(error);
+        }
         let held = Arc::clone(self.shared());
         let clock = held.place.process.clock.clone();
         let waited = drive(&self.shared().place.process, self.home, async move {

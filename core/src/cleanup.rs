@@ -222,10 +222,10 @@ impl Inner {
     async fn pay_one(&self, lane: &Arc<Lane>, debt: Debt, until: Moment) {
         let node = debt.node;
         if !lane.members.health.owe(node) {
-            tracing::warn!(node = node + 1, "too many releases are owed to the node; a key is left to its ttl");
+            tracing::warn!(node = %lane.members.nodes[node].address, "too many releases are owed to the node; a key is left to its ttl");
             return;
         }
-        let _place = Place { lane, node };
+        let _owing = Owing { lane, node };
         let unanswered = debt.behind.is_some();
         if let Some(behind) = debt.behind
             && let Some(Ok(_)) = within(lane, self.node_timeout, behind).await
@@ -268,12 +268,12 @@ impl Inner {
 }
 
 /// A place among a node's owed releases.
-struct Place<'a> {
+struct Owing<'a> {
     lane: &'a Arc<Lane>,
     node: usize,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Owing<'_> {
     fn drop(&mut self) {
         self.lane.members.health.settled(self.node);
     }

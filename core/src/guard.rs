@@ -96,6 +96,7 @@ impl Guard {
     ///
     /// Dropping the future leaves the lock valid for at least as long as it was.
     pub async fn extend(&self) -> Result<(), Error> {
+        self.check()?;
         let ttl = self.shared().ttl();
         extend(Arc::clone(self.shared()), ttl).await
     }

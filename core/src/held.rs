@@ -163,7 +163,7 @@ impl Held {
         let due = state.due.take();
         drop(state);
         self.place.process.renewal.remove(due);
-        tracing::warn!(%reason, "a held lock is lost");
+        tracing::warn!(name = %self.place.spec.name, %reason, "a held lock is lost");
         drop(claim);
         self.lost.notify_waiters();
     }
@@ -293,8 +293,12 @@ impl Held {
         self.state().due
     }
 
-    /// Waits until the lock is lost; for ever once it is released. Cancel safe.
+    /// Waits until the lock is lost; for ever once it is released. In a forked child it is not held from the start.
+    /// Cancel safe.
     pub(crate) async fn lost(self: Arc<Self>) -> Error {
+        if self.place.process.is_foreign() {
+            return self.error(ErrorKind::NotHeld);
+        }
         loop {
             let mut changed = std::pin::pin!(self.lost.notified());
             changed.as_mut().enable();

@@ -240,7 +240,7 @@ impl Lane {
                     slot.misses.store(0, Ordering::Relaxed);
                 }
                 Err(failure) => {
-                    tracing::debug!(node = node + 1, %failure, "no connection");
+                    tracing::debug!(node = %self.members.nodes[node].address, %failure, "no connection");
                     let delay = backoff::reconnect(state.failures, self.random.unit());
                     state.failures = state.failures.saturating_add(1);
                     state.retry_at = self.clock.now().after(delay);

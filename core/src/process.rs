@@ -117,7 +117,7 @@ pub(crate) struct NodeSet {
 
 impl NodeSet {
     pub(crate) fn new(nodes: Vec<Member>, clock: Clock, random: Random) -> Self {
-        let health = Health::new(nodes.len());
+        let health = Health::new(nodes.iter().map(|member| member.address.to_string()).collect());
         Self { members: Arc::new(Members { nodes, health }), clock, random, lanes: Mutex::default() }
     }
 

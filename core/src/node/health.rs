@@ -17,7 +17,8 @@ const OWED_MAX: u32 = 1_000;
 /// The health of a set of nodes.
 #[derive(Debug)]
 pub(crate) struct Health {
-    nodes: usize,
+    /// For messages.
+    addresses: Vec<String>,
     suspects: AtomicU16,
     last_answer: Vec<AtomicU64>,
     owed: Vec<AtomicU32>,
@@ -35,9 +36,11 @@ struct Known {
 }
 
 impl Health {
-    pub(crate) fn new(nodes: usize) -> Self {
+    /// For the nodes at `addresses`, as they are shown.
+    pub(crate) fn new(addresses: Vec<String>) -> Self {
+        let nodes = addresses.len();
         Self {
-            nodes,
+            addresses,
             suspects: AtomicU16::new(0),
             last_answer: (0..nodes).map(|_| AtomicU64::new(0)).collect(),
             owed: (0..nodes).map(|_| AtomicU32::new(0)).collect(),
@@ -57,7 +60,7 @@ impl Health {
         let bit = 1 << node;
         if self.suspects.load(Ordering::Relaxed) & bit != 0 {
             self.suspects.fetch_and(!bit, Ordering::Relaxed);
-            tracing::info!(node = node + 1, "node answers again");
+            tracing::info!(node = %self.addresses[node], "node answers again");
         }
     }
 
@@ -65,7 +68,7 @@ impl Health {
     pub(crate) fn missed(&self, node: usize) {
         let bit = 1 << node;
         if self.suspects.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            tracing::warn!(node = node + 1, "node has stopped answering; others are not kept waiting for it");
+            tracing::warn!(node = %self.addresses[node], "node has stopped answering; others are not kept waiting for it");
         }
     }
 
@@ -74,7 +77,7 @@ impl Health {
         let mut known = self.known.lock().expect("no panic while holding this");
         let entry = &mut known[node];
         if !entry.warned {
-            entry.warned = warn(node, introduction);
+            entry.warned = self.warn(node, introduction);
         }
         let last_answer = Moment::from_nanos(self.last_answer[node].load(Ordering::Relaxed));
         let identity = &introduction.identity;
@@ -84,27 +87,40 @@ impl Health {
         {
             entry.changed_at = Some(quorum::changed_at(now, introduction.uptime, last_answer));
             tracing::warn!(
-                node = node + 1,
+                node = %self.addresses[node],
                 "node restarted or was replaced; its grants do not count for restart_delay"
             );
         }
         if !introduction.silent || entry.identity.is_none() {
             entry.identity = Some(identity.clone());
         }
-        let unusual = (0..self.nodes).any(|node| standing(&known, node).is_some() || known[node].changed_at.is_some());
+        let unusual =
+            (0..self.addresses.len()).any(|node| standing(&known, node).is_some() || known[node].changed_at.is_some());
         self.unusual.store(unusual, Ordering::Release);
+    }
+
+    /// Tells the operator once what a connection made visible.
+    fn warn(&self, node: usize, introduction: &Introduction) -> bool {
+        let node = &self.addresses[node];
+        if let Some(policy) = &introduction.evicts {
+            tracing::warn!(%node, %policy, "node may evict locks when memory is short; set maxmemory-policy noeviction");
+        }
+        if introduction.silent {
+            tracing::warn!(%node, "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there");
+        }
+        introduction.evicts.is_some() || introduction.silent
     }
 
     /// The nodes whose grants count now for a lock with this `restart_delay`.
     pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> Mask {
         if !self.unusual.load(Ordering::Acquire) {
-            return Mask::all(self.nodes);
+            return Mask::all(self.addresses.len());
         }
         let known = self.known.lock().expect("no panic while holding this");
         let usable = |node: &usize| {
             standing(&known, *node).is_none() && bar_end(&known[*node], restart_delay).is_none_or(|end| end <= now)
         };
-        (0..self.nodes).filter(usable).fold(Mask::NONE, Mask::with)
+        (0..self.addresses.len()).filter(usable).fold(Mask::NONE, Mask::with)
     }
 
     /// Why `node`'s grant would not count now.
@@ -122,18 +138,18 @@ impl Health {
     /// When enough bars will have ended for a quorum; `None` if bars are not what stands in the way.
     pub(crate) fn quorum_at(&self, restart_delay: Duration) -> Option<Moment> {
         let known = self.known.lock().expect("no panic while holding this");
-        let mut ends: Vec<Moment> = (0..self.nodes)
+        let mut ends: Vec<Moment> = (0..self.addresses.len())
             .filter(|node| standing(&known, *node).is_none())
             .map(|node| bar_end(&known[node], restart_delay).unwrap_or_default())
             .collect();
         ends.sort_unstable();
-        ends.get(quorum::quorum(self.nodes) - 1).copied()
+        ends.get(quorum::quorum(self.addresses.len()) - 1).copied()
     }
 
     /// How many different servers the addresses can lead to, as far as is known.
     pub(crate) fn distinct(&self) -> usize {
         let known = self.known.lock().expect("no panic while holding this");
-        (0..self.nodes).filter(|node| !matches!(standing(&known, *node), Some(Failure::Duplicate(_)))).count()
+        (0..self.addresses.len()).filter(|node| !matches!(standing(&known, *node), Some(Failure::Duplicate(_)))).count()
     }
 
     /// Takes one of `node`'s places for an owed release; false if all are taken.
@@ -163,18 +179,4 @@ fn standing(known: &[Known], node: usize) -> Option<Failure> {
 
 fn bar_end(known: &Known, restart_delay: Duration) -> Option<Moment> {
     known.changed_at.map(|changed| changed.after(restart_delay))
-}
-
-/// Tells the operator once what a connection made visible.
-fn warn(node: usize, introduction: &Introduction) -> bool {
-    if let Some(policy) = &introduction.evicts {
-        tracing::warn!(node = node + 1, %policy, "node may evict locks when memory is short; set maxmemory-policy noeviction");
-    }
-    if introduction.silent {
-        tracing::warn!(
-            node = node + 1,
-            "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there"
-        );
-    }
-    introduction.evicts.is_some() || introduction.silent
 }
