@@ -140,6 +140,7 @@ async fn a_lock_whose_keys_are_deleted_is_lost() {
     for nodes in [1, 3] {
         let servers = cluster(nodes);
         let guard = lock(&servers).await.unwrap();
+        eventually("all have it", || servers.iter().all(|server| text(server).is_some()));
         for server in &servers[..quorum(nodes)] {
             server.command(&["DEL", "foo"]);
         }
@@ -297,6 +298,9 @@ async fn a_release_begun_after_another_took_the_lock_says_so() {
     for nodes in [1, 3] {
         let servers = cluster(nodes);
         let guard = client(&servers).lock("foo").await.unwrap();
+        // A node that was still being connected to when the others had decided never had it.
+        guard.extend().await.unwrap();
+        eventually("all have it", || servers.iter().all(|server| text(server).is_some()));
         for server in &servers {
             server.command(&["SET", "foo", "somebody"]);
         }
@@ -307,6 +311,9 @@ async fn a_release_begun_after_another_took_the_lock_says_so() {
             server.command(&["DEL", "foo"]);
         }
         let guard = client(&servers).lock("foo").await.unwrap();
+        // A node that was still being connected to when the others had decided never had it.
+        guard.extend().await.unwrap();
+        eventually("all have it", || servers.iter().all(|server| text(server).is_some()));
         for server in &servers {
             server.command(&["DEL", "foo"]);
         }

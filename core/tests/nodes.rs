@@ -86,6 +86,14 @@ impl Client {
         self.acquire(Duration::ZERO).unwrap().release().unwrap();
     }
 
+    /// Connects to all nodes, which know the scripts afterwards and hold nothing.
+    fn warms_up(&self, servers: &[Server]) {
+        self.heals_wholly(servers.len(), "all nodes vote");
+        eventually("no key stays", || all_free(servers));
+        self.cycle();
+        eventually("no key stays", || all_free(servers));
+    }
+
     /// Acquires and releases as soon as that is possible.
     fn heals(&self, what: &str) {
         eventually(what, || self.acquire(Duration::ZERO).is_ok_and(|guard| guard.release().is_ok()));
@@ -318,7 +326,7 @@ fn majority(fault: &Fault, face: Face) {
         let what = format!("{} on {faulty} of {nodes}, {face:?}", fault.name);
         let servers = cluster(nodes);
         let client = Client::new(face, &urls(&servers), Duration::ZERO);
-        client.cycle();
+        client.warms_up(&servers);
         let ends: Vec<End<'_>> = servers[..faulty].iter().map(fault.begin).collect();
         for timeout in [Duration::ZERO, Duration::from_millis(300), Duration::ZERO] {
             let limit = if timeout.is_zero() { ONE_TRY } else { timeout + NODE_TIMEOUT };
@@ -346,7 +354,7 @@ fn minority(fault: &Fault, face: Face) {
     let what = format!("{} on 2 of 5, {face:?}", fault.name);
     let servers = cluster(5);
     let client = Client::new(face, &urls(&servers), Duration::ZERO);
-    client.cycle();
+    client.warms_up(&servers);
     let ends: Vec<End<'_>> = servers[..2].iter().map(fault.begin).collect();
     within(2 * NODE_TIMEOUT, &what, || client.cycle());
     within(NODE_TIMEOUT, &what, || {
@@ -412,7 +420,7 @@ fn slow_nodes_delay_only_where_a_quorum_needs_them() {
         let nodes: Vec<_> = proxies.iter().map(Proxy::url).chain(urls(&servers[2..])).collect();
         let (client, alone) =
             (Client::new(face, &nodes, Duration::ZERO), Client::new(face, &nodes[..1], Duration::ZERO));
-        client.cycle();
+        client.warms_up(&servers);
         alone.cycle();
         for proxy in &proxies {
             proxy.delay(Duration::from_millis(75));
@@ -595,6 +603,7 @@ fn a_lock_held_on_an_even_number_of_nodes_is_held() {
         for nodes in [2, 4] {
             let servers = cluster(nodes);
             let client = Client::new(face, &urls(&servers), Duration::ZERO);
+            client.warms_up(&servers);
             let guard = client.acquire(Duration::ZERO).unwrap();
             for _ in 0..20 {
                 let error = client.acquire(Duration::ZERO).err().unwrap();
@@ -683,7 +692,7 @@ fn one_barred_node_of_three_is_no_hindrance() {
     for face in [Face::Async, Face::Blocking] {
         let servers = cluster(3);
         let client = Client::new(face, &urls(&servers), Duration::from_secs(60));
-        client.cycle();
+        client.warms_up(&servers);
         servers[0].restart();
         within(2 * NODE_TIMEOUT, "cycles beside a barred node", || (0..10).for_each(|_| client.cycle()));
         // But it does not count: without one of the others there is no quorum.
@@ -736,7 +745,7 @@ fn a_promoted_replica_of_a_minority_counts_again() {
     for face in [Face::Async, Face::Blocking] {
         let servers = cluster(3);
         let client = Client::new(face, &urls(&servers), Duration::ZERO);
-        client.cycle();
+        client.warms_up(&servers);
         let end = (READ_ONLY.begin)(&servers[0]);
         (0..20).for_each(|_| client.cycle());
         // Lets a new connection to the replica become ready, so that it outlives the promotion.

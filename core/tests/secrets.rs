@@ -438,6 +438,7 @@ fn tokens_of_a_quorum() {
     let nodes: Vec<_> = servers.iter().map(Server::url).collect();
     let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(2)).build().unwrap();
     let guard = redlock.lock("foo").acquire().unwrap();
+    eventually("all have it", || servers.iter().all(|server| server.get("foo").is_some()));
     let token = token(&mut servers[0].connect());
     seen.show(&guard);
     seen.show(&redlock.inspect("foo").unwrap());
