@@ -264,7 +264,6 @@ const MAX_CLIENTS: Fault = Fault::new(
 
 const NO_SET: Fault = rights("no right to SET", |server| revoke(server, "-set"));
 const NO_EVAL: Fault = rights("no right to scripts", |server| revoke(server, "-@scripting"));
-const NO_EVALSHA: Fault = rights("no right to EVALSHA", |server| revoke(server, "-evalsha"));
 const NO_KEYS: Fault = rights("no right to the key", |server| revoke(server, "resetkeys"));
 
 const FULL_FENCE: Fault = Fault::new(
@@ -405,11 +404,24 @@ faults! {
     max_clients: MAX_CLIENTS,
     no_set: NO_SET,
     no_eval: NO_EVAL,
-    no_evalsha: NO_EVALSHA,
     no_keys: NO_KEYS,
     full_fence: FULL_FENCE,
     other_fence: OTHER_FENCE,
     other_key: OTHER_KEY,
+}
+
+#[test]
+fn a_user_who_may_only_send_scripts_as_text_has_locks_too() {
+    for face in [Face::Async, Face::Blocking] {
+        let server = Server::start();
+        let client = Client::new(face, &[server.url()], Duration::ZERO);
+        client.cycle();
+        drop(revoke(&server, "-evalsha"));
+        for _ in 0..3 {
+            client.cycle();
+        }
+        assert_eq!(server.get(NAME), None);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl RedisNode {
             failure => failure,
         })?;
         let introduction = introduce(&mut inner).await?;
-        Ok((RedisConnection { inner, known: Arc::default() }, introduction))
+        Ok((RedisConnection { inner, ways: Arc::default() }, introduction))
     }
 }
 
@@ -100,21 +100,27 @@ fn choose_tls_provider() {
 #[derive(Clone)]
 pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
-    /// Which scripts the server has answered on this connection, and so knows by their hashes.
-    known: Arc<[AtomicBool; Question::COUNT]>,
+    /// How each script is sent.
+    ways: Arc<[AtomicU8; Question::COUNT]>,
 }
+
+/// As text, because it has not been answered on this connection: to learn that the server does not know it would cost a
+/// round trip, and the second sending its place in the order.
+const UNKNOWN: u8 = 0;
+/// By its hash, which the server knows.
+const KNOWN: u8 = 1;
+/// As text for as long as the connection lasts: this user may not send hashes.
+const TEXT_ONLY: u8 = 2;
 
 impl RedisConnection {
     pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.known, &other.known)
+        Arc::ptr_eq(&self.ways, &other.ways)
     }
 
-    /// A script that has not been answered on this connection is sent as text: to learn that the server does not know
-    /// it would cost a round trip, and the second sending its place in the order.
     pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
         let question = Question::of(&request.action);
-        let known = &self.known[question as usize];
-        let by = if known.load(Ordering::Relaxed) { by } else { By::Text };
+        let way = self.ways[question as usize].load(Ordering::Relaxed);
+        let by = if way == KNOWN { by } else { By::Text };
         let mut connection = self.inner.clone();
         let command = command(request, by);
         // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its
@@ -122,9 +128,14 @@ impl RedisConnection {
         let sent = tokio::task::unconstrained(connection.send_packed_command(&command));
         let value = sent.await.map_err(|error| failure(&error))?;
         let answer = reply(question, value);
-        let is_known = !matches!(answer, Err(Failure::NoScript | Failure::Forbidden(_)));
-        if is_known != known.load(Ordering::Relaxed) {
-            known.store(is_known, Ordering::Relaxed);
+        let (next, answer) = match (by, answer) {
+            (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
+            (By::Hash, Err(Failure::Forbidden(_))) => (TEXT_ONLY, Err(Failure::NoScript)),
+            (By::Text, Ok(reply)) if way == UNKNOWN => (KNOWN, Ok(reply)),
+            (_, answer) => (way, answer),
+        };
+        if next != way {
+            self.ways[question as usize].store(next, Ordering::Relaxed);
         }
         answer
     }
