@@ -235,6 +235,19 @@ impl Guard {
     }
 
     /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock::blocking::Redlock;
+    /// use std::time::Duration;
+    ///
+    /// let redlock = Redlock::new("memory://wait-lost-example")?;
+    /// let guard = redlock.lock("job").ttl(Duration::from_millis(100)).auto_renew(false).acquire()?;
+    /// assert!(guard.wait_lost(Duration::ZERO).is_none());
+    /// assert_eq!(guard.wait_lost(Duration::from_secs(5)).unwrap().code(), "lost");
+    /// # Ok::<(), redlock::Error>(())
+    /// ```
     #[must_use]
     pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
         if let Err(error) = self.check() {

@@ -95,6 +95,27 @@ impl Redlock {
     ///
     /// `invalid` for a wrong name or option, `unavailable` if the background thread cannot be started. A node that
     /// cannot be asked is part of the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::{NodeState, Redlock};
+    ///
+    /// let redlock = Redlock::new("memory://inspect-example")?;
+    /// let guard = redlock.lock("job").owner("worker 7").acquire().await?;
+    /// for view in redlock.inspect("job").await? {
+    ///     match view.state {
+    ///         NodeState::Held { label, fence, .. } => {
+    ///             assert_eq!((label.as_deref(), fence), (Some("worker 7"), guard.fence()));
+    ///         }
+    ///         other => println!("{}: {other:?}", view.node),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
         let place = self.place(name.as_ref(), Options::default())?;
         if let Ok(runtime) = Handle::try_current() {
@@ -163,6 +184,24 @@ pub(crate) async fn in_background<T: Send + 'static>(
 /// Makes a client; see [`Redlock::builder`].
 ///
 /// Every option here is the default of the client's locks, and may be set otherwise on a [`Lock`].
+///
+/// # Examples
+///
+/// ```
+/// use redlock::Redlock;
+/// use std::time::Duration;
+///
+/// let redlock = Redlock::builder()
+///     .nodes(["redis://a", "redis://b", "redis://c"])
+///     .ttl(Duration::from_secs(30))
+///     .max_hold(Duration::from_secs(600))
+///     .build()?;
+///
+/// // Options are checked together: a lock cannot end before its first lease does.
+/// let wrong = Redlock::builder().nodes("redis://a").max_hold(Duration::from_secs(1)).build();
+/// assert_eq!(wrong.unwrap_err().code(), "invalid");
+/// # Ok::<(), redlock::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
@@ -216,6 +255,17 @@ fn environment() -> Result<Option<String>, Error> {
 }
 
 /// One address or several: `&str`, `String`, and arrays, slices and vectors of them.
+///
+/// # Examples
+///
+/// ```
+/// use redlock::Redlock;
+///
+/// Redlock::new("redis://a")?;
+/// Redlock::new(["redis://a", "redis://b", "redis://c"])?;
+/// Redlock::new(vec![String::from("unix:///run/redis.sock")])?;
+/// # Ok::<(), redlock::Error>(())
+/// ```
 pub trait IntoNodes: sealed::Sealed {
     #[doc(hidden)]
     fn into_nodes(self) -> Vec<String>;

@@ -106,6 +106,10 @@ impl Guard {
     /// # Errors
     ///
     /// As [`Guard::extend`]; `invalid` for a ttl out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::extend`].
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = checked(self.shared(), ttl)?;
         extend(Arc::clone(self.shared()), ttl).await
@@ -113,6 +117,24 @@ impl Guard {
 
     /// Completes when the lock is lost, with the `lost` error; never after a release. Needs no reply of any node: it
     /// is told by a local timer. Cancel safe, and independent of the guard's life.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::{LostReason, Redlock};
+    /// use std::time::Duration;
+    ///
+    /// let redlock = Redlock::new("memory://lost-example")?;
+    /// let short = Duration::from_millis(100);
+    /// let guard = redlock.lock("job").ttl(short).max_hold(short).acquire().await?;
+    /// let error = guard.lost().await;
+    /// assert_eq!(error.reason(), Some(LostReason::MaxHold));
+    /// assert!(!guard.held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {
         Arc::clone(self.shared()).lost()
     }

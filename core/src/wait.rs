@@ -23,7 +23,7 @@ use crate::backoff;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::held::{Held, Owned};
-use crate::lane::Lane;
+use crate::lane::{CONNECT_LIMIT, Lane};
 
 /// How long nodes that give no quorum are tried where the caller set no timeout.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
@@ -33,6 +33,9 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 struct Waiting {
     place: Place,
     deadline: Moment,
+    /// When votes end at the latest: the deadline, or for a timeout of zero, which is one whole try, the time that one
+    /// try may take.
+    limit: Moment,
     /// The highest fence seen in this call.
     highest: u64,
     attempts: u32,
@@ -52,7 +55,11 @@ pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
     let now = place.process.clock.now();
     let timeout = place.spec.settings.timeout;
     let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
-    let mut waiting = Waiting { place, deadline, highest: 0, attempts: 0, last: None, unavailable_since: None };
+    let limit = match timeout {
+        Some(Duration::ZERO) => now.after(CONNECT_LIMIT + 2 * place.spec.settings.node_timeout),
+        _ => deadline,
+    };
+    let mut waiting = Waiting { place, deadline, limit, highest: 0, attempts: 0, last: None, unavailable_since: None };
     let Ok(runtime) = Handle::try_current() else { return waiting.hand_over().await };
     let lane = waiting.place.set.lane(&runtime);
     match waiting.attempt(&lane).await? {
@@ -67,9 +74,7 @@ pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
 impl Waiting {
     /// One attempt. `Ok(Err(pause))` means: not won, come back after `pause`.
     async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Result<Owned, Duration>, Error> {
-        // timeout = 0 is one whole try: its limit is the nodes' own.
-        let one_try = self.place.spec.settings.timeout == Some(Duration::ZERO);
-        let limit = if one_try { Moment::NEVER } else { self.deadline };
+        let limit = self.limit;
         let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
