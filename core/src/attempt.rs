@@ -169,7 +169,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
     if let Some(fence) = verdict
         && lane.clock.now() < valid_until
     {
-        round.leave((), |(), _, _| ());
+        round.leave((), |(), _, _, _| ());
         let unit = claim.unit();
         return Outcome::Won(Won { claim, fence, acquired: start, valid_until, unit });
     }

@@ -156,8 +156,8 @@ impl Claim {
             self.0 = None;
             return;
         }
-        round.leave(self, |claim, node, answer| {
-            claim.released(node, answer, false);
+        round.leave(self, |claim, node, answer, resent| {
+            claim.released(node, answer, resent);
         });
     }
 }

@@ -113,7 +113,7 @@ fn put_back(held: &Arc<Held>, round: Round, votes: &[Extension]) {
             }
         }
     }
-    round.leave(Arc::clone(held), |held, node, answer| {
+    round.leave(Arc::clone(held), |held, node, answer, _| {
         if matches!(answer, Ok(Reply::Absent)) && held.place.set.members.len() > 1 {
             restore(held, node);
         }

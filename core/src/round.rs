@@ -250,7 +250,7 @@ impl Round {
     pub(crate) fn leave<T: Send + 'static>(
         mut self,
         kept: T,
-        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>) + Send + 'static,
+        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, bool) + Send + 'static,
     ) {
         self.open = false;
         if self.is_idle() {
@@ -272,7 +272,7 @@ impl Round {
         let lane = Arc::clone(&self.lane);
         lane.spawn(async move {
             while let Some(Event::Vote(node, answer)) = self.next().await {
-                heard(&kept, node, &answer);
+                heard(&kept, node, &answer, self.was_resent(node));
             }
         });
     }
