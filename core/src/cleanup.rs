@@ -101,7 +101,7 @@ impl Claim {
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let via = match trace {
                 Trace::Nothing => continue,
-                Trace::Unanswered(connection) => Some(connection),
+                Trace::Unanswered(connection, _) => Some(connection),
                 Trace::Created => None,
             };
             votes[node] = Removal::Pending;
@@ -122,7 +122,7 @@ impl Claim {
             _ => return Removal::Failed,
         };
         // Sent over another connection than an unanswered create, it may have come before it: still owed then.
-        let overtaken = resent && matches!(footprint.all()[node], Trace::Unanswered(_));
+        let overtaken = resent && matches!(footprint.all()[node], Trace::Unanswered(..));
         if !overtaken || matches!(answer, Ok(Reply::Deleted)) {
             footprint.clear(node);
         }
@@ -198,7 +198,7 @@ impl Inner {
         match trace {
             Trace::Nothing => None,
             Trace::Created => Some(Debt { node, behind: None }),
-            Trace::Unanswered(connection) => Some(Debt { node, behind: Some(queue(connection, self.release())) }),
+            Trace::Unanswered(connection, _) => Some(Debt { node, behind: Some(queue(connection, self.release())) }),
         }
     }
 

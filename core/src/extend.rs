@@ -150,18 +150,18 @@ async fn put(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
     let mut by = By::Hash;
     loop {
         // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
-        let queued = held.restore(|request, footprint| {
-            let create = footprint.sent(node, &connection);
+        let queued = held.restore(|request, footprint, ttl| {
+            let create = footprint.put_back(node, &connection, lane.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
             let mut asking = Box::pin(async move {
                 let answer = connection.call(&request, by).await;
-                footprint.answered(node, create, &answer);
+                footprint.put_back_answered(node, create, &answer);
                 answer
             });
             let first = asking.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-            (asking, first)
+            Some((asking, first))
         });
-        let answer = match queued {
+        let answer = match queued.flatten() {
             None => return,
             Some((_, Poll::Ready(answer))) => answer,
             Some((asking, Poll::Pending)) => asking.await,

@@ -4,7 +4,9 @@
 //! executed after it. Over any other connection it may be executed first, and the key stays.
 
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::node::{Connection, Failure};
 use crate::script::Reply;
 
@@ -29,8 +31,8 @@ pub(crate) struct Create(u32);
 pub(crate) enum Trace {
     /// Nothing, or nothing any more.
     Nothing,
-    /// A create went out on this connection and its answer was not seen.
-    Unanswered(Connection),
+    /// A create went out on this connection at this time, and its answer was not seen.
+    Unanswered(Connection, Moment),
     /// A key, unless it has expired.
     Created,
 }
@@ -45,12 +47,26 @@ impl Footprint {
     }
 
     /// A create is about to be queued on `connection` to `node`.
-    pub(crate) fn sent(&self, node: usize, connection: &Connection) -> Create {
-        let mut entries = self.entries();
+    pub(crate) fn sent(&self, node: usize, connection: &Connection, now: Moment) -> Create {
+        Self::note(self.entries(), node, connection, now)
+    }
+
+    /// The lock is to be put back on `node` over `connection`. `None` while an earlier create is unanswered: only one is
+    /// remembered, and the second would hide that the first may still be executed, on a connection of its own, after
+    /// the release. After one `ttl` without an answer it is taken for lost, as clean-up does.
+    pub(crate) fn put_back(&self, node: usize, connection: &Connection, now: Moment, ttl: Duration) -> Option<Create> {
+        let entries = self.entries();
+        match &entries[node].trace {
+            Trace::Unanswered(_, since) if since.after(ttl) > now => None,
+            _ => Some(Self::note(entries, node, connection, now)),
+        }
+    }
+
+    fn note(mut entries: MutexGuard<'_, Vec<Entry>>, node: usize, connection: &Connection, now: Moment) -> Create {
         let entry = &mut entries[node];
         entry.creates += 1;
         let create = Create(entry.creates);
-        let before = std::mem::replace(&mut entry.trace, Trace::Unanswered(connection.clone()));
+        let before = std::mem::replace(&mut entry.trace, Trace::Unanswered(connection.clone(), now));
         drop(entries);
         drop(before);
         create
@@ -59,14 +75,23 @@ impl Footprint {
     /// The answer to `create` from `node`.
     pub(crate) fn answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
         let trace = match answer {
-            // Refused to put it back, because there is a key: that may be ours, from before.
-            Ok(Reply::Granted(_) | Reply::Restored | Reply::Refused | Reply::Held { ours: Some(_), .. }) => {
-                Trace::Created
-            }
+            Ok(Reply::Granted(_) | Reply::Held { ours: Some(_), .. }) => Trace::Created,
             // The scripts write the lock last, so that an error leaves none behind.
             Ok(_) | Err(Failure::Refused(_) | Failure::Forbidden(_) | Failure::NoScript) => Trace::Nothing,
             Err(_) => return,
         };
+        self.learnt(node, create, trace);
+    }
+
+    /// The answer of `node`, which the lock was put back on with `create`. Whatever it says, a refusal or an error, a key
+    /// of this token may stand there from before.
+    pub(crate) fn put_back_answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
+        if answer.as_ref().err().is_none_or(Failure::is_answer) {
+            self.learnt(node, create, Trace::Created);
+        }
+    }
+
+    fn learnt(&self, node: usize, create: Create, trace: Trace) {
         let mut entries = self.entries();
         if entries[node].creates == create.0 {
             let before = std::mem::replace(&mut entries[node].trace, trace);

@@ -207,7 +207,7 @@ impl Held {
 
     /// What puts the lock back on a node. `queue` is called under the mutex, so that a release that begins afterwards
     /// finds the footprint of what it queued; `None` when not held.
-    pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>) -> T) -> Option<T> {
+    pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T) -> Option<T> {
         let state = self.state();
         let claim = state.claim.as_ref()?;
         let action = Action::Restore {
@@ -216,7 +216,7 @@ impl Held {
             fence_keep: self.fence_keep(state.ttl),
             label: Arc::clone(&self.place.spec.settings.owner),
         };
-        Some(queue(claim.request(action), claim.footprint()))
+        Some(queue(claim.request(action), claim.footprint(), state.ttl))
     }
 
     /// At least twice the ttl in force, so that no fence is forgotten while its lock may be held.

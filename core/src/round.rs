@@ -130,7 +130,7 @@ impl Round {
             };
             let _watched = lane.watch(node);
             let answer = if request.action.creates() {
-                let create = footprint.sent(node, &connection);
+                let create = footprint.sent(node, &connection, lane.clock.now());
                 let answer = connection.call(&request, by).await;
                 footprint.answered(node, create, &answer);
                 answer
