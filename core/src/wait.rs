@@ -76,7 +76,10 @@ impl Waiting {
     async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Result<Owned, Duration>, Error> {
         let limit = self.limit;
         let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
-        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) {
+        // A repetition of one whole try leaves the nodes their time for its clean-up.
+        let one_try = self.place.spec.settings.timeout == Some(Duration::ZERO);
+        let limit = if one_try { limit.before(self.place.spec.settings.node_timeout) } else { limit };
+        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
             outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
         }
