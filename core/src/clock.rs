@@ -110,14 +110,12 @@ fn micros(seconds: i64, nanos: i64) -> u64 {
 
 /// Virtual time for a simulation.
 #[cfg(feature = "simulation")]
-#[doc(hidden)]
 #[derive(Clone)]
-pub struct SimulatedClock(pub Arc<dyn SimulatedTime>);
+pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
 
 /// What a simulated clock must tell; sleeping goes through tokio's paused timers.
 #[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub trait SimulatedTime: Send + Sync {
+pub(crate) trait SimulatedTime: Send + Sync {
     /// Nanoseconds on the process's suspend-aware clock.
     fn monotonic_nanos(&self) -> u64;
     /// Microseconds since the epoch on the process's wall clock.

@@ -44,11 +44,14 @@ pub(crate) fn unit(bits: u32) -> f64 {
     f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// A seeded source for a simulation: fills the slice it is given.
+/// A seeded source for a simulation.
 #[cfg(feature = "simulation")]
-#[doc(hidden)]
 #[derive(Clone)]
-pub struct SimulatedRandom(pub Arc<dyn Fn(&mut [u8]) + Send + Sync>);
+pub(crate) struct SimulatedRandom(pub(crate) Arc<Fill>);
+
+/// Fills the slice it is given.
+#[cfg(feature = "simulation")]
+pub(crate) type Fill = dyn Fn(&mut [u8]) + Send + Sync;
 
 #[cfg(feature = "simulation")]
 impl fmt::Debug for SimulatedRandom {

@@ -35,7 +35,7 @@ pub(crate) enum Content {
     /// A string.
     Text(Vec<u8>),
     /// Any other type; only another client of a server can make one.
-    #[cfg_attr(not(any(test, feature = "simulation")), allow(dead_code, reason = "only tests put one there"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "only tests put one there"))]
     Other,
 }
 
@@ -200,8 +200,15 @@ impl Store {
         self.keys.remove(key);
     }
 
+    /// Every key that has not expired, with its content; for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn contents(&self, now: u64) -> impl Iterator<Item = (&[u8], &Content)> {
+        let alive = move |entry: &Entry| entry.expires.is_none_or(|expires| expires > now);
+        self.keys.iter().filter(move |(_, entry)| alive(entry)).map(|(key, entry)| (key.as_slice(), &entry.value))
+    }
+
     /// What stands under a key; for tests.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(test)]
     pub(crate) fn peek(&self, now: u64, key: &[u8]) -> Option<&Content> {
         self.keys.get(key).filter(|entry| entry.expires.is_none_or(|expires| expires > now)).map(|entry| &entry.value)
     }

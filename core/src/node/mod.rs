@@ -206,7 +206,7 @@ impl Connection {
             Self::Redis(connection) => connection.call(request, by).await,
             Self::Memory(connection) => connection.call(request),
             #[cfg(feature = "simulation")]
-            Self::Simulated(link) => link.call(request.clone()).await,
+            Self::Simulated(link) => link.call(request.clone(), by).await,
         }
     }
 
@@ -249,14 +249,19 @@ impl fmt::Debug for SimulatedNode {
     }
 }
 
+/// What connecting to a simulated node returns.
+#[cfg(feature = "simulation")]
+pub(crate) type Connecting =
+    Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, Introduction), Failure>> + Send>>;
+
 /// How a simulated node is connected to.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedWire: Send + Sync {
-    fn connect(&self) -> Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, Introduction), Failure>> + Send>>;
+    fn connect(&self) -> Connecting;
 }
 
 /// One connection to a simulated node.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedLink: Send + Sync {
-    fn call(&self, request: Request) -> Answer;
+    fn call(&self, request: Request, by: By) -> Answer;
 }
