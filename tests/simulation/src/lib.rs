@@ -1,1 +1,22 @@
-//! To be replaced.
+//! Runs the real client on nodes in memory, under virtual time and seeded faults.
+//!
+//! A seed decides everything: the nodes, the processes with their clocks, what each task does, what the network loses
+//! or delays and which node fails when ([`Plan`]). [`run`] plays it and returns what was wrong, so that a seed that
+//! fails once fails again. Judged are
+//!
+//! - the recorded calls, by `redlock-history`: fences unique and ordered, exclusion, loss told in time;
+//! - the calls themselves: none takes longer than it promises, none fails in a way it must not;
+//! - the end: once all faults are healed, no key is left of what was released, lost or cancelled, and every process
+//!   acquires every name.
+//!
+//! The program `simulate` looks for seeds that fail and shows what happened there.
+
+mod client;
+mod dice;
+mod faults;
+mod network;
+mod plan;
+mod run;
+
+pub use plan::{Plan, Trouble};
+pub use run::{Outcome, Run, run};
