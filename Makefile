@@ -31,7 +31,7 @@ $(VENV): tests/setup/requirements.txt
 	touch $@
 
 demo: ## Watch workers fight for one lock while nodes freeze and die (20 s once built)
-	@sh tests/setup/doctor.sh cargo cc python3
+	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup
 	cargo run --locked --release --package redlock-demo
 
