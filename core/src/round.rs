@@ -11,6 +11,7 @@
 //! - the deadline: every node still silent has missed its vote;
 //! - the runtime ending: as dropping.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(crate) struct Round {
     deadline: Moment,
     timer: Deadline,
     parts: Vec<Part>,
+    /// Answers that came while another was handed out.
+    arrived: VecDeque<(usize, Asked)>,
     /// False once the verdict has fallen: from then on nothing that creates a key is sent.
     open: bool,
 }
@@ -45,6 +48,8 @@ pub(crate) struct Round {
 struct Part {
     asking: Option<Pin<Box<dyn Future<Output = Asked> + Send>>>,
     request: Option<Request>,
+    /// Whether the request has been polled, and so has its place.
+    queued: bool,
     resent: bool,
 }
 
@@ -71,6 +76,7 @@ impl Round {
             deadline,
             timer: Deadline::new(&lane.deadlines, &lane.clock, deadline),
             parts,
+            arrived: VecDeque::new(),
             open: true,
         }
     }
@@ -93,7 +99,7 @@ impl Round {
 
     /// Whether nothing is pending.
     pub(crate) fn is_idle(&self) -> bool {
-        self.parts.iter().all(|part| part.asking.is_none())
+        self.arrived.is_empty() && self.parts.iter().all(|part| part.asking.is_none())
     }
 
     fn is_pending(&self, node: usize) -> bool {
@@ -108,8 +114,8 @@ impl Round {
     /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
     pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
         let asking = self.asking(node, request.clone(), via, By::Hash);
-        self.parts[node].asking = Some(asking);
-        self.parts[node].request = Some(request);
+        let part = &mut self.parts[node];
+        (part.asking, part.request, part.queued) = (Some(asking), Some(request), false);
     }
 
     fn asking(
@@ -155,7 +161,6 @@ impl Round {
             let Some((node, (connection, answer))) = self.wait().await? else {
                 return Some(self.time_up());
             };
-            self.parts[node].asking = None;
             match &answer {
                 Ok(_) => self.lane.heard(node),
                 Err(failure) if failure.is_answer() => self.lane.heard(node),
@@ -188,7 +193,8 @@ impl Round {
             }
             _ => return false,
         };
-        self.parts[node].asking = Some(asking);
+        let part = &mut self.parts[node];
+        (part.asking, part.queued) = (Some(asking), false);
         true
     }
 
@@ -221,17 +227,29 @@ impl Round {
         Some(None)
     }
 
-    /// The next answer; ready with `None` when nothing is pending.
+    /// The next answer; ready with `None` when nothing is pending. A request takes its place in its connection's order
+    /// when it is first polled: none is left for later because another is answered already, or what the caller sends
+    /// after the verdict could overtake it.
     fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Asked)>> {
         let mut pending = false;
         for (node, part) in self.parts.iter_mut().enumerate() {
             let Some(asking) = &mut part.asking else { continue };
+            if part.queued && !self.arrived.is_empty() {
+                continue;
+            }
+            part.queued = true;
             match asking.as_mut().poll(cx) {
-                Poll::Ready(asked) => return Poll::Ready(Some((node, asked))),
+                Poll::Ready(asked) => {
+                    part.asking = None;
+                    self.arrived.push_back((node, asked));
+                }
                 Poll::Pending => pending = true,
             }
         }
-        if pending { Poll::Pending } else { Poll::Ready(None) }
+        match self.arrived.pop_front() {
+            None if pending => Poll::Pending,
+            arrived => Poll::Ready(arrived),
+        }
     }
 
     fn time_up(&mut self) -> Event {

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use harness::{Server, cluster, eventually};
-use redlock::{Error, ErrorKind, Guard, Lock, LostReason, Redlock, blocking};
+use redlock::{Error, ErrorKind, Guard, Lock, LostReason, NodeState, Redlock, blocking};
 
 /// How much later than promised a busy machine may be.
 const SLACK: Duration = Duration::from_secs(1);
@@ -318,6 +318,20 @@ async fn a_release_begun_after_another_took_the_lock_says_so() {
             server.command(&["DEL", "foo"]);
         }
         assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Deleted));
+    }
+}
+
+#[tokio::test]
+async fn nothing_overtakes_a_release() {
+    // Nodes that answer at once, on a runtime that does nothing else before the next call.
+    let redlock = Redlock::new(["memory://hold-1", "memory://hold-2", "memory://hold-3"]).unwrap();
+    for _ in 0..3 {
+        let guard = redlock.lock("foo").await.unwrap();
+        let views = redlock.inspect("foo").await.unwrap();
+        assert!(views.iter().all(|view| matches!(view.state, NodeState::Held { .. })), "{views:?}");
+        guard.release().await.unwrap();
+        let views = redlock.inspect("foo").await.unwrap();
+        assert!(views.iter().all(|view| view.state == NodeState::Free), "{views:?}");
     }
 }
 
