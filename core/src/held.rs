@@ -182,13 +182,19 @@ impl Held {
     ///
     /// `lost` where the lock was lost before.
     pub(crate) fn begin_release(&self) -> Result<Begun, Error> {
-        match self.remaining_here() {
-            Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
-            _ => {}
-        }
+        let now = self.now();
         let mut state = self.state();
-        let Some(claim) = state.claim.take() else { return Ok(Begun::Already) };
-        state.phase = Phase::Released;
+        match state.phase {
+            Phase::Released => return Ok(Begun::Already),
+            Phase::Lost(reason) => return Err(self.lost_error(reason)),
+            Phase::Held if now >= state.valid_until => {
+                let reason = self.reason(&state, now);
+                self.end(state, reason);
+                return Err(self.lost_error(reason));
+            }
+            Phase::Held => state.phase = Phase::Released,
+        }
+        let claim = state.claim.take().expect("held locks have their claim");
         let due = state.due.take();
         drop(state);
         self.place.process.renewal.remove(due);
