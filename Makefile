@@ -45,7 +45,7 @@ lint: ## Check formatting, lints and documentation
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
 
-bench: setup ## Compare speed with the peers
+bench: setup ## Compare speed with a bare socket (on a quiet machine)
 	cargo run --locked --release --quiet --package redlock-bench
 
 clean: ## Remove everything that was built or installed here

@@ -231,25 +231,26 @@ impl Round {
     /// when it is first polled: none is left for later because another is answered already, or what the caller sends
     /// after the verdict could overtake it.
     fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Asked)>> {
+        let mut first = self.arrived.pop_front();
         let mut pending = false;
         for (node, part) in self.parts.iter_mut().enumerate() {
             let Some(asking) = &mut part.asking else { continue };
-            if part.queued && !self.arrived.is_empty() {
+            if part.queued && first.is_some() {
                 continue;
             }
             part.queued = true;
             match asking.as_mut().poll(cx) {
+                Poll::Pending => pending = true,
                 Poll::Ready(asked) => {
                     part.asking = None;
-                    self.arrived.push_back((node, asked));
+                    match &first {
+                        None => first = Some((node, asked)),
+                        Some(_) => self.arrived.push_back((node, asked)),
+                    }
                 }
-                Poll::Pending => pending = true,
             }
         }
-        match self.arrived.pop_front() {
-            None if pending => Poll::Pending,
-            arrived => Poll::Ready(arrived),
-        }
+        if first.is_none() && pending { Poll::Pending } else { Poll::Ready(first) }
     }
 
     fn time_up(&mut self) -> Event {

@@ -16,21 +16,23 @@ if value then
   end
   return {mine, redis.call('PTTL', KEYS[1]), label}
 end
-local last = redis.pcall('GET', KEYS[2])
-if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then return last end
--- From 2^53 on Lua cannot tell neighbouring numbers apart.
-local digits = type(last) == 'string' and string.match(last, '^%d+$') or (last == false and '0')
-if not digits or tonumber(digits) >= 9007199254740990 then
-  return redis.error_reply('FENCE the fence key is no number below 2^53')
+local last, floor = redis.pcall('GET', KEYS[2]), 0
+if last then
+  -- From 2^53 on Lua cannot tell neighbouring numbers apart.
+  floor = type(last) == 'string' and string.find(last, '^%d+$') and tonumber(last)
+  if not floor or floor >= 9007199254740990 then
+    if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then return last end
+    return redis.error_reply('FENCE the fence key is no number below 2^53')
+  end
 end
 local time = redis.call('TIME')
-local now, slack = time[1] * 1000000 + time[2], tonumber(ARGV[4])
-local fence = math.max(tonumber(ARGV[3]), now - slack)
-fence = math.max(math.min(fence, now + slack), tonumber(digits) + 1)
-local text = string.format('%.0f', fence)
+local now, slack, fence = time[1] * 1000000 + time[2], tonumber(ARGV[4]), tonumber(ARGV[3])
+if fence < now - slack then fence = now - slack end
+if fence > now + slack then fence = now + slack end
+if fence <= floor then fence = floor + 1 end
+local text, label = string.format('%.0f', fence), ARGV[6]
+if label ~= '' then label = ':' .. label end
 -- The fence first: should a write be refused, the fence has risen, which is harmless, and no lock is left behind.
 redis.call('SET', KEYS[2], text, 'PX', ARGV[5])
-local stored = ARGV[1] .. ':' .. text
-if ARGV[6] ~= '' then stored = stored .. ':' .. ARGV[6] end
-redis.call('SET', KEYS[1], stored, 'NX', 'PX', ARGV[2])
+redis.call('SET', KEYS[1], ARGV[1] .. ':' .. text .. label, 'NX', 'PX', ARGV[2])
 return fence

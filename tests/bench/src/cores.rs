@@ -17,7 +17,7 @@ pub(crate) enum Cores {
     One,
     /// The servers on one core and the clients on the others, as if they were two machines: waiting counts.
     Apart,
-    /// Wherever the scheduler puts them.
+    /// Wherever the scheduler puts them, as a user's are: on a quiet machine mostly apart.
     Free,
 }
 

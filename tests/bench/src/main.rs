@@ -47,7 +47,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Where clients and servers run (Linux only).
-    #[arg(long, value_enum, default_value_t = Cores::One)]
+    #[arg(long, value_enum, default_value_t = Cores::Free)]
     cores: Cores,
 }
 
