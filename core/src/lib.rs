@@ -16,6 +16,7 @@
 #![doc = include_str!("../docs/flow.md")]
 //!
 #![doc = include_str!("../docs/protocol.md")]
+#![forbid(unsafe_code)]
 
 mod address;
 mod attempt;

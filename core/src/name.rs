@@ -160,6 +160,7 @@ const CRC16: [u16; 256] = {
 mod tests {
     use std::collections::{HashMap, HashSet};
 
+    use harness::redis::cmd;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use serde::Deserialize;
@@ -190,6 +191,24 @@ mod tests {
 
     fn unhex(text: &str) -> Vec<u8> {
         (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+    }
+
+    /// A real server in cluster mode has the last word on slots.
+    #[test]
+    fn a_server_puts_all_keys_of_a_name_in_one_slot() {
+        let server = harness::Server::builder().tcp(true).args(["--cluster-enabled", "yes"]).start();
+        let mut connection = server.connect();
+        let mut slot = |key: &[u8]| -> u16 { cmd("CLUSTER").arg("KEYSLOT").arg(key).query(&mut connection).unwrap() };
+        let table: Table = serde_json::from_str(include_str!("../../tests/tables/names.json")).unwrap();
+        let mut checked = 0;
+        for case in table.cases.iter().filter(|case| case.error.is_none()) {
+            let name = Name::parse(&unhex(&case.name_hex)).unwrap();
+            assert_eq!(Some(slot(name.lock_key())), case.slot, "lock key of {name}");
+            assert_eq!(Some(slot(&name.fence_key())), case.slot, "fence key of {name}");
+            assert_eq!(Some(slot(&name.want_key())), case.slot, "want key of {name}");
+            checked += 1;
+        }
+        assert!(checked > 40, "{checked}");
     }
 
     #[test]
