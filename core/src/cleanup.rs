@@ -73,6 +73,10 @@ impl Claim {
         self.0.as_ref().expect("taken only by drop")
     }
 
+    pub(crate) fn process(&self) -> Arc<Process> {
+        Arc::clone(&self.inner().process)
+    }
+
     pub(crate) fn footprint(&self) -> &Arc<Footprint> {
         &self.inner().footprint
     }
@@ -112,21 +116,7 @@ impl Claim {
 
     /// Takes down a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, resent: bool) -> Removal {
-        let footprint = &self.inner().footprint;
-        let vote = match answer {
-            // Absent when sent a second time: the first one did it.
-            Ok(Reply::Absent) if resent => Removal::Deleted,
-            Ok(Reply::Deleted) => Removal::Deleted,
-            Ok(Reply::Absent) => Removal::Gone,
-            Ok(Reply::Foreign) => Removal::Taken,
-            _ => return Removal::Failed,
-        };
-        // Sent over another connection than an unanswered create, it may have come before it: still owed then.
-        let overtaken = resent && matches!(footprint.all()[node], Trace::Unanswered(..));
-        if !overtaken || matches!(answer, Ok(Reply::Deleted)) {
-            footprint.clear(node);
-        }
-        vote
+        released(self.footprint(), node, answer, resent)
     }
 
     /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
@@ -149,17 +139,40 @@ impl Claim {
         drop(round);
     }
 
-    /// Listens for the answers that a release round still misses; what stays unanswered is owed.
+    /// Listens for the answers that a release round still misses, for as long as somebody drives the lane. What is
+    /// unanswered after `node_timeout` is owed, whether the lane was driven or not.
     pub(crate) fn leave(mut self, round: Round) {
-        if round.is_idle() && self.footprint().is_clear() {
+        let inner = self.inner();
+        if round.is_idle() && inner.footprint.is_clear() {
             // Nothing is left for drop to do, so that it need not look which process it is in.
             self.0 = None;
             return;
         }
-        round.leave(self, |claim, node, answer, resent| {
-            claim.released(node, answer, resent);
+        let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
+        let due = round.started().after(inner.node_timeout);
+        round.leave(footprint, |footprint, node, answer, resent| {
+            released(footprint, node, answer, resent);
         });
+        process.renewal.drop_at(self, due);
     }
+}
+
+/// Takes down a node's answer to a release.
+fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, resent: bool) -> Removal {
+    let vote = match answer {
+        // Absent when sent a second time: the first one did it.
+        Ok(Reply::Absent) if resent => Removal::Deleted,
+        Ok(Reply::Deleted) => Removal::Deleted,
+        Ok(Reply::Absent) => Removal::Gone,
+        Ok(Reply::Foreign) => Removal::Taken,
+        _ => return Removal::Failed,
+    };
+    // Sent over another connection than an unanswered create, it may have come before it: still owed then.
+    let overtaken = resent && matches!(footprint.all()[node], Trace::Unanswered(..));
+    if !overtaken || matches!(answer, Ok(Reply::Deleted)) {
+        footprint.clear(node);
+    }
+    vote
 }
 
 impl Drop for Claim {

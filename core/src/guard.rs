@@ -180,6 +180,8 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
             Ok(())
         }
         Extended::Unknown(nodes) => {
+            // Its end may have been what cut the round short.
+            held.remaining()?;
             let message = "no quorum of nodes answered the extension; the lock stays valid for as long as it was";
             let error = Error::new(ErrorKind::Unavailable, message);
             Err(error.with_name(held.place.spec.name.bytes()).with_nodes(nodes))

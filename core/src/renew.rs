@@ -1,4 +1,5 @@
-//! Renewal and local loss: the agenda of all held locks, kept by the background.
+//! Renewal and local loss: the agenda of all held locks, and of claims whose answers are awaited, kept by the
+//! background.
 //!
 //! One task sleeps until the soonest thing that is due, a renewal or the end of a validity. A lock that is acquired and
 //! released before anything of it is due costs an entry in a map and wakes nobody, because the task is woken only for
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::extend::{self, Extended};
 use crate::held::{Due, Held};
@@ -27,10 +29,19 @@ pub(crate) struct Renewal {
 
 #[derive(Debug, Default)]
 struct Agenda {
-    entries: BTreeMap<(Moment, u64), Arc<Held>>,
+    entries: BTreeMap<(Moment, u64), Item>,
     next: u64,
     /// What the task sleeps until; `None` before it is started.
     sleeping: Option<Moment>,
+}
+
+/// What is due.
+#[derive(Debug)]
+enum Item {
+    /// A held lock is renewed, or ends.
+    Lock(Arc<Held>),
+    /// A claim is dropped: what is still unanswered of its releases is owed from then on.
+    Claim(#[expect(dead_code, reason = "held to be dropped")] Claim),
 }
 
 impl Renewal {
@@ -58,10 +69,24 @@ impl Renewal {
         let mut agenda = self.agenda();
         agenda.next += 1;
         let entry = (due, agenda.next);
-        if !held.scheduled(entry) {
-            return;
+        if held.scheduled(entry) {
+            agenda.entries.insert(entry, Item::Lock(Arc::clone(held)));
+            self.look(agenda, due, &held.place.process);
         }
-        agenda.entries.insert(entry, Arc::clone(held));
+    }
+
+    /// Drops `claim` when `due`.
+    pub(crate) fn drop_at(&self, claim: Claim, due: Moment) {
+        let process = claim.process();
+        let mut agenda = self.agenda();
+        agenda.next += 1;
+        let entry = (due, agenda.next);
+        agenda.entries.insert(entry, Item::Claim(claim));
+        self.look(agenda, due, &process);
+    }
+
+    /// Sees to it that the task looks at the agenda when something is `due`.
+    fn look(&self, mut agenda: MutexGuard<'_, Agenda>, due: Moment, process: &Arc<Process>) {
         match agenda.sleeping {
             Some(sleeping) if sleeping <= due => {}
             Some(_) => {
@@ -72,8 +97,8 @@ impl Renewal {
             None => {
                 agenda.sleeping = Some(due);
                 drop(agenda);
-                let process = Arc::clone(&held.place.process);
-                held.place.process.background.spawn(async move { process.renewal.run(&process).await });
+                let run = Arc::clone(process);
+                process.background.spawn(async move { run.renewal.run(&run).await });
             }
         }
     }
@@ -105,7 +130,8 @@ impl Renewal {
     async fn run(&self, process: &Arc<Process>) {
         loop {
             let now = process.clock.now();
-            while let Some(held) = self.due(now) {
+            while let Some(item) = self.due(now) {
+                let Item::Lock(held) = item else { continue };
                 match held.due(now) {
                     Due::Later(due) => self.schedule(&held, due),
                     Due::Renew(end) => self.renew(&held, end),
@@ -126,8 +152,8 @@ impl Renewal {
         }
     }
 
-    /// The soonest lock whose time has come, taken off the agenda.
-    fn due(&self, now: Moment) -> Option<Arc<Held>> {
+    /// The soonest item whose time has come, taken off the agenda.
+    fn due(&self, now: Moment) -> Option<Item> {
         let mut agenda = self.agenda();
         let entry = agenda.entries.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use harness::redis::{cmd, from_redis_value};
 use harness::{Proxy, Server, eventually};
-use redlock::Redlock;
+use redlock::{NodeState, Redlock};
 
 /// What a server executes: (connection, command, first key), scripts' inner commands left out.
 struct Monitor(Arc<Mutex<Vec<(String, String, String)>>>);
@@ -223,4 +223,35 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
     drop(guard);
     proxy.let_go();
     eventually("the key is gone", || slow.get("undriven").is_none() && others[0].get("undriven").is_none());
+}
+
+/// The release of the third node is lost with its connection, after the others had decided and the caller had gone.
+#[test]
+fn after_a_blocking_release_that_was_lost_on_the_way() {
+    let (slow, proxy) = stage();
+    let others = harness::cluster(2);
+    let nodes = [others[0].url(), proxy.url(), others[1].url()];
+    let redlock = redlock::blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
+    redlock.lock("warm-up").acquire().unwrap().release().unwrap();
+    eventually("the slow node is connected", || {
+        redlock.lock("warm-up").acquire().unwrap().release().unwrap();
+        proxy.connections() >= 1
+    });
+    let mut held = None;
+    eventually("all nodes have granted", || {
+        // Before the last connection is made, a quorum wins without it.
+        held = None;
+        held = redlock.lock("lost").try_acquire().unwrap();
+        // Also hears the answers that the acquire did not wait for.
+        let views = redlock.inspect("lost").unwrap();
+        held.is_some() && views.iter().all(|view| matches!(view.state, NodeState::Held { .. }))
+    });
+    let guard = held.unwrap();
+    proxy.hold_requests();
+    let waiting = proxy.requests_waiting();
+    guard.release().unwrap();
+    eventually("the release waits at the slow node", || proxy.requests_waiting() > waiting);
+    proxy.reset();
+    proxy.let_go();
+    eventually("the background sends it again", || slow.get("lost").is_none());
 }
