@@ -3,15 +3,16 @@
 //! Over any other connection the release may be executed first, and the key that the acquire then creates stays for a
 //! whole ttl. Each test holds the acquire's own connection back at a proxy, lets everything else pass, gives the lock
 //! up in another way, lets go, and reads the server's MONITOR: on that connection a release must come next.
+#![allow(clippy::disallowed_methods, reason = "a real server lives in real time")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::future::Future;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use harness::redis::{cmd, from_redis_value};
-use harness::{Proxy, Server, eventually};
-use redlock::{NodeState, Redlock};
+use harness::{LIMIT, Proxy, Server, eventually};
+use redlock::{NodeState, Redlock, blocking};
 
 /// What a server executes: (connection, command, first key), scripts' inner commands left out.
 struct Monitor(Arc<Mutex<Vec<(String, String, String)>>>);
@@ -68,6 +69,10 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// Blocking callers of one process share their runtimes, and with them the connections: one such test at a time, or
+/// its calls would go out over several.
+static BLOCKING: Mutex<()> = Mutex::new(());
+
 /// A server on TCP, where connections can be told apart, and a proxy in front of it.
 fn stage() -> (Server, Proxy) {
     let server = Server::builder().tcp(true).start();
@@ -79,11 +84,29 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Connects the lane of the current runtime, and has the scripts known to the server. Returns nothing that holds.
-async fn warm_up(redlock: &Redlock) {
-    for _ in 0..2 {
-        redlock.lock("warm-up").acquire().await.unwrap().release().await.unwrap();
+/// Connects the current runtime to all nodes: they have all granted, and answered afterwards. Until its connection is
+/// made, a quorum wins without a node, and nothing is sent to it. Also makes the scripts known. Leaves nothing held.
+async fn connect_to_all(redlock: &Redlock) {
+    let end = Instant::now() + LIMIT;
+    loop {
+        assert!(Instant::now() < end, "some node does not answer");
+        let Some(guard) = redlock.lock("warm-up").try_acquire().await.unwrap() else { continue };
+        let views = redlock.inspect("warm-up").await.unwrap();
+        guard.release().await.unwrap();
+        if views.iter().all(|view| matches!(view.state, NodeState::Held { .. })) {
+            return;
+        }
     }
+}
+
+/// As [`connect_to_all`], for the runtime of the calling thread.
+fn connect_to_all_blocking(redlock: &blocking::Redlock) {
+    eventually("all nodes answer", || {
+        let Some(guard) = redlock.lock("warm-up").try_acquire().unwrap() else { return false };
+        let views = redlock.inspect("warm-up").unwrap();
+        guard.release().unwrap();
+        views.iter().all(|view| matches!(view.state, NodeState::Held { .. }))
+    });
 }
 
 /// The first two script calls for `name` come from one connection: the acquire, and its release right behind it.
@@ -101,9 +124,7 @@ fn after_an_early_return_with_a_slow_node() {
         let redlock = Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
         let runtime = runtime();
         runtime.block_on(async {
-            warm_up(&redlock).await;
-            eventually("the slow node is connected", || proxy.connections() >= 1);
-            warm_up(&redlock).await;
+            connect_to_all(&redlock).await;
             let monitor = Monitor::of(&slow);
             proxy.hold_connection(0);
             let guard = redlock.lock("early").acquire().await.unwrap();
@@ -127,16 +148,8 @@ fn after_a_release_from_another_runtime() {
     let others = harness::cluster(2);
     let redlock = Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
     let (first, second) = (runtime(), runtime());
-    first.block_on(async {
-        warm_up(&redlock).await;
-        eventually("the slow node is connected", || proxy.connections() >= 1);
-        warm_up(&redlock).await;
-    });
-    second.block_on(async {
-        warm_up(&redlock).await;
-        eventually("the second lane is connected", || proxy.connections() >= 2);
-        warm_up(&redlock).await;
-    });
+    first.block_on(connect_to_all(&redlock));
+    second.block_on(connect_to_all(&redlock));
     let monitor = Monitor::of(&slow);
     proxy.hold_connection(0);
     let guard = first.block_on(redlock.lock("moved").acquire()).unwrap();
@@ -152,7 +165,7 @@ fn after_a_cancelled_attempt() {
     let redlock = Redlock::new(proxy.url()).unwrap();
     let runtime = runtime();
     runtime.block_on(async {
-        warm_up(&redlock).await;
+        connect_to_all(&redlock).await;
         let monitor = Monitor::of(&server);
         proxy.hold_connection(0);
         let lock = redlock.lock("cancelled");
@@ -176,7 +189,7 @@ fn after_a_failed_attempt() {
     let redlock = Redlock::new(proxy.url()).unwrap();
     let runtime = runtime();
     runtime.block_on(async {
-        warm_up(&redlock).await;
+        connect_to_all(&redlock).await;
         let monitor = Monitor::of(&server);
         proxy.hold_connection(0);
         let lock = redlock.lock("failed").node_timeout(Duration::from_millis(50)).timeout(Duration::ZERO);
@@ -191,7 +204,7 @@ fn after_its_runtime_is_gone() {
     let (server, proxy) = stage();
     let redlock = Redlock::new(proxy.url()).unwrap();
     let runtime = runtime();
-    runtime.block_on(warm_up(&redlock));
+    runtime.block_on(connect_to_all(&redlock));
     proxy.hold_connection(0);
     let lock = redlock.lock("orphan");
     runtime.spawn(async move { lock.acquire().await });
@@ -207,16 +220,11 @@ fn after_its_runtime_is_gone() {
 /// A blocking caller's connections are driven only while it calls.
 #[test]
 fn after_a_blocking_call_that_nobody_drives_any_more() {
+    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
     let (slow, proxy) = stage();
     let others = harness::cluster(2);
-    let redlock = redlock::blocking::Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
-    for _ in 0..2 {
-        redlock.lock("warm-up").acquire().unwrap().release().unwrap();
-    }
-    eventually("the slow node is connected", || {
-        redlock.lock("warm-up").acquire().unwrap().release().unwrap();
-        slow.try_command(&["GET", "warm-up"]).is_ok() && proxy.connections() >= 1
-    });
+    let redlock = blocking::Redlock::new([others[0].url(), proxy.url(), others[1].url()]).unwrap();
+    connect_to_all_blocking(&redlock);
     proxy.hold_connection(0);
     let guard = redlock.lock("undriven").acquire().unwrap();
     eventually("the acquire waits at the slow node", || proxy.requests_waiting() > 0);
@@ -228,25 +236,18 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
 /// The release of the third node is lost with its connection, after the others had decided and the caller had gone.
 #[test]
 fn after_a_blocking_release_that_was_lost_on_the_way() {
+    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
     let (slow, proxy) = stage();
     let others = harness::cluster(2);
     let nodes = [others[0].url(), proxy.url(), others[1].url()];
-    let redlock = redlock::blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
-    redlock.lock("warm-up").acquire().unwrap().release().unwrap();
-    eventually("the slow node is connected", || {
-        redlock.lock("warm-up").acquire().unwrap().release().unwrap();
-        proxy.connections() >= 1
-    });
-    let mut held = None;
+    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
+    connect_to_all_blocking(&redlock);
+    let guard = redlock.lock("lost").acquire().unwrap();
+    // Also hears the answers that the acquire did not wait for.
     eventually("all nodes have granted", || {
-        // Before the last connection is made, a quorum wins without it.
-        held = None;
-        held = redlock.lock("lost").try_acquire().unwrap();
-        // Also hears the answers that the acquire did not wait for.
         let views = redlock.inspect("lost").unwrap();
-        held.is_some() && views.iter().all(|view| matches!(view.state, NodeState::Held { .. }))
+        views.iter().all(|view| matches!(view.state, NodeState::Held { .. }))
     });
-    let guard = held.unwrap();
     proxy.hold_requests();
     let waiting = proxy.requests_waiting();
     guard.release().unwrap();
