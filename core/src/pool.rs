@@ -2,8 +2,9 @@
 //! request needs no hop to another thread and back.
 //!
 //! A runtime is *idle* in the pool or *driven* by exactly one thread. Between calls nobody drives it: replies wait in
-//! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. What may interrupt a call: nothing drops it half-way, except
-//! a panic, which unwinds through the runtime and drops it with its connections.
+//! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. What may
+//! interrupt a call: nothing drops it half-way, except a panic, which unwinds through the runtime and drops it with its
+//! connections.
 
 use std::future::Future;
 use std::io;

@@ -5,6 +5,8 @@
 //! released before anything of it is due costs an entry in a map and wakes nobody, because the task is woken only for
 //! something sooner than what it sleeps for. A loss is told from here, by the clock, without waiting for any reply.
 //!
+//! A claim whose release answers nobody may ever hear stays on the agenda for `node_timeout`, for the same price.
+//!
 //! What may interrupt it: a release or a loss takes the lock's entry away; a renewal on its way is a task of its own,
 //! and finds the lock not held when it comes back; after a fork the child's agenda is another, empty one.
 

@@ -265,7 +265,8 @@ impl Round {
     }
 
     /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
-    /// `node_timeout`, so that the node's health and the footprint stay true. `kept` is dropped at the end.
+    /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
+    /// answer and whether its request had to be sent a second time.
     pub(crate) fn leave<T: Send + 'static>(
         mut self,
         kept: T,

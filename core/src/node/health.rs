@@ -72,7 +72,7 @@ impl Health {
         }
     }
 
-    /// Records who answers at `node`, seen on a new connection. Returns what the operator should be told, once.
+    /// Records who answers at `node`, seen on a new connection.
     pub(crate) fn introduced(&self, node: usize, introduction: &Introduction, now: Moment) {
         let mut known = self.known.lock().expect("no panic while holding this");
         let entry = &mut known[node];
