@@ -130,6 +130,13 @@ impl Redlock {
         .await
     }
 
+    /// Ends this client and its clones: calls on their locks are `invalid` from now on, what is held stays held. Hidden:
+    /// for the bindings, whose languages drop nothing in time.
+    #[doc(hidden)]
+    pub fn close(&self) {
+        todo!()
+    }
+
     /// Everything a call on the lock `name` needs, checked.
     pub(crate) fn place(&self, name: &[u8], options: Options) -> Result<Place, Error> {
         let (process, set) = self.0.here()?;

@@ -29,9 +29,15 @@ mod clock;
 mod deadline;
 mod error;
 mod extend;
+#[doc(hidden)]
+pub mod farewell;
 mod footprint;
+#[doc(hidden)]
+pub mod given;
 mod guard;
 mod held;
+#[doc(hidden)]
+pub mod holder;
 mod inspect;
 mod lane;
 mod lock;
@@ -40,6 +46,8 @@ mod node;
 mod options;
 mod pool;
 mod process;
+#[doc(hidden)]
+pub mod queue;
 mod quorum;
 mod random;
 mod release;
