@@ -1,0 +1,89 @@
+import { types } from "node:util";
+import { unknown } from "#native";
+import { errorOf, LockInvalid } from "./errors.js";
+
+/** What an option may be: how a message says it, and whether a value is one. */
+interface Kind {
+  readonly says: string;
+  readonly fits: (value: unknown) => boolean;
+}
+
+export const MILLISECONDS: Kind = { says: "a number of milliseconds", fits: (value) => typeof value === "number" };
+export const MILLISECONDS_OR_NULL: Kind = {
+  says: "a number of milliseconds, or null to wait for ever",
+  fits: (value) => value === null || typeof value === "number",
+};
+export const BOOLEAN: Kind = { says: "true or false", fits: (value) => typeof value === "boolean" };
+export const TEXT: Kind = {
+  says: "a string without lone surrogates",
+  fits: (value) => typeof value === "string" && value.isWellFormed(),
+};
+export const SIGNAL: Kind = {
+  says: "an AbortSignal",
+  fits: (value) => value instanceof Object && "aborted" in value && "addEventListener" in value,
+};
+
+/** Options by name. */
+export type Kinds = Readonly<Record<string, Kind>>;
+
+/**
+ * The options as they were given, each known and of its type; amounts are checked natively.
+ *
+ * A copy: what an accessor says twice may differ.
+ */
+export function checked<T extends object>(options: T | undefined, kinds: Kinds): T | undefined {
+  if (options === undefined) return undefined;
+  if (typeof options !== "object" || options === null) {
+    throw new LockInvalid(`options must be an object such as { ttl: 10_000 }, not ${article(options)}`);
+  }
+  const copy = { ...options };
+  for (const [option, value] of Object.entries(copy)) {
+    if (!Object.hasOwn(kinds, option)) throw errorOf(unknown(option));
+    if (value !== undefined) expect(option, value, kinds[option] as Kind);
+  }
+  return copy;
+}
+
+/** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */
+export function expect(what: string, value: unknown, kind: Kind): void {
+  if (!kind.fits(value)) throw new LockInvalid(`${what} must be ${kind.says}, not ${article(value)}`);
+}
+
+/** A lock's name; its length and its first bytes are checked natively. */
+export function checkedName(name: unknown): string | Uint8Array {
+  if (typeof name === "string") {
+    // Natively each of them would become the same replacement character, and two names one lock.
+    if (name.isWellFormed()) return name;
+    throw new LockInvalid("the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes");
+  }
+  if (types.isUint8Array(name)) return name;
+  if (Array.isArray(name)) {
+    throw new LockInvalid(
+      "the name of a lock must be a string or a Uint8Array, not an array: one lock has one name here, so give each " +
+        "resource a lock of its own, always acquired in the same order",
+    );
+  }
+  throw new LockInvalid(`the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
+}
+
+/** The addresses of nodes; what is in them is checked natively. */
+export function checkedNodes(nodes: unknown): string[] | undefined {
+  if (nodes === undefined) return undefined;
+  const list: unknown[] = Array.isArray(nodes) ? nodes : [nodes];
+  for (const node of list) {
+    if (typeof node !== "string") {
+      throw new LockInvalid(
+        `a node must be a URL such as "redis://127.0.0.1:6379", not ${article(node)}; connections are made here, and ` +
+          "not taken from another client",
+      );
+    }
+  }
+  return list as string[];
+}
+
+function article(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  if (Array.isArray(value)) return "an array";
+  if (typeof value === "string") return value.isWellFormed() ? "a string" : "a string with lone surrogates";
+  return typeof value === "object" ? "an object" : `a ${typeof value}`;
+}
