@@ -1,4 +1,100 @@
-import { clearInterval, setInterval } from "node:timers";
+import { setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { type Failure, farewell, type Holder, Queue, type View } from "#native";
-import { errorOf, unwrap } from "./errors.js";
+import { unwrap } from "./errors.js";
+
+/** What `setInterval` takes at most. */
+const LONGEST = 2 ** 31 - 1;
+
+/** The queue of this environment and what is waited for. Made at the first call: importing starts nothing. */
+interface Calls {
+  readonly queue: Queue;
+  /** By the id of a call: goes on with it. */
+  readonly pending: Map<number, () => void>;
+  /** By the id of a watch: tells of a loss. */
+  readonly watched: Map<number, () => void>;
+  /** Keeps the process alive while a call is pending; a held lock or an idle client does not. */
+  readonly alive: NodeJS.Timeout;
+}
+
+let calls: Calls | undefined;
+
+function open(): Calls {
+  if (calls === undefined) {
+    calls = {
+      queue: new Queue(wake),
+      pending: new Map(),
+      watched: new Map(),
+      alive: setInterval(() => undefined, LONGEST).unref(),
+    };
+    // A worker ends without the locks of other threads, and what it holds goes with its objects.
+    if (isMainThread) process.once("exit", farewell);
+  }
+  return calls;
+}
+
+function wake(): void {
+  const { queue, pending, watched } = open();
+  for (const id of queue.drain()) {
+    if (pending.has(id)) goOn(id);
+    else watched.get(id)?.();
+  }
+  if (pending.size === 0) open().alive.unref();
+}
+
+function goOn(id: number): void {
+  const { pending, alive } = open();
+  pending.get(id)?.();
+  pending.delete(id);
+  if (pending.size === 0) alive.unref();
+}
+
+function ready(id: number): Promise<void> {
+  const { pending, alive } = open();
+  if (pending.size === 0) alive.ref();
+  return new Promise((resolve) => pending.set(id, resolve));
+}
+
+/**
+ * Starts a call and waits for its result.
+ *
+ * The result is taken after the wait and in the same turn as the caller goes on, so that a lock is never won by a caller
+ * who is gone. A signal ends the wait with the signal's reason, and what the call had won is released.
+ */
+export async function call(
+  start: (queue: Queue) => number | Failure,
+  signal?: AbortSignal,
+): Promise<View[] | undefined> {
+  signal?.throwIfAborted();
+  const { queue } = open();
+  const id = unwrap(start(queue));
+  const abort = (): void => {
+    queue.cancel(id);
+    goOn(id);
+  };
+  signal?.addEventListener("abort", abort, { once: true });
+  try {
+    for (;;) {
+      await ready(id);
+      if (signal?.aborted) {
+        // Again: someone else's listener may have kept the event from ours.
+        queue.cancel(id);
+        throw signal.reason;
+      }
+      const taken = unwrap(queue.take(id));
+      if (taken !== "again") return Array.isArray(taken) ? taken : undefined;
+    }
+  } finally {
+    signal?.removeEventListener("abort", abort);
+  }
+}
+
+/** Calls `lost` each time the holder loses the lock. Keeps neither alive. */
+export function watch(holder: Holder, lost: () => void): void {
+  const { queue, watched } = open();
+  const id = queue.watch(holder);
+  watched.set(id, () => {
+    if (queue.take(id) === "gone") watched.delete(id);
+    else lost();
+  });
+}

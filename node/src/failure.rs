@@ -58,17 +58,27 @@ impl From<Error> for Failure {
     }
 }
 
-/// The message with options as they are written in JavaScript. The lock's name, which may look like one, stays.
+/// The message with options as they are written in JavaScript. The lock's name, which may look like one, stays, and so
+/// does what is quoted.
 fn message(error: &Error) -> String {
     let whole = error.to_string();
     let named = error.name().map(|name| format!("lock {name:?}: ")).unwrap_or_default();
     let Some(rest) = whole.strip_prefix(&named) else { return whole };
-    let renamed = OPTIONS.iter().fold(rest.to_owned(), |text, (ours, theirs)| text.replace(ours, theirs));
-    named + &renamed
+    let parts = rest.split('"').enumerate();
+    let renamed: Vec<_> = parts.map(|(i, part)| if i % 2 == 0 { renamed(part) } else { part.to_owned() }).collect();
+    named + &renamed.join("\"")
+}
+
+fn renamed(text: &str) -> String {
+    OPTIONS.iter().fold(text.to_owned(), |text, (ours, theirs)| text.replace(ours, theirs))
 }
 
 /// The failure for an option that does not exist.
 #[napi(catch_unwind)]
 pub fn unknown(option: String) -> Failure {
-    redlock::given::unknown(&option).into()
+    let mut failure = Failure::from(redlock::given::unknown(&option));
+    if let Some((_, theirs)) = OPTIONS.iter().find(|(ours, _)| *ours == option) {
+        failure.message = format!("{}; use {theirs}", failure.message);
+    }
+    failure
 }

@@ -88,7 +88,7 @@ impl Queue {
             Ok(Taken::Done) => None,
             Ok(Taken::Views(views)) => Some(Either3::B(views.into_iter().map(View::from).collect())),
             Ok(Taken::Again) => Some(Either3::A("again")),
-            Ok(Taken::Gone) => Some(Either3::A("gone")),
+            Ok(_) => Some(Either3::A("gone")),
             Err(error) => Some(Either3::C(error.into())),
         }
     }

@@ -1,0 +1,59 @@
+/**
+ * A distributed lock for Redis and Valkey, on one node or on a quorum of independent nodes (Redlock).
+ *
+ * @example
+ * ```ts
+ * import { lock } from "redlock-rs";
+ *
+ * await lock("foo").using(async (signal) => {
+ *   // work; hand the signal on to what takes one
+ * });
+ * ```
+ *
+ * @packageDocumentation
+ */
+import type { Lock } from "./lock.js";
+import { type LockOptions, type NodeView, Redlock } from "./redlock.js";
+
+export {
+  type ErrorCode,
+  type ErrorDetails,
+  LockAlreadyHeld,
+  LockForbidden,
+  LockInvalid,
+  LockLost,
+  LockNotHeld,
+  LockTimeout,
+  LockUnavailable,
+  type LostReason,
+  type NodeAnswer,
+  RedlockError,
+} from "./errors.js";
+export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
+export { type LockOptions, type NodeView, Redlock } from "./redlock.js";
+
+let client: Redlock | undefined;
+
+/** Made at the first use, so that the environment may be set after the import. */
+function shared(): Redlock {
+  client ??= new Redlock();
+  return client;
+}
+
+/**
+ * A lock of the default client, for the nodes in `REDLOCK_URLS` or `redis://127.0.0.1:6379`; see {@link Redlock.lock}.
+ *
+ * @throws {@link LockInvalid}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
+ */
+export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
+  return shared().lock(name, options);
+}
+
+/**
+ * What every node of the default client has under this name; see {@link Redlock.inspect}.
+ *
+ * @throws {@link LockInvalid}: a wrong name, or a wrong address in `REDLOCK_URLS`.
+ */
+export async function inspect(name: string | Uint8Array): Promise<NodeView[]> {
+  return shared().inspect(name);
+}
