@@ -9,14 +9,7 @@ export interface NodeAnswer {
 }
 
 /** The stable code of an error, the same in Rust, Python and Node. */
-export type ErrorCode =
-  | "timeout"
-  | "unavailable"
-  | "forbidden"
-  | "lost"
-  | "not_held"
-  | "already_held"
-  | "invalid";
+export type ErrorCode = "timeout" | "unavailable" | "forbidden" | "lost" | "not_held" | "already_held" | "invalid";
 
 /**
  * Why a held lock was lost: its validity ended (`expired`), a quorum showed another owner (`taken`), no quorum answered

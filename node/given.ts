@@ -26,22 +26,26 @@ export const SIGNAL: Kind = {
 /** Options by name. */
 export type Kinds = Readonly<Record<string, Kind>>;
 
+/** Options without those that were given as undefined, which is not given at all. */
+export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
+
 /**
  * The options as they were given, each known and of its type; amounts are checked natively.
  *
  * A copy: what an accessor says twice may differ.
  */
-export function checked<T extends object>(options: T | undefined, kinds: Kinds): T | undefined {
+export function checked<T extends object>(options: T | undefined, kinds: Kinds): Given<T> | undefined {
   if (options === undefined) return undefined;
   if (typeof options !== "object" || options === null) {
     throw new LockInvalid(`options must be an object such as { ttl: 10_000 }, not ${article(options)}`);
   }
-  const copy = { ...options };
-  for (const [option, value] of Object.entries(copy)) {
-    if (!Object.hasOwn(kinds, option)) throw errorOf(unknown(option));
-    if (value !== undefined) expect(option, value, kinds[option] as Kind);
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  for (const [option, value] of given) {
+    const kind = Object.hasOwn(kinds, option) ? kinds[option] : undefined;
+    if (kind === undefined) throw errorOf(unknown(option));
+    expect(option, value, kind);
   }
-  return copy;
+  return Object.fromEntries(given) as Given<T>;
 }
 
 /** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */

@@ -134,9 +134,10 @@ export class Lock {
   async acquire(options?: AcquireOptions): Promise<this> {
     const { timeout, signal } = checked(options, ACQUIRE) ?? {};
     await call((queue) => {
+      if (this.#controller !== undefined) this.#tell();
       const started = queue.acquire(this.#holder, timeout);
-      // What the last hold was told stays with its signal.
-      if (typeof started === "number") this.#part();
+      // The signal of a hold that was lost stays with that one; any other is for the one to come.
+      if (typeof started === "number" && this.#controller?.signal.aborted) this.#controller = undefined;
       return started;
     }, signal);
     return this;

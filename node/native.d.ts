@@ -87,6 +87,9 @@ export interface Failure {
 /** Releases everything this process holds and waits for that, at most 500 ms. For the end of the process. */
 export declare function farewell(): void
 
+/** A name as it was given. */
+export type Name = string | Uint8Array
+
 /** Options of a client or a lock; what is left out was not said. */
 export interface Options {
   /** Lease on the server. */
@@ -106,6 +109,12 @@ export interface Options {
   /** The label that inspection shows. */
   owner?: string
 }
+
+/** The id of a call that was started, or why none was. */
+export type Started = number | Failure
+
+/** The timeout of one call: a number of milliseconds, null for ever, undefined for the lock's own. */
+export type Timeout = number | null | undefined
 
 /** The failure for an option that does not exist. */
 export declare function unknown(option: string): Failure

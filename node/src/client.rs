@@ -9,6 +9,7 @@ use crate::holder::Holder;
 use crate::options::Options;
 
 /// A name as it was given.
+#[napi]
 pub type Name = Either<String, Uint8Array>;
 
 pub(crate) fn bytes(name: &Name) -> &[u8] {

@@ -77,6 +77,7 @@ pub(crate) fn millis(option: &str, amount: Option<f64>) -> Result<Option<Duratio
 }
 
 /// The timeout of one call: a number of milliseconds, null for ever, undefined for the lock's own.
+#[napi]
 pub type Timeout = Either3<f64, Null, Undefined>;
 
 #[expect(clippy::option_option, reason = "what the lock takes: not said, for ever, or this long")]

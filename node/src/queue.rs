@@ -17,6 +17,7 @@ use crate::options::{Timeout, millis, timeout};
 pub struct Queue(redlock::queue::Queue);
 
 /// The id of a call that was started, or why none was.
+#[napi]
 pub type Started = Either<i64, Failure>;
 
 #[napi]

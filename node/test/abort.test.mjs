@@ -1,0 +1,125 @@
+import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
+import { after, before, test } from "node:test";
+import { setImmediate, setTimeout } from "node:timers/promises";
+import { LockInvalid, LockTimeout, Redlock } from "redlock-rs";
+import { failure, fresh, Server, until } from "./servers.mjs";
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  // Far longer than the tests: a key that was left behind does not go by itself.
+  redlock = new Redlock(server.url, { ttl: 600_000 });
+});
+after(() => server.stop());
+
+const listeners = (signal) => getEventListeners(signal, "abort").length;
+const calls = async () =>
+  Number(/cmdstat_evalsha:calls=(\d+)/.exec(await server.ask("INFO", "commandstats"))?.[1] ?? 0);
+
+test("a signal that is aborted already: nothing is sent", async () => {
+  await redlock.lock(fresh()).tryAcquire();
+  const before = await calls();
+  const signal = AbortSignal.abort({ mine: true });
+  const lock = redlock.lock(fresh());
+  for (const attempt of [
+    () => lock.acquire({ signal }),
+    () => lock.tryAcquire({ signal }),
+    () => lock.using(assert.fail, { signal }),
+  ]) {
+    assert.equal(await failure(attempt), signal.reason);
+  }
+  assert.equal(await calls(), before);
+  assert.equal(await lock.tryAcquire(), true, "the lock is as it was");
+  await lock.release();
+});
+
+test("a signal that is aborted during the wait ends it with its reason", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const controller = new AbortController();
+  const lock = redlock.lock(name);
+  const waiting = failure(() => lock.acquire({ signal: controller.signal }));
+  await setImmediate();
+  assert.equal(listeners(controller.signal), 1);
+  const reason = new Error("mine");
+  controller.abort(reason);
+  assert.equal(await waiting, reason);
+  assert.equal(listeners(controller.signal), 0);
+
+  const error = await failure(() => lock.acquire({ signal: AbortSignal.timeout(20) }));
+  assert.equal(error.name, "TimeoutError");
+  await held.release();
+  assert.equal(await lock.tryAcquire(), true, "nothing was left behind");
+  await lock.release();
+});
+
+test("a signal has no say once the lock is acquired", async () => {
+  const controller = new AbortController();
+  const lock = await redlock.lock(fresh()).acquire({ signal: controller.signal });
+  assert.equal(listeners(controller.signal), 0);
+  controller.abort();
+  assert.equal(lock.held, true);
+  assert.equal(lock.signal.aborted, false);
+  await lock.release();
+});
+
+test("listeners are removed after a failure too", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const { signal } = new AbortController();
+  await assert.rejects(redlock.lock(name).acquire({ signal, timeout: 10 }), LockTimeout);
+  await assert.rejects(held.acquire({ signal }), { code: "already_held" });
+  assert.equal(listeners(signal), 0);
+  await held.release();
+});
+
+test("an abort that another listener hides leaves no lock behind", async () => {
+  const name = fresh();
+  const controller = new AbortController();
+  controller.signal.addEventListener("abort", (event) => event.stopImmediatePropagation());
+  const acquired = failure(() => redlock.lock(name).acquire({ signal: controller.signal }));
+  controller.abort();
+  assert.equal(await acquired, controller.signal.reason);
+  await until(async () => (await server.ask("EXISTS", name)) === 0);
+});
+
+test("only an AbortSignal is one", async () => {
+  const lock = redlock.lock(fresh());
+  for (const signal of [null, {}, "now", new AbortController()]) {
+    await assert.rejects(lock.acquire({ signal }), LockInvalid);
+  }
+});
+
+test("1,000 acquires aborted at random moments leave no key", async () => {
+  const moments = [
+    () => undefined,
+    () => Promise.resolve(),
+    () => setImmediate(),
+    () => setTimeout(Math.random() * 2),
+    () => setTimeout(Math.random() * 10),
+  ];
+  let [won, aborted] = [0, 0];
+  const one = async (index) => {
+    const controller = new AbortController();
+    const lock = redlock.lock(`contended-${index % 20}`);
+    const acquired = lock.acquire({ signal: controller.signal });
+    const abort = Promise.resolve(moments[index % moments.length]()).then(() => controller.abort());
+    try {
+      await acquired;
+      won += 1;
+      await lock.release();
+    } catch (error) {
+      assert.equal(error, controller.signal.reason);
+      aborted += 1;
+    }
+    await abort;
+  };
+  for (let index = 0; index < 1_000; index += 100) {
+    await Promise.all(Array.from({ length: 100 }, (_, more) => one(index + more)));
+  }
+  assert.ok(won > 0 && aborted > 0, `${won} won, ${aborted} aborted`);
+  await until(async () => !(await server.locks()).some((key) => key.startsWith("contended")), 10_000);
+});

@@ -1,0 +1,270 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { inspect as shown } from "node:util";
+import {
+  Lock,
+  LockAlreadyHeld,
+  LockInvalid,
+  LockLost,
+  LockNotHeld,
+  LockTimeout,
+  LockUnavailable,
+  Redlock,
+  RedlockError,
+} from "redlock-rs";
+import { failure, fresh, Server, until } from "./servers.mjs";
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url, { ttl: 10_000 });
+});
+after(() => server.stop());
+
+test("a lock is acquired, extended and released, and acquired again", async () => {
+  const name = fresh();
+  const lock = redlock.lock(name);
+  assert.ok(lock instanceof Lock);
+  assert.equal(lock.name, name);
+  assert.equal(lock.held, false);
+  assert.equal(lock.remaining, 0);
+  assert.throws(() => lock.fence, LockNotHeld);
+  assert.throws(() => lock.check(), LockNotHeld);
+  await assert.rejects(lock.release(), LockNotHeld);
+  await assert.rejects(lock.extend(), LockNotHeld);
+
+  assert.equal(await lock.acquire(), lock);
+  assert.equal(lock.held, true);
+  lock.check();
+  const first = lock.fence;
+  assert.ok(Number.isSafeInteger(first) && first > 0);
+  assert.ok(lock.remaining > 5_000 && lock.remaining < 10_000, `${lock.remaining}`);
+  await assert.rejects(lock.acquire(), LockAlreadyHeld);
+  assert.equal(lock.fence, first, "a refused acquire changes nothing");
+
+  await lock.extend(60_000);
+  assert.ok(lock.remaining > 50_000);
+  assert.ok((await server.ask("PTTL", name)) > 50_000);
+  await lock.extend();
+  assert.ok(lock.remaining > 50_000, "the ttl given last is the one in force");
+
+  const released = lock.release();
+  assert.equal(lock.held, false, "not held from the call on");
+  await released;
+  assert.deepEqual(await server.ask("EXISTS", name), 0);
+  await lock.release();
+  assert.throws(() => lock.fence, LockNotHeld);
+
+  await lock.acquire();
+  assert.ok(lock.fence > first);
+  await lock.release();
+});
+
+test("two locks of one name exclude each other, and the waiting one gets it", async () => {
+  const name = fresh();
+  const [one, two] = [redlock.lock(name), redlock.lock(name)];
+  assert.equal(await one.tryAcquire(), true);
+  assert.equal(await two.tryAcquire(), false);
+  const waiting = two.acquire();
+  await assert.rejects(two.acquire(), LockAlreadyHeld, "one object waits once");
+  const first = one.fence;
+  await one.release();
+  await waiting;
+  assert.ok(two.fence > first);
+  assert.equal(await one.tryAcquire(), false);
+  await two.release();
+});
+
+test("a timeout is an error that says what happened", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  for (const [lock, options] of [
+    [redlock.lock(name, { timeout: 20 }), undefined],
+    [redlock.lock(name), { timeout: 20 }],
+    [redlock.lock(name, { timeout: null }), { timeout: 0 }],
+  ]) {
+    const error = await failure(() => lock.acquire(options));
+    assert.ok(error instanceof LockTimeout && error instanceof RedlockError && error instanceof Error);
+    assert.equal(error.name, "LockTimeout");
+    assert.equal(error.code, "timeout");
+    assert.equal(error.retryable, true);
+    assert.equal(error.lockName, name);
+    assert.deepEqual(error.nodes, [{ node: server.url, answer: "held by another" }]);
+    assert.ok(error.message.includes(`lock "${name}"`), error.message);
+    assert.equal(error.cause, undefined);
+  }
+  await held.release();
+});
+
+test("the stack of an error leads to the caller", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  async function theCaller() {
+    await redlock.lock(name).acquire({ timeout: 1 });
+  }
+  const error = await failure(theCaller);
+  assert.match(error.stack, /^LockTimeout: lock /);
+  assert.match(error.stack, /async theCaller .*lock\.test\.mjs/);
+  await held.release();
+});
+
+test("a server that is not there is an error that names it", async () => {
+  const lock = new Redlock("unix:///nonexistent/s").lock("foo");
+  const error = await failure(() => lock.acquire({ timeout: 0 }));
+  assert.ok(error instanceof LockUnavailable);
+  assert.equal(error.retryable, true);
+  assert.equal(error.nodes[0].node, "unix:///nonexistent/s");
+  await assert.rejects(lock.tryAcquire(), LockUnavailable, "only a lock that others hold is `false`");
+});
+
+test("using acquires, runs and releases", async () => {
+  const name = fresh();
+  const lock = redlock.lock(name);
+  const result = await lock.using(async (signal, given) => {
+    assert.equal(given, lock);
+    assert.ok(signal instanceof AbortSignal && !signal.aborted);
+    assert.equal(signal, lock.signal);
+    assert.equal(await server.ask("EXISTS", name), 1);
+    return 17;
+  });
+  assert.equal(result, 17);
+  assert.equal(await server.ask("EXISTS", name), 0);
+  assert.equal(await lock.using(() => "not a promise"), "not a promise");
+  await assert.rejects(
+    lock.using(500, async () => 1),
+    LockInvalid,
+  );
+  await assert.rejects(
+    lock.using(() => {
+      throw new RangeError("its own");
+    }),
+    RangeError,
+  );
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("using does not run the body without the lock", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  let ran = false;
+  const body = () => {
+    ran = true;
+  };
+  await assert.rejects(redlock.lock(name).using(body, { timeout: 10 }), LockTimeout);
+  const signal = AbortSignal.abort(new Error("mine"));
+  await assert.rejects(redlock.lock(name).using(body, { signal }), { message: "mine" });
+  assert.equal(ran, false);
+  await held.release();
+});
+
+test("using says that the lock was lost, unless the body has an error of its own", async () => {
+  const lost = async (lock) => {
+    await server.ask("SET", lock.name, "someone else");
+    await lock.extend().catch(() => undefined);
+  };
+  const one = redlock.lock(fresh());
+  await assert.rejects(
+    one.using(async () => {
+      await lost(one);
+      return "a result nobody may rely on";
+    }),
+    (error) => error instanceof LockLost && error.reason === "taken",
+  );
+  const two = redlock.lock(fresh());
+  await assert.rejects(
+    two.using(async () => {
+      await lost(two);
+      throw new RangeError("its own");
+    }),
+    RangeError,
+  );
+});
+
+test("a lock is disposed of", async () => {
+  const name = fresh();
+  const lock = redlock.lock(name);
+  await lock[Symbol.asyncDispose]();
+  await lock.acquire();
+  await lock[Symbol.asyncDispose]();
+  assert.equal(await server.ask("EXISTS", name), 0);
+  await lock[Symbol.asyncDispose]();
+  await lock.acquire();
+  await server.ask("SET", name, "someone else");
+  await lock.extend().catch(() => undefined);
+  await assert.rejects(lock[Symbol.asyncDispose](), LockLost);
+  await lock[Symbol.asyncDispose]();
+});
+
+test("a closed client acquires nothing, and what it held can be released", async () => {
+  const client = new Redlock(server.url);
+  const name = fresh();
+  const held = await client.lock(name).acquire();
+  const idle = client.lock(fresh());
+  client[Symbol.dispose]();
+  client.close();
+  assert.throws(() => client.lock("foo"), LockInvalid);
+  await assert.rejects(idle.acquire(), LockInvalid);
+  await assert.rejects(client.inspect("foo"), LockInvalid);
+  assert.equal(held.held, true);
+  await held.release();
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("inspect shows what every node has", async () => {
+  const name = fresh();
+  const client = new Redlock([server.url, "unix:///nonexistent/s"]);
+  const states = async () => (await client.inspect(name)).map(({ state }) => state);
+  assert.deepEqual(await states(), ["free", "failed"]);
+  const lock = await redlock.lock(name, { owner: "worker 7" }).acquire();
+  const [held, failed] = await client.inspect(name);
+  assert.deepEqual(Object.keys(held), ["node", "state", "label", "fence", "ttlLeft"]);
+  assert.equal(held.node, server.url);
+  assert.equal(held.label, "worker 7");
+  assert.equal(held.fence, lock.fence);
+  assert.ok(held.ttlLeft > 0 && held.ttlLeft <= 10_000);
+  assert.deepEqual(Object.keys(failed), ["node", "state", "error"]);
+  await lock.release();
+  const unlabelled = await redlock.lock(name, { owner: "" }).acquire();
+  assert.equal("label" in (await client.inspect(name))[0], false);
+  await unlabelled.release();
+  await server.ask("SET", name, "someone else");
+  assert.deepEqual((await client.inspect(name))[0], { node: server.url, state: "foreign", ttlLeft: null });
+});
+
+test("no output shows credentials or tokens", async () => {
+  const guarded = await Server.start({ requirepass: "hunter2" });
+  try {
+    const url = `${guarded.url}?pass=hunter2`;
+    const client = new Redlock(url);
+    const lock = await client.lock("foo").acquire();
+    const views = await client.inspect("foo");
+    const timeout = await failure(() => client.lock("foo").acquire({ timeout: 0 }));
+    const forbidden = await failure(() => new Redlock(`${guarded.url}?pass=swordfish`).lock("foo").tryAcquire());
+    const invalid = await failure(() => new Redlock(`${url}&timeout=5`));
+    assert.deepEqual([timeout.code, forbidden.code, invalid.code], ["timeout", "forbidden", "invalid"]);
+    const everything = { client, lock, signal: lock.signal, views, timeout, forbidden, invalid };
+    const outputs = [
+      shown(everything, { depth: 9, showHidden: true }),
+      JSON.stringify(everything),
+      [timeout, forbidden, invalid].map((error) => `${error}${error.stack}`).join(),
+    ];
+    for (const output of outputs) {
+      assert.doesNotMatch(output, /hunter2|swordfish/);
+      assert.doesNotMatch(output, /[0-9a-f]{32}/, "a token");
+    }
+    assert.match(outputs[0], /Lock \{ name: 'foo', held: true, remaining: /);
+    await lock.release();
+  } finally {
+    await guarded.stop();
+  }
+});
+
+test("many locks at once", async () => {
+  const names = Array.from({ length: 200 }, () => fresh("many"));
+  const locks = await Promise.all(names.map((name) => redlock.lock(name).acquire()));
+  assert.ok(locks.every((lock) => lock.held));
+  await Promise.all(locks.map((lock) => lock.release()));
+  await until(async () => (await server.locks()).every((key) => !key.startsWith("many")));
+});

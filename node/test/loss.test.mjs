@@ -1,0 +1,92 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, before, test } from "node:test";
+import { LockLost, Redlock } from "redlock-rs";
+import { failure, fresh, Server, until } from "./servers.mjs";
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url, { ttl: 1_000 });
+});
+after(() => server.stop());
+
+test("a loss aborts the signal with the error", async () => {
+  const lock = await redlock.lock(fresh()).acquire();
+  const { signal, fence } = lock;
+  assert.equal(lock.signal, signal);
+  await server.ask("SET", lock.name, "someone else");
+  // A renewal finds it.
+  await once(signal, "abort");
+  assert.ok(signal.reason instanceof LockLost);
+  assert.equal(signal.reason.reason, "taken");
+  assert.equal(signal.reason.lockName, lock.name);
+  assert.equal(lock.held, false);
+  assert.equal(lock.remaining, 0);
+  assert.equal(lock.fence, fence, "of the hold that was lost");
+  assert.throws(() => lock.check(), LockLost);
+  await assert.rejects(lock.extend(), LockLost);
+  await assert.rejects(lock.release(), LockLost);
+  await lock.release();
+});
+
+test("a signal asked for after the loss is aborted already", async () => {
+  const lock = await redlock.lock(fresh(), { maxHold: 1_000 }).acquire();
+  await until(() => !lock.held);
+  const { signal } = lock;
+  assert.equal(signal.aborted, true);
+  assert.equal(signal.reason.reason, "max_hold");
+  assert.match(signal.reason.message, /maxHold/);
+});
+
+test("every acquisition has a signal of its own", async () => {
+  const lock = redlock.lock(fresh());
+  const early = lock.signal;
+  await lock.acquire();
+  assert.equal(lock.signal, early, "asked for before, it is the next hold's");
+  await lock.release();
+  assert.equal(early.aborted, false, "a release is no loss");
+
+  await lock.acquire();
+  const first = lock.signal;
+  assert.notEqual(first, early);
+  await server.ask("DEL", lock.name);
+  await failure(() => lock.extend());
+  assert.equal(lock.held, false);
+  await lock.acquire();
+  assert.equal(first.aborted, true, "told of its loss, whatever came first");
+  assert.equal(first.reason.reason, "deleted");
+  const second = lock.signal;
+  assert.equal(second.aborted, false);
+  await server.ask("SET", lock.name, "someone else");
+  await once(second, "abort");
+  assert.equal(early.aborted, false);
+});
+
+test("using hands the loss to the body in time", async () => {
+  const lock = redlock.lock(fresh());
+  const body = async (signal) => {
+    await server.ask("SET", lock.name, "someone else");
+    await once(signal, "abort");
+    assert.equal(lock.held, false);
+    signal.throwIfAborted();
+  };
+  await assert.rejects(lock.using(body), LockLost);
+});
+
+test("without renewal a lock expires at its time", async () => {
+  const lock = await redlock.lock(fresh(), { ttl: 300, autoRenew: false }).acquire();
+  const { signal } = lock;
+  await once(signal, "abort");
+  assert.equal(signal.reason.reason, "expired");
+});
+
+test("renewal keeps a lock beyond its ttl", async () => {
+  const lock = await redlock.lock(fresh(), { ttl: 300 }).acquire();
+  const start = performance.now();
+  await until(() => performance.now() - start > 1_000);
+  lock.check();
+  await lock.release();
+});
