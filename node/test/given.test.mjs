@@ -1,0 +1,144 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { runInNewContext } from "node:vm";
+import { LockInvalid, lock, Redlock } from "redlock-rs";
+import { failure, fresh, Server } from "./servers.mjs";
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url);
+});
+after(() => server.stop());
+
+/** What `action` is refused with. */
+async function refused(action, ...mentions) {
+  const error = await failure(action);
+  assert.ok(error instanceof LockInvalid, `${error?.stack}`);
+  assert.equal(error.code, "invalid");
+  assert.equal(error.retryable, false);
+  assert.ok(error.cause instanceof TypeError);
+  for (const text of mentions) assert.ok(error.message.includes(text), `${error.message} lacks ${text}`);
+  return error;
+}
+
+test("names are text or bytes, and reach the server unchanged", async () => {
+  const bytes = new Uint8Array([0, 255, 13, 10, 128]);
+  for (const [name, key, shown] of [
+    ["schlüssel🔒", Buffer.from("schlüssel🔒"), "schlüssel🔒"],
+    [bytes, bytes, "\0\u{fffd}\r\n\u{fffd}"],
+    [Buffer.from("in a buffer"), Buffer.from("in a buffer"), "in a buffer"],
+    [new Uint8Array(Buffer.from("[part of more]")).subarray(1, 8), Buffer.from("part of"), "part of"],
+    [runInNewContext("new Uint8Array([120, 121])"), Buffer.from("xy"), "xy"],
+    ["\u{feff}mark", Buffer.from("\u{feff}mark"), "\u{feff}mark"],
+  ]) {
+    const held = await redlock.lock(name).acquire();
+    assert.equal(await server.ask("EXISTS", key), 1);
+    assert.equal(held.name, shown);
+    assert.equal((await redlock.inspect(name))[0].state, "held");
+    await held.release();
+  }
+});
+
+test("wrong names are refused at once", async () => {
+  await refused(() => redlock.lock("\ud800"), "lone surrogates", "Uint8Array");
+  await refused(() => redlock.inspect("a\udc00"), "lone surrogates");
+  await refused(() => redlock.lock(["a", "b"]), "not an array", "a lock of its own");
+  await refused(() => redlock.lock(undefined), "not undefined");
+  await refused(() => redlock.lock(17), "not a number");
+  await refused(() => redlock.lock(new Uint16Array(2)), "not an object");
+  await refused(() => redlock.lock(""), "empty");
+  await refused(() => redlock.lock(new Uint8Array(513)), "513 bytes");
+  await refused(() => redlock.lock("redlock:fence:a"), "reserved");
+});
+
+test("wrong options are refused at once, and never shown", async () => {
+  for (const [options, ...mentions] of [
+    [{ ttl: "10000" }, "ttl must be a number of milliseconds", "not a string"],
+    [{ ttl: 10_000n }, "not a bigint"],
+    [{ ttl: null }, "not null"],
+    [{ ttl: 10 }, "ttl is 10 ms", "autoRenew"],
+    [{ ttl: Number.NaN }, "ttl is NaN ms"],
+    [{ ttl: -1 }, "ttl is -1 ms"],
+    [{ timeout: Number.POSITIVE_INFINITY }, "timeout is inf ms"],
+    [{ timeout: "secret" }, "null to wait for ever", "not a string"],
+    [{ autoRenew: 1 }, "autoRenew must be true or false"],
+    [{ maxHold: 1_000 }, "maxHold is 1 s"],
+    [{ nodeTimeout: 0 }, "nodeTimeout is 0ns"],
+    [{ restartDelay: 1e12 }, "restartDelay is "],
+    [{ fenceKeep: 1 }, "fenceKeep is 1 ms"],
+    [{ owner: "a\nb" }, "control character"],
+    [{ owner: "\udc00" }, "lone surrogates"],
+    [{ owner: 17 }, "owner must be a string"],
+  ]) {
+    for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
+      const error = await refused(make, ...mentions);
+      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold|node_timeout|restart_delay|fence_keep/);
+    }
+  }
+  await refused(() => redlock.lock("foo", 1_000), "not a number", "{ ttl: 10_000 }");
+  await refused(() => redlock.lock("foo", null), "not null");
+  await refused(() => redlock.lock("foo").acquire(500), "not a number");
+  await refused(() => redlock.lock("foo").acquire({ timeout: -1 }), "timeout is -1 ms");
+  await refused(() => redlock.lock("foo").acquire({ timeout: "1" }), "not a string");
+  const held = await redlock.lock(fresh()).acquire();
+  await refused(() => held.extend("1000"), "ttl must be a number of milliseconds");
+  await refused(() => held.extend(1), "ttl is 1 ms");
+  await held.release();
+});
+
+test("the name of a lock stays as it is in a message", async () => {
+  const name = 'max_hold "auto_renew" fence_keep';
+  const error = await refused(() => redlock.lock(name, { maxHold: 1_000 }), "maxHold is 1 s");
+  assert.equal(error.lockName, name);
+  assert.ok(error.message.startsWith(String.raw`lock "max_hold \"auto_renew\" fence_keep": maxHold`), error.message);
+});
+
+test("unknown options are refused, those of other libraries with a hint", async () => {
+  for (const [option, ...mentions] of [
+    ["tll", 'no option "tll"'],
+    ["max_hold", 'no option "max_hold"', "use maxHold"],
+    ["retryCount", "use timeout"],
+    ["retryDelay", "leave it out"],
+    ["driftFactor", "leave it out"],
+    ["automaticExtensionThreshold", "use autoRenew"],
+    ["identifier", "leave it out"],
+    ["constructor", 'no option "constructor"'],
+  ]) {
+    await refused(() => redlock.lock("foo", { [option]: 1 }), ...mentions);
+    await refused(() => new Redlock("memory://a", { [option]: 1 }), ...mentions);
+  }
+  await refused(() => redlock.lock("foo").acquire({ retryCount: 1 }), "use timeout");
+  await refused(() => redlock.lock("foo").tryAcquire({ timeout: 1 }), "timeout");
+  await refused(() => redlock.lock("foo").using(() => 1, { ttl: 1 }), "ttl");
+});
+
+test("an option given as undefined is not given", async () => {
+  const lock = redlock.lock(fresh(), { ttl: undefined, timeout: undefined, owner: undefined });
+  await lock.acquire({ timeout: undefined, signal: undefined });
+  await lock.extend(undefined);
+  assert.ok(lock.remaining > 9_000);
+  await lock.release();
+});
+
+test("nodes are URLs", async () => {
+  await refused(() => new Redlock([]), "address");
+  await refused(() => new Redlock(["redis://a", "redis://a"]), "redis://a");
+  await refused(() => new Redlock("redis://a?timeout=5"), "timeout");
+  await refused(() => new Redlock([{ options: { password: "secret" } }]), "a node must be a URL", "not an object");
+  await refused(() => new Redlock({ ttl: 5 }), "a node must be a URL");
+  await refused(() => new Redlock(null), "not null");
+});
+
+test("the default client is made at the first use, from the environment", async () => {
+  process.env.REDLOCK_URLS = "nonsense://";
+  await refused(() => lock("foo"));
+  process.env.REDLOCK_URLS = server.url;
+  const held = await lock("by-default").acquire();
+  assert.equal(await server.ask("EXISTS", "by-default"), 1);
+  const { inspect } = await import("redlock-rs");
+  assert.equal((await inspect("by-default"))[0].fence, held.fence);
+  await held.release();
+});

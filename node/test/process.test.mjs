@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Redlock } from "redlock-rs";
+import { fresh, Server, until } from "./servers.mjs";
+
+/** Longest time between a program's last line and its end; a program that is kept alive by anything exceeds it. */
+const AT_ONCE = 2_000;
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url);
+});
+after(() => server.stop());
+
+/** Runs a program that has `redlock` and `lock`, a lock that the servers would keep for long. */
+function run(name, body, ...flags) {
+  const head = `
+    import { Redlock } from "redlock-rs";
+    const redlock = new Redlock(${JSON.stringify(server.url)}, { ttl: 600_000 });
+    const lock = redlock.lock(${JSON.stringify(name)});
+  `;
+  const cwd = fileURLToPath(new URL("..", import.meta.url));
+  const child = spawn(process.execPath, [...flags, "--input-type=module", "-e", head + body], { cwd });
+  const program = { child, output: "", errors: "", heard: 0 };
+  child.stdout.setEncoding("utf8").on("data", (text) => {
+    program.output += text;
+    program.heard = performance.now();
+  });
+  child.stderr.setEncoding("utf8").on("data", (text) => {
+    program.errors += text;
+  });
+  program.ended = once(child, "close").then(([code]) => ({ code, after: performance.now() - program.heard }));
+  return program;
+}
+
+/** A program that ends by itself, at once. */
+async function ends(program, code = 0) {
+  const ended = await program.ended;
+  assert.equal(ended.code, code, program.errors);
+  assert.ok(ended.after < AT_ONCE, `ended after ${ended.after} ms`);
+  return program;
+}
+
+test("an idle client lets the process end at once", async () => {
+  const body = "await lock.acquire(); await lock.release(); console.log('idle');";
+  await ends(run(fresh(), body));
+});
+
+test("a held lock lets the process end at once, and is released", async () => {
+  const name = fresh();
+  await ends(run(name, "await lock.acquire(); lock.signal; console.log(lock.fence);"));
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("process.exit releases", async () => {
+  const name = fresh();
+  await ends(run(name, "await lock.acquire(); console.log(lock.fence); process.exit(7);"), 7);
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("an uncaught exception releases", async () => {
+  const name = fresh();
+  const body = "await lock.acquire(); console.log(lock.fence); setTimeout(() => { throw new Error('mine'); });";
+  const { errors } = await ends(run(name, body), 1);
+  assert.match(errors, /Error: mine/);
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("process.exit in the middle of an acquire leaves no key", async () => {
+  const name = fresh();
+  await ends(run(name, "lock.acquire(); console.log('pending'); setImmediate(() => process.exit());"));
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("a pending call keeps the process alive", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const program = run(name, "console.log('waiting'); lock.acquire().then(() => console.log('acquired'));");
+  // It has tried, and whatever would let it end has had its chance.
+  const connected = async () =>
+    /cmd=(eval|get|client)/.test(await server.ask("CLIENT", "LIST")) && program.output !== "";
+  await until(connected);
+  assert.equal(program.child.exitCode, null);
+  await held.release();
+  const { output } = await ends(program);
+  assert.equal(output, "waiting\nacquired\n");
+});
+
+test("an aborted call does not keep the process alive", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const body = `
+    await lock.acquire({ signal: AbortSignal.timeout(100) }).catch((error) => console.log(error.name));
+  `;
+  const { output } = await ends(run(name, body));
+  assert.equal(output, "TimeoutError\n");
+  await held.release();
+});
+
+test("nothing of ours is ever an unhandled rejection", async () => {
+  const body = `
+    const { connect } = await import("node:net");
+    // Lost with nobody listening; lost with a signal that nobody listens to; lost and disposed of.
+    const short = { ttl: 100, maxHold: 100 };
+    const one = await redlock.lock("loss-1", short).acquire();
+    const two = await redlock.lock("loss-2", short).acquire();
+    const { signal } = two;
+    const three = redlock.lock("loss-3", short);
+    const work = three.using((signal) => new Promise((resolve) => signal.addEventListener("abort", resolve)));
+    const outcome = await work.catch((error) => error.code);
+    while (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, 5));
+    // Aborted before, during and after.
+    const controller = new AbortController();
+    const waits = [1, 2, 3].map(() => redlock.lock("loss-4").acquire({ signal: controller.signal }));
+    controller.abort();
+    await Promise.allSettled(waits);
+    console.log(outcome, one.held, two.held);
+  `;
+  const { output, errors } = await ends(run(fresh(), body, "--unhandled-rejections=strict"));
+  assert.equal(output, "lost false false\n");
+  assert.equal(errors, "");
+});
+
+test("a held lock that is collected as garbage is released", async () => {
+  const name = fresh();
+  const program = run(
+    name,
+    `
+      await redlock.lock(${JSON.stringify(name)}).acquire();
+      let kept = redlock.lock("kept");
+      await kept.acquire();
+      const { signal } = kept;
+      kept = undefined;
+      console.log("acquired");
+      setInterval(() => gc(), 10);
+      process.stdin.on("end", () => process.exit(signal.aborted ? 1 : 0)).resume();
+    `,
+    "--expose-gc",
+  );
+  await until(() => program.output !== "");
+  await until(async () => (await server.ask("EXISTS", name)) === 0);
+  assert.equal(program.child.exitCode, null, "by the collection, not by the end of the process");
+  assert.equal(await server.ask("EXISTS", "kept"), 1, "whoever has the signal keeps the lock");
+  program.child.stdin.end();
+  await ends(program);
+});
+
+test("an import starts nothing and ends at once", async () => {
+  const body = "console.log(process.listenerCount('exit'));";
+  const { output } = await ends(run(fresh(), body));
+  assert.equal(output, "0\n");
+});
