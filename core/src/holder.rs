@@ -385,3 +385,29 @@ fn drive<T: Send + 'static, E>(
         Err(_) => Ok(Err(Error::panicked())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_on_the_calling_thread_becomes_an_error() {
+        let call = async { if true { panic!("on purpose") } else { Ok(()) } };
+        let driven = drive::<_, Infallible>(&Process::current(), None, call, || Ok(())).unwrap();
+        let error = driven.unwrap_err();
+        assert!(error.to_string().contains("bug"), "{error}");
+    }
+
+    #[test]
+    fn a_reservation_is_given_back() {
+        let redlock = crate::Redlock::new("memory://holder-reservation").unwrap();
+        let holder = Holder::new(redlock.lock("foo")).unwrap();
+        let reservation = holder.reserve().unwrap();
+        assert_eq!(holder.reserve().unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        drop(reservation);
+        assert!(holder.reserve().is_ok());
+        assert_eq!(holder.part().unwrap_err().kind(), ErrorKind::NotHeld);
+    }
+}

@@ -60,7 +60,9 @@ enum Call {
     Running(Option<Reservation>, Option<AbortHandle>),
     /// An acquire that was won, not taken yet.
     Won(Box<Waiting>, Owned, Reservation),
-    Over(Result<Taken, Error>),
+    /// The reservation of an acquire that failed is given back by who takes the failure: from then on, not later, the
+    /// object can be acquired again.
+    Over(Result<Taken, Error>, Option<Reservation>),
     /// A watch, with a loss nobody has heard of yet.
     Watch(Option<Error>),
 }
@@ -210,7 +212,10 @@ impl Queue {
         drop(list);
         match call {
             Some(Call::Won(waiting, owned, reservation)) => self.hold(id, *waiting, owned, reservation),
-            Some(Call::Over(result)) => result,
+            Some(Call::Over(result, reservation)) => {
+                drop(reservation);
+                result
+            }
             _ => Ok(Taken::Gone),
         }
     }
@@ -318,15 +323,12 @@ impl Shared {
         let mut list = self.list();
         let Some(call) = list.calls.get_mut(&id) else { return };
         let Call::Running(reservation, _) = call else { return };
-        let reservation = reservation.take();
-        let (next, rest) = match (outcome, reservation) {
-            (Outcome::Won(waiting, owned), Some(reservation)) => (Call::Won(waiting, owned, reservation), None),
+        *call = match (outcome, reservation.take()) {
+            (Outcome::Won(waiting, owned), Some(reservation)) => Call::Won(waiting, owned, reservation),
             (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
-            (Outcome::Over(result), reservation) => (Call::Over(result), reservation),
+            (Outcome::Over(result), reservation) => Call::Over(result, reservation),
         };
-        *call = next;
         self.ready(list, id);
-        drop(rest);
     }
 
     fn ready(&self, mut list: MutexGuard<'_, List>, id: u64) {
@@ -389,5 +391,28 @@ impl Drop for Watch {
         if list.calls.remove(&self.id).is_some() {
             shared.ready(list, self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_call_becomes_an_error() {
+        let (sender, woken) = channel();
+        let queue = Queue::new(move || sender.send(()).unwrap());
+        let redlock = Redlock::new("memory://queue-panic").unwrap();
+        let holder = Holder::new(redlock.lock("foo")).unwrap();
+        let reservation = holder.reserve().unwrap();
+        let id = queue.0.enlist(Call::Running(Some(reservation), None));
+        queue.spawn(id, async { panic!("on purpose") }).unwrap();
+        woken.recv_timeout(harness::LIMIT).unwrap();
+        assert_eq!(queue.drain(), [id]);
+        let error = queue.take(id).unwrap_err();
+        assert!(error.to_string().contains("bug"), "{error}");
+        assert!(holder.reserve().is_ok(), "the object can be acquired again");
     }
 }
