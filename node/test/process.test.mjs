@@ -73,9 +73,19 @@ test("an uncaught exception releases", async () => {
 });
 
 test("process.exit in the middle of an acquire leaves no key", async () => {
-  const name = fresh();
-  await ends(run(name, "lock.acquire(); console.log('pending'); setImmediate(() => process.exit());"));
-  assert.equal(await server.ask("EXISTS", name), 0);
+  const moments = [
+    "process.exit();",
+    "queueMicrotask(() => process.exit());",
+    "setImmediate(() => process.exit());",
+    "setTimeout(() => process.exit(), 1);",
+    "setTimeout(() => process.exit(), 3);",
+    "acquired.then(() => process.exit());",
+  ];
+  for (const moment of moments) {
+    const name = fresh();
+    await ends(run(name, `const acquired = lock.acquire(); console.log('pending'); ${moment}`));
+    assert.equal(await server.ask("EXISTS", name), 0, moment);
+  }
 });
 
 test("a pending call keeps the process alive", async () => {
@@ -105,7 +115,7 @@ test("an aborted call does not keep the process alive", async () => {
 
 test("nothing of ours is ever an unhandled rejection", async () => {
   const body = `
-    const { connect } = await import("node:net");
+    const alive = setInterval(() => undefined, 1_000);
     // Lost with nobody listening; lost with a signal that nobody listens to; lost and disposed of.
     const short = { ttl: 100, maxHold: 100 };
     const one = await redlock.lock("loss-1", short).acquire();
@@ -121,6 +131,7 @@ test("nothing of ours is ever an unhandled rejection", async () => {
     controller.abort();
     await Promise.allSettled(waits);
     console.log(outcome, one.held, two.held);
+    clearInterval(alive);
   `;
   const { output, errors } = await ends(run(fresh(), body, "--unhandled-rejections=strict"));
   assert.equal(output, "lost false false\n");
@@ -151,8 +162,11 @@ test("a held lock that is collected as garbage is released", async () => {
   await ends(program);
 });
 
-test("an import starts nothing and ends at once", async () => {
-  const body = "console.log(process.listenerCount('exit'));";
+test("neither an import nor a call that is over before it begins starts anything", async () => {
+  const body = `
+    await redlock.lock("foo").acquire({ signal: AbortSignal.abort() }).catch(() => undefined);
+    console.log(process.getActiveResourcesInfo().filter((resource) => /Timeout|Thread/.test(resource)).length);
+  `;
   const { output } = await ends(run(fresh(), body));
   assert.equal(output, "0\n");
 });

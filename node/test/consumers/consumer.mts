@@ -1,0 +1,80 @@
+import assert from "node:assert/strict";
+import {
+  type AcquireOptions,
+  type ErrorCode,
+  inspect,
+  type Lock,
+  LockLost,
+  type LockOptions,
+  LockTimeout,
+  lock,
+  type NodeView,
+  Redlock,
+  RedlockError,
+} from "redlock-rs";
+
+const options: LockOptions = { ttl: 5_000, timeout: null, autoRenew: true, owner: "consumer" };
+using redlock = new Redlock(["memory://consumer"], options);
+
+{
+  await using held = await redlock.lock("foo").acquire();
+  const fence: number = held.fence;
+  assert.ok(fence > 0 && held.held);
+  const views: NodeView[] = await redlock.inspect("foo");
+  for (const view of views) {
+    // @ts-expect-error: only a held lock has a fence
+    assert.ok(view.fence);
+    if (view.state !== "held") assert.fail(view.state);
+    assert.equal(view.fence, fence);
+    const left: number | null = view.ttlLeft;
+    assert.ok(left !== null && view.label === "consumer");
+  }
+}
+assert.equal((await redlock.inspect("foo"))[0]?.state, "free");
+
+const result: number = await redlock.lock("foo").using(async (signal, lock: Lock) => {
+  signal.throwIfAborted();
+  return lock.remaining;
+});
+assert.ok(result > 0);
+
+async function explain(wait: AcquireOptions): Promise<ErrorCode | undefined> {
+  try {
+    await redlock.lock("foo").acquire(wait);
+    return undefined;
+  } catch (error) {
+    if (error instanceof LockLost) return error.reason === "taken" ? error.code : undefined;
+    if (error instanceof LockTimeout) {
+      const code: "timeout" = error.code;
+      return code;
+    }
+    if (error instanceof RedlockError) return error.retryable ? error.code : undefined;
+    throw error;
+  }
+}
+
+const held = redlock.lock(new Uint8Array([102, 111, 111]));
+const won: boolean = await held.tryAcquire({ signal: new AbortController().signal });
+assert.ok(won);
+assert.equal(await explain({ timeout: 0 }), "timeout");
+await held.extend(6_000);
+await held.release();
+
+function wrong(): void {
+  // @ts-expect-error: milliseconds are a number
+  redlock.lock("foo", { ttl: "5s" });
+  // @ts-expect-error: there is no such option
+  redlock.lock("foo", { retryCount: 3 });
+  // @ts-expect-error: one lock has one name
+  redlock.lock(["foo"]);
+  // @ts-expect-error: locks are made by a client
+  new (redlock.lock("foo").constructor as typeof Lock)();
+  // @ts-expect-error: the function comes first
+  lock("foo").using(500, async () => undefined);
+  // @ts-expect-error: a fence cannot be set
+  lock("foo").fence = 1;
+  // @ts-expect-error: a name is needed
+  inspect();
+}
+assert.equal(typeof wrong, "function");
+console.log("as expected");
