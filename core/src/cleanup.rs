@@ -234,9 +234,8 @@ impl Inner {
         .await;
     }
 
-    async fn pay_one(&self, lane: &Arc<Lane>, debt: Debt, duty: Duty, until: Moment) {
+    async fn pay_one(&self, lane: &Arc<Lane>, debt: Debt, _duty: Duty, until: Moment) {
         let node = debt.node;
-        let mut duty = Some(duty);
         if !lane.members.health.owe(node) {
             tracing::warn!(node = %lane.members.nodes[node].address, "too many releases are owed to the node; a key is left to its ttl");
             return;
@@ -270,8 +269,6 @@ impl Inner {
                     if !unanswered {
                         return;
                     }
-                    // An ending process has done what it can.
-                    duty = None;
                 }
                 Some(Err(_)) => {}
                 None => lane.missed(node),
@@ -282,7 +279,6 @@ impl Inner {
             }
             lane.clock.sleep_until(again).await;
         }
-        drop(duty);
     }
 }
 

@@ -367,6 +367,70 @@ fn a_watch_tells_every_loss_and_the_end_of_its_object() {
     assert!(matches!(queue.take(late), Ok(Taken::Gone)));
 }
 
+/// Runs `test` of this file in a process of its own, with the node at `url`.
+fn child(test: &str, url: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("REDLOCK_TEST_URL", url)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{printed}");
+}
+
+#[test]
+fn the_clean_up_of_an_interrupted_call_is_on_its_way_when_it_returns() {
+    const NAME: &str = "the_clean_up_of_an_interrupted_call_is_on_its_way_when_it_returns";
+    // In a process of its own: in this one, other tests may drive the same connection.
+    if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
+        let redlock = Redlock::builder()
+            .nodes(url)
+            .ttl(Duration::from_secs(60))
+            .node_timeout(Duration::from_secs(20))
+            .build()
+            .unwrap();
+        let lock = object(&redlock, "foo");
+        acquire(&lock).unwrap();
+        release(&lock).unwrap();
+        assert!(lock.acquire(None, || Err(())).is_err());
+        // Nobody drives the connection any more, and the background does not give it up for 20 s.
+        thread::sleep(Duration::from_millis(100));
+        std::process::exit(0);
+    }
+    let server = Server::builder().tcp(true).start();
+    let proxy = Proxy::to(&server);
+    proxy.delay_replies(Duration::from_millis(60));
+    child(NAME, &proxy.url());
+    assert_eq!(server.get("foo"), None);
+}
+
+#[test]
+fn farewell_waits_for_what_was_cancelled_a_moment_ago() {
+    const NAME: &str = "farewell_waits_for_what_was_cancelled_a_moment_ago";
+    if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
+        let redlock = Redlock::builder().nodes(url).ttl(Duration::from_secs(60)).build().unwrap();
+        let (queue, woken) = queue();
+        let warm = queue.acquire(&object(&redlock, "warm"), None).unwrap();
+        ready(&queue, &woken, warm);
+        queue.cancel(warm);
+        for n in 0..20 {
+            let id = queue.acquire(&object(&redlock, &format!("name:{n}")), None).unwrap();
+            thread::sleep(Duration::from_micros(n * 10));
+            if n < 19 {
+                ready(&queue, &woken, id);
+            }
+            queue.cancel(id);
+        }
+        farewell();
+        return;
+    }
+    for _ in 0..10 {
+        let server = Server::start();
+        child(NAME, &server.url());
+        assert!((0..20).all(|n| server.get(format!("name:{n}")).is_none()));
+    }
+}
+
 #[test]
 fn a_process_that_says_farewell_leaves_no_key() {
     const NAME: &str = "a_process_that_says_farewell_leaves_no_key";
@@ -383,7 +447,7 @@ fn a_process_that_says_farewell_leaves_no_key() {
         }
         // One waits for ever, one is cancelled in the middle, one is dropped.
         let waiter = locks[0].fresh();
-        thread::spawn(move || acquire(&waiter));
+        let waits = thread::spawn(move || acquire(&waiter));
         let cancelled = queue.acquire(&object(&redlock, "cancelled"), None).unwrap();
         thread::sleep(Duration::from_micros(150));
         queue.cancel(cancelled);
@@ -395,20 +459,13 @@ fn a_process_that_says_farewell_leaves_no_key() {
         assert!(began.elapsed() < Duration::from_millis(500) + SLACK);
         assert_eq!(code(acquire(&object(&redlock, "afterwards"))), "unavailable");
         assert!(locks.iter().all(|lock| !lock.held()));
+        // Longer than the longest pause of the one that waits.
+        thread::sleep(Duration::from_millis(600));
+        assert!(!waits.is_finished(), "a wait returned into a process that ends");
         return;
     }
     let server = Server::start();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
-        .env("REDLOCK_TEST_URL", server.url())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    child(NAME, &server.url());
     let left: Vec<_> = (0..20)
         .map(|n| format!("name:{n}"))
         .chain(["cancelled", "dropped"].map(str::to_owned))
