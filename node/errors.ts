@@ -132,7 +132,11 @@ for (const [name, { prototype }] of Object.entries({
   Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
 }
 
-/** The error for what a native call said. Made where the caller awaits, so that its stack leads there. */
+/**
+ * The error for what a native call said. Made where the caller awaits, so that its stack leads there.
+ *
+ * @internal
+ */
 export function errorOf({ code, message, lockName, nodes, reason, cause }: Failure): RedlockError {
   const details: ErrorDetails = { lockName, nodes, cause: cause === undefined ? undefined : new Error(cause) };
   switch (code) {
@@ -153,7 +157,11 @@ export function errorOf({ code, message, lockName, nodes, reason, cause }: Failu
   }
 }
 
-/** The value, or the failure in its place thrown as an error. */
+/**
+ * The value, or the failure in its place thrown as an error.
+ *
+ * @internal
+ */
 export function unwrap<T>(result: T | Failure): T {
   if (typeof result === "object" && result !== null && "code" in result) throw errorOf(result);
   return result;

@@ -6,6 +6,9 @@ import { fileURLToPath } from "node:url";
 import { Redlock } from "redlock-rs";
 import { fresh, Server, until } from "./servers.mjs";
 
+/** A program that has not ended by then never will. */
+const LIMIT = 20_000;
+
 /** Longest time between a program's last line and its end; a program that is kept alive by anything exceeds it. */
 const AT_ONCE = 2_000;
 
@@ -26,7 +29,11 @@ function run(name, body, ...flags) {
     const lock = redlock.lock(${JSON.stringify(name)});
   `;
   const cwd = fileURLToPath(new URL("..", import.meta.url));
-  const child = spawn(process.execPath, [...flags, "--input-type=module", "-e", head + body], { cwd });
+  const child = spawn(process.execPath, [...flags, "--input-type=module", "-e", head + body], {
+    cwd,
+    timeout: LIMIT,
+    killSignal: "SIGKILL",
+  });
   const program = { child, output: "", errors: "", heard: 0 };
   child.stdout.setEncoding("utf8").on("data", (text) => {
     program.output += text;
@@ -144,10 +151,8 @@ test("a held lock that is collected as garbage is released", async () => {
     name,
     `
       await redlock.lock(${JSON.stringify(name)}).acquire();
-      let kept = redlock.lock("kept");
-      await kept.acquire();
-      const { signal } = kept;
-      kept = undefined;
+      const { signal } = await redlock.lock("kept").acquire();
+      (await redlock.lock("watched").acquire()).signal.addEventListener("abort", () => undefined);
       console.log("acquired");
       setInterval(() => gc(), 10);
       process.stdin.on("end", () => process.exit(signal.aborted ? 1 : 0)).resume();
@@ -155,7 +160,7 @@ test("a held lock that is collected as garbage is released", async () => {
     "--expose-gc",
   );
   await until(() => program.output !== "");
-  await until(async () => (await server.ask("EXISTS", name)) === 0);
+  await until(async () => (await server.ask("EXISTS", name, "watched")) === 0);
   assert.equal(program.child.exitCode, null, "by the collection, not by the end of the process");
   assert.equal(await server.ask("EXISTS", "kept"), 1, "whoever has the signal keeps the lock");
   program.child.stdin.end();

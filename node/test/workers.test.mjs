@@ -43,6 +43,7 @@ test("a worker that ends by itself releases", async () => {
     const lock = new Redlock(workerData, { ttl: 600_000 }).lock("ended");
     lock.acquire();
   `;
+  const ours = await redlock.lock("ours").acquire();
   const worker = new Worker(code, { eval: true, workerData: server.url });
   const [ended] = await once(worker, "exit");
   assert.equal(ended, 0);
@@ -51,4 +52,7 @@ test("a worker that ends by itself releases", async () => {
     "it was acquired: a pending call holds the thread",
   );
   await until(async () => (await server.ask("EXISTS", "ended")) === 0);
+  ours.check();
+  await ours.release();
+  assert.equal(await ours.tryAcquire(), true, "the end of a thread is not the end of the process");
 });
