@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { after, before, test } from "node:test";
 import { LockLost, Redlock } from "redlock-rs";
 import { failure, fresh, Server, until } from "./servers.mjs";
@@ -17,11 +16,14 @@ test("a loss aborts the signal with the error", async () => {
   const lock = await redlock.lock(fresh()).acquire();
   const { signal, fence } = lock;
   assert.equal(lock.signal, signal);
+  const events = [];
+  signal.addEventListener("abort", () => events.push(lock.held));
   await server.ask("SET", lock.name, "someone else");
   // A renewal finds it.
-  await once(signal, "abort");
+  await until(() => signal.aborted);
   assert.ok(signal.reason instanceof LockLost);
   assert.equal(signal.reason.reason, "taken");
+  assert.deepEqual(events, [false], "once, and not before it is so");
   assert.equal(signal.reason.lockName, lock.name);
   assert.equal(lock.held, false);
   assert.equal(lock.remaining, 0);
@@ -61,15 +63,29 @@ test("every acquisition has a signal of its own", async () => {
   const second = lock.signal;
   assert.equal(second.aborted, false);
   await server.ask("SET", lock.name, "someone else");
-  await once(second, "abort");
+  await until(() => second.aborted);
   assert.equal(early.aborted, false);
+});
+
+test("a loss that the event loop had no time to tell of is told by the next call", async () => {
+  const lock = redlock.lock(fresh(), { ttl: 100, autoRenew: false });
+  for (const next of [() => lock.acquire(), () => failure(() => lock.release())]) {
+    await lock.acquire();
+    const { signal } = lock;
+    while (lock.held);
+    assert.equal(signal.aborted, false);
+    const done = next();
+    assert.equal(signal.aborted, true);
+    await done;
+    await lock.release();
+  }
 });
 
 test("using hands the loss to the body in time", async () => {
   const lock = redlock.lock(fresh());
   const body = async (signal) => {
     await server.ask("SET", lock.name, "someone else");
-    await once(signal, "abort");
+    await until(() => signal.aborted);
     assert.equal(lock.held, false);
     signal.throwIfAborted();
   };
@@ -79,7 +95,7 @@ test("using hands the loss to the body in time", async () => {
 test("without renewal a lock expires at its time", async () => {
   const lock = await redlock.lock(fresh(), { ttl: 300, autoRenew: false }).acquire();
   const { signal } = lock;
-  await once(signal, "abort");
+  await until(() => signal.aborted);
   assert.equal(signal.reason.reason, "expired");
 });
 

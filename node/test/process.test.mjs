@@ -152,7 +152,11 @@ test("a held lock that is collected as garbage is released", async () => {
     `
       await redlock.lock(${JSON.stringify(name)}).acquire();
       const { signal } = await redlock.lock("kept").acquire();
-      (await redlock.lock("watched").acquire()).signal.addEventListener("abort", () => undefined);
+      // In a function: a module's own frame keeps what it has seen.
+      await (async () => {
+        const watched = await redlock.lock("watched").acquire();
+        watched.signal.addEventListener("abort", () => undefined);
+      })();
       console.log("acquired");
       setInterval(() => gc(), 10);
       process.stdin.on("end", () => process.exit(signal.aborted ? 1 : 0)).resume();
