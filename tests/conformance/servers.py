@@ -137,9 +137,7 @@ class Server:
 
     def freeze(self) -> None:
         """Stops the process without ending it: connections stay open, nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
-        _, status = os.waitpid(self.pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
+        if not stop_process(self.pid):
             self._process = None
             raise RuntimeError(f"{self} ended instead of stopping:\n{self.log()}")
 
@@ -284,10 +282,9 @@ class Cluster:
         """The addresses for the code under test."""
         return [server.url for server in self]
 
-    def keys(self) -> set[bytes]:
-        """Every key on any node that runs."""
-        running = [server for server in self if server.running]
-        return set().union(*(server.keys() for server in running))
+    def has(self, key: str | bytes) -> bool:
+        """Whether the key is on any node that runs."""
+        return any(server.command("EXISTS", key) for server in self if server.running)
 
     def stop(self) -> None:
         """Kills all of them and removes their directories."""
@@ -308,6 +305,13 @@ def die_with_parent() -> Callable[[], None] | None:
             os._exit(1)
 
     return ask_for_signal
+
+
+def stop_process(pid: int) -> bool:
+    """Stops a child without ending it and waits until it has stopped; false if it ended instead."""
+    os.kill(pid, signal.SIGSTOP)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    return os.WIFSTOPPED(status)
 
 
 _ports_tried = itertools.count()
