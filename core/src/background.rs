@@ -45,6 +45,11 @@ impl Background {
         Ok(started)
     }
 
+    /// The background, if it runs.
+    pub(crate) fn started(&self) -> Option<Handle> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Runs `task` in the background. If the background cannot be started the task is dropped, and says what that
     /// means in its own drop.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

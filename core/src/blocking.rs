@@ -17,6 +17,7 @@
 //! ```
 
 use std::future::Future;
+use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -30,6 +31,9 @@ use crate::inspect::NodeView;
 use crate::options::Options;
 use crate::process::Process;
 use crate::wait;
+
+/// How long an interrupted call waits for its clean-up. The background goes on with what takes longer.
+const CLEAN_UP: Duration = Duration::from_millis(20);
 
 /// A client without async; see [`crate::Redlock`].
 #[derive(Clone, Debug)]
@@ -287,11 +291,7 @@ fn drive<T: Send + 'static>(
     call: impl Future<Output = T> + Send + 'static,
 ) -> Result<(T, Option<Id>), Error> {
     if Handle::try_current().is_err() {
-        let failed = |error| {
-            let message = "the system gives no event queue; is the limit on open files reached?";
-            Error::new(ErrorKind::Unavailable, message).with_source(error)
-        };
-        let (output, id) = process.pool.drive(&process.clock, home, call).map_err(failed)?;
+        let (output, id) = process.pool.drive(&process.clock, home, call).map_err(no_event_queue)?;
         return Ok((output, Some(id)));
     }
     process.background.start()?;
@@ -300,4 +300,23 @@ fn drive<T: Send + 'static>(
     let output =
         receiver.recv().map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))?;
     Ok((output, None))
+}
+
+/// As [`drive`], until `interrupted`, which is asked every 25 ms, fails. Not for a tokio context.
+pub(crate) fn drive_unless<T, E>(
+    process: &Process,
+    home: Option<Id>,
+    call: impl Future<Output = T>,
+    interrupted: impl FnMut() -> Result<(), E>,
+) -> Result<(Result<T, E>, Option<Id>), Error> {
+    // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
+    let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+    let (output, id) =
+        process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards).map_err(no_event_queue)?;
+    Ok((output, Some(id)))
+}
+
+fn no_event_queue(error: io::Error) -> Error {
+    let message = "the system gives no event queue; is the limit on open files reached?";
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
 }

@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::backoff;
 use crate::clock::Moment;
+use crate::farewell::Duty;
 use crate::footprint::{Footprint, Trace};
 use crate::lane::Lane;
 use crate::node::{Connection, Failure};
@@ -187,7 +188,8 @@ impl Drop for Claim {
             inner.footprint.all().into_iter().enumerate().filter_map(|(node, trace)| inner.debt(node, trace)).collect();
         if !debts.is_empty() {
             let process = Arc::clone(&inner.process);
-            process.background.spawn(async move { inner.pay(debts).await });
+            let owed: Vec<_> = debts.into_iter().map(|debt| (debt, Duty::new(&process))).collect();
+            process.background.spawn(async move { inner.pay(owed).await });
         }
     }
 }
@@ -216,11 +218,11 @@ impl Inner {
     }
 
     /// Pays all debts at once.
-    async fn pay(self: Box<Self>, debts: Vec<Debt>) {
+    async fn pay(self: Box<Self>, debts: Vec<(Debt, Duty)>) {
         let lane = self.set.lane(&Handle::current());
         let until = lane.clock.now().after(Duration::from_nanos(self.ttl.load(Ordering::Relaxed)));
         let mut payments: Vec<_> =
-            debts.into_iter().map(|debt| Some(Box::pin(self.pay_one(&lane, debt, until)))).collect();
+            debts.into_iter().map(|(debt, duty)| Some(Box::pin(self.pay_one(&lane, debt, duty, until)))).collect();
         poll_fn(|cx| {
             for payment in &mut payments {
                 if payment.as_mut().is_some_and(|payment| payment.as_mut().poll(cx).is_ready()) {
@@ -232,8 +234,9 @@ impl Inner {
         .await;
     }
 
-    async fn pay_one(&self, lane: &Arc<Lane>, debt: Debt, until: Moment) {
+    async fn pay_one(&self, lane: &Arc<Lane>, debt: Debt, duty: Duty, until: Moment) {
         let node = debt.node;
+        let mut duty = Some(duty);
         if !lane.members.health.owe(node) {
             tracing::warn!(node = %lane.members.nodes[node].address, "too many releases are owed to the node; a key is left to its ttl");
             return;
@@ -267,6 +270,8 @@ impl Inner {
                     if !unanswered {
                         return;
                     }
+                    // An ending process has done what it can.
+                    duty = None;
                 }
                 Some(Err(_)) => {}
                 None => lane.missed(node),
@@ -277,6 +282,7 @@ impl Inner {
             }
             lane.clock.sleep_until(again).await;
         }
+        drop(duty);
     }
 }
 

@@ -1,7 +1,8 @@
 //! The client: which nodes, which defaults. Made once, cloned freely, sends nothing by itself.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -14,7 +15,7 @@ use crate::inspect::{self, NodeView};
 use crate::lock::Lock;
 use crate::name::Name;
 use crate::options::Options;
-use crate::process::{NodeSet, Process};
+use crate::process::{NodeSet, PerProcess, Process};
 use crate::script::Keys;
 
 /// Where [`Redlock::from_env`] looks for addresses.
@@ -47,8 +48,16 @@ pub struct Redlock(Arc<Client>);
 struct Client {
     addresses: Addresses,
     options: Options,
-    process: Option<Arc<Process>>,
-    set: Option<Arc<NodeSet>>,
+    closed: AtomicBool,
+    own: PerProcess<Own>,
+}
+
+/// What a client has of its own in each process.
+#[derive(Debug)]
+struct Own {
+    process: Arc<Process>,
+    /// `None` once the client is closed.
+    set: Mutex<Option<Arc<NodeSet>>>,
 }
 
 impl Redlock {
@@ -134,46 +143,62 @@ impl Redlock {
     /// for the bindings, whose languages drop nothing in time.
     #[doc(hidden)]
     pub fn close(&self) {
-        todo!()
+        self.0.closed.store(true, Ordering::Relaxed);
+        if let Ok(own) = self.0.own() {
+            let set = own.set().take();
+            drop(set);
+        }
     }
 
     /// Everything a call on the lock `name` needs, checked.
     pub(crate) fn place(&self, name: &[u8], options: Options) -> Result<Place, Error> {
-        let (process, set) = self.0.here()?;
+        self.place_of(self.spec(name, options)?)
+    }
+
+    /// A lock's name and options, checked.
+    pub(crate) fn spec(&self, name: &[u8], options: Options) -> Result<Arc<Spec>, Error> {
+        let process = &self.0.own()?.process;
         let name = Name::parse(name)?;
         let settings =
             options.or(&self.0.options).check(&process.owner).map_err(|error| error.with_name(name.bytes()))?;
-        let spec = Arc::new(Spec { keys: Keys::of(&name), name, settings });
-        Ok(Place { process, set, spec })
+        Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
+    }
+
+    /// Where attempts for `spec` are made from.
+    pub(crate) fn place_of(&self, spec: Arc<Spec>) -> Result<Place, Error> {
+        let own = self.0.own()?;
+        let Some(set) = own.set().clone() else {
+            return Err(Error::invalid("the client is closed; make a new one").with_name(spec.name.bytes()));
+        };
+        Ok(Place { process: Arc::clone(&own.process), set, spec })
     }
 
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
         let addresses = Addresses::from_env_value(None).expect("the default address is valid");
-        Self(Arc::new(Client { addresses, options, process: Some(process), set: Some(set) }))
+        Self(Arc::new(Client::new(addresses, options, Own { process, set: Mutex::new(Some(set)) })))
     }
 }
 
 impl Client {
-    /// The process value and the set of nodes; new ones in a forked child, where the parent's must not be touched.
-    fn here(&self) -> Result<(Arc<Process>, Arc<NodeSet>), Error> {
-        if let (Some(process), Some(set)) = (&self.process, &self.set)
-            && !process.is_foreign()
-        {
-            return Ok((Arc::clone(process), Arc::clone(set)));
-        }
-        let process = Process::current();
-        let set = process.set(&self.addresses)?;
-        Ok((process, set))
+    fn new(addresses: Addresses, options: Options, own: Own) -> Self {
+        Self { addresses, options, closed: AtomicBool::new(false), own: PerProcess::with(own) }
+    }
+
+    /// What belongs to this process; new in a forked child, where the parent's must not be touched.
+    fn own(&self) -> Result<&Own, Error> {
+        self.own.try_here(|| {
+            let process = Process::current();
+            let closed = self.closed.load(Ordering::Relaxed);
+            let set = if closed { None } else { Some(process.set(&self.addresses)?) };
+            Ok(Own { process, set: Mutex::new(set) })
+        })
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        if self.process.as_ref().is_some_and(|process| process.is_foreign()) {
-            // The parent's sockets must not be touched.
-            std::mem::forget((self.process.take(), self.set.take()));
-        }
+impl Own {
+    fn set(&self) -> MutexGuard<'_, Option<Arc<NodeSet>>> {
+        self.set.lock().expect("no panic while holding this")
     }
 }
 
@@ -248,8 +273,7 @@ impl Builder {
         let process = Process::current();
         self.options.check(&process.owner)?;
         let set = process.set(&addresses)?;
-        let client = Client { addresses, options: self.options, process: Some(process), set: Some(set) };
-        Ok(Redlock(Arc::new(client)))
+        Ok(Redlock(Arc::new(Client::new(addresses, self.options, Own { process, set: Mutex::new(Some(set)) }))))
     }
 }
 

@@ -4,6 +4,9 @@
 //! a server runs out during a suspend, and a monotonic clock that stops would not notice. Wall time is used for one
 //! thing only, the proposal of a fence, which no promise depends on while the nodes keep their fence keys.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 #[cfg(feature = "simulation")]
 use std::{fmt, sync::Arc};
@@ -86,6 +89,33 @@ impl Clock {
     pub(crate) async fn sleep(&self, duration: Duration) {
         #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
         tokio::time::sleep(duration).await;
+    }
+}
+
+/// Is ready about once per `period` of polling, however many futures poll it in turn: its timer is armed once per
+/// period, not once per call.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    period: Duration,
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Tick {
+    pub(crate) const fn every(period: Duration) -> Self {
+        Self { period, timer: None }
+    }
+
+    /// Ready when a period has passed since it was ready last. Must be polled in the same runtime each time.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.period)));
+        if timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        #[expect(clippy::disallowed_methods, reason = "this file owns time")]
+        let next = tokio::time::Instant::now() + self.period;
+        timer.as_mut().reset(next);
+        Poll::Ready(())
     }
 }
 

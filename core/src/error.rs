@@ -188,6 +188,13 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
+    /// For callers of other languages, to whom no panic may unwind.
+    pub(crate) fn panicked() -> Self {
+        let message = "the call met a bug in redlock and was given up; what it had sent is released. Please report it \
+                       with what the program wrote to standard error";
+        Self::new(ErrorKind::Unavailable, message)
+    }
+
     pub(crate) fn lost(reason: LostReason) -> Self {
         let message = match reason {
             LostReason::Expired => "the lock expired while it was held",

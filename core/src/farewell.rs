@@ -1,4 +1,108 @@
-//! What a process does before it ends. Hidden: for the bindings.
-#![allow(missing_docs, clippy::todo)]
+//! What a process does before it ends: it gives back what it holds, and waits for a moment until the servers have heard
+//! of it.
+//!
+//! Hidden: for the bindings, whose languages have a hook for it. States of a process: *running* → *ending*, for good.
+//! Once it is ending, nothing new is acquired, and waits that were under way never come back: their threads must not
+//! return into an interpreter that is being taken apart. What may interrupt it: nothing, it has a limit of its own.
 
-pub fn farewell() { todo!() }
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::process::Process;
+
+/// Longest wait for the servers. More would be a hang to who ends the program; what is left runs out with its ttl.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// Turns of the background in which a cancelled call is dropped, its wait with it, and what that one had sent is owed.
+const TURNS: usize = 8;
+
+/// Whether the process is ending, and what it still has to do.
+#[derive(Debug, Default)]
+pub(crate) struct Farewell {
+    said: AtomicBool,
+    saying: Notify,
+    duties: AtomicUsize,
+    done: Notify,
+}
+
+impl Farewell {
+    /// Whether the process is ending.
+    pub(crate) fn is_said(&self) -> bool {
+        self.said.load(Ordering::Acquire)
+    }
+
+    /// Waits until the process is ending. Cancel safe.
+    pub(crate) async fn said(&self) {
+        until(&self.saying, || self.is_said()).await;
+    }
+
+    /// Waits until no duty is left, for at most `limit` of the clock's time. Cancel safe.
+    pub(crate) async fn done(&self, limit: impl Future<Output = ()>) {
+        let mut limit = pin!(limit);
+        tokio::select! {
+            biased;
+            () = until(&self.done, || self.duties.load(Ordering::Acquire) == 0) => {}
+            () = &mut limit => {}
+        }
+    }
+}
+
+/// Waits until `holds`, which `changed` tells of.
+async fn until(changed: &Notify, holds: impl Fn() -> bool) {
+    loop {
+        let mut notified = pin!(changed.notified());
+        notified.as_mut().enable();
+        if holds() {
+            return;
+        }
+        notified.await;
+    }
+}
+
+/// Something that an ending process waits for: a release, or clean-up. Done when dropped.
+#[derive(Debug)]
+pub(crate) struct Duty(Arc<Process>);
+
+impl Duty {
+    pub(crate) fn new(process: &Arc<Process>) -> Self {
+        process.farewell.duties.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(process))
+    }
+}
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        if self.0.farewell.duties.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.farewell.done.notify_waiters();
+        }
+    }
+}
+
+/// Ends all use of locks in this process: gives back every lock it holds, ends its waits, and returns when the servers
+/// have answered, after 500 ms at most.
+pub fn farewell() {
+    let process = Process::current();
+    process.farewell.said.store(true, Ordering::Release);
+    process.farewell.saying.notify_waiters();
+    process.renewal.give_back();
+    if let Some(background) = process.background.started() {
+        // What was cancelled a moment ago is dropped by the background, and only then known to be owed.
+        let duty = Duty::new(&process);
+        background.spawn(async move {
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+            drop(duty);
+        });
+    }
+    if process.farewell.duties.load(Ordering::Acquire) > 0 {
+        let clock = process.clock.clone();
+        // Driven on a runtime of the blocking face: releases may be queued on its connections.
+        drop(process.pool.drive(&process.clock, None, process.farewell.done(async move { clock.sleep(LIMIT).await })));
+    }
+}

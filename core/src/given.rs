@@ -1,4 +1,6 @@
-//! What a caller of another language gave, turned into what the options are made of. Hidden: for the bindings.
+//! What callers of other languages give for options: numbers in their language's unit, and names of options.
+//!
+//! Hidden: for the bindings.
 
 use std::time::Duration;
 
@@ -24,14 +26,83 @@ pub fn millis(option: &str, amount: f64) -> Result<Duration, Error> {
 
 fn duration(option: &str, amount: f64, unit: &str, per_second: f64) -> Result<Duration, Error> {
     if !amount.is_finite() || amount < 0.0 {
-        return Err(Error::invalid(format!("{option} is {amount} {unit}, but must be a finite number and not negative")));
+        return Err(Error::invalid(format!(
+            "{option} is {amount} {unit}, but must be a finite number and not negative"
+        )));
     }
     // Whatever is too long to be counted is longer than any limit.
     Ok(Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX))
 }
 
-/// The error for an option that does not exist, with a hint where it is one of another library's.
+/// Options of other libraries, in lower case without underscores, and what to do instead.
+const FOREIGN: [(&[&str], &str); 8] = [
+    (
+        &["blockingtimeout", "acquiretimeout", "waittime", "retrycount", "retrytimes", "maxretries", "tries"],
+        "use timeout: how long acquire may wait, 0 for one try",
+    ),
+    (
+        &["expire", "expiry", "leasetime", "locktimeout", "duration", "ttlms", "px", "ex"],
+        "use ttl: how long the servers keep the lock",
+    ),
+    (
+        &["sleep", "retrydelay", "retryinterval", "retryjitter", "delay"],
+        "leave it out: how often a waiter asks is decided here",
+    ),
+    (&["threadlocal"], "leave it out: a lock object is one holder, whichever thread uses it"),
+    (
+        &["autorenewal", "autoextend", "autoextendthreshold", "automaticextensionthreshold", "refreshinterval"],
+        "use auto_renew: true or false; renewal comes every third of the ttl",
+    ),
+    (
+        &["driftfactor", "clockdrift", "clockdriftfactor"],
+        "leave it out: 1 % of the ttl and 2 ms are set aside for drift",
+    ),
+    (
+        &["id", "identifier", "token", "value"],
+        "leave it out: every acquisition has a random token of its own; owner is a label for people",
+    ),
+    (&["blocking"], "give it to acquire, or use timeout 0 for one try"),
+];
+
+/// The error for an option that does not exist, with a hint where another library has it.
 #[must_use]
 pub fn unknown(option: &str) -> Error {
-    Error::invalid(format!("there is no option {option:?}"))
+    let plain: String = option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    let hint = FOREIGN.iter().find(|(names, _)| names.contains(&plain.as_str())).map_or("", |(_, hint)| hint);
+    let separator = if hint.is_empty() { "" } else { "; " };
+    Error::invalid(format!("there is no option {option:?}{separator}{hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_durations() {
+        assert_eq!(seconds("ttl", 1.5).unwrap(), Duration::from_millis(1500));
+        assert_eq!(millis("ttl", 1.5).unwrap(), Duration::from_micros(1500));
+        assert_eq!(millis("timeout", 0.0).unwrap(), Duration::ZERO);
+        assert_eq!(seconds("timeout", f64::MAX).unwrap(), Duration::MAX);
+        for wrong in [-1.0, -0.001, f64::NAN, f64::INFINITY] {
+            let error = seconds("ttl", wrong).unwrap_err();
+            assert_eq!(error.code(), "invalid");
+            assert!(error.to_string().starts_with("ttl is "), "{error}");
+        }
+    }
+
+    #[test]
+    fn options_of_other_libraries_get_a_hint() {
+        for (given, hint) in [
+            ("blocking_timeout", "use timeout"),
+            ("sleep", "leave it out"),
+            ("thread_local", "one holder"),
+            ("expire", "use ttl"),
+            ("retryCount", "use timeout"),
+            ("automaticExtensionThreshold", "use auto_renew"),
+        ] {
+            let error = unknown(given).to_string();
+            assert!(error.contains(given) && error.contains(hint), "{error}");
+        }
+        assert_eq!(unknown("tll").to_string(), "there is no option \"tll\"");
+    }
 }

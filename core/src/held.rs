@@ -7,6 +7,7 @@
 //! `held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase says:
 //! who asks first after the end makes the loss final.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -52,6 +53,25 @@ struct State {
     unanswered: bool,
     /// This lock's place on the agenda of renewals.
     due: Option<(Moment, u64)>,
+    /// Who is told of a loss, beside those who await it.
+    listener: Option<Listener>,
+}
+
+/// Called once, with the error, by whoever notices that a lock is lost: must neither block nor panic. Dropped unheard
+/// when the lock is released.
+#[derive(Clone)]
+pub(crate) struct Listener(Arc<dyn Fn(Error) + Send + Sync>);
+
+impl Listener {
+    pub(crate) fn new(heard: impl Fn(Error) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(heard))
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listener")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +113,7 @@ impl Held {
             renew_at: None,
             unanswered: false,
             due: None,
+            listener: None,
         };
         let held = Self { place, fence: won.fence, limit, state: Mutex::new(state), lost: Notify::new() };
         held.plan(&mut held.state(), won.acquired, won.unit);
@@ -161,11 +182,32 @@ impl Held {
         state.phase = Phase::Lost(reason);
         let claim = state.claim.take();
         let due = state.due.take();
+        let listener = state.listener.take();
         drop(state);
         self.place.process.renewal.remove(due);
         tracing::warn!(name = %self.place.spec.name, %reason, "a held lock is lost");
         drop(claim);
         self.lost.notify_waiters();
+        if let Some(Listener(heard)) = listener {
+            heard(self.lost_error(reason));
+        }
+    }
+
+    /// Tells `listener` of the loss of this lock; at once if it is lost already. There is one listener at most.
+    pub(crate) fn listen(&self, listener: Listener) {
+        let mut state = self.state();
+        let reason = match state.phase {
+            Phase::Held => {
+                let former = state.listener.replace(listener);
+                drop(state);
+                drop(former);
+                return;
+            }
+            Phase::Released => return,
+            Phase::Lost(reason) => reason,
+        };
+        drop(state);
+        listener.0(self.lost_error(reason));
     }
 
     /// Loses the lock if it is still held.
@@ -196,7 +238,9 @@ impl Held {
         }
         let claim = state.claim.take().expect("held locks have their claim");
         let due = state.due.take();
+        let listener = state.listener.take();
         drop(state);
+        drop(listener);
         self.place.process.renewal.remove(due);
         self.lost.notify_waiters();
         Ok(Begun::Release(claim))
@@ -343,7 +387,7 @@ impl Owned {
     /// the way; it is released then.
     pub(crate) fn take(&self) -> bool {
         let held = self.held();
-        if held.remaining_here().is_err() {
+        if held.remaining_here().is_err() || held.place.process.farewell.is_said() {
             return false;
         }
         held.place.process.renewal.add(held);

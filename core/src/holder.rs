@@ -1,25 +1,413 @@
-//! A lock as an object: one holder. Hidden: for the bindings.
-#![allow(missing_docs, unused_variables, clippy::todo, clippy::needless_pass_by_value)]
+//! A lock as an object, for the languages where a lock is one: acquired, released and acquired again, and one holder at
+//! any time.
+//!
+//! Hidden: for the bindings. States, under one mutex that is never held while anything is awaited or dropped: *idle* →
+//! *acquiring* → *holding* → *idle*. A hold that is lost stays, and tells so, until it is released or another acquire
+//! takes its place. What may interrupt it:
+//!
+//! - an acquire that fails, is cancelled or panics gives its reservation back, which makes the object what it was;
+//! - a release takes the hold out before it sends anything, so that a second one finds nothing to do;
+//! - a fork: the child's object is another one, idle, and the parent's hold is not touched;
+//! - dropped while holding: the lock is released, as when a guard is dropped.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use std::{fmt, mem};
 
-use crate::error::Error;
+use once_cell::race::OnceBox;
+use tokio::runtime::Id;
+
+use crate::attempt::{Place, Spec};
+use crate::blocking;
+use crate::error::{Error, ErrorKind};
+use crate::guard;
+use crate::held::{Held, Listener, Owned};
 use crate::lock::Lock;
+use crate::options;
+use crate::process::{PerProcess, Process};
+use crate::wait;
+
+/// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
+pub type Timeout = Option<Option<Duration>>;
+
+/// One lock object.
+pub struct Holder {
+    lock: Lock,
+    own: PerProcess<Own>,
+}
+
+/// What an object has of its own in each process.
+#[derive(Debug)]
+struct Own {
+    spec: OnceBox<Arc<Spec>>,
+    state: Mutex<State>,
+}
 
 #[derive(Debug)]
-pub struct Holder(());
+struct State {
+    phase: Phase,
+    /// Who is told of the loss of any hold.
+    listener: Option<Listener>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle {
+        /// Whether there is an acquisition that a release could be about.
+        released: bool,
+    },
+    Acquiring,
+    Holding(Hold),
+}
+
+/// A hold, and where it lives.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    owned: Owned,
+    /// The runtime whose connections know about it.
+    home: Option<Id>,
+}
+
+/// The right to become the holder. Dropped unused, it makes the object idle again.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    holder: Arc<Holder>,
+    released: bool,
+}
 
 impl Holder {
-    pub fn new(lock: Lock) -> Result<Arc<Self>, Error> { todo!() }
-    #[must_use] pub fn fresh(&self) -> Arc<Self> { todo!() }
-    #[must_use] pub fn name(&self) -> &[u8] { todo!() }
-    pub fn fence(&self) -> Result<u64, Error> { todo!() }
-    #[must_use] pub fn held(&self) -> bool { todo!() }
-    #[must_use] pub fn remaining(&self) -> Duration { todo!() }
-    pub fn check(&self) -> Result<(), Error> { todo!() }
-    pub fn acquire<E>(self: &Arc<Self>, timeout: Option<Option<Duration>>, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> { todo!() }
-    pub fn extend<E>(&self, ttl: Option<Duration>, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> { todo!() }
-    pub fn release<E>(&self, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> { todo!() }
-    pub fn leave<E>(&self, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> { todo!() }
+    /// An object for `lock`, not held.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong name or option.
+    pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
+        let holder = Self { lock, own: PerProcess::new() };
+        holder.place(None)?;
+        Ok(Arc::new(holder))
+    }
+
+    /// Another object for the same lock, not held.
+    #[must_use]
+    pub fn fresh(&self) -> Arc<Self> {
+        Arc::new(Self { lock: self.lock.clone(), own: PerProcess::new() })
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.lock.name()
+    }
+
+    /// The fencing token of the hold, lost or not.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` before an acquire and after a release.
+    pub fn fence(&self) -> Result<u64, Error> {
+        self.hold().map(|held| held.fence)
+    }
+
+    /// Whether the lock is held at this moment.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.hold().is_ok_and(|held| held.remaining().is_ok())
+    }
+
+    /// How long the lock can still be relied on; zero when it is not held.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold().and_then(|held| held.remaining()).unwrap_or(Duration::ZERO)
+    }
+
+    /// Fails when the lock is not held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// `lost` with its reason; `not_held` before an acquire, after a release and in a forked child.
+    pub fn check(&self) -> Result<(), Error> {
+        self.hold()?.remaining().map(drop)
+    }
+
+    /// Acquires on the calling thread. `interrupted` is asked every 25 ms; if it fails, the call ends with that, and
+    /// leaves no key behind.
+    ///
+    /// # Errors
+    ///
+    /// `already_held`, and those of [`Lock::acquire`]; `timeout` also for a timeout of zero.
+    pub fn acquire<E>(
+        self: &Arc<Self>,
+        timeout: Timeout,
+        interrupted: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<(), Error>, E> {
+        let begun = self.reserve().and_then(|reservation| Ok((reservation, self.place(timeout)?)));
+        let (reservation, place) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Ok(Err(error)),
+        };
+        let process = Arc::clone(&place.process);
+        let driven = drive(&process, None, wait::acquire(place), interrupted)?;
+        Ok(driven.map(|(owned, home)| reservation.hold(Hold { owned, home })))
+    }
+
+    /// Extends on the calling thread, to `ttl` or by the ttl in force.
+    ///
+    /// # Errors
+    ///
+    /// `not_held`, and those of [`crate::Guard::extend_to`].
+    pub fn extend<E>(
+        &self,
+        ttl: Option<Duration>,
+        interrupted: impl FnMut() -> Result<(), E>,
+    ) -> Result<Result<(), Error>, E> {
+        let (held, ttl, home) = match self.extension(ttl) {
+            Ok(begun) => begun,
+            Err(error) => return Ok(Err(error)),
+        };
+        let process = Arc::clone(&held.place.process);
+        let driven = drive(&process, home, guard::extend(held, ttl), interrupted)?;
+        Ok(driven.map(|((), _)| ()))
+    }
+
+    /// Releases on the calling thread. An interruption leaves the rest to the background.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` before an acquire, and those of [`crate::Guard::release`]. Releasing again is no error.
+    pub fn release<E>(&self, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
+        match self.part() {
+            Ok(Some(hold)) => release(hold, interrupted),
+            Ok(None) => Ok(Ok(())),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// Releases at the end of a block: as [`Holder::release`], and silent where there is nothing to release, or no
+    /// quorum that confirms it.
+    ///
+    /// # Errors
+    ///
+    /// `lost`.
+    pub fn leave<E>(&self, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
+        Ok(left(self.release(interrupted)?))
+    }
+
+    fn own(&self) -> &Own {
+        self.own.here(|| Own {
+            spec: OnceBox::new(),
+            state: Mutex::new(State { phase: Phase::Idle { released: false }, listener: None }),
+        })
+    }
+
+    /// Where an acquire with `timeout` is made from.
+    pub(crate) fn place(&self, timeout: Timeout) -> Result<Place, Error> {
+        let spec = self.own().spec(&self.lock)?;
+        let spec = match timeout {
+            None => Arc::clone(spec),
+            Some(timeout) => {
+                let mut settings = spec.settings.clone();
+                settings.timeout = timeout.map(options::checked_timeout);
+                Arc::new(Spec { name: spec.name.clone(), keys: Arc::clone(&spec.keys), settings })
+            }
+        };
+        self.lock.client().place_of(spec)
+    }
+
+    /// Begins an acquire.
+    ///
+    /// # Errors
+    ///
+    /// `already_held` while it is held or being acquired.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reservation, Error> {
+        let mut state = self.own().state();
+        let released = match &state.phase {
+            Phase::Idle { released } => *released,
+            Phase::Acquiring => return Err(self.error(ErrorKind::AlreadyHeld, ACQUIRING)),
+            Phase::Holding(hold) if hold.owned.held().remaining().is_ok() => {
+                return Err(self.error(ErrorKind::AlreadyHeld, HOLDING));
+            }
+            Phase::Holding(_) => true,
+        };
+        let former = mem::replace(&mut state.phase, Phase::Acquiring);
+        drop(state);
+        drop(former);
+        Ok(Reservation { holder: Arc::clone(self), released })
+    }
+
+    /// What an extension is about: the hold, the ttl, and where it lives.
+    pub(crate) fn extension(&self, ttl: Option<Duration>) -> Result<(Arc<Held>, Duration, Option<Id>), Error> {
+        let state = self.own().state();
+        let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
+        let (shared, home) = (Arc::clone(hold.owned.held()), hold.home);
+        drop(state);
+        let ttl = match ttl {
+            Some(ttl) => guard::checked(&shared, ttl)?,
+            None => shared.ttl(),
+        };
+        Ok((shared, ttl, home))
+    }
+
+    /// Takes the hold out, to be released; `None` if it was released before.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` if there was none.
+    pub(crate) fn part(&self) -> Result<Option<Hold>, Error> {
+        let mut state = self.own().state();
+        match mem::replace(&mut state.phase, Phase::Idle { released: true }) {
+            Phase::Holding(hold) => Ok(Some(hold)),
+            Phase::Idle { released: true } => Ok(None),
+            other => {
+                state.phase = other;
+                Err(self.not_held())
+            }
+        }
+    }
+
+    /// Tells `listener` of the loss of every hold from now on, and of the present one if it is lost already.
+    pub(crate) fn listen(&self, listener: Listener) {
+        let mut state = self.own().state();
+        let former = state.listener.replace(listener.clone());
+        let held = match &state.phase {
+            Phase::Holding(hold) => Some(Arc::clone(hold.owned.held())),
+            _ => None,
+        };
+        drop(state);
+        drop(former);
+        if let Some(held) = held {
+            held.listen(listener);
+        }
+    }
+
+    fn hold(&self) -> Result<Arc<Held>, Error> {
+        match &self.own().state().phase {
+            Phase::Holding(hold) => Ok(Arc::clone(hold.owned.held())),
+            _ => Err(self.not_held()),
+        }
+    }
+
+    fn not_held(&self) -> Error {
+        self.error(ErrorKind::NotHeld, "not held: it was released, or never acquired by this object in this process")
+    }
+
+    fn error(&self, kind: ErrorKind, message: &str) -> Error {
+        Error::new(kind, message).with_name(self.name())
+    }
+}
+
+const HOLDING: &str = "this lock object holds it already; one object is one holder, so make another object";
+const ACQUIRING: &str =
+    "this lock object is being acquired elsewhere; one object is one holder, so make one for each thread and task";
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder")
+            .field("name", &String::from_utf8_lossy(self.name()))
+            .field("held", &self.held())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Own {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    /// The lock's name and options, checked; each process has a label of its own.
+    fn spec(&self, lock: &Lock) -> Result<&Arc<Spec>, Error> {
+        self.spec.get_or_try_init(|| lock.spec().map(Box::new))
+    }
+}
+
+impl Reservation {
+    /// Becomes the holder.
+    pub(crate) fn hold(self, hold: Hold) {
+        let holder = Arc::clone(&self.holder);
+        let shared = Arc::clone(hold.owned.held());
+        let mut state = holder.own().state();
+        state.phase = Phase::Holding(hold);
+        let listener = state.listener.clone();
+        drop(state);
+        if let Some(listener) = listener {
+            shared.listen(listener);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = self.holder.own().state();
+        if matches!(state.phase, Phase::Acquiring) {
+            state.phase = Phase::Idle { released: self.released };
+        }
+    }
+}
+
+impl Hold {
+    /// A hold that lives in the background.
+    pub(crate) fn in_background(owned: Owned) -> Self {
+        Self { owned, home: None }
+    }
+
+    /// What is to be released.
+    pub(crate) fn into_owned(self) -> Owned {
+        self.owned
+    }
+}
+
+fn release<E>(hold: Hold, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
+    let process = Arc::clone(&hold.owned.held().place.process);
+    let driven = drive(&process, hold.home, guard::release(hold.owned), interrupted)?;
+    Ok(driven.map(|((), _)| ()))
+}
+
+/// What the end of a block says of a release: a loss.
+pub(crate) fn left(released: Result<(), Error>) -> Result<(), Error> {
+    match released {
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Drives `call` on the calling thread, and makes an error of a panic: what unwinds into another language ends it.
+fn drive<T: Send + 'static, E>(
+    process: &Arc<Process>,
+    home: Option<Id>,
+    call: impl Future<Output = Result<T, Error>> + Send + 'static,
+    interrupted: impl FnMut() -> Result<(), E>,
+) -> Result<Result<(T, Option<Id>), Error>, E> {
+    let driven = catch_unwind(AssertUnwindSafe(|| blocking::drive_unless(process, home, call, interrupted)));
+    match driven {
+        Ok(Ok((Ok(output), home))) => Ok(output.map(|output| (output, home))),
+        Ok(Ok((Err(interruption), _))) => Err(interruption),
+        Ok(Err(error)) => Ok(Err(error)),
+        Err(_) => Ok(Err(Error::panicked())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_on_the_calling_thread_becomes_an_error() {
+        let call = async { if true { panic!("on purpose") } else { Ok(()) } };
+        let driven = drive::<_, Infallible>(&Process::current(), None, call, || Ok(())).unwrap();
+        let error = driven.unwrap_err();
+        assert!(error.to_string().contains("bug"), "{error}");
+    }
+
+    #[test]
+    fn a_reservation_is_given_back() {
+        let redlock = crate::Redlock::new("memory://holder-reservation").unwrap();
+        let holder = Holder::new(redlock.lock("foo")).unwrap();
+        let reservation = holder.reserve().unwrap();
+        assert_eq!(holder.reserve().unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        drop(reservation);
+        assert!(holder.reserve().is_ok());
+        assert_eq!(holder.part().unwrap_err().kind(), ErrorKind::NotHeld);
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::attempt::Spec;
 use crate::client::Redlock;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
@@ -118,6 +120,19 @@ impl Lock {
     }
 
     option_setters!();
+
+    pub(crate) fn client(&self) -> &Redlock {
+        &self.client
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Name and options, checked.
+    pub(crate) fn spec(&self) -> Result<Arc<Spec>, Error> {
+        self.client.spec(&self.name, self.options.clone())
+    }
 
     /// Acquires the lock, waiting until the timeout.
     ///

@@ -100,7 +100,7 @@ impl Options {
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
         Ok(Settings {
             ttl,
-            timeout: self.timeout.flatten().map(|timeout| timeout.min(TIMEOUT_MOST)),
+            timeout: self.timeout.flatten().map(checked_timeout),
             auto_renew: self.auto_renew.unwrap_or(true),
             max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
             node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
@@ -109,6 +109,11 @@ impl Options {
             owner: checked_owner(self.owner.as_ref().unwrap_or(default_owner))?,
         })
     }
+}
+
+/// A timeout that no sum can overflow with.
+pub(crate) fn checked_timeout(timeout: Duration) -> Duration {
+    timeout.min(TIMEOUT_MOST)
 }
 
 /// A ttl within its limits; `extend(ttl)` comes here too.

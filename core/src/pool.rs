@@ -3,23 +3,28 @@
 //!
 //! A runtime is *idle* in the pool or *driven* by exactly one thread. Between calls nobody drives it: replies wait in
 //! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. What may
-//! interrupt a call: nothing drops it half-way, except a panic, which unwinds through the runtime and drops it with its
-//! connections.
+//! interrupt a call: its caller, asked every [`TICK`], which drops the call and keeps the runtime; and a panic, which
+//! unwinds through the runtime and drops it with its connections.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Id, Runtime};
 
-use crate::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment, Tick};
 
 /// Most idle runtimes kept; a burst of threads beyond it pays for its own connections.
 const IDLE_MAX: usize = 64;
 
 /// Time in which nothing worth a look can have arrived: a look costs two system calls, a call of a busy loop has five.
 const FRESH: Duration = Duration::from_millis(1);
+
+/// How often a call looks whether it is interrupted: at once, to whoever pressed Ctrl-C.
+const TICK: Duration = Duration::from_millis(25);
 
 /// The idle runtimes of one process.
 #[derive(Debug, Default)]
@@ -29,6 +34,7 @@ pub(crate) struct Pool(Mutex<Vec<Idle>>);
 struct Idle {
     runtime: Runtime,
     since: Moment,
+    tick: Tick,
 }
 
 impl Pool {
@@ -44,9 +50,51 @@ impl Pool {
         home: Option<Id>,
         future: impl Future<Output = T>,
     ) -> io::Result<(T, Id)> {
-        let (runtime, look) = match self.take(home) {
-            Some(idle) => (idle.runtime, clock.now().since(idle.since) > FRESH),
-            None => (Builder::new_current_thread().enable_all().build()?, false),
+        self.drive_with(clock, home, async |_: &mut Tick| future.await)
+    }
+
+    /// As [`Pool::drive`], but asks `interrupted` every [`TICK`] of the call, and drops the future if that fails.
+    /// `afterwards` is driven then, so that what the drop left to be sent is sent.
+    pub(crate) fn drive_unless<T, E>(
+        &self,
+        clock: &Clock,
+        home: Option<Id>,
+        future: impl Future<Output = T>,
+        mut interrupted: impl FnMut() -> Result<(), E>,
+        afterwards: impl Future<Output = ()>,
+    ) -> io::Result<(Result<T, E>, Id)> {
+        self.drive_with(clock, home, async |tick: &mut Tick| {
+            let output = {
+                let mut future = pin!(future);
+                poll_fn(|cx| {
+                    if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                        return Poll::Ready(Ok(output));
+                    }
+                    while tick.poll(cx).is_ready() {
+                        if let Err(interruption) = interrupted() {
+                            return Poll::Ready(Err(interruption));
+                        }
+                    }
+                    Poll::Pending
+                })
+                .await
+            };
+            if output.is_err() {
+                afterwards.await;
+            }
+            output
+        })
+    }
+
+    fn drive_with<T>(
+        &self,
+        clock: &Clock,
+        home: Option<Id>,
+        call: impl AsyncFnOnce(&mut Tick) -> T,
+    ) -> io::Result<(T, Id)> {
+        let (runtime, look, mut tick) = match self.take(home) {
+            Some(idle) => (idle.runtime, clock.now().since(idle.since) > FRESH, idle.tick),
+            None => (Builder::new_current_thread().enable_all().build()?, false, Tick::every(TICK)),
         };
         let output = runtime.block_on(async {
             if look {
@@ -55,12 +103,12 @@ impl Pool {
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
             }
-            future.await
+            call(&mut tick).await
         });
         let id = runtime.handle().id();
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {
-            idle.push(Idle { runtime, since: clock.now() });
+            idle.push(Idle { runtime, since: clock.now(), tick });
         }
         Ok((output, id))
     }

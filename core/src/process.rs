@@ -4,9 +4,10 @@
 //! Fork is handled here and nowhere else. In a forked child the parent's value must not be touched: its mutexes may be
 //! locked by threads that do not exist any more, and dropping its sockets would deregister the parent's. So a child
 //! gets a new value, the old one is leaked, and whoever holds something of the old one asks [`Process::is_foreign`]
-//! first.
+//! first. Whatever else has to begin anew in a child is a [`PerProcess`].
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -17,6 +18,7 @@ use crate::address::Addresses;
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::farewell::Farewell;
 use crate::lane::{Lane, Member, Members};
 use crate::node::health::Health;
 use crate::node::{MemoryNodes, Node};
@@ -32,35 +34,83 @@ pub(crate) struct Process {
     pub(crate) background: Background,
     pub(crate) renewal: Renewal,
     pub(crate) pool: Pool,
+    pub(crate) farewell: Farewell,
     /// `host:pid`, the label beside the token.
     pub(crate) owner: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
     memory: MemoryNodes,
 }
 
-/// A process value and the one of a forked child of that process.
-struct Link {
-    process: Arc<Process>,
-    child: OnceBox<Link>,
+/// A value that every process has of its own: made at first use, and anew in a forked child. Takes no lock: a fork may
+/// happen at any time in another thread. The values of other processes are never touched, not even dropped.
+pub(crate) struct PerProcess<T>(OnceBox<Link<T>>);
+
+struct Link<T> {
+    pid: u32,
+    /// `None` only while it is dropped.
+    value: Option<T>,
+    child: PerProcess<T>,
 }
 
-static FIRST: OnceBox<Link> = OnceBox::new();
+impl<T> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(OnceBox::new())
+    }
 
-impl Process {
-    /// The value of this process. Takes no lock: a fork may happen at any time in another thread.
-    pub(crate) fn current() -> Arc<Self> {
+    /// With a value for this process.
+    pub(crate) fn with(value: T) -> Self {
+        let first = OnceBox::new();
+        let link = Link { pid: std::process::id(), value: Some(value), child: Self::new() };
+        drop(first.set(Box::new(link)));
+        Self(first)
+    }
+
+    /// The value of this process, made by `make` if there is none yet. Where threads race to make it, one wins.
+    pub(crate) fn here(&self, make: impl Fn() -> T) -> &T {
+        let result: Result<&T, Infallible> = self.try_here(|| Ok(make()));
+        let Ok(value) = result;
+        value
+    }
+
+    /// As [`PerProcess::here`], where it may fail.
+    pub(crate) fn try_here<E>(&self, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
         let pid = std::process::id();
-        let mut place = &FIRST;
+        let mut place = self;
         loop {
-            let link = place.get_or_init(|| {
-                let process = Arc::new(Self::new(pid, Clock::System, Random::System, Background::thread()));
-                Box::new(Link { process, child: OnceBox::new() })
-            });
-            if link.process.pid == pid {
-                return Arc::clone(&link.process);
+            let link = place.0.get_or_try_init(|| {
+                make().map(|value| Box::new(Link { pid, value: Some(value), child: Self::new() }))
+            })?;
+            if link.pid == pid {
+                return Ok(link.value.as_ref().expect("taken only by drop"));
             }
             place = &link.child;
         }
+    }
+}
+
+impl<T> fmt::Debug for PerProcess<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PerProcess")
+    }
+}
+
+impl<T> Drop for Link<T> {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+static CURRENT: PerProcess<Arc<Process>> = PerProcess::new();
+
+impl Process {
+    /// The value of this process.
+    pub(crate) fn current() -> Arc<Self> {
+        Arc::clone(
+            CURRENT
+                .here(|| Arc::new(Self::new(std::process::id(), Clock::System, Random::System, Background::thread()))),
+        )
     }
 
     pub(crate) fn new(pid: u32, clock: Clock, random: Random, background: Background) -> Self {
@@ -72,6 +122,7 @@ impl Process {
             background,
             renewal: Renewal::default(),
             pool: Pool::default(),
+            farewell: Farewell::default(),
             owner: owner(&host, pid).into(),
             sets: Mutex::default(),
             memory: MemoryNodes::default(),

@@ -1,30 +1,418 @@
-//! The completion queue. Hidden: for the bindings.
-#![allow(missing_docs, unused_variables, clippy::todo, clippy::needless_pass_by_value)]
+//! The completion queue: calls that are started in one place and heard of in another, for languages with an event loop.
+//!
+//! Hidden: for the bindings. One queue per event loop, or Node environment. A call is *running* in the background →
+//! *ready*, when its number is put on the list that the loop drains, woken once per batch → *taken* by whoever asked for
+//! it. Only what is taken counts: a lock that was won becomes its object's hold then, its renewal starts then, and if
+//! its validity is past by then it is released and waited for again. What may interrupt it:
+//!
+//! - cancelled before or after it is ready: an acquire is dropped, which releases; a release and an extension go on in
+//!   the background, and nobody hears of them;
+//! - never taken (the loop is closed, the environment is gone): dropped with the queue, as if it were cancelled;
+//! - a panic in the call: it becomes an error;
+//! - a fork: the child finds the queue foreign, makes another one, and never touches this one's list;
+//! - the process ends: an acquire never becomes ready.
+//!
+//! A *watch* is a number that gets ready each time a hold of one object is lost. It ends with its object.
+//!
+//! The list is locked for moments only, and nothing that locks anything else is done or dropped meanwhile.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
+
 use crate::client::Redlock;
-use crate::error::Error;
-use crate::holder::Holder;
+use crate::error::{Error, ErrorKind};
+use crate::farewell::Duty;
+use crate::guard;
+use crate::held::{Listener, Owned};
+use crate::holder::{self, Hold, Holder, Reservation, Timeout};
 use crate::inspect::NodeView;
+use crate::options::Options;
+use crate::process::Process;
+use crate::wait::Waiting;
+
+/// The calls of one event loop.
+#[derive(Debug)]
+pub struct Queue(Arc<Shared>);
+
+struct Shared {
+    process: Arc<Process>,
+    /// Tells the event loop that there is something to drain.
+    wake: Box<dyn Fn() + Send + Sync>,
+    list: Mutex<List>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    last: u64,
+    calls: HashMap<u64, Call>,
+    ready: Vec<u64>,
+}
 
 #[derive(Debug)]
-pub struct Queue(());
+enum Call {
+    /// Under way. The reservation is an acquire's, which alone can be broken off.
+    Running(Option<Reservation>, Option<AbortHandle>),
+    /// An acquire that was won, not taken yet.
+    Won(Box<Waiting>, Owned, Reservation),
+    /// The reservation of an acquire that failed is given back by who takes the failure: from then on, not later, the
+    /// object can be acquired again.
+    Over(Result<Taken, Error>, Option<Reservation>),
+    /// A watch, with a loss nobody has heard of yet.
+    Watch(Option<Error>),
+}
 
+/// What came of a call.
 #[derive(Debug)]
-pub enum Taken { Done, Views(Vec<NodeView>), Again, Gone }
+#[non_exhaustive]
+pub enum Taken {
+    /// It did what it was asked to do.
+    Done,
+    /// What an inspection saw.
+    Views(Vec<NodeView>),
+    /// Not over yet: wait for the same number again.
+    Again,
+    /// There is no such call: it was taken before, or cancelled, or it was a watch whose object is gone.
+    Gone,
+}
+
+/// What a call in the background comes to.
+#[derive(Debug)]
+enum Outcome {
+    Won(Box<Waiting>, Owned),
+    Over(Result<Taken, Error>),
+}
 
 impl Queue {
-    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self { todo!() }
-    #[must_use] pub fn is_foreign(&self) -> bool { todo!() }
-    pub fn acquire(&self, holder: &Arc<Holder>, timeout: Option<Option<Duration>>) -> Result<u64, Error> { todo!() }
-    pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> { todo!() }
-    pub fn release(&self, holder: &Arc<Holder>) -> Result<u64, Error> { todo!() }
-    pub fn leave(&self, holder: &Arc<Holder>) -> Result<u64, Error> { todo!() }
-    pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> { todo!() }
-    pub fn watch(&self, holder: &Arc<Holder>) -> u64 { todo!() }
-    pub fn cancel(&self, id: u64) { todo!() }
-    #[must_use] pub fn drain(&self) -> Vec<u64> { todo!() }
-    pub fn take(&self, id: u64) -> Result<Taken, Error> { todo!() }
+    /// A queue whose event loop is woken by `wake`. That is called from any thread, once for all that gets ready before
+    /// the next [`Queue::drain`]; it must neither block nor panic.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        let process = Process::current();
+        Self(Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() }))
+    }
+
+    /// Whether this is another process's queue: in a forked child a new one is needed.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.0.process.is_foreign()
+    }
+
+    /// Starts to acquire.
+    ///
+    /// # Errors
+    ///
+    /// `already_held`, `invalid` or `unavailable`, at once; all others come with [`Queue::take`].
+    pub fn acquire(&self, holder: &Arc<Holder>, timeout: Timeout) -> Result<u64, Error> {
+        self.here()?;
+        let reservation = holder.reserve()?;
+        let waiting = Waiting::begin(holder.place(timeout)?)?;
+        let id = self.0.enlist(Call::Running(Some(reservation), None));
+        self.pursue(id, waiting)?;
+        Ok(id)
+    }
+
+    /// Starts to extend, to `ttl` or by the ttl in force.
+    ///
+    /// # Errors
+    ///
+    /// `not_held`, `lost` or `invalid`, at once; `lost` and `unavailable` with [`Queue::take`].
+    pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> {
+        self.here()?;
+        let (held, ttl, _) = holder.extension(ttl)?;
+        held.remaining()?;
+        let id = self.0.enlist(Call::Running(None, None));
+        self.spawn(id, async move { Outcome::Over(guard::extend(held, ttl).await.map(|()| Taken::Done)) })?;
+        Ok(id)
+    }
+
+    /// Starts to release. From here on the lock is not held, whatever becomes of the call.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` at once; `lost` and `unavailable` with [`Queue::take`].
+    pub fn release(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
+        self.here()?;
+        self.part(holder.part()?, |released| released)
+    }
+
+    /// Starts to release at the end of a block: silent where there is nothing to release, or no quorum that confirms
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` at once if there is no background, `lost` with [`Queue::take`].
+    pub fn leave(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
+        self.here()?;
+        self.part(holder.part().unwrap_or(None), holder::left)
+    }
+
+    /// Starts to look at a lock; [`Taken::Views`] is the result.
+    ///
+    /// # Errors
+    ///
+    /// `invalid`, at once.
+    pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
+        self.here()?;
+        client.spec(name, Options::default())?;
+        let (client, name) = (client.clone(), name.to_vec());
+        let id = self.0.enlist(Call::Running(None, None));
+        self.spawn(id, async move { Outcome::Over(client.inspect(name).await.map(Taken::Views)) })?;
+        Ok(id)
+    }
+
+    /// Watches `holder`: the number gets ready each time a hold of it is lost (for the present one, at once if it is
+    /// lost already), and [`Queue::take`] then fails with that loss. It gets ready once more when the object is gone.
+    /// There is one watch per object: a second one ends the first.
+    pub fn watch(&self, holder: &Arc<Holder>) -> u64 {
+        let id = self.0.enlist(Call::Watch(None));
+        let watch = Watch { shared: Arc::downgrade(&self.0), id };
+        holder.listen(Listener::new(move |error| watch.lost(error)));
+        id
+    }
+
+    /// Breaks a call off. An acquire leaves no key behind; releases and extensions go on unheard.
+    pub fn cancel(&self, id: u64) {
+        if self.is_foreign() {
+            return;
+        }
+        let call = self.0.list().calls.remove(&id);
+        drop_call(call);
+    }
+
+    /// The numbers of the calls that are ready, and of watches that have something to tell.
+    #[must_use]
+    pub fn drain(&self) -> Vec<u64> {
+        if self.is_foreign() {
+            return Vec::new();
+        }
+        mem::take(&mut self.0.list().ready)
+    }
+
+    /// The result of a call, for the one who has started it, at the time that it goes on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call; `lost` for a watch.
+    pub fn take(&self, id: u64) -> Result<Taken, Error> {
+        if self.is_foreign() {
+            return Ok(Taken::Gone);
+        }
+        let mut list = self.0.list();
+        let call = match list.calls.get_mut(&id) {
+            None => return Ok(Taken::Gone),
+            Some(Call::Running(..)) => return Ok(Taken::Again),
+            Some(Call::Watch(loss)) => return loss.take().map_or(Ok(Taken::Again), Err),
+            Some(_) => list.calls.remove(&id),
+        };
+        drop(list);
+        match call {
+            Some(Call::Won(waiting, owned, reservation)) => self.hold(id, *waiting, owned, reservation),
+            Some(Call::Over(result, reservation)) => {
+                drop(reservation);
+                result
+            }
+            _ => Ok(Taken::Gone),
+        }
+    }
+
+    /// A won lock reaches its object, or is waited for again.
+    fn hold(&self, id: u64, waiting: Waiting, owned: Owned, reservation: Reservation) -> Result<Taken, Error> {
+        if owned.take() {
+            reservation.hold(Hold::in_background(owned));
+            return Ok(Taken::Done);
+        }
+        drop(owned);
+        let waiting = waiting.missed()?;
+        self.0.list().calls.insert(id, Call::Running(Some(reservation), None));
+        self.pursue(id, waiting)?;
+        Ok(Taken::Again)
+    }
+
+    fn here(&self) -> Result<(), Error> {
+        if self.is_foreign() {
+            let message = "this event loop's queue belongs to the process that this one was forked from";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
+    }
+
+    fn pursue(&self, id: u64, waiting: Waiting) -> Result<(), Error> {
+        self.spawn(id, async move {
+            match waiting.win().await {
+                Ok((waiting, owned)) => Outcome::Won(Box::new(waiting), owned),
+                Err(error) => Outcome::Over(Err(error)),
+            }
+        })
+    }
+
+    /// Starts the release of `hold`, and puts its result through `said`.
+    fn part(&self, hold: Option<Hold>, said: fn(Result<(), Error>) -> Result<(), Error>) -> Result<u64, Error> {
+        let Some(hold) = hold else {
+            let id = self.0.enlist(Call::Running(None, None));
+            self.0.finish(id, Outcome::Over(Ok(Taken::Done)));
+            return Ok(id);
+        };
+        let id = self.0.enlist(Call::Running(None, None));
+        let duty = Duty::new(&self.0.process);
+        self.spawn(id, async move {
+            let released = guard::release(hold.into_owned()).await;
+            drop(duty);
+            Outcome::Over(said(released).map(|()| Taken::Done))
+        })?;
+        Ok(id)
+    }
+
+    /// Runs `call` in the background. If that cannot be started, the call is dropped.
+    fn spawn(&self, id: u64, call: impl Future<Output = Outcome> + Send + 'static) -> Result<(), Error> {
+        let report = Report { shared: Arc::downgrade(&self.0), id, outcome: None };
+        let background = self.0.process.background.start().inspect_err(|_| self.cancel(id))?;
+        let reported = async move {
+            let mut report = report;
+            report.outcome = Some(call.await);
+        };
+        let task = background.spawn(reported).abort_handle();
+        if let Some(Call::Running(Some(_), abort)) = self.0.list().calls.get_mut(&id) {
+            *abort = Some(task);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.is_foreign() {
+            // The parent's calls and locks.
+            mem::forget(Arc::clone(&self.0));
+            return;
+        }
+        let list = mem::take(&mut *self.0.list());
+        for call in list.calls.into_values() {
+            drop_call(Some(call));
+        }
+    }
+}
+
+/// Drops a call; what it has won is released.
+fn drop_call(call: Option<Call>) {
+    if let Some(Call::Running(_, Some(task))) = &call {
+        task.abort();
+    }
+    drop(call);
+}
+
+impl Shared {
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().expect("no panic while holding this")
+    }
+
+    fn enlist(&self, call: Call) -> u64 {
+        let mut list = self.list();
+        list.last += 1;
+        let id = list.last;
+        list.calls.insert(id, call);
+        id
+    }
+
+    /// A call has come to `outcome`. If it was cancelled meanwhile, that is dropped.
+    fn finish(&self, id: u64, outcome: Outcome) {
+        let mut list = self.list();
+        let Some(call) = list.calls.get_mut(&id) else { return };
+        let Call::Running(reservation, _) = call else { return };
+        *call = match (outcome, reservation.take()) {
+            (Outcome::Won(waiting, owned), Some(reservation)) => Call::Won(waiting, owned, reservation),
+            (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
+            (Outcome::Over(result), reservation) => Call::Over(result, reservation),
+        };
+        self.ready(list, id);
+    }
+
+    fn ready(&self, mut list: MutexGuard<'_, List>, id: u64) {
+        list.ready.push(id);
+        let first = list.ready.len() == 1;
+        drop(list);
+        if first {
+            (self.wake)();
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// Reports what a call has come to when its task ends, be it by a panic.
+struct Report {
+    shared: Weak<Shared>,
+    id: u64,
+    outcome: Option<Outcome>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take().unwrap_or_else(|| Outcome::Over(Err(Error::panicked())));
+        if let Some(shared) = self.shared.upgrade() {
+            shared.finish(self.id, outcome);
+        }
+    }
+}
+
+/// Tells the queue of one object's losses, and of its end.
+struct Watch {
+    shared: Weak<Shared>,
+    id: u64,
+}
+
+impl Watch {
+    fn lost(&self, error: Error) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let mut list = shared.list();
+        if let Some(Call::Watch(loss)) = list.calls.get_mut(&self.id) {
+            *loss = Some(error);
+            shared.ready(list, self.id);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if shared.process.is_foreign() {
+            mem::forget(shared);
+            return;
+        }
+        let mut list = shared.list();
+        if list.calls.remove(&self.id).is_some() {
+            shared.ready(list, self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_call_becomes_an_error() {
+        let (sender, woken) = channel();
+        let queue = Queue::new(move || sender.send(()).unwrap());
+        let redlock = Redlock::new("memory://queue-panic").unwrap();
+        let holder = Holder::new(redlock.lock("foo")).unwrap();
+        let reservation = holder.reserve().unwrap();
+        let id = queue.0.enlist(Call::Running(Some(reservation), None));
+        queue.spawn(id, async { panic!("on purpose") }).unwrap();
+        woken.recv_timeout(harness::LIMIT).unwrap();
+        assert_eq!(queue.drain(), [id]);
+        let error = queue.take(id).unwrap_err();
+        assert!(error.to_string().contains("bug"), "{error}");
+        assert!(holder.reserve().is_ok(), "the object can be acquired again");
+    }
 }

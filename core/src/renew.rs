@@ -129,6 +129,17 @@ impl Renewal {
         }
     }
 
+    /// Releases every lock on the agenda: the process is ending.
+    pub(crate) fn give_back(&self) {
+        let entries = std::mem::take(&mut self.agenda().entries);
+        for item in entries.into_values() {
+            if let Item::Lock(held) = item {
+                // The dropped claim lets the background release.
+                drop(held.begin_release());
+            }
+        }
+    }
+
     async fn run(&self, process: &Arc<Process>) {
         loop {
             let now = process.clock.now();

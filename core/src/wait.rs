@@ -8,7 +8,8 @@
 //! - won, but dropped before it was received: the channel drops the lock, which releases it;
 //! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
-//! - the background cannot start: `unavailable`, before anything is sent.
+//! - the background cannot start: `unavailable`, before anything is sent;
+//! - the process ends: the background's wait ends, and the caller hears nothing of it any more.
 //!
 //! Between two attempts a denied waiter sleeps; `pause` decides for how long.
 
@@ -30,7 +31,7 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// A call to acquire, wherever it runs at the moment.
 #[derive(Debug)]
-struct Waiting {
+pub(crate) struct Waiting {
     place: Place,
     deadline: Moment,
     /// When votes end at the latest: the deadline, or for a timeout of zero, which is one whole try, the time that one
@@ -51,27 +52,64 @@ struct Waiting {
 ///
 /// `timeout`, `unavailable`, `forbidden` or `invalid`, with each node's answer.
 pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
-    place.process.background.start()?;
-    let now = place.process.clock.now();
-    let timeout = place.spec.settings.timeout;
-    let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
-    let limit = match timeout {
-        Some(Duration::ZERO) => now.after(CONNECT_LIMIT + 2 * place.spec.settings.node_timeout),
-        _ => deadline,
-    };
-    let mut waiting = Waiting { place, deadline, limit, highest: 0, attempts: 0, last: None, unavailable_since: None };
-    let Ok(runtime) = Handle::try_current() else { return waiting.hand_over().await };
-    let lane = waiting.place.set.lane(&runtime);
-    match waiting.attempt(&lane).await? {
-        Ok(owned) if owned.take() => Ok(owned),
-        // Its validity ended on the way here; dropping it releases.
-        Ok(_) if timeout == Some(Duration::ZERO) => Err(waiting.late()),
-        Ok(_) => waiting.hand_over().await,
-        Err(pause) => waiting.wait_out(pause).await,
+    let mut waiting = Waiting::begin(place)?;
+    loop {
+        let (rest, owned) = waiting.win().await?;
+        if owned.take() {
+            return Ok(owned);
+        }
+        // Dropping it releases.
+        waiting = rest.missed()?;
     }
 }
 
 impl Waiting {
+    /// The beginning of a call.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` if the background cannot be started, or ends with the process.
+    pub(crate) fn begin(place: Place) -> Result<Self, Error> {
+        if place.process.farewell.is_said() {
+            let message = "the process is ending, and has given back its locks; nothing is acquired any more";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes()));
+        }
+        place.process.background.start()?;
+        let now = place.process.clock.now();
+        let timeout = place.spec.settings.timeout;
+        let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
+        let limit = match timeout {
+            Some(Duration::ZERO) => now.after(CONNECT_LIMIT + 2 * place.spec.settings.node_timeout),
+            _ => deadline,
+        };
+        Ok(Self { place, deadline, limit, highest: 0, attempts: 0, last: None, unavailable_since: None })
+    }
+
+    /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock
+    /// has to take it, and comes back with what is left of the call if that is too late.
+    pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
+        let runtime = if self.attempts == 0 { Handle::try_current().ok() } else { None };
+        let Some(runtime) = runtime else { return self.wait_out(Duration::ZERO).await };
+        let lane = self.place.set.lane(&runtime);
+        match self.attempt(&lane).await? {
+            Ok(owned) => Ok((self, owned)),
+            Err(pause) => self.wait_out(pause).await,
+        }
+    }
+
+    /// What was won could not be relied on any more when it was to be taken.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` for a timeout of zero: there is no second try.
+    pub(crate) fn missed(self) -> Result<Self, Error> {
+        if self.place.spec.settings.timeout == Some(Duration::ZERO) || self.place.process.farewell.is_said() {
+            let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
+        }
+        Ok(self)
+    }
+
     /// One attempt. `Ok(Err(pause))` means: not won, come back after `pause`.
     async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Result<Owned, Duration>, Error> {
         let limit = self.limit;
@@ -144,37 +182,30 @@ impl Waiting {
     }
 
     /// Hands the waiting over to the background, after `pause`.
-    async fn wait_out(mut self, pause: Duration) -> Result<Owned, Error> {
-        loop {
-            let process = Arc::clone(&self.place.process);
-            let timeless = self.place.spec.settings.timeout == Some(Duration::ZERO);
-            let (sender, receiver) = oneshot::channel();
-            process.background.spawn(self.run(pause, sender));
-            let lost = |_| Error::new(ErrorKind::Unavailable, "the background has dropped the call");
-            let (waiting, result) = receiver.await.map_err(lost)?;
-            match result {
-                Ok(owned) if owned.take() => return Ok(owned),
-                Ok(_) if timeless => return Err(waiting.late()),
-                Ok(_) => self = waiting,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Runs the whole call in the background: the caller has no runtime.
-    async fn hand_over(self) -> Result<Owned, Error> {
-        self.wait_out(Duration::ZERO).await
+    async fn wait_out(self, pause: Duration) -> Result<(Self, Owned), Error> {
+        let process = Arc::clone(&self.place.process);
+        let (sender, receiver) = oneshot::channel();
+        process.background.spawn(self.run(pause, sender));
+        let lost = |_| Error::new(ErrorKind::Unavailable, "the background has dropped the call");
+        let (waiting, result) = receiver.await.map_err(lost)?;
+        Ok((waiting, result?))
     }
 
     /// The background's part: attempts until won, failed or not wanted any more.
     async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<Owned, Error>)>) {
+        let process = Arc::clone(&self.place.process);
         let result = tokio::select! {
             biased;
             () = sender.closed() => return,
-            result = self.attempts(pause) => result,
+            () = process.farewell.said() => None,
+            result = self.attempts(pause) => Some(result),
         };
-        // Not received: the lock inside is dropped, which releases it.
-        drop(sender.send((self, result)));
+        match result {
+            // Not received: the lock inside is dropped, which releases it.
+            Some(result) => drop(sender.send((self, result))),
+            // Nothing comes back to a thread of a process that is ending.
+            None => sender.closed().await,
+        }
     }
 
     async fn attempts(&mut self, mut pause: Duration) -> Result<Owned, Error> {
@@ -218,11 +249,6 @@ impl Waiting {
     fn indistinct(&self, ballots: &Ballots) -> Error {
         let message = "too many addresses lead to the same server; list each server once";
         self.error(ErrorKind::Invalid, message, ballots)
-    }
-
-    fn late(&self) -> Error {
-        let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
-        Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes())
     }
 
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// From the lowest layer to the highest. A new file is listed here, in the lowest layer that it can live in.
 const LAYERS: [(&str, &[&str]); 4] = [
-    ("leaves", &["quorum", "script", "options", "address", "name", "token", "random", "clock", "backoff", "error"]),
+    (
+        "leaves",
+        &["given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "backoff", "error"],
+    ),
     ("i/o", &["lane", "round", "node", "footprint", "deadline"]),
     (
         "engine",
@@ -23,9 +26,10 @@ const LAYERS: [(&str, &[&str]); 4] = [
             "renew",
             "wait",
             "inspect",
+            "farewell",
         ],
     ),
-    ("faces", &["lib", "client", "lock", "guard", "blocking", "simulation"]),
+    ("faces", &["lib", "client", "lock", "guard", "holder", "queue", "blocking", "simulation"]),
 ];
 
 const TOP: usize = LAYERS.len() - 1;

@@ -1,0 +1,391 @@
+//! Lock objects, the completion queue and the farewell: what the Python and Node packages stand on.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::convert::Infallible;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{Proxy, Server, cluster, eventually, redis};
+use redlock::farewell::farewell;
+use redlock::holder::Holder;
+use redlock::queue::{Queue, Taken};
+use redlock::{Error, LostReason, Redlock};
+
+/// How much later than promised a busy machine may be.
+const SLACK: Duration = Duration::from_secs(1);
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of an interruption")]
+fn never() -> Result<(), Infallible> {
+    Ok(())
+}
+
+/// What a call that nothing interrupts comes to.
+fn through<T>(result: Result<Result<T, Error>, Infallible>) -> Result<T, Error> {
+    result.unwrap()
+}
+
+fn acquire(holder: &Arc<Holder>) -> Result<(), Error> {
+    through(holder.acquire(None, never))
+}
+
+fn release(holder: &Holder) -> Result<(), Error> {
+    through(holder.release(never))
+}
+
+fn object(redlock: &Redlock, name: &str) -> Arc<Holder> {
+    Holder::new(redlock.lock(name)).unwrap()
+}
+
+fn code(result: Result<(), Error>) -> &'static str {
+    result.unwrap_err().code()
+}
+
+/// A queue, and what its loop hears.
+fn queue() -> (Queue, Receiver<()>) {
+    let (sender, woken) = channel();
+    let wake = move || {
+        let _ = sender.send(());
+    };
+    (Queue::new(wake), woken)
+}
+
+/// Waits until `id` is ready.
+fn ready(queue: &Queue, woken: &Receiver<()>, id: u64) {
+    loop {
+        woken.recv_timeout(harness::LIMIT).unwrap();
+        if queue.drain().contains(&id) {
+            return;
+        }
+    }
+}
+
+fn finish(queue: &Queue, woken: &Receiver<()>, id: u64) -> Result<Taken, Error> {
+    loop {
+        ready(queue, woken, id);
+        match queue.take(id) {
+            Ok(Taken::Again) => {}
+            taken => return taken,
+        }
+    }
+}
+
+#[test]
+fn an_object_is_one_holder() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
+    for result in [lock.check(), release(&lock), through(lock.extend(None, never)), lock.fence().map(drop)] {
+        assert_eq!(code(result), "not_held");
+    }
+    acquire(&lock).unwrap();
+    assert_eq!(code(acquire(&lock)), "already_held");
+    assert_eq!(code(through(other.acquire(Some(Some(Duration::ZERO)), never))), "timeout");
+    assert!(lock.held() && lock.remaining() > Duration::ZERO && !other.held() && !lock.fresh().held());
+    through(lock.extend(Some(Duration::from_secs(30)), never)).unwrap();
+    assert!(lock.remaining() > Duration::from_secs(20));
+    let fence = lock.fence().unwrap();
+    release(&lock).unwrap();
+    release(&lock).unwrap();
+    assert_eq!(code(lock.check()), "not_held");
+    acquire(&other).unwrap();
+    assert!(other.fence().unwrap() > fence);
+    drop(other);
+    eventually("the dropped object's lock is released", || server.get("foo").is_none());
+}
+
+#[test]
+fn a_lost_hold_is_told_until_it_is_released() {
+    let server = Server::start();
+    let redlock =
+        Redlock::builder().nodes(server.url()).ttl(Duration::from_millis(100)).auto_renew(false).build().unwrap();
+    let lock = object(&redlock, "foo");
+    acquire(&lock).unwrap();
+    let fence = lock.fence().unwrap();
+    eventually("the lock runs out", || !lock.held());
+    assert_eq!(lock.check().unwrap_err().reason(), Some(LostReason::Expired));
+    assert_eq!(lock.fence().unwrap(), fence);
+    assert_eq!(code(release(&lock)), "lost");
+    release(&lock).unwrap();
+    assert_eq!(code(lock.check()), "not_held");
+
+    acquire(&lock).unwrap();
+    eventually("the lock runs out", || !lock.held());
+    acquire(&lock).unwrap();
+    assert!(lock.fence().unwrap() > fence);
+    eventually("the lock runs out", || !lock.held());
+    assert_eq!(code(through(lock.leave(never))), "lost");
+    through(lock.leave(never)).unwrap();
+    through(lock.fresh().leave(never)).unwrap();
+}
+
+#[test]
+fn the_end_of_a_block_is_silent_about_servers_that_do_not_answer() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let lock = object(&redlock, "foo");
+    acquire(&lock).unwrap();
+    server.freeze();
+    through(lock.leave(never)).unwrap();
+    server.thaw();
+    eventually("the background finishes the release", || server.get("foo").is_none());
+}
+
+#[test]
+fn a_failed_acquire_leaves_the_object_as_it_was() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).timeout(Duration::ZERO).build().unwrap();
+    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
+    acquire(&other).unwrap();
+    assert_eq!(code(acquire(&lock)), "timeout");
+    assert_eq!(code(release(&lock)), "not_held");
+    release(&other).unwrap();
+    acquire(&lock).unwrap();
+}
+
+#[test]
+fn an_interrupted_wait_ends_at_once_and_leaves_no_key() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
+    acquire(&other).unwrap();
+    let began = Instant::now();
+    let mut asked = 0;
+    let interrupted = lock.acquire(None, || {
+        asked += 1;
+        if asked < 4 { Ok(()) } else { Err("interrupted") }
+    });
+    assert_eq!(interrupted.unwrap_err(), "interrupted");
+    assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
+    release(&other).unwrap();
+    acquire(&other).unwrap();
+    release(&other).unwrap();
+    assert_eq!(server.get("foo"), None);
+}
+
+#[test]
+fn an_acquire_interrupted_before_its_answer_leaves_no_key() {
+    let server = Server::builder().tcp(true).start();
+    let proxy = Proxy::to(&server);
+    let redlock = Redlock::new(proxy.url()).unwrap();
+    let lock = object(&redlock, "foo");
+    acquire(&lock).unwrap();
+    release(&lock).unwrap();
+    proxy.hold_replies();
+    let interrupted = lock.acquire(None, || if server.get("foo").is_some() { Err(()) } else { Ok(()) });
+    assert!(interrupted.is_err());
+    proxy.let_go();
+    eventually("the key is deleted", || server.get("foo").is_none());
+    acquire(&lock).unwrap();
+}
+
+#[test]
+fn a_closed_client_acquires_no_more_and_keeps_what_is_held() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "bar"));
+    acquire(&lock).unwrap();
+    redlock.clone().close();
+    assert_eq!(code(acquire(&other)), "invalid");
+    assert_eq!(Holder::new(redlock.lock("foo")).unwrap_err().code(), "invalid");
+    through(lock.extend(None, never)).unwrap();
+    release(&lock).unwrap();
+    assert_eq!(server.get("foo"), None);
+}
+
+#[test]
+fn calls_go_through_the_queue() {
+    for servers in [cluster(1), cluster(3)] {
+        let redlock = Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>()).unwrap();
+        let (queue, woken) = queue();
+        let lock = object(&redlock, "foo");
+        let id = queue.acquire(&lock, None).unwrap();
+        assert_eq!(queue.acquire(&lock, None).unwrap_err().code(), "already_held");
+        ready(&queue, &woken, id);
+        assert!(!lock.held(), "held only when taken");
+        assert!(matches!(queue.take(id), Ok(Taken::Done)) && lock.held());
+        assert!(matches!(queue.take(id), Ok(Taken::Gone)));
+
+        let id = queue.inspect(&redlock, b"foo").unwrap();
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Views(views)) if views.len() == servers.len()));
+        let id = queue.extend(&lock, Some(Duration::from_secs(60))).unwrap();
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+        let id = queue.release(&lock).unwrap();
+        assert!(!lock.held(), "not held as soon as its release begins");
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+        let id = queue.release(&lock).unwrap();
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+        let id = queue.leave(&lock.fresh()).unwrap();
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+        assert_eq!(queue.extend(&lock, None).unwrap_err().code(), "not_held");
+        assert_eq!(queue.release(&lock.fresh()).unwrap_err().code(), "not_held");
+        assert_eq!(queue.inspect(&redlock, b"").unwrap_err().code(), "invalid");
+    }
+}
+
+#[test]
+fn a_batch_is_one_wake_up() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let wakes = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&wakes);
+    let queue = Queue::new(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let locks: Vec<_> = (0..50).map(|n| object(&redlock, &format!("name:{n}"))).collect();
+    let ids: Vec<_> = locks.iter().map(|lock| queue.acquire(lock, None).unwrap()).collect();
+    eventually("all are ready", || server.command(&["DBSIZE"]) == redis::Value::Int(100));
+    eventually("the loop is woken", || wakes.load(Ordering::SeqCst) == 1);
+    let mut drained = Vec::new();
+    eventually("all are reported", || {
+        drained.extend(queue.drain());
+        drained.len() == ids.len()
+    });
+    assert!(wakes.load(Ordering::SeqCst) <= 50);
+    drop(queue);
+    eventually("what was not taken is released", || locks.iter().all(|lock| server.get(lock.name()).is_none()));
+    assert!(locks.iter().all(|lock| code(lock.check()) == "not_held"));
+}
+
+#[test]
+fn a_cancelled_acquire_leaves_no_key_whenever_that_is() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).ttl(Duration::from_secs(60)).build().unwrap();
+    let (queue, woken) = queue();
+    let holder = object(&redlock, "foo");
+    for round in 0..300 {
+        let lock = object(&redlock, "foo");
+        if round % 3 == 0 {
+            acquire(&holder).unwrap();
+        }
+        let id = queue.acquire(&lock, None).unwrap();
+        thread::sleep(Duration::from_micros(round * 7 % 900));
+        queue.cancel(id);
+        assert!(matches!(queue.take(id), Ok(Taken::Gone)) && !lock.held());
+        if round % 3 == 0 {
+            release(&holder).unwrap();
+        }
+    }
+    drop(woken);
+    eventually("no key is left", || server.get("foo").is_none());
+    acquire(&holder).unwrap();
+}
+
+#[test]
+fn what_is_taken_too_late_is_released_and_waited_for_again() {
+    let server = Server::start();
+    let ttl = Duration::from_millis(100);
+    let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
+    let (queue, woken) = queue();
+    let lock = object(&redlock, "foo");
+    let id = queue.acquire(&lock, None).unwrap();
+    ready(&queue, &woken, id);
+    thread::sleep(ttl);
+    assert!(matches!(queue.take(id), Ok(Taken::Again)) && !lock.held());
+    // A busy machine may be late more than once.
+    assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+    release(&lock).unwrap();
+
+    let id = queue.acquire(&lock, Some(Some(Duration::ZERO))).unwrap();
+    ready(&queue, &woken, id);
+    thread::sleep(ttl);
+    assert_eq!(queue.take(id).unwrap_err().code(), "unavailable");
+    assert_eq!(code(lock.check()), "not_held");
+}
+
+#[test]
+fn a_cancelled_release_is_released() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).ttl(Duration::from_secs(60)).build().unwrap();
+    let (queue, _woken) = queue();
+    let lock = object(&redlock, "foo");
+    acquire(&lock).unwrap();
+    let id = queue.release(&lock).unwrap();
+    queue.cancel(id);
+    eventually("the key is gone", || server.get("foo").is_none());
+    acquire(&lock).unwrap();
+    queue.release(&lock).unwrap();
+    drop(queue);
+    eventually("the key is gone", || server.get("foo").is_none());
+}
+
+#[test]
+fn a_watch_tells_every_loss_and_the_end_of_its_object() {
+    let server = Server::start();
+    let redlock =
+        Redlock::builder().nodes(server.url()).ttl(Duration::from_millis(100)).auto_renew(false).build().unwrap();
+    let (queue, woken) = queue();
+    let lock = object(&redlock, "foo");
+    acquire(&lock).unwrap();
+    let watch = queue.watch(&lock);
+    assert!(matches!(queue.take(watch), Ok(Taken::Again)));
+    for _ in 0..2 {
+        ready(&queue, &woken, watch);
+        assert_eq!(queue.take(watch).unwrap_err().reason(), Some(LostReason::Expired));
+        acquire(&lock).unwrap();
+        release(&lock).unwrap();
+        acquire(&lock).unwrap();
+    }
+    eventually("the lock runs out", || !lock.held());
+    let late = queue.watch(&lock);
+    ready(&queue, &woken, late);
+    assert_eq!(queue.take(late).unwrap_err().code(), "lost");
+    assert!(matches!(queue.take(watch), Ok(Taken::Gone)), "one watch per object");
+    drop(lock);
+    ready(&queue, &woken, late);
+    assert!(matches!(queue.take(late), Ok(Taken::Gone)));
+}
+
+#[test]
+fn a_process_that_says_farewell_leaves_no_key() {
+    const NAME: &str = "a_process_that_says_farewell_leaves_no_key";
+    if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
+        let redlock = Redlock::builder().nodes(url).ttl(Duration::from_secs(60)).build().unwrap();
+        let (queue, woken) = queue();
+        let locks: Vec<_> = (0..20).map(|n| object(&redlock, &format!("name:{n}"))).collect();
+        for lock in &locks[..10] {
+            acquire(lock).unwrap();
+        }
+        for lock in &locks[10..] {
+            let id = queue.acquire(lock, None).unwrap();
+            finish(&queue, &woken, id).unwrap();
+        }
+        // One waits for ever, one is cancelled in the middle, one is dropped.
+        let waiter = locks[0].fresh();
+        thread::spawn(move || acquire(&waiter));
+        let cancelled = queue.acquire(&object(&redlock, "cancelled"), None).unwrap();
+        thread::sleep(Duration::from_micros(150));
+        queue.cancel(cancelled);
+        let dropped = object(&redlock, "dropped");
+        acquire(&dropped).unwrap();
+        drop(dropped);
+        let began = Instant::now();
+        farewell();
+        assert!(began.elapsed() < Duration::from_millis(500) + SLACK);
+        assert_eq!(code(acquire(&object(&redlock, "afterwards"))), "unavailable");
+        assert!(locks.iter().all(|lock| !lock.held()));
+        return;
+    }
+    let server = Server::start();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env("REDLOCK_TEST_URL", server.url())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let left: Vec<_> = (0..20)
+        .map(|n| format!("name:{n}"))
+        .chain(["cancelled", "dropped"].map(str::to_owned))
+        .filter(|name| server.get(name).is_some())
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
