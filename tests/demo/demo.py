@@ -37,13 +37,14 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
+    signals: list[int] = []
     try:
-        fight = asyncio.run(run(console, args.programs))
+        fight = asyncio.run(run(console, args.programs, signals))
     except KeyboardInterrupt:
         console.print("\nstopped; nothing is left running")
         return 130
     except asyncio.CancelledError:
-        return 128 + signal.SIGTERM
+        return 128 + signals[0]
     except (StageError, OSError) as error:
         console.print(f"the demo could not begin: {error}", style="red", highlight=False, markup=False)
         return 1
@@ -65,12 +66,17 @@ def parse() -> argparse.Namespace:
     return args
 
 
-async def run(console: Console, programs: Path) -> Fight:
-    """The fight from its first server to its last worker."""
+async def run(console: Console, programs: Path, signals: list[int]) -> Fight:
+    """The fight from its first server to its last worker. Signals beside Ctrl-C that end it come into the list."""
     task = asyncio.current_task()
     assert task
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        task.cancel()
+
     for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     async with Stage(cast(programs)) as stage:
         fight = stage.fight
         names = ", ".join(f"{worker.name} ({worker.face})" for worker in fight.workers)
@@ -81,7 +87,8 @@ async def run(console: Console, programs: Path) -> Fight:
             try:
                 await faults.commit(stage)
             except StageError as error:
-                fight.troubles.append(str(error))
+                if str(error) not in fight.troubles:
+                    fight.troubles.append(str(error))
             finally:
                 showing.cancel()
             await stage.finish()

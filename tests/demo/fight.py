@@ -164,7 +164,7 @@ class Fight:
             case "damage":
                 self.troubles.append(f"{worker.name}: {message['message']}")
             case "released":
-                self._record(worker, "release", message["asked_ns"], message["at_ns"], True, message["fence"])
+                self._record(worker, "release", (message["asked_ns"], message["at_ns"]), message["fence"])
                 self._end(worker, "released", message["asked_ns"])
             case "lost":
                 self._lost(worker, message)
@@ -176,7 +176,7 @@ class Fight:
     def killed(self, worker: Worker, at_ns: int) -> None:
         """Takes in that a worker was killed and is gone: what it held, nobody relies on any more."""
         if worker.hold is not None:
-            self._record(worker, "release", at_ns, at_ns, False, worker.hold.fence)
+            self._record(worker, "release", (at_ns, at_ns), worker.hold.fence, ok=False)
             self._end(worker, "killed", at_ns)
         worker.state, worker.asked_ns = "killed", None
 
@@ -185,7 +185,7 @@ class Fight:
         if asked_ns is None:
             raise ValueError(f"{worker.name} acquired what it did not ask for")
         valid_until_ns = at_ns + message["remaining_ns"]
-        self._record(worker, "acquire", asked_ns, at_ns, True, fence, valid_until_ns)
+        self._record(worker, "acquire", (asked_ns, at_ns), fence, valid_until_ns=valid_until_ns)
         worker.hold = Hold(worker, fence, asked_ns, at_ns, valid_until_ns, kept=message["kept"])
         worker.state, worker.asked_ns = "holding", None
         worker.acquisitions += 1
@@ -195,19 +195,19 @@ class Fight:
         hold, at_ns = self._held(worker), message["at_ns"]
         hold.valid_until_ns = at_ns + message["remaining_ns"]
         hold.renewals += 1
-        self._record(worker, "extend", at_ns, at_ns, True, hold.fence, hold.valid_until_ns)
+        self._record(worker, "extend", (at_ns, at_ns), hold.fence, valid_until_ns=hold.valid_until_ns)
 
     def _lost(self, worker: Worker, message: Message) -> None:
         hold, at_ns = self._held(worker), message["at_ns"]
         hold.reason = message["reason"]
-        self._record(worker, "lost", at_ns, at_ns, True, hold.fence)
+        self._record(worker, "lost", (at_ns, at_ns), hold.fence)
         self._end(worker, "lost", at_ns)
         self.note(at_ns, f"{worker.name} was told that its lock is lost ({hold.reason})")
 
     def _failed(self, worker: Worker, message: Message) -> None:
         call, code = message["call"], message["code"]
         text = f"{worker.name}: {call}: {code}: {message['message']}"
-        self._record(worker, call, message["asked_ns"], message["at_ns"], False, message.get("fence"))
+        self._record(worker, call, (message["asked_ns"], message["at_ns"]), message.get("fence"), ok=False)
         if call == "release":
             self._end(worker, "failed", message["asked_ns"])
         else:
@@ -229,24 +229,14 @@ class Fight:
         self,
         worker: Worker,
         kind: str,
-        invoke_ns: int,
-        return_ns: int,
-        ok: bool,
+        call_ns: tuple[int, int],
         fence: int | None,
+        *,
+        ok: bool = True,
         valid_until_ns: int | None = None,
     ) -> None:
-        self.records.append(
-            {
-                "client": worker.name,
-                "name": NAME,
-                "kind": kind,
-                "invoke_ns": invoke_ns,
-                "return_ns": return_ns,
-                "ok": ok,
-                "fence": fence,
-                "valid_until_ns": valid_until_ns,
-            }
-        )
+        record = {"client": worker.name, "name": NAME, "kind": kind, "invoke_ns": call_ns[0], "return_ns": call_ns[1]}
+        self.records.append(record | {"ok": ok, "fence": fence, "valid_until_ns": valid_until_ns})
 
 
 def mean(values: Iterable[float]) -> float:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from checker import Judgement
+from colours import FAULT, LANGUAGE
+from fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-from checker import Judgement
-from colours import FAULT, LANGUAGE
-from fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
 
 SHOWN = 5
 """How many complaints of a kind are shown."""
@@ -44,15 +43,14 @@ def promises(fight: Fight, judgement: Judgement) -> list[Promise]:
     killed = sum(worker.state == "killed" for worker in fight.workers)
     ended = len(fight.workers) - killed
     fences = [hold.fence for hold in fight.holds]
+    ends = f"{ended} to the end, {killed} killed; {_count(len(fight.troubles), 'trouble')}"
     order = f"{len(fences)} fences, {min(fences)} to {max(fences)}" if fences else "no fence at all"
     return [
         Promise("one holder, rising fences", judgement.good, _count(len(judgement.violations), "violation")),
         Promise("fences, each given once", len(set(fences)) == len(fences) > 0, order),
         Promise("no update lost", fight.count == counted, f"the file counts {fight.count}, its writers {counted}"),
         Promise("every language acquired", not silent, "none of " + ", ".join(silent) if silent else "all three"),
-        Promise(
-            "workers", not fight.troubles, f"{ended} to the end, {killed} killed; {_count(len(fight.troubles), 'trouble')}"
-        ),
+        Promise("workers", not fight.troubles, ends),
     ]
 
 

@@ -144,7 +144,7 @@ class Stage:
             async with asyncio.timeout(LIMIT_S):
                 while not condition():
                     if self.fight.troubles:
-                        raise StageError("a worker is in trouble")
+                        raise StageError(self.fight.troubles[0])
                     self._heard.clear()
                     await self._heard.wait()
         except TimeoutError:
@@ -245,7 +245,7 @@ class Stage:
                 stderr=log,
                 # Ctrl-C is for us alone; we end them.
                 start_new_session=True,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
+                preexec_fn=die_with_parent(),
             )
         actor = Actor(worker, process, errors)
         self._actors[worker.name] = actor

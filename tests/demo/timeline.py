@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("svg")
-
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.lines import Line2D  # noqa: E402
-from matplotlib.patches import Patch  # noqa: E402
-
-from colours import FAULT, FROZEN, LANGUAGE  # noqa: E402
-from fight import LANGUAGES, NODES, Fault, Fight, Hold, Worker  # noqa: E402
+from colours import FAULT, FROZEN, LANGUAGE
+from fight import LANGUAGES, NODES, Fault, Fight, Hold, Worker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 # Drawn to be read at 800 pixels: 8 inches, so that a point of type is 1.4 pixels.
-WIDTH_IN, HEIGHT_IN = 8.0, 5.4
-STYLE = {
+WIDTH_IN, HEIGHT_IN = 8.0, 5.6
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.0,
     "svg.hashsalt": "redlock",
@@ -28,9 +25,24 @@ STYLE = {
     "axes.spines.left": False,
     "hatch.linewidth": 0.8,
 }
-LANE, WAIT = 0.72, 0.72
+LANE, WAIT = 0.74, 0.26
 LEAST_S = 0.012
 """Shorter holds are drawn this long, or they would not be seen."""
+
+Mark = dict[str, Any]
+KILLED: Mark = {"marker": "X", "markersize": 11, "color": FAULT, "markeredgecolor": "white"}
+STOPPED: Mark = {"marker": "s", "markersize": 9, "color": "white", "markeredgecolor": FROZEN, "markeredgewidth": 2}
+TOLD: Mark = {"marker": "D", "markersize": 9, "color": "black", "markeredgecolor": "white"}
+
+LABEL, LABEL_ROW, LABEL_SHARE = -0.62, 0.85, 0.19
+"""Where the names of the faults stand above the lanes, the next row of them, and how much of the width one takes."""
+
+NAMES = {
+    "node frozen": "\nfrozen",
+    "node killed": " dead,\nback empty",
+    "holder killed": " killed,\nits ttl runs out",
+    "holder frozen": " frozen,\nits ttl runs out",
+}
 
 GREY = "#444444"
 
@@ -48,7 +60,8 @@ def draw(fight: Fight, file: Path) -> None:
             if fault.hold:
                 _worker_fault(axes, fight, fault, lanes[fault.hold.worker])
             else:
-                _node_fault(axes, fight, fault, max(lanes.values()))
+                _node_fault(axes, fight, fault)
+        _name_faults(axes, fight)
         _frame(axes, fight, lanes)
         _legend(figure, fight)
         metadata = {"Date": None} if file.suffix == ".svg" else None
@@ -70,7 +83,7 @@ def _lane(axes: Axes, fight: Fight, worker: Worker, y: float) -> None:
     colour = LANGUAGE[worker.language]
     holds = [hold for hold in fight.holds if hold.worker is worker]
     waits = [(fight.seconds(hold.asked_ns), hold.wait_s) for hold in holds]
-    axes.broken_barh(waits, (y - WAIT / 2, WAIT), color=colour, alpha=0.22, linewidth=0)
+    axes.broken_barh(waits, (y - WAIT / 2, WAIT), color=colour, alpha=0.35, linewidth=0)
     axes.broken_barh(_bars(fight, holds), (y - LANE / 2, LANE), color=colour, linewidth=0, zorder=3)
 
 
@@ -84,37 +97,59 @@ def _bars(fight: Fight, holds: Sequence[Hold]) -> list[tuple[float, float]]:
     return [(fight.seconds(hold.since_ns), max(hold.held_s, LEAST_S)) for hold in holds]
 
 
-def _node_fault(axes: Axes, fight: Fight, fault: Fault, bottom: float) -> None:
+def _node_fault(axes: Axes, fight: Fight, fault: Fault) -> None:
     from_s, to_s = fight.seconds(fault.from_ns), fight.seconds(fault.to_ns or fight.end_ns)
-    frozen = fault.kind == "node frozen"
-    colour = FROZEN if frozen else FAULT
+    colour = _colour(fault)
     axes.axvspan(from_s, to_s, color=colour, alpha=0.13, linewidth=0, zorder=0)
     for edge in (from_s, to_s):
         axes.axvline(edge, color=colour, linewidth=0.8, zorder=1)
-    what = "frozen" if frozen else "killed,\nback empty"
-    axes.text((from_s + to_s) / 2, -0.62, f"{fault.subject}\n{what}", color=colour, ha="center", va="bottom")
 
 
 def _worker_fault(axes: Axes, fight: Fight, fault: Fault, y: float) -> None:
     assert fault.hold
     from_s, to_s = fight.seconds(fault.from_ns), fight.seconds(fault.to_ns or fight.end_ns)
     killed = fault.kind == "holder killed"
-    colour = FAULT if killed else FROZEN
-    axes.axvline(from_s, color=colour, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
-    axes.text(from_s, -0.62, fault.kind.replace(" ", "\n"), color=colour, ha="center", va="bottom")
-    end_s = fight.seconds(fight.end_ns) if killed else to_s
+    colour = _colour(fault)
+    gone_s = fight.seconds(fight.end_ns) if killed else to_s
     axes.broken_barh(
-        [(from_s, end_s - from_s)], (y - LANE / 2, LANE), facecolor="none", edgecolor=colour, hatch="////", linewidth=0,
-        zorder=4,
+        [(from_s, gone_s - from_s)],
+        (y - LANE / 2, LANE),
+        facecolor="none",
+        edgecolor=colour,
+        hatch="////",
+        linewidth=0,
+        zorder=2,
     )
-    axes.plot(from_s, y, marker="X", markersize=11, color=FAULT if killed else FROZEN, markeredgecolor="white", zorder=6)
+    axes.plot([from_s, from_s], [LABEL, y], color=colour, linewidth=1, linestyle=(0, (3, 2)), zorder=4)
+    axes.plot(from_s, y, zorder=6, **(KILLED if killed else STOPPED))
     if fault.hold.end == "lost" and fault.hold.end_ns:
-        axes.plot(fight.seconds(fault.hold.end_ns), y, marker="D", markersize=8, color="black", markeredgecolor="white")
+        told_s = fight.seconds(fault.hold.end_ns)
+        axes.plot(told_s, y, zorder=6, **TOLD)
+
+
+def _name_faults(axes: Axes, fight: Fight) -> None:
+    """Writes what each fault is above where it is; those that come too close together in further rows."""
+    taken: list[float] = []
+    for fault in fight.faults:
+        from_s, to_s = fight.seconds(fault.from_ns), fight.seconds(fault.to_ns or fight.end_ns)
+        x = from_s if fault.hold else (from_s + to_s) / 2
+        row = next((i for i, until_s in enumerate(taken) if until_s <= x), len(taken))
+        taken[row:] = [x + LABEL_SHARE * _end_s(fight), *taken[row + 1 :]]
+        text = fault.subject + NAMES[fault.kind]
+        y, ha = LABEL - row * LABEL_ROW, "left" if fault.hold else "center"
+        axes.text(x, y, text, color=_colour(fault), ha=ha, va="bottom", linespacing=1.1)
+
+
+def _colour(fault: Fault) -> str:
+    return FROZEN if fault.kind.endswith("frozen") else FAULT
+
+
+def _end_s(fight: Fight) -> float:
+    return max(fight.seconds(fight.end_ns), 1.0)
 
 
 def _frame(axes: Axes, fight: Fight, lanes: dict[Worker, float]) -> None:
-    end_s = fight.seconds(fight.end_ns)
-    axes.set_xlim(0, end_s)
+    axes.set_xlim(0, _end_s(fight))
     axes.set_ylim(max(lanes.values()) + 0.6, -0.6)
     axes.set_yticks([0, *lanes.values()], ["the lock", *(f"{w.name}\n{w.face}" for w in lanes)])
     for label, worker in zip(axes.get_yticklabels()[1:], lanes, strict=True):
@@ -127,7 +162,7 @@ def _frame(axes: Axes, fight: Fight, lanes: dict[Worker, float]) -> None:
 def _legend(figure: Figure, fight: Fight) -> None:
     figure.suptitle(f"Who held the lock: {len(fight.workers)} processes, {NODES} servers", fontsize=13, weight="bold")
     handles: list[Patch | Line2D] = [Patch(color=LANGUAGE[name], label=f"{name} holds") for name in LANGUAGES]
-    handles.append(Patch(color=GREY, alpha=0.22, label="waits"))
-    handles.append(Line2D([], [], marker="X", color=FAULT, linestyle="", markersize=9, label="killed"))
-    handles.append(Line2D([], [], marker="D", color="black", linestyle="", markersize=7, label="told of its loss"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=9, columnspacing=1.2)
+    handles.append(Patch(color=GREY, alpha=0.35, label="waits"))
+    for mark, label in ((KILLED, "killed"), (STOPPED, "frozen"), (TOLD, "told of its loss")):
+        handles.append(Line2D([], [], linestyle="", label=label, **mark))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)

@@ -139,9 +139,9 @@ class Hold {
     say("lost", { at_ns: nowNs(), fence: this.fence, reason: error.reason });
   }
 
-  /** How long to wait before the next round: up to 40 ms. */
+  /** How long to wait before the next round: 20 to 120 ms, which lets the others come first. */
   pause() {
-    return Math.floor(this.fence / 96) % 41;
+    return 20 + (Math.floor(this.fence / 96) % 101);
   }
 
   #read() {

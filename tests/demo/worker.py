@@ -130,7 +130,8 @@ class Hold:
         try:
             self.lock.check()
         except redlock.LockLost as error:
-            return self.lost(error)
+            self.lost(error)
+            return
         at_ns = now_ns()
         remaining_ns = int(self.lock.remaining * 1e9)
         if at_ns + remaining_ns > self._valid_until_ns + RENEWED_NS:
@@ -156,8 +157,8 @@ class Hold:
         say("lost", at_ns=now_ns(), fence=self.fence, reason=str(error.reason))
 
     def pause_s(self) -> float:
-        """How long to wait before the next round: up to 40 ms."""
-        return self.fence // 96 % 41 / 1000
+        """How long to wait before the next round: 20 to 120 ms, which lets the others come first."""
+        return (20 + self.fence // 96 % 101) / 1000
 
     def _read(self) -> int | None:
         text = self.file.read_text()

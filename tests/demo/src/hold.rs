@@ -93,9 +93,9 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// How long to wait before the next round: up to 40 ms.
+    /// How long to wait before the next round: 20 to 120 ms, which lets the others come first.
     pub(crate) fn pause(&self) -> Duration {
-        Duration::from_millis(self.fence / 96 % 41)
+        Duration::from_millis(20 + self.fence / 96 % 101)
     }
 
     fn lost(&mut self, error: &Error) {
