@@ -80,7 +80,8 @@ async def run(console: Console, programs: Path, signals: list[int]) -> Fight:
     async with Stage(cast(programs)) as stage:
         fight = stage.fight
         names = ", ".join(f"{worker.name} ({worker.face})" for worker in fight.workers)
-        console.print(f"{names}: one lock on {NODES} servers ({stage.program})\n", highlight=False)
+        console.print(f"One lock on {NODES} servers ({stage.program}), fought for by {len(fight.workers)} processes:")
+        console.print(f"{names}\n", highlight=False)
         with view.opened(console, fight) as shown:
             stage.begin()
             showing = asyncio.create_task(keep_showing(shown))

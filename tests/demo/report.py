@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checker import Judgement
-from colours import FAULT, LANGUAGE
+from colours import LANGUAGE
 from fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -73,7 +73,7 @@ def write(console: Console, fight: Fight, judgement: Judgement, files: Sequence[
     console.print(notes, highlight=False)
     good = all(promise.kept for promise in kept)
     text = "OK: one holder at a time, fences in order, no update lost." if good else "FAILED: see BAD above."
-    console.print(Text(f"\n{text}", style="bold green" if good else f"bold {FAULT}"))
+    console.print(Text(f"\n{text}", style="bold green" if good else "bold red"))
     return good
 
 
@@ -84,13 +84,14 @@ def outcome(fight: Fight, fault: Fault) -> str:
         case "holder killed" if hold:
             return f"{_next(fight, hold, fault.from_ns)}, {TTL_S:g} s being the ttl"
         case "holder frozen" if hold:
-            told = f"told lost ({hold.reason}) when it woke up" if hold.end == "lost" else f"its hold {hold.end}"
+            told = f"it woke up, was told lost ({hold.reason})" if hold.end == "lost" else f"its lock was {hold.end}"
             wrote = "and wrote all the same" if hold.counted else "and wrote nothing"
             return f"{_next(fight, hold, fault.from_ns)}; {told} {wrote}"
         case "node killed" if kept := _held_across(fight, fault):
             renewed = f"renewed {_count(kept.renewals, 'time')}"
-            back = f"back empty under {kept.worker.name}, which held on for {kept.held_s:.1f} s, {renewed}"
-            return back if kept.end == "released" else f"under {kept.worker.name}, whose hold {kept.end}"
+            if kept.end != "released":
+                return f"happened under {kept.worker.name}, whose lock was {kept.end}"
+            return f"came back empty under {kept.worker.name}, which held the lock for {kept.held_s:.1f} s, {renewed}"
     meanwhile = fight.during(fault.from_ns, fault.to_ns or fight.end_ns)
     longest = max((hold.wait_s for hold in meanwhile), default=0.0)
     return f"{_count(len(meanwhile), 'acquisition')} meanwhile, longest wait {_time(longest)}"
@@ -137,7 +138,7 @@ def _promises(kept: Sequence[Promise]) -> Table:
     table = _table("what had to hold", "", "", "")
     table.show_header = False
     for promise in kept:
-        verdict = Text("ok", style="green") if promise.kept else Text("BAD", style=f"bold {FAULT}")
+        verdict = Text("ok", style="green") if promise.kept else Text("BAD", style="bold red")
         table.add_row(promise.what, verdict, promise.text)
     return table
 

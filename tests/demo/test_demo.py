@@ -102,9 +102,9 @@ def test_a_frozen_holder_holds_until_its_validity_ends_and_no_longer(fight: Figh
 def test_every_fault_has_an_outcome(fight: Fight) -> None:
     frozen, dead, killed, asleep = (report.outcome(fight, fault) for fault in fight.faults)
     assert frozen == "2 acquisitions meanwhile, longest wait 1.50 s"
-    assert dead == "back empty under node-1, which held on for 2.3 s, renewed 1 time"
+    assert dead == "came back empty under node-1, which held the lock for 2.3 s, renewed 1 time"
     assert killed == "python-1 had it 1.7 s later, 2 s being the ttl"
-    assert asleep == "rust-1 had it 1.8 s later; told lost (expired) when it woke up and wrote nothing"
+    assert asleep == "rust-1 had it 1.8 s later; it woke up, was told lost (expired) and wrote nothing"
 
 
 def test_a_fair_fight_is_good(fight: Fight) -> None:

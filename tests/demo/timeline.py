@@ -34,7 +34,7 @@ KILLED: Mark = {"marker": "X", "markersize": 11, "color": FAULT, "markeredgecolo
 STOPPED: Mark = {"marker": "s", "markersize": 9, "color": "white", "markeredgecolor": FROZEN, "markeredgewidth": 2}
 TOLD: Mark = {"marker": "D", "markersize": 9, "color": "black", "markeredgecolor": "white"}
 
-LABEL, LABEL_ROW, LABEL_SHARE = -0.62, 0.85, 0.19
+LABEL, LABEL_ROW, LABEL_SHARE = -0.62, 0.85, 0.165
 """Where the names of the faults stand above the lanes, the next row of them, and how much of the width one takes."""
 
 NAMES = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from colours import FAULT, FROZEN, LANGUAGE
+from colours import LANGUAGE
 from fight import LANGUAGES, NODES, Fight, Hold, Note, Worker
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,9 +19,9 @@ PLAIN_EVERY_S = 2.0
 EVENTS = 5
 BAR = 30
 
-NODE_STYLE = {"up": "green", "frozen": FROZEN, "dead": FAULT}
+NODE_STYLE = {"up": "green", "frozen": "cyan", "dead": "red"}
 NODE_SIGN = {"up": "●", "frozen": "‖", "dead": "✕"}
-STATE_STYLE = {"holding": "bold", "frozen": FROZEN, "killed": FAULT}
+STATE_STYLE = {"holding": "bold", "frozen": "cyan", "killed": "red"}
 
 
 class View(Protocol):
