@@ -33,6 +33,9 @@ ANSWER_LIMIT_S = 20.0
 LINE_LIMIT = 1 << 20
 """Longest line of a driver, in bytes."""
 
+SHOWN_LINE = 1000
+"""How much of a line a failure prints, in characters."""
+
 TABLES = Path(__file__).parent.parent / "tables"
 
 Json = dict[str, Any]
@@ -139,6 +142,7 @@ class Driver:
         self._lines: list[str] = []
         self._lock = threading.Lock()
         self._hello: queue.Queue[Json] = queue.Queue(1)
+        self._written = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the driver)
         self._process = subprocess.Popen(
             [*command, "--face", face.name],
@@ -226,21 +230,29 @@ class Driver:
             self._process.kill()
             self._process.wait(ANSWER_LIMIT_S)
         self._reader.join(ANSWER_LIMIT_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        self._stderr()
+        self._errors.close()
+        if self._process.stdin:
+            # What it has not read any more cannot be flushed.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
 
     def log(self) -> str:
         """Every line in both directions, then what the process wrote to its standard error."""
-        # Not moving the position, which the process shares.
-        errors = os.pread(self._errors.fileno(), LINE_LIMIT, 0).decode(errors="replace")
+        errors = self._stderr()
         code = self._process.poll()
         end = "" if code is None else f"\n(exit code {code})"
         return "\n".join(self._lines) + end + (f"\nstandard error:\n{errors}" if errors else "")
 
+    def _stderr(self) -> str:
+        if not self._errors.closed:
+            # Not moving the position, which the process shares.
+            self._written = os.pread(self._errors.fileno(), LINE_LIMIT, 0).decode(errors="replace")
+        return self._written
+
     def _note(self, direction: str, line: str) -> None:
-        self._lines.append(f"{time.monotonic():.6f} {direction} {line}")
+        shown = line if len(line) <= SHOWN_LINE else f"{line[:SHOWN_LINE]}..."
+        self._lines.append(f"{time.monotonic():.6f} {direction} {shown}")
 
     def _read(self) -> None:
         assert self._process.stdout

@@ -21,7 +21,7 @@ def test_hello(drivers: Drivers, face: str) -> None:
     hello = drivers.start(face).hello
     assert hello["protocol"] == 1
     assert (hello["language"], hello["face"]) == (FACES[face].language, face)
-    assert hello["codes"] == [case["code"] for case in table("errors")["cases"]]
+    assert sorted(hello["codes"]) == sorted(case["code"] for case in table("errors")["cases"])
 
 
 @every_face

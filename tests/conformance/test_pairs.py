@@ -1,0 +1,62 @@
+"""Every language excludes every other: separate processes, one name."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Drivers
+from driver import FACES, Call, Lock
+from servers import Cluster
+from story import Asked, until
+
+# Nine pairs of languages, and the two faces that are left once on either side.
+PAIRS = [(holder, waiter) for holder in ("rust", "python", "node") for waiter in ("rust", "python", "node")]
+PAIRS += [("rust-blocking", "asyncio"), ("asyncio", "rust-blocking")]
+
+HAND_OVERS = 4
+ROUNDS = 5
+
+
+@pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def test_hand_over(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    has, wants = (drivers.start(face).client(nodes.urls).lock(name) for face in (holder, waiter))
+    fence = has.acquire()["fence"]
+    for _ in range(HAND_OVERS):
+        assert not wants.try_acquire()
+        asked = Asked(nodes)
+        waiting = wants.start_acquire()
+        asked.wait()
+        assert waiting.pending
+        has.check()
+        has.release()
+        won = waiting.result()
+        assert won["acquired"]
+        assert won["fence"] > fence
+        fence = won["fence"]
+        has, wants = wants, has
+
+
+def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:
+    """All faces want it all the time; the history says that there was one holder at a time and fences increased."""
+    locks = [drivers.start(face).client(nodes.urls, ttl_ms=5000).lock(name) for face in FACES]
+    waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
+    fences = []
+    left = dict.fromkeys((lock.driver.label for lock in locks), ROUNDS)
+    while waiting:
+        holder, won = next_won(waiting)
+        waiting.remove((holder, won))
+        fences.append(won.result()["fence"])
+        holder.check()
+        holder.release()
+        left[holder.driver.label] -= 1
+        if left[holder.driver.label]:
+            waiting.append((holder, holder.start_acquire()))
+    assert fences == sorted(set(fences))
+    assert len(fences) == ROUNDS * len(FACES)
+
+
+def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
+    """The holder among those who wait."""
+    won: list[tuple[Lock, Call]] = []
+    until(lambda: won.extend(each for each in waiting if not each[1].pending) or won, "somebody gets the lock")
+    assert len(won) == 1, "two hold the lock"
+    return won[0]
