@@ -276,6 +276,33 @@ fn a_cancelled_acquire_leaves_no_key_whenever_that_is() {
 }
 
 #[test]
+fn a_cancelled_wait_asks_no_more() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let (queue, _woken) = queue();
+    let (holder, waiter) = (object(&redlock, "foo"), object(&redlock, "foo"));
+    let asked = || {
+        let statistics = format!("{:?}", server.command(&["INFO", "commandstats"]));
+        let calls = |command: &str| {
+            let (_, rest) = statistics.split_once(&format!("cmdstat_{command}:calls=")).unwrap_or_default();
+            rest.split(',').next().unwrap_or_default().parse::<u32>().unwrap_or_default()
+        };
+        calls("eval") + calls("evalsha")
+    };
+    acquire(&holder).unwrap();
+    let before = asked();
+    let id = queue.acquire(&waiter, None).unwrap();
+    eventually("the waiter asks again and again", || asked() > before + 2);
+    queue.cancel(id);
+    // Longer than the longest pause between two attempts.
+    let mut last = asked();
+    eventually("nobody asks any more", || {
+        thread::sleep(Duration::from_millis(600));
+        std::mem::replace(&mut last, asked()) == last
+    });
+}
+
+#[test]
 fn what_is_taken_too_late_is_released_and_waited_for_again() {
     let server = Server::start();
     let ttl = Duration::from_millis(100);
