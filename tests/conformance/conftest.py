@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from driver import FACES, Driver
+from driver import FACES, Driver, DriverError
 from history import History
 from servers import Cluster
 
 ROOT = Path(__file__).parents[2]
 
-LOG_END = 4000
+LOG_END = 1000
 """How much of a server's log a failure prints, in characters."""
 
 SHOWN = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
@@ -53,7 +53,11 @@ class Drivers:
     def start(self, face: str) -> Driver:
         """A new process for this face."""
         label = f"{face}#{len(self.started) + 1}"
-        driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label))
+        try:
+            driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label))
+        except DriverError as error:
+            # One that is missing is missing in every story: a trace would only be long.
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         self.started.append(driver)
         return driver
 

@@ -183,7 +183,7 @@ class Driver:
                 raise DriverError(f"{self.label} takes no requests any more: {error}") from None
         return call
 
-    def call(self, op: str, **fields: object) -> Json:
+    def call(self, op: str, **fields: Any) -> Json:
         """Sends a request and waits for its answer."""
         return self.start(op, **fields).result()
 
@@ -205,14 +205,11 @@ class Driver:
         invoke_ns = time.monotonic_ns()
         self._process.kill()
         self._process.wait(ANSWER_LIMIT_S)
-        return_ns = time.monotonic_ns()
-        for lock in list(self.held.values()):
-            lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
-            lock.over()
-        return return_ns
+        return self._abandon(invoke_ns)
 
     def finish(self) -> int:
         """Ends its input, after which it answers what is open and exits; returns its exit code."""
+        invoke_ns = time.monotonic_ns()
         assert self._process.stdin
         self._process.stdin.close()
         try:
@@ -222,7 +219,16 @@ class Driver:
                 f"{self.label} did not exit within {ANSWER_LIMIT_S:g} s of the end of its input"
             ) from None
         self._reader.join(ANSWER_LIMIT_S)
+        self._abandon(invoke_ns)
         return code
+
+    def _abandon(self, invoke_ns: int) -> int:
+        """Nobody relies any more on what the process held."""
+        return_ns = time.monotonic_ns()
+        for lock in list(self.held.values()):
+            lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
+            lock.over()
+        return return_ns
 
     def stop(self) -> None:
         """Kills it, whatever it is doing; for the end of a story."""
@@ -343,7 +349,9 @@ class Lock:
         fence = self.fence
 
         def then(answer: Json) -> None:
-            self.record(Kind.EXTEND, answer, ok="ok" in answer, fence=fence, state=answer.get("ok"))
+            # An extend of what was never acquired has nothing to do with any hold.
+            if fence is not None:
+                self.record(Kind.EXTEND, answer, ok="ok" in answer, fence=fence, state=answer.get("ok"))
 
         return self.driver.start("extend", then, lock=self.handle, **ttl).result()
 
@@ -393,7 +401,7 @@ class Lock:
             until_ns = state["read_ns"] + int(state["remaining_ms"] * 1e6)
         self.driver.history.add(
             client=f"{self.driver.label}/{self.handle}",
-            name=self.name.hex(),
+            name=self.name.decode(errors="backslashreplace"),
             kind=kind,
             invoke_ns=answer["invoke_ns"],
             return_ns=answer["return_ns"],

@@ -137,10 +137,14 @@ def test_inspect(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.lock_objects])
 def test_closed_client(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(node.urls)
-    lock = client.lock(name)
+    lock, other = client.lock(name), client.lock(name)
     lock.acquire()
     client.close()
-    with pytest.raises(LockError) as closed:
-        lock.extend()
-    assert closed.value.code == "invalid"
-    assert lock.state()["held"]
+    # What is held stays held; nothing new begins.
+    lock.extend()
+    for call in (other.acquire, lambda: client.lock(name), lambda: client.inspect(name)):
+        with pytest.raises(LockError, match="closed") as closed:
+            call()
+        assert closed.value.code == "invalid"
+    lock.release()
+    assert not node.has(name)

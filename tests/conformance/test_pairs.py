@@ -56,7 +56,7 @@ def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:
 
 def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
     """The holder among those who wait."""
-    won: list[tuple[Lock, Call]] = []
-    until(lambda: won.extend(each for each in waiting if not each[1].pending) or won, "somebody gets the lock")
+    until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
+    won = [each for each in waiting if not each[1].pending]
     assert len(won) == 1, "two hold the lock"
     return won[0]

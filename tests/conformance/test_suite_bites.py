@@ -16,10 +16,13 @@ HERE = Path(__file__).parent
 FAULTY = HERE.parent / "drivers" / "faulty.py"
 
 FOUND_BY = {
-    "blind-release": ("test_loss.py::test_late_release_leaves_the_next_holder_alone[one node-python]", "DID NOT RAISE"),
+    "blind-release": (
+        "test_loss.py::test_late_release_leaves_the_next_holder_alone[one node-python]",
+        "nodes.has(name)",
+    ),
     "held-for-ever": (
         "test_loss.py::test_nobody_is_told_that_an_expired_lock_is_held[python]",
-        "assert",
+        "latest_end_ns",
     ),
     "falling-fence": ("test_pairs.py::test_hand_over[one node-python-python]", "the history is wrong"),
     "two-holders": ("test_pairs.py::test_hand_over[one node-python-python]", "the history is wrong"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import pytest
 from conftest import Drivers
@@ -74,9 +75,10 @@ def test_options_of_a_client(drivers: Drivers, face: str) -> None:
 @every_face
 def test_unknown_option(drivers: Drivers, face: str) -> None:
     driver = drivers.start(face)
-    for make in (driver.client(["memory://options"]).lock, driver.client):
+    client = driver.client(["memory://options"])
+    for make in (partial(driver.client, ["memory://options"]), partial(client.lock, "unknown option")):
         with pytest.raises(LockError, match="lease") as refused:
-            make(["memory://options"] if make == driver.client else "a", lease=5)
+            make(lease=5)
         assert refused.value.code == "invalid"
 
 

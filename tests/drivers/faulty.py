@@ -43,7 +43,7 @@ class LockError(Exception):
 
     def __init__(self, code: str, name: bytes, reason: str | None = None) -> None:
         super().__init__(f"{code}: {name!r}")
-        self.json = {
+        self.json: Json = {
             "code": code,
             "name": name.decode(errors="replace"),
             "reason": reason,

@@ -71,7 +71,7 @@ class Driver:
 
     async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911
         """Does what `op` asks for."""
-        lock = self.locks.get(of.get("lock", 0))
+        lock: Any = self.locks.get(of.get("lock", 0))
         match op:
             case "client":
                 handle = next(self.handles)
