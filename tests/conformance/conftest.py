@@ -126,6 +126,12 @@ def node(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) 
     return _shown(request, undisturbed(1))
 
 
+@pytest.fixture
+def five_nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
+    """Five nodes, shared with other stories: leave them alone."""
+    return _shown(request, undisturbed(5))
+
+
 @pytest.fixture(params=[1, 5], ids=["one node", "five nodes"])
 def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
     """One node, then five, shared with other stories: leave them alone."""

@@ -13,7 +13,7 @@ from servers import Cluster
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from fenced_store import FencedStore, StaleFence
 
-TTL_MS = 1000
+TTL_MS = 500
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from story import Asked, until
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 10_000
+SHORT_TTL_MS = 500
 DRIFT_MS = TTL_MS / 100 + 2
 
 
@@ -110,13 +111,13 @@ def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> 
     """A driver finishes what is open and exits; it is the others' ttl that frees what it held."""
     driver = drivers.start(face)
     client = driver.client(node.urls)
-    held, other = client.lock(name, ttl_ms=1000, auto_renew=False), client.lock(name)
+    held, other = client.lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False), client.lock(name)
     held.acquire()
     waiting = other.start_acquire(timeout_ms=100)
     assert driver.finish() == 0
     assert other.denied(waiting)
     next_holder = drivers.start("rust").client(node.urls).lock(name)
-    assert next_holder.acquire(timeout_ms=1000 + SLACK_MS)["fence"] > (held.fence or 0)
+    assert next_holder.acquire(timeout_ms=SHORT_TTL_MS + SLACK_MS)["fence"] > (held.fence or 0)
 
 
 @every_face

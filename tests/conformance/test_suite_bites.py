@@ -26,7 +26,7 @@ FOUND_BY = {
     ),
     "falling-fence": ("test_pairs.py::test_hand_over[one node-python-python]", "the history is wrong"),
     "two-holders": ("test_pairs.py::test_hand_over[one node-python-python]", "the history is wrong"),
-    "never-told": ("test_loss.py::test_expiry_is_told[one node-python]", "NoneType"),
+    "never-told": ("test_loss.py::test_expiry_is_told[python]", "NoneType"),
 }
 
 
