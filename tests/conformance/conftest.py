@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--driver-dir", type=Path, help="where redlock-driver and redlock-history are (cargo's release dir)"
     )
+    group.addoption("--server", type=Path, help="another server program than the first that is found")
     group.addoption(
         "--driver",
         action="append",
@@ -107,13 +108,13 @@ def drivers(request: pytest.FixtureRequest, history: History) -> Iterator[Driver
 
 
 @pytest.fixture(scope="session")
-def undisturbed() -> Iterator[Callable[[int], Cluster]]:
+def undisturbed(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Cluster]]:
     """Nodes that all stories share, because none of them does anything to a server."""
     clusters: dict[int, Cluster] = {}
 
     def cluster(n: int) -> Cluster:
         if n not in clusters:
-            clusters[n] = stack.enter_context(Cluster(n))
+            clusters[n] = stack.enter_context(Cluster(n, program=pytestconfig.getoption("--server")))
         return clusters[n]
 
     with ExitStack() as stack:
@@ -141,7 +142,7 @@ def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster])
 @pytest.fixture
 def own_nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Five nodes of this story's own, to be frozen, killed and wiped."""
-    with Cluster(5) as cluster:
+    with Cluster(5, program=request.config.getoption("--server")) as cluster:
         yield _shown(request, cluster)
 
 

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from history import History, Kind
+from history import History, Kind, now_ns
 from servers import die_with_parent, stop_process
 
 ANSWER_LIMIT_S = 20.0
@@ -202,14 +202,14 @@ class Driver:
 
     def kill(self) -> int:
         """Ends the process as a crash would; returns an instant of `CLOCK_MONOTONIC` after its end, in ns."""
-        invoke_ns = time.monotonic_ns()
+        invoke_ns = now_ns()
         self._process.kill()
         self._process.wait(ANSWER_LIMIT_S)
         return self._abandon(invoke_ns)
 
     def finish(self) -> int:
         """Ends its input, after which it answers what is open and exits; returns its exit code."""
-        invoke_ns = time.monotonic_ns()
+        invoke_ns = now_ns()
         assert self._process.stdin
         self._process.stdin.close()
         try:
@@ -224,7 +224,7 @@ class Driver:
 
     def _abandon(self, invoke_ns: int) -> int:
         """Nobody relies any more on what the process held."""
-        return_ns = time.monotonic_ns()
+        return_ns = now_ns()
         for lock in list(self.held.values()):
             lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
             lock.over()

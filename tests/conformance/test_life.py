@@ -26,6 +26,20 @@ def test_hello(drivers: Drivers, face: str) -> None:
 
 
 @every_face
+def test_what_a_driver_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """It says so, so that no story passes because a call was never made."""
+    driver = drivers.start(face)
+    lock = driver.client(node.urls).lock(name)
+    with pytest.raises(DriverError, match="no such op"):
+        driver.call("nonsense")
+    with pytest.raises(DriverError):
+        driver.call("check", lock=lock.handle + 100)
+    if not FACES[face].cancels:
+        with pytest.raises(DriverError, match="no such op"):
+            lock.cancel(lock.start_acquire())
+
+
+@every_face
 def test_acquire_extend_check_release(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
     assert not lock.state()["held"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
+from history import now_ns
 from servers import ask
 
 Json = dict[str, Any]
@@ -128,12 +129,12 @@ class Lock:
             self.check()
         except LockError as lost:
             told = None if self.fault == "never-told" else lost.json
-            return {"lost": told, "told_ns": time.monotonic_ns()}
+            return {"lost": told, "told_ns": now_ns()}
         return {"lost": None, "told_ns": 0}
 
     def state(self) -> Json:
         """What it says of itself."""
-        read_ns, remaining = time.monotonic_ns(), self.remaining_s
+        read_ns, remaining = now_ns(), self.remaining_s
         return {"read_ns": read_ns, "held": remaining > 0, "remaining_ms": remaining * 1000, "fence": self.fence}
 
 
@@ -174,12 +175,12 @@ def perform(fault: str, kept: list[Any], request: Json) -> Json:
 
 def answer(fault: str, kept: list[Any], request: Json) -> None:
     """Performs a request and writes its answer."""
-    invoke_ns, result = time.monotonic_ns(), {}
+    invoke_ns, result = now_ns(), {}
     try:
         result = {"ok": perform(fault, kept, request)}
     except LockError as error:
         result = {"error": error.json}
-    say({"id": request["id"], **result, "invoke_ns": invoke_ns, "return_ns": time.monotonic_ns()})
+    say({"id": request["id"], **result, "invoke_ns": invoke_ns, "return_ns": now_ns()})
 
 
 def say(line: Json) -> None:

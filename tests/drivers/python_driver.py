@@ -38,7 +38,7 @@ class Loss:
         self.error = None
 
     def _tell(self, error: redlock.LockLost) -> None:
-        self.error, self.told_ns = error, time.monotonic_ns()
+        self.error, self.told_ns = error, now_ns()
         self.told.set()
 
 
@@ -56,7 +56,7 @@ class Driver:
 
     async def answer(self, request: Json) -> None:
         """Performs a request and writes its answer."""
-        invoke_ns = time.monotonic_ns()
+        invoke_ns = now_ns()
         answer: Json
         try:
             answer = {"ok": await self.perform(**request)}
@@ -67,7 +67,7 @@ class Driver:
         except Exception as error:
             traceback.print_exc()
             answer = {"error": {"code": "driver", "message": repr(error)}}
-        say({"id": request["id"], **answer, "invoke_ns": invoke_ns, "return_ns": time.monotonic_ns()})
+        say({"id": request["id"], **answer, "invoke_ns": invoke_ns, "return_ns": now_ns()})
 
     async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911
         """Does what `op` asks for."""
@@ -145,10 +145,15 @@ def complete(call: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a call of the blocking face was awaited")
 
 
+def now_ns() -> int:
+    """`CLOCK_MONOTONIC`, the clock that all processes of a machine share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
 def state(lock: Any) -> Json:
     """What a lock says of itself now."""
     # The clock first, so that what remains is never counted from a later instant than the library means.
-    read_ns = time.monotonic_ns()
+    read_ns = now_ns()
     remaining, held = lock.remaining, lock.held
     try:
         fence = lock.fence
