@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from conftest import Drivers
 from driver import FACES, Lock, LockError
@@ -141,10 +143,25 @@ def test_minority_of_dead_and_hung_nodes(drivers: Drivers, own_nodes: Cluster, f
     assert other.acquire()["fence"] > fence
     other.release()
     own_nodes[2].kill()
+    began = time.monotonic()
     with pytest.raises(LockError) as refused:
         other.acquire()
+    # One try: connecting takes 1 s at most, the attempt and its clean-up one node_timeout each.
+    assert (time.monotonic() - began) * 1000 <= 1000 + 2 * 500 + SLACK_MS
     assert refused.value.code == "unavailable"
     assert len(refused.value.nodes) == len(own_nodes)
+
+
+@every_face
+def test_fences_increase_though_a_minority_forgets(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(own_nodes.urls, restart_delay_ms=0).lock(name)
+    fences = []
+    for pair in ((0, 1), (2, 3), (4, 0)):
+        fences.append(lock.acquire()["fence"])
+        lock.release()
+        for i in pair:
+            own_nodes[i].wipe()
+    assert fences == sorted(set(fences))
 
 
 @every_face

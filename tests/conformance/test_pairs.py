@@ -54,6 +54,28 @@ def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:
     assert len(fences) == ROUNDS * len(FACES)
 
 
+@pytest.mark.parametrize("face", FACES)
+def test_plain_protocol(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """Other libraries' locks count, and ours count for them: SET NX PX, and delete what is still mine."""
+    lock = drivers.start(face).client(nodes.urls).lock(name)
+    for server in nodes:
+        assert server.command("SET", name, "another library's token", "NX", "PX", 60_000)
+    assert not lock.try_acquire()
+    asked = Asked(nodes)
+    waiting = lock.start_acquire()
+    asked.wait()
+    assert waiting.pending
+    for server in nodes:
+        server.command("DEL", name)
+    assert waiting.result()["acquired"]
+    quorum = len(nodes) // 2 + 1
+    until(lambda: sum(server.get(name) is not None for server in nodes) >= quorum, "a quorum has granted it")
+    denied = [server.command("SET", name, "another library's token", "NX", "PX", 60_000) for server in nodes]
+    assert denied.count(None) >= quorum
+    lock.check()
+    lock.release()
+
+
 def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
     """The holder among those who wait."""
     until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
