@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from driver import FACES, Driver
+from driver import FACES, Driver, DriverError
 from history import History
 from servers import Cluster
 
 ROOT = Path(__file__).parents[2]
 
-LOG_END = 4000
+LOG_END = 1000
 """How much of a server's log a failure prints, in characters."""
 
 SHOWN = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--driver-dir", type=Path, help="where redlock-driver and redlock-history are (cargo's release dir)"
     )
+    group.addoption("--server", type=Path, help="another server program than the first that is found")
     group.addoption(
         "--driver",
         action="append",
@@ -53,7 +54,11 @@ class Drivers:
     def start(self, face: str) -> Driver:
         """A new process for this face."""
         label = f"{face}#{len(self.started) + 1}"
-        driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label))
+        try:
+            driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label))
+        except DriverError as error:
+            # One that is missing is missing in every story: a trace would only be long.
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         self.started.append(driver)
         return driver
 
@@ -103,13 +108,13 @@ def drivers(request: pytest.FixtureRequest, history: History) -> Iterator[Driver
 
 
 @pytest.fixture(scope="session")
-def undisturbed() -> Iterator[Callable[[int], Cluster]]:
+def undisturbed(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Cluster]]:
     """Nodes that all stories share, because none of them does anything to a server."""
     clusters: dict[int, Cluster] = {}
 
     def cluster(n: int) -> Cluster:
         if n not in clusters:
-            clusters[n] = stack.enter_context(Cluster(n))
+            clusters[n] = stack.enter_context(Cluster(n, program=pytestconfig.getoption("--server")))
         return clusters[n]
 
     with ExitStack() as stack:
@@ -122,6 +127,12 @@ def node(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) 
     return _shown(request, undisturbed(1))
 
 
+@pytest.fixture
+def five_nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
+    """Five nodes, shared with other stories: leave them alone."""
+    return _shown(request, undisturbed(5))
+
+
 @pytest.fixture(params=[1, 5], ids=["one node", "five nodes"])
 def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
     """One node, then five, shared with other stories: leave them alone."""
@@ -131,7 +142,7 @@ def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster])
 @pytest.fixture
 def own_nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Five nodes of this story's own, to be frozen, killed and wiped."""
-    with Cluster(5) as cluster:
+    with Cluster(5, program=request.config.getoption("--server")) as cluster:
         yield _shown(request, cluster)
 
 

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from history import History, Kind
+from history import History, Kind, now_ns
 from servers import die_with_parent, stop_process
 
 ANSWER_LIMIT_S = 20.0
@@ -32,6 +32,9 @@ ANSWER_LIMIT_S = 20.0
 
 LINE_LIMIT = 1 << 20
 """Longest line of a driver, in bytes."""
+
+SHOWN_LINE = 1000
+"""How much of a line a failure prints, in characters."""
 
 TABLES = Path(__file__).parent.parent / "tables"
 
@@ -139,6 +142,7 @@ class Driver:
         self._lines: list[str] = []
         self._lock = threading.Lock()
         self._hello: queue.Queue[Json] = queue.Queue(1)
+        self._written = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the driver)
         self._process = subprocess.Popen(
             [*command, "--face", face.name],
@@ -179,7 +183,7 @@ class Driver:
                 raise DriverError(f"{self.label} takes no requests any more: {error}") from None
         return call
 
-    def call(self, op: str, **fields: object) -> Json:
+    def call(self, op: str, **fields: Any) -> Json:
         """Sends a request and waits for its answer."""
         return self.start(op, **fields).result()
 
@@ -198,17 +202,14 @@ class Driver:
 
     def kill(self) -> int:
         """Ends the process as a crash would; returns an instant of `CLOCK_MONOTONIC` after its end, in ns."""
-        invoke_ns = time.monotonic_ns()
+        invoke_ns = now_ns()
         self._process.kill()
         self._process.wait(ANSWER_LIMIT_S)
-        return_ns = time.monotonic_ns()
-        for lock in list(self.held.values()):
-            lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
-            lock.over()
-        return return_ns
+        return self._abandon(invoke_ns)
 
     def finish(self) -> int:
         """Ends its input, after which it answers what is open and exits; returns its exit code."""
+        invoke_ns = now_ns()
         assert self._process.stdin
         self._process.stdin.close()
         try:
@@ -218,7 +219,16 @@ class Driver:
                 f"{self.label} did not exit within {ANSWER_LIMIT_S:g} s of the end of its input"
             ) from None
         self._reader.join(ANSWER_LIMIT_S)
+        self._abandon(invoke_ns)
         return code
+
+    def _abandon(self, invoke_ns: int) -> int:
+        """Nobody relies any more on what the process held."""
+        return_ns = now_ns()
+        for lock in list(self.held.values()):
+            lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
+            lock.over()
+        return return_ns
 
     def stop(self) -> None:
         """Kills it, whatever it is doing; for the end of a story."""
@@ -226,21 +236,29 @@ class Driver:
             self._process.kill()
             self._process.wait(ANSWER_LIMIT_S)
         self._reader.join(ANSWER_LIMIT_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        self._stderr()
+        self._errors.close()
+        if self._process.stdin:
+            # What it has not read any more cannot be flushed.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
 
     def log(self) -> str:
         """Every line in both directions, then what the process wrote to its standard error."""
-        # Not moving the position, which the process shares.
-        errors = os.pread(self._errors.fileno(), LINE_LIMIT, 0).decode(errors="replace")
+        errors = self._stderr()
         code = self._process.poll()
         end = "" if code is None else f"\n(exit code {code})"
         return "\n".join(self._lines) + end + (f"\nstandard error:\n{errors}" if errors else "")
 
+    def _stderr(self) -> str:
+        if not self._errors.closed:
+            # Not moving the position, which the process shares.
+            self._written = os.pread(self._errors.fileno(), LINE_LIMIT, 0).decode(errors="replace")
+        return self._written
+
     def _note(self, direction: str, line: str) -> None:
-        self._lines.append(f"{time.monotonic():.6f} {direction} {line}")
+        shown = line if len(line) <= SHOWN_LINE else f"{line[:SHOWN_LINE]}..."
+        self._lines.append(f"{time.monotonic():.6f} {direction} {shown}")
 
     def _read(self) -> None:
         assert self._process.stdout
@@ -331,7 +349,9 @@ class Lock:
         fence = self.fence
 
         def then(answer: Json) -> None:
-            self.record(Kind.EXTEND, answer, ok="ok" in answer, fence=fence, state=answer.get("ok"))
+            # An extend of what was never acquired has nothing to do with any hold.
+            if fence is not None:
+                self.record(Kind.EXTEND, answer, ok="ok" in answer, fence=fence, state=answer.get("ok"))
 
         return self.driver.start("extend", then, lock=self.handle, **ttl).result()
 
@@ -381,7 +401,7 @@ class Lock:
             until_ns = state["read_ns"] + int(state["remaining_ms"] * 1e6)
         self.driver.history.add(
             client=f"{self.driver.label}/{self.handle}",
-            name=self.name.hex(),
+            name=self.name.decode(errors="backslashreplace"),
             kind=kind,
             invoke_ns=answer["invoke_ns"],
             return_ns=answer["return_ns"],

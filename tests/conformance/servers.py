@@ -175,7 +175,7 @@ class Server:
 
     def command(self, *words: Word) -> Reply:
         """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if the server is down."""
-        return _ask(self.socket, words)
+        return ask(self.socket, *words)
 
     def get(self, key: Word) -> bytes | None:
         """The value of a string key."""
@@ -326,7 +326,8 @@ def _free_port() -> int:
     raise RuntimeError(f"no port is free between {_PORT_FIRST} and {_PORT_FIRST + _PORT_COUNT - 1}")
 
 
-def _ask(path: Path, words: Sequence[Word]) -> Reply:
+def ask(path: Path, *words: Word) -> Reply:
+    """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens."""
     request = b"*%d\r\n" % len(words)
     for word in words:
         value = word if isinstance(word, bytes) else str(word).encode()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock::{Error, NodeState, NodeView, given};
+use redlock::{Error, LostReason, NodeState, NodeView, given};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
 
@@ -45,7 +45,7 @@ pub(crate) fn error(error: &Error) -> Value {
     json!({
         "code": error.code(),
         "name": error.name(),
-        "reason": error.reason().map(|reason| reason.as_str()),
+        "reason": error.reason().map(LostReason::as_str),
         "nodes": error.nodes().iter().map(|vote| json!([vote.node, vote.answer])).collect::<Vec<_>>(),
         "message": error.to_string(),
         "retryable": error.kind().retryable(),
