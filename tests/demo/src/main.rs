@@ -1,51 +1,123 @@
-//! Processes fight for one lock while its nodes freeze and die.
+//! The Rust worker of the demo: one process that fights for the lock.
 //!
-//! Five servers and four worker processes, two with the async and two with the blocking face. The lock protects a
-//! file with a counter that each holder reads and writes back increased, so that two holders at once lose an update.
-//! Meanwhile one node is frozen and another one killed and restarted empty. A report at the end says what became of
-//! it; the exit status is 0 only if every promise held.
+//! `demo.py` starts it beside its siblings `worker.py` and `worker.mjs`, which do the same. The lock protects a file
+//! with a counter that each holder reads and writes back increased, so that two holders at once lose an update.
 
 mod clock;
 mod counter;
-mod faults;
+mod hold;
 mod line;
-mod report;
-mod stage;
-mod worker;
+mod orders;
 
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, ValueEnum};
 
-/// Watch processes fight for one lock while its nodes freeze and die.
+use crate::clock::now_ns;
+use crate::hold::{Hold, Next, failed};
+use crate::line::{Line, say};
+use crate::orders::Orders;
+
+/// After a call that failed.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Fight for a lock until standard input ends.
 #[derive(Parser)]
 struct Args {
-    /// How long the fight lasts.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(4..=3600))]
-    seconds: u64,
-    /// How many processes fight.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=32))]
-    workers: u64,
-    #[command(subcommand)]
-    role: Option<Role>,
+    /// Which of the library's faces to use.
+    #[arg(long)]
+    face: Face,
+    /// The name of the lock.
+    #[arg(long)]
+    name: String,
+    /// In milliseconds.
+    #[arg(long)]
+    ttl: u64,
+    /// How long one acquire may wait, in milliseconds.
+    #[arg(long)]
+    timeout: u64,
+    /// The file that the lock protects.
+    #[arg(long)]
+    file: PathBuf,
+    /// The nodes' URLs.
+    nodes: Vec<String>,
 }
 
-#[derive(Subcommand)]
-enum Role {
-    /// What the demo starts several times.
-    #[command(hide = true)]
-    Worker(worker::Args),
+#[derive(Clone, Copy, ValueEnum)]
+enum Face {
+    Async,
+    Blocking,
 }
 
-fn main() -> ExitCode {
+fn main() {
     let args = Args::parse();
-    match args.role {
-        Some(Role::Worker(args)) => {
-            worker::run(&args);
-            ExitCode::SUCCESS
+    match args.face {
+        Face::Async => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be built").block_on(fight_async(&args));
         }
-        None if stage::run(args.workers, Duration::from_secs(args.seconds)) => ExitCode::SUCCESS,
-        None => ExitCode::FAILURE,
+        Face::Blocking => fight_blocking(&args),
+    }
+}
+
+async fn fight_async(args: &Args) {
+    let (ttl, timeout) = (Duration::from_millis(args.ttl), Duration::from_millis(args.timeout));
+    let redlock = redlock::Redlock::builder().nodes(&args.nodes).ttl(ttl).timeout(timeout).build();
+    let redlock = redlock.expect("the nodes' URLs are valid");
+    say(&Line::Ready);
+    let orders = Orders::await_start();
+    while !orders.stopped() {
+        let asked_ns = now_ns();
+        say(&Line::Asking { at_ns: asked_ns });
+        let guard = match redlock.lock(&args.name).acquire().await {
+            Ok(guard) => guard,
+            Err(error) => {
+                failed("acquire", asked_ns, None, &error);
+                tokio::time::sleep(BREATH).await;
+                continue;
+            }
+        };
+        let mut hold = Hold::begin(&args.file, &orders, guard.fence(), || guard.remaining());
+        while let Next::Wait(nap) = hold.next() {
+            tokio::time::sleep(nap).await;
+            hold.look(guard.check(), || guard.remaining());
+        }
+        if hold.finish() {
+            let asked_ns = now_ns();
+            hold.released(asked_ns, guard.release().await);
+        }
+        tokio::time::sleep(hold.pause()).await;
+    }
+}
+
+fn fight_blocking(args: &Args) {
+    let (ttl, timeout) = (Duration::from_millis(args.ttl), Duration::from_millis(args.timeout));
+    let redlock = redlock::blocking::Redlock::builder().nodes(&args.nodes).ttl(ttl).timeout(timeout).build();
+    let redlock = redlock.expect("the nodes' URLs are valid");
+    say(&Line::Ready);
+    let orders = Orders::await_start();
+    while !orders.stopped() {
+        let asked_ns = now_ns();
+        say(&Line::Asking { at_ns: asked_ns });
+        let guard = match redlock.lock(&args.name).acquire() {
+            Ok(guard) => guard,
+            Err(error) => {
+                failed("acquire", asked_ns, None, &error);
+                thread::sleep(BREATH);
+                continue;
+            }
+        };
+        let mut hold = Hold::begin(&args.file, &orders, guard.fence(), || guard.remaining());
+        while let Next::Wait(nap) = hold.next() {
+            thread::sleep(nap);
+            hold.look(guard.check(), || guard.remaining());
+        }
+        if hold.finish() {
+            let asked_ns = now_ns();
+            hold.released(asked_ns, guard.release());
+        }
+        thread::sleep(hold.pause());
     }
 }

@@ -40,11 +40,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} records, {} clients, {} names: {} acquisitions (wait median {:?}, 99 % {:?}, longest {:?}), \
+            "{} records, {} clients, {} name{}: {} acquisitions (wait median {:.1?}, 99 % {:.1?}, longest {:.1?}), \
              {} denied, {} lost, {} violations",
             self.records,
             self.clients,
             self.names,
+            if self.names == 1 { "" } else { "s" },
             self.acquisitions,
             self.waits.median,
             self.waits.p99,

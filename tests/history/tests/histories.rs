@@ -98,7 +98,7 @@ fn taking_turns_is_good_and_counted() {
     assert_eq!(report.waits.longest, Duration::from_nanos(30));
     assert_eq!(
         report.to_string(),
-        "5 records, 3 clients, 1 names: 2 acquisitions (wait median 10ns, 99 % 30ns, longest 30ns), 1 denied, 0 lost, \
+        "5 records, 3 clients, 1 name: 2 acquisitions (wait median 10.0ns, 99 % 30.0ns, longest 30.0ns), 1 denied, 0 lost, \
          0 violations"
     );
 }

@@ -1,0 +1,420 @@
+"""Driver processes: one language each, asked by JSON lines; the protocol is described in tests/README.md.
+
+    with drivers.start("python") as driver:
+        lock = driver.client(nodes.urls).lock("a", ttl_ms=1000)
+        lock.acquire()
+
+A driver only does what it is told. What it answers is judged here (is it an answer at all?) and in the stories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from history import History, Kind, now_ns
+from servers import die_with_parent, stop_process
+
+ANSWER_LIMIT_S = 20.0
+"""Longest wait for an answer, whatever the call."""
+
+LINE_LIMIT = 1 << 20
+"""Longest line of a driver, in bytes."""
+
+SHOWN_LINE = 1000
+"""How much of a line a failure prints, in characters."""
+
+TABLES = Path(__file__).parent.parent / "tables"
+
+Json = dict[str, Any]
+
+
+@cache
+def table(name: str) -> Json:
+    """One of the tables that all languages share."""
+    content: Json = json.loads((TABLES / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+@dataclass(frozen=True)
+class Face:
+    """One way to use the library from one language, and where the languages differ by design."""
+
+    name: str
+    language: str
+    lock_objects: bool
+    """A lock object is one holder that can be used again; in Rust a guard is, and release consumes it."""
+    denies_by_value: bool
+    """`acquire` returns false at the timeout; elsewhere that is an error."""
+    cancels: bool
+    """A call in flight can be ended from outside."""
+
+
+FACES = {
+    face.name: face
+    for face in [
+        Face("rust", "rust", lock_objects=False, denies_by_value=False, cancels=True),
+        Face("rust-blocking", "rust", lock_objects=False, denies_by_value=False, cancels=False),
+        Face("python", "python", lock_objects=True, denies_by_value=True, cancels=False),
+        Face("asyncio", "python", lock_objects=True, denies_by_value=True, cancels=True),
+        Face("node", "node", lock_objects=True, denies_by_value=False, cancels=True),
+    ]
+}
+
+
+class LockError(Exception):
+    """An error of the library, as a driver passed it on."""
+
+    def __init__(self, error: Json) -> None:
+        super().__init__(error["message"])
+        self.code: str = error["code"]
+        self.name: str | None = error["name"]
+        self.reason: str | None = error["reason"]
+        self.nodes: list[tuple[str, str]] = [(node, answer) for node, answer in error["nodes"]]
+        self.message: str = error["message"]
+        known = {case["code"]: case for case in table("errors")["cases"]}
+        assert self.code in known, f"{self.code} is no code"
+        assert error["retryable"] == known[self.code]["retryable"], f"retryable is wrong: {error}"
+        reasons = table("errors")["lost_reasons"] if self.code == "lost" else [None]
+        assert self.reason in reasons, f"the reason is wrong: {error}"
+
+
+class DriverError(Exception):
+    """The driver itself could not do what it was asked, broke the protocol or ended."""
+
+
+@dataclass
+class Call:
+    """A request on its way."""
+
+    id: int
+    op: str
+    _answer: queue.Queue[Json] = field(default_factory=lambda: queue.Queue(1))
+    _then: Callable[[Json], None] = lambda _: None
+
+    def deliver(self, answer: Json) -> None:
+        """For the driver's reader."""
+        self._answer.put_nowait(answer)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the driver has not answered yet."""
+        return self._answer.empty()
+
+    def result(self, limit_s: float = ANSWER_LIMIT_S) -> Json:
+        """The answer, waited for; raises `LockError` or `DriverError`. To be asked for once."""
+        try:
+            answer = self._answer.get(timeout=limit_s)
+        except queue.Empty:
+            raise DriverError(f"no answer to {self.op} (id {self.id}) within {limit_s:g} s") from None
+        if "gone" in answer:
+            raise DriverError(f"the driver ended before it answered {self.op} (id {self.id})")
+        self._then(answer)
+        if "ok" in answer:
+            result: Json = answer["ok"]
+            return result | {"invoke_ns": answer["invoke_ns"], "return_ns": answer["return_ns"]}
+        if answer["error"]["code"] == "driver":
+            raise DriverError(answer["error"]["message"])
+        raise LockError(answer["error"])
+
+
+class Driver:
+    """A driver process. Starts at once and has said hello; a context manager that kills it."""
+
+    def __init__(self, face: Face, command: Sequence[str], history: History, label: str) -> None:
+        self.face = face
+        self.label = label
+        self.history = history
+        self.held: dict[int, Lock] = {}
+        self._calls: dict[int, Call] = {}
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._hello: queue.Queue[Json] = queue.Queue(1)
+        self._written = ""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the driver)
+        self._process = subprocess.Popen(
+            [*command, "--face", face.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
+        )
+        self._reader = threading.Thread(target=self._read, name=label, daemon=True)
+        self._reader.start()
+        try:
+            self.hello: Json = self._hello.get(timeout=ANSWER_LIMIT_S)
+        except queue.Empty:
+            self.stop()
+            raise DriverError(f"{label} did not say hello within {ANSWER_LIMIT_S:g} s") from None
+        if "gone" in self.hello:
+            self.stop()
+            raise DriverError(f"{label} ended before it said hello: {' '.join(command)}\n{self.log()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, op: str, then: Callable[[Json], None] = lambda _: None, **fields: Any) -> Call:
+        """Sends a request; `then` is called with the whole answer when the result is asked for."""
+        with self._lock:
+            call = Call(len(self._calls) + 1, op, _then=then)
+            self._calls[call.id] = call
+            line = json.dumps({"id": call.id, "op": op, **fields})
+            self._note(">", line)
+            assert self._process.stdin
+            try:
+                self._process.stdin.write(line.encode() + b"\n")
+                self._process.stdin.flush()
+            except OSError as error:
+                raise DriverError(f"{self.label} takes no requests any more: {error}") from None
+        return call
+
+    def call(self, op: str, **fields: Any) -> Json:
+        """Sends a request and waits for its answer."""
+        return self.start(op, **fields).result()
+
+    def client(self, nodes: Sequence[str], **options: object) -> Client:
+        """A client in the driver; options are named as in `tables/options.json`."""
+        return Client(self, self.call("client", nodes=list(nodes), options=options)["handle"], options)
+
+    def freeze(self) -> None:
+        """Stops the process without ending it, as a suspend or a long pause does."""
+        if not stop_process(self._process.pid):
+            raise DriverError(f"{self.label} ended instead of stopping")
+
+    def thaw(self) -> None:
+        """Lets it go on."""
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def kill(self) -> int:
+        """Ends the process as a crash would; returns an instant of `CLOCK_MONOTONIC` after its end, in ns."""
+        invoke_ns = now_ns()
+        self._process.kill()
+        self._process.wait(ANSWER_LIMIT_S)
+        return self._abandon(invoke_ns)
+
+    def finish(self) -> int:
+        """Ends its input, after which it answers what is open and exits; returns its exit code."""
+        invoke_ns = now_ns()
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            code = self._process.wait(ANSWER_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise DriverError(
+                f"{self.label} did not exit within {ANSWER_LIMIT_S:g} s of the end of its input"
+            ) from None
+        self._reader.join(ANSWER_LIMIT_S)
+        self._abandon(invoke_ns)
+        return code
+
+    def _abandon(self, invoke_ns: int) -> int:
+        """Nobody relies any more on what the process held."""
+        return_ns = now_ns()
+        for lock in list(self.held.values()):
+            lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
+            lock.over()
+        return return_ns
+
+    def stop(self) -> None:
+        """Kills it, whatever it is doing; for the end of a story."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(ANSWER_LIMIT_S)
+        self._reader.join(ANSWER_LIMIT_S)
+        self._stderr()
+        self._errors.close()
+        if self._process.stdin:
+            # What it has not read any more cannot be flushed.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def log(self) -> str:
+        """Every line in both directions, then what the process wrote to its standard error."""
+        errors = self._stderr()
+        code = self._process.poll()
+        end = "" if code is None else f"\n(exit code {code})"
+        return "\n".join(self._lines) + end + (f"\nstandard error:\n{errors}" if errors else "")
+
+    def _stderr(self) -> str:
+        if not self._errors.closed:
+            # Not moving the position, which the process shares.
+            self._written = os.pread(self._errors.fileno(), LINE_LIMIT, 0).decode(errors="replace")
+        return self._written
+
+    def _note(self, direction: str, line: str) -> None:
+        shown = line if len(line) <= SHOWN_LINE else f"{line[:SHOWN_LINE]}..."
+        self._lines.append(f"{time.monotonic():.6f} {direction} {shown}")
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        while line := self._process.stdout.readline(LINE_LIMIT):
+            text = line.decode(errors="replace").rstrip("\n")
+            self._note("<", text)
+            try:
+                answer = json.loads(text)
+                if "hello" in answer:
+                    self._hello.put(answer["hello"])
+                else:
+                    self._calls[answer["id"]].deliver(answer)
+            except (ValueError, KeyError, TypeError, queue.Full) as error:
+                self._note("!", f"this is no answer that was waited for: {error!r}")
+                break
+        self._process.stdout.close()
+        if self._hello.empty():
+            with contextlib.suppress(queue.Full):
+                self._hello.put_nowait({"gone": True})
+        with self._lock:
+            for call in self._calls.values():
+                # A full one has its answer.
+                with contextlib.suppress(queue.Full):
+                    call.deliver({"gone": True})
+
+
+class Client:
+    """A client in a driver."""
+
+    def __init__(self, driver: Driver, handle: int, options: Json) -> None:
+        self.driver = driver
+        self.handle = handle
+        self.options = options
+
+    def lock(self, name: str | bytes, **options: object) -> Lock:
+        """A lock; options are named as in `tables/options.json`."""
+        name = name.encode() if isinstance(name, str) else name
+        handle = self.driver.call("lock", client=self.handle, name=name.hex(), options=options)["handle"]
+        return Lock(self.driver, handle, name, self.options | options)
+
+    def inspect(self, name: str | bytes) -> list[Json]:
+        """What every node has under a name."""
+        name = name.encode() if isinstance(name, str) else name
+        nodes: list[Json] = self.driver.call("inspect", client=self.handle, name=name.hex())["nodes"]
+        return nodes
+
+    def close(self) -> None:
+        """Ends the client."""
+        self.driver.call("close", client=self.handle)
+
+
+class Lock:
+    """A lock object in a driver (in Rust: a lock and its current guard). Writes its history down."""
+
+    def __init__(self, driver: Driver, handle: int, name: bytes, options: Json) -> None:
+        self.driver = driver
+        self.handle = handle
+        self.name = name
+        self.fence: int | None = None
+        self._renewed = options.get("auto_renew", True)
+
+    def start_acquire(self, **timeout: Any) -> Call:
+        """Begins to acquire: `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""
+        return self.driver.start("acquire", self._acquired, lock=self.handle, **timeout)
+
+    def acquire(self, **timeout: Any) -> Json:
+        """Acquires it, and must get it."""
+        result = self.start_acquire(**timeout).result()
+        assert result["acquired"], "denied by value"
+        return result
+
+    def denied(self, call: Call) -> bool:
+        """Whether `call`, an acquire, has ended at its timeout; every language says so in its own way."""
+        try:
+            acquired: bool = call.result()["acquired"]
+        except LockError as error:
+            return error.code == "timeout" and not self.driver.face.denies_by_value
+        return not acquired and self.driver.face.denies_by_value
+
+    def try_acquire(self) -> bool:
+        """Tries once."""
+        call = self.driver.start("try_acquire", self._acquired, lock=self.handle)
+        acquired: bool = call.result()["acquired"]
+        return acquired
+
+    def extend(self, **ttl: Any) -> Json:
+        """Extends it: `ttl_ms=...`, or the ttl in force."""
+        fence = self.fence
+
+        def then(answer: Json) -> None:
+            # An extend of what was never acquired has nothing to do with any hold.
+            if fence is not None:
+                self.record(Kind.EXTEND, answer, ok="ok" in answer, fence=fence, state=answer.get("ok"))
+
+        return self.driver.start("extend", then, lock=self.handle, **ttl).result()
+
+    def release(self) -> None:
+        """Releases it. What is recorded is the first release of an acquisition; more of them change nothing."""
+
+        def then(answer: Json) -> None:
+            if self.handle in self.driver.held:
+                self.record(Kind.RELEASE, answer, ok="ok" in answer)
+                self.over()
+
+        self.driver.start("release", then, lock=self.handle).result()
+
+    def check(self) -> None:
+        """Asks whether it is held; raises `LockError` if not."""
+        self.driver.call("check", lock=self.handle)
+
+    def state(self) -> Json:
+        """`held`, `remaining_ms`, `fence`, and `read_ns`, an instant just before they were read."""
+        return self.driver.call("state", lock=self.handle)
+
+    def start_wait_lost(self, limit_ms: int) -> Call:
+        """Begins to wait for the loss; the result's `lost` is the error or `None`."""
+
+        def then(answer: Json) -> None:
+            if answer.get("ok", {}).get("lost"):
+                told_ns = answer["ok"]["told_ns"]
+                self.record(Kind.LOST, {"invoke_ns": told_ns, "return_ns": told_ns}, ok=True)
+
+        return self.driver.start("wait_lost", then, lock=self.handle, limit_ms=limit_ms)
+
+    def cancel(self, call: Call) -> None:
+        """Ends a call in flight."""
+        self.driver.call("cancel", call=call.id)
+
+    def over(self) -> None:
+        """Nobody relies on the lock any more."""
+        self.driver.held.pop(self.handle, None)
+
+    def record(
+        self, kind: Kind, answer: Json, *, ok: bool, fence: int | None = None, state: Json | None = None
+    ) -> None:
+        """Adds what happened to the history."""
+        until_ns = None
+        if state and not self._renewed:
+            # A renewed lock's end is not known here: its hold ends with the release or the loss.
+            until_ns = state["read_ns"] + int(state["remaining_ms"] * 1e6)
+        self.driver.history.add(
+            client=f"{self.driver.label}/{self.handle}",
+            name=self.name.decode(errors="backslashreplace"),
+            kind=kind,
+            invoke_ns=answer["invoke_ns"],
+            return_ns=answer["return_ns"],
+            ok=ok,
+            fence=self.fence if fence is None and kind is not Kind.ACQUIRE else fence,
+            valid_until_ns=until_ns,
+        )
+
+    def _acquired(self, answer: Json) -> None:
+        state = answer.get("ok", {})
+        if state.get("acquired"):
+            self.fence = state["fence"]
+            self.driver.held[self.handle] = self
+            self.record(Kind.ACQUIRE, answer, ok=True, fence=self.fence, state=state)
+        else:
+            self.record(Kind.ACQUIRE, answer, ok=False)

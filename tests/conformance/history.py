@@ -1,0 +1,65 @@
+"""What happened to locks, written down for the program `redlock-history`, which judges it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+
+SLACK_MS = 1000
+"""How late the machine may be: the one allowance for scheduling in this suite."""
+
+
+def now_ns() -> int:
+    """`CLOCK_MONOTONIC`, the clock that all processes of a machine share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+class Kind(StrEnum):
+    """What a record is about."""
+
+    ACQUIRE = "acquire"
+    EXTEND = "extend"
+    RELEASE = "release"
+    LOST = "lost"
+
+
+class History:
+    """The records of one story; their form is that of `tests/history/src/record.rs`."""
+
+    def __init__(self) -> None:
+        self._records: list[str] = []
+        self._rules: list[str] = []
+
+    def rule(self, *options: str) -> None:
+        """Has it judged with these options of `redlock-history`."""
+        self._rules.extend(options)
+
+    def add(
+        self,
+        *,
+        client: str,
+        name: str,
+        kind: Kind,
+        invoke_ns: int,
+        return_ns: int,
+        ok: bool,
+        fence: int | None,
+        valid_until_ns: int | None,
+    ) -> None:
+        """Adds a record; the order of records means nothing."""
+        record = {"client": client, "name": name, "kind": kind, "invoke_ns": invoke_ns, "return_ns": return_ns}
+        record |= {"ok": ok, "fence": fence, "valid_until_ns": valid_until_ns}
+        self._records.append(json.dumps(record))
+
+    def judge(self, program: Path) -> None:
+        """Fails if a promise was broken: fences unique and in order, one holder at a time."""
+        # Elsewhere the languages read clocks that differ a little.
+        if self._records and sys.platform == "linux":
+            records = "\n".join(self._records)
+            command = [str(program), *self._rules]
+            judged = subprocess.run(command, input=records, capture_output=True, text=True, check=False)
+            assert judged.returncode == 0, f"the history is wrong:\n{judged.stdout}{judged.stderr}\n{records}"

@@ -1,0 +1,59 @@
+"""The example of a resource that asks for fences, tests/examples/fenced_store.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Drivers
+from history import SLACK_MS, History
+from servers import Cluster
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+from fenced_store import FencedStore, StaleFence
+
+TTL_MS = 500
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FencedStore:
+    """A store of this test's own."""
+    return FencedStore(str(tmp_path / "store.db"))
+
+
+def test_larger_fences_only(store: FencedStore) -> None:
+    assert store.read("a", fence=5) is None
+    store.write("a", "five", fence=5)
+    store.write("a", "five again", fence=5)
+    assert store.read("a", fence=7) == "five again"
+    for late in (4, 5, 6):
+        with pytest.raises(StaleFence):
+            store.write("a", "late", fence=late)
+        with pytest.raises(StaleFence):
+            store.read("a", fence=late)
+    assert store.read("a", fence=7) == "five again"
+    store.write("b", "another name", fence=1)
+
+
+@pytest.mark.parametrize("face", ["rust", "python", "node"])
+def test_paused_holder_writes_too_late(
+    drivers: Drivers, history: History, store: FencedStore, node: Cluster, face: str, name: str
+) -> None:
+    """Between its read and its write a holder stands still for longer than its ttl, and another takes over."""
+    # Nobody but the holder itself knows how far its last renewal reached.
+    history.rule("--no-exclusion")
+    paused = drivers.start(face).client(node.urls).lock(name, ttl_ms=TTL_MS)
+    other = drivers.start("rust").client(node.urls).lock(name)
+
+    paused_fence = paused.acquire()["fence"]
+    store.write("balance", "100", fence=paused_fence)
+    paused.driver.freeze()
+    fence = other.acquire(timeout_ms=TTL_MS + SLACK_MS)["fence"]
+    assert store.read("balance", fence=fence) == "100"
+    paused.driver.thaw()
+
+    with pytest.raises(StaleFence):
+        store.write("balance", "101, says who was paused", fence=paused_fence)
+    store.write("balance", "101", fence=fence)
+    assert store.read("balance", fence=fence) == "101"

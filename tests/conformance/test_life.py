@@ -1,0 +1,165 @@
+"""The life of one lock, on every face."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from conftest import Drivers
+from driver import FACES, DriverError, LockError, table
+from history import SLACK_MS
+from servers import Cluster
+from story import Asked, until
+
+every_face = pytest.mark.parametrize("face", FACES)
+TTL_MS = 10_000
+SHORT_TTL_MS = 500
+DRIFT_MS = TTL_MS / 100 + 2
+
+
+@every_face
+def test_hello(drivers: Drivers, face: str) -> None:
+    hello = drivers.start(face).hello
+    assert hello["protocol"] == 1
+    assert (hello["language"], hello["face"]) == (FACES[face].language, face)
+    assert sorted(hello["codes"]) == sorted(case["code"] for case in table("errors")["cases"])
+
+
+@every_face
+def test_what_a_driver_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """It says so, so that no story passes because a call was never made."""
+    driver = drivers.start(face)
+    lock = driver.client(node.urls).lock(name)
+    with pytest.raises(DriverError, match="no such op"):
+        driver.call("nonsense")
+    with pytest.raises(DriverError):
+        driver.call("check", lock=lock.handle + 100)
+    if not FACES[face].cancels:
+        with pytest.raises(DriverError, match="no such op"):
+            lock.cancel(lock.start_acquire())
+
+
+@every_face
+def test_acquire_extend_check_release(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
+    assert not lock.state()["held"]
+    won = lock.acquire()
+    assert won["held"]
+    assert won["fence"] > 0
+    assert 0 < won["remaining_ms"] <= TTL_MS - DRIFT_MS
+    lock.check()
+    state = lock.state()
+    assert (state["held"], state["fence"]) == (True, won["fence"])
+    assert nodes.has(name)
+
+    extended = lock.extend(ttl_ms=2 * TTL_MS)
+    assert TTL_MS < extended["remaining_ms"] <= 2 * (TTL_MS - TTL_MS / 100) - 2
+    assert lock.extend()["remaining_ms"] > TTL_MS, "the new ttl stays in force"
+
+    lock.release()
+    assert not nodes.has(name)
+    assert (lock.state()["held"], lock.state()["remaining_ms"]) == (False, 0)
+    assert lock.acquire()["fence"] > won["fence"]
+
+
+@every_face
+def test_misuse(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(node.urls).lock(name)
+    if not FACES[face].lock_objects:
+        # There the types keep it from happening; that the driver says so is all that can be asked.
+        with pytest.raises(DriverError, match="no guard"):
+            lock.release()
+        return
+    for call in (lock.check, lock.extend, lock.release):
+        with pytest.raises(LockError) as never:
+            call()
+        assert never.value.code == "not_held"
+        assert never.value.name == name
+    lock.acquire()
+    with pytest.raises(LockError) as twice:
+        lock.acquire()
+    assert twice.value.code == "already_held"
+    lock.check()
+    lock.release()
+    lock.release()
+    for call in (lock.check, lock.extend):
+        with pytest.raises(LockError) as over:
+            call()
+        assert over.value.code == "not_held"
+
+
+@every_face
+def test_denied(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(nodes.urls)
+    holder, other = client.lock(name), client.lock(name, timeout_ms=50)
+    holder.acquire()
+    assert not other.try_acquire()
+    for timeout, limit_ms in (({}, 50), ({"timeout_ms": 0}, 0), ({"timeout_ms": 100}, 100)):
+        begin = time.monotonic()
+        assert other.denied(other.start_acquire(**timeout))
+        assert limit_ms <= (time.monotonic() - begin) * 1000 <= limit_ms + SLACK_MS
+    holder.release()
+    assert other.try_acquire()
+
+
+@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
+def test_cancelled(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client = driver.client(nodes.urls)
+    holder, waiter = client.lock(name), client.lock(name)
+    holder.acquire()
+    asked = Asked(nodes)
+    waiting = waiter.start_acquire()
+    asked.wait()
+    assert waiting.pending
+    waiter.cancel(waiting)
+    assert waiting.result()["cancelled"]
+    holder.release()
+    until(lambda: not nodes.has(name), "nobody holds the lock")
+    # Who was cancelled took nothing afterwards either: the next one gets it at once.
+    assert client.lock(name).try_acquire()
+
+
+@every_face
+def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """A driver finishes what is open and exits; it is the others' ttl that frees what it held."""
+    driver = drivers.start(face)
+    client = driver.client(node.urls)
+    held, other = client.lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False), client.lock(name)
+    held.acquire()
+    waiting = other.start_acquire(timeout_ms=100)
+    assert driver.finish() == 0
+    assert other.denied(waiting)
+    next_holder = drivers.start("rust").client(node.urls).lock(name)
+    assert next_holder.acquire(timeout_ms=SHORT_TTL_MS + SLACK_MS)["fence"] > (held.fence or 0)
+
+
+@every_face
+def test_inspect(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(nodes.urls)
+    assert [view["state"] for view in client.inspect(name)] == ["free"] * len(nodes)
+    lock = client.lock(name, owner="worker 7")
+    lock.acquire()
+    until(lambda: all(view["state"] == "held" for view in client.inspect(name)), "every node has granted the lock")
+    views = client.inspect(name)
+    assert [view["label"] for view in views] == ["worker 7"] * len(nodes)
+    assert sum(view["fence"] == lock.fence for view in views) > len(nodes) // 2
+    lock.release()
+    nodes[0].command("SET", name, "another library's token")
+    assert client.inspect(name)[0]["state"] == "foreign"
+
+
+@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.lock_objects])
+def test_closed_client(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(node.urls)
+    lock, other = client.lock(name), client.lock(name)
+    lock.acquire()
+    client.close()
+    # What is held stays held; nothing new begins.
+    lock.extend()
+    for call in (other.acquire, lambda: client.lock(name), lambda: client.inspect(name)):
+        with pytest.raises(LockError, match="closed") as closed:
+            call()
+        assert closed.value.code == "invalid"
+    lock.release()
+    assert not node.has(name)

@@ -1,0 +1,176 @@
+"""Locks that end without a release: a crash, an expiry, a pause."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from conftest import Drivers
+from driver import FACES, Lock, LockError
+from history import SLACK_MS, History
+from servers import Cluster
+from story import until
+
+every_face = pytest.mark.parametrize("face", FACES)
+TTL_MS = 1000
+SHORT_TTL_MS = 500
+"""Where the lock is to run out, and nothing is asked of it before that."""
+
+
+def validity_ms(ttl_ms: int) -> float:
+    """How long a lock is valid from the start of its attempt, which is before its acquire returns."""
+    return ttl_ms - ttl_ms / 100 - 2
+
+
+def ended(lock: Lock) -> str | None:
+    """Sees that a lock is lost in every way there is to ask; returns the reason."""
+    state = lock.state()
+    assert (state["held"], state["remaining_ms"]) == (False, 0)
+    with pytest.raises(LockError) as checked:
+        lock.check()
+    with pytest.raises(LockError) as extended:
+        lock.extend()
+    with pytest.raises(LockError) as released:
+        lock.release()
+    assert {error.value.code for error in (checked, extended, released)} == {"lost"}
+    return checked.value.reason
+
+
+@every_face
+def test_crashed_holder_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    holder = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    waiter = drivers.start("rust").client(nodes.urls).lock(name)
+    fence = holder.acquire()["fence"]
+    waiting = waiter.start_acquire()
+    killed_ns = holder.driver.kill()
+    won = waiting.result()
+    assert won["fence"] > fence
+    assert won["return_ns"] - killed_ns <= (SHORT_TTL_MS + SLACK_MS) * 1e6
+
+
+@every_face
+def test_held_locks_are_renewed(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(five_nodes.urls).lock(name, ttl_ms=TTL_MS)
+    won = lock.acquire()
+    first_end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
+
+    def is_over() -> bool:
+        state = lock.state()
+        assert state["held"]
+        return bool(state["read_ns"] > first_end_ns)
+
+    until(is_over, "the first lease is over")
+    lock.check()
+    lock.release()
+
+
+@every_face
+def test_expiry_is_told(drivers: Drivers, history: History, node: Cluster, face: str, name: str) -> None:
+    history.rule("--told-late-ms", str(SLACK_MS))
+    lock = drivers.start(face).client(node.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False)
+    won = lock.acquire()
+    assert lock.start_wait_lost(limit_ms=0).result()["lost"] is None
+    told = lock.start_wait_lost(limit_ms=10_000).result()
+    assert (told["lost"]["code"], told["lost"]["reason"]) == ("lost", "expired")
+    assert told["told_ns"] > won["invoke_ns"] + validity_ms(TTL_MS) * 1e6
+    assert ended(lock) == "expired"
+    assert lock.acquire()["fence"] > won["fence"]
+
+
+@every_face
+def test_nobody_is_told_that_an_expired_lock_is_held(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False)
+    won = lock.acquire()
+    # The attempt began before it returned, so it is valid until then at the very latest.
+    latest_end_ns = won["return_ns"] + validity_ms(SHORT_TTL_MS) * 1e6
+
+    def is_over() -> bool:
+        state = lock.state()
+        assert state["read_ns"] + state["remaining_ms"] * 1e6 <= latest_end_ns or not state["remaining_ms"]
+        assert state["read_ns"] <= latest_end_ns or not state["held"]
+        return bool(state["read_ns"] > latest_end_ns)
+
+    until(is_over, "the validity is over")
+    assert ended(lock) == "expired"
+
+
+@every_face
+def test_late_release_leaves_the_next_holder_alone(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client = driver.client(nodes.urls)
+    late, next_holder = client.lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False), client.lock(name)
+    fence = late.acquire()["fence"]
+    assert next_holder.acquire()["fence"] > fence
+    with pytest.raises(LockError) as lost:
+        late.release()
+    assert lost.value.code == "lost"
+    assert nodes.has(name)
+    next_holder.check()
+    next_holder.extend()
+    next_holder.release()
+
+
+@every_face
+def test_paused_holder_learns_of_its_loss(
+    drivers: Drivers, history: History, five_nodes: Cluster, face: str, name: str
+) -> None:
+    """A whole process stands still, renewal and all; another takes over, and the first hears of it as it wakes up."""
+    # Nobody but the holder itself knows how far its last renewal reached.
+    history.rule("--no-exclusion")
+    paused = drivers.start(face).client(five_nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    other = drivers.start("rust").client(five_nodes.urls).lock(name)
+    paused.acquire()
+    paused.driver.freeze()
+    won = other.acquire(timeout_ms=SHORT_TTL_MS + SLACK_MS)
+    paused.driver.thaw()
+    lost = paused.start_wait_lost(limit_ms=10_000).result()["lost"]
+    assert lost["code"] == "lost"
+    assert ended(paused) == lost["reason"]
+    assert other.state()["held"]
+    assert won["fence"] > (paused.fence or 0)
+
+
+@every_face
+def test_minority_of_dead_and_hung_nodes(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(own_nodes.urls)
+    lock, other = client.lock(name), client.lock(name, timeout_ms=0)
+    own_nodes[0].kill()
+    own_nodes[1].freeze()
+    fence = lock.acquire()["fence"]
+    assert not other.try_acquire()
+    lock.extend()
+    lock.release()
+    assert other.acquire()["fence"] > fence
+    other.release()
+    own_nodes[2].kill()
+    began = time.monotonic()
+    with pytest.raises(LockError) as refused:
+        other.acquire()
+    # One try: connecting takes 1 s at most, the attempt and its clean-up one node_timeout each.
+    assert (time.monotonic() - began) * 1000 <= 1000 + 2 * 500 + SLACK_MS
+    assert refused.value.code == "unavailable"
+    assert len(refused.value.nodes) == len(own_nodes)
+
+
+@every_face
+def test_fences_increase_though_a_minority_forgets(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(own_nodes.urls, restart_delay_ms=0).lock(name)
+    fences = []
+    for pair in ((0, 1), (2, 3), (4, 0)):
+        fences.append(lock.acquire()["fence"])
+        lock.release()
+        for i in pair:
+            own_nodes[i].wipe()
+    assert fences == sorted(set(fences))
+
+
+@every_face
+def test_deleted_lock_is_lost(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """By the next renewal at the latest."""
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
+    lock.acquire()
+    for server in nodes:
+        server.command("DEL", name)
+    lost = lock.start_wait_lost(limit_ms=10_000).result()["lost"]
+    assert (lost["code"], lost["reason"]) == ("lost", "deleted")
+    assert ended(lock) == "deleted"

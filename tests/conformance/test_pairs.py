@@ -1,0 +1,84 @@
+"""Every language excludes every other: separate processes, one name."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Drivers
+from driver import FACES, Call, Lock
+from servers import Cluster
+from story import Asked, until
+
+# Nine pairs of languages, and the two faces that are left once on either side.
+PAIRS = [(holder, waiter) for holder in ("rust", "python", "node") for waiter in ("rust", "python", "node")]
+PAIRS += [("rust-blocking", "asyncio"), ("asyncio", "rust-blocking")]
+
+HAND_OVERS = 4
+ROUNDS = 5
+
+
+@pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def test_hand_over(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    has, wants = (drivers.start(face).client(nodes.urls).lock(name) for face in (holder, waiter))
+    fence = has.acquire()["fence"]
+    for _ in range(HAND_OVERS):
+        assert not wants.try_acquire()
+        asked = Asked(nodes)
+        waiting = wants.start_acquire()
+        asked.wait()
+        assert waiting.pending
+        has.check()
+        has.release()
+        won = waiting.result()
+        assert won["acquired"]
+        assert won["fence"] > fence
+        fence = won["fence"]
+        has, wants = wants, has
+
+
+def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:
+    """All faces want it all the time; the history says that there was one holder at a time and fences increased."""
+    locks = [drivers.start(face).client(nodes.urls, ttl_ms=5000).lock(name) for face in FACES]
+    waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
+    fences = []
+    left = dict.fromkeys((lock.driver.label for lock in locks), ROUNDS)
+    while waiting:
+        holder, won = next_won(waiting)
+        waiting.remove((holder, won))
+        fences.append(won.result()["fence"])
+        holder.check()
+        holder.release()
+        left[holder.driver.label] -= 1
+        if left[holder.driver.label]:
+            waiting.append((holder, holder.start_acquire()))
+    assert fences == sorted(set(fences))
+    assert len(fences) == ROUNDS * len(FACES)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_plain_protocol(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """Other libraries' locks count, and ours count for them: SET NX PX, and delete what is still mine."""
+    lock = drivers.start(face).client(nodes.urls).lock(name)
+    for server in nodes:
+        assert server.command("SET", name, "another library's token", "NX", "PX", 60_000)
+    assert not lock.try_acquire()
+    asked = Asked(nodes)
+    waiting = lock.start_acquire()
+    asked.wait()
+    assert waiting.pending
+    for server in nodes:
+        server.command("DEL", name)
+    assert waiting.result()["acquired"]
+    quorum = len(nodes) // 2 + 1
+    until(lambda: sum(server.get(name) is not None for server in nodes) >= quorum, "a quorum has granted it")
+    denied = [server.command("SET", name, "another library's token", "NX", "PX", 60_000) for server in nodes]
+    assert denied.count(None) >= quorum
+    lock.check()
+    lock.release()
+
+
+def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
+    """The holder among those who wait."""
+    until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
+    won = [each for each in waiting if not each[1].pending]
+    assert len(won) == 1, "two hold the lock"
+    return won[0]

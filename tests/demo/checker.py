@@ -1,0 +1,26 @@
+"""The judge: the program `redlock-history`, which reads the history and knows the rules."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What it said."""
+
+    good: bool
+    summary: str
+    violations: tuple[str, ...] = ()
+
+
+def judge(program: Path, history: Iterable[str]) -> Judgement:
+    """Pipes the history, JSON lines, to the program."""
+    done = subprocess.run([program], input="".join(history), capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        return Judgement(False, f"the checker ended with {done.returncode}", tuple(done.stderr.splitlines()))
+    summary, *violations = done.stdout.splitlines()
+    return Judgement(done.returncode == 0, summary, tuple(violations))

@@ -1,0 +1,163 @@
+"""The fight as it goes on: a live picture on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from colours import LANGUAGE
+from fight import LANGUAGES, NODES, Fight, Hold, Note, Worker
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+TICK_S = 0.1
+PLAIN_EVERY_S = 2.0
+EVENTS = 5
+BAR = 30
+
+NODE_STYLE = {"up": "green", "frozen": "cyan", "dead": "red"}
+NODE_SIGN = {"up": "●", "frozen": "‖", "dead": "✕"}
+STATE_STYLE = {"holding": "bold", "frozen": "cyan", "killed": "red"}
+
+
+class View(Protocol):
+    """Shows the fight as it is at this moment; to be called often."""
+
+    def show(self, now_ns: int) -> None:
+        """Shows it."""
+
+
+@contextmanager
+def opened(console: Console, fight: Fight) -> Iterator[View]:
+    """The view that fits the console."""
+    if console.is_terminal and not console.is_dumb_terminal:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            view = LiveView(live, fight)
+            yield view
+            # What happened stays on the screen, above the report.
+        for note in fight.notes:
+            console.print(said(fight, note), highlight=False)
+    else:
+        plain = PlainView(console, fight)
+        yield plain
+        plain.tell()
+
+
+class PlainView:
+    """A line for everything that happens, and one in between so that silence means something."""
+
+    def __init__(self, console: Console, fight: Fight) -> None:
+        self._console = console
+        self._fight = fight
+        self._told = 0
+        self._next_s = PLAIN_EVERY_S
+
+    def show(self, now_ns: int) -> None:
+        """Prints what is new."""
+        self.tell()
+        if self._fight.seconds(now_ns) >= self._next_s:
+            counts = ", ".join(f"{language} {len(self._fight.of(language))}" for language in LANGUAGES)
+            self._print(Note(now_ns, f"acquisitions: {counts}"))
+            self._next_s += PLAIN_EVERY_S
+
+    def tell(self) -> None:
+        """Prints what happened since."""
+        new = self._fight.notes[self._told :]
+        self._told += len(new)
+        for note in new:
+            self._print(note)
+
+    def _print(self, note: Note) -> None:
+        self._console.print(said(self._fight, note), highlight=False, soft_wrap=True)
+        # Whoever reads along through a pipe wants it now.
+        self._console.file.flush()
+
+
+class LiveView:
+    """The whole fight in one screen."""
+
+    def __init__(self, live: Live, fight: Fight) -> None:
+        self._live = live
+        self._fight = fight
+
+    def show(self, now_ns: int) -> None:
+        """Draws it anew."""
+        self._live.update(screen(self._fight, now_ns), refresh=True)
+
+
+def said(fight: Fight, note: Note) -> Text:
+    """One line for something that happened."""
+    return Text.assemble((f"{fight.seconds(note.at_ns):6.1f} s  ", "dim"), note.text)
+
+
+def screen(fight: Fight, now_ns: int) -> RenderableType:
+    """What the live view shows."""
+    blank = Text()
+    latest = fight.notes[-EVENTS:]
+    events = [said(fight, note) for note in latest] + [blank] * (EVENTS - len(latest))
+    body = Group(
+        _nodes(fight), _holder(fight, now_ns), blank, _workers(fight, now_ns), blank, _tally(fight), blank, *events
+    )
+    return Panel(body, title=f"one lock, {NODES} servers · {fight.seconds(now_ns):.1f} s", width=78, padding=(0, 2))
+
+
+def _nodes(fight: Fight) -> Text:
+    line = Text("nodes   ")
+    for i, state in enumerate(fight.nodes, start=1):
+        line.append(f"{i} {NODE_SIGN[state]} {state:<9}", style=NODE_STYLE[state])
+    return line
+
+
+def _holder(fight: Fight, now_ns: int) -> Text:
+    hold = fight.holder()
+    if hold is None or not _worth_naming(hold, now_ns):
+        return Text("lock    free, or between two holders", style="dim")
+    since_s = (now_ns - hold.since_ns) / 1e9
+    name = (hold.worker.name, f"bold {LANGUAGE[hold.worker.language]}")
+    return Text.assemble("lock    ", name, f"   fence {hold.fence}   for {since_s:.2f} s")
+
+
+def _worth_naming(hold: Hold, now_ns: int) -> bool:
+    # A frozen holder cannot say that its validity is over.
+    return hold.worker.state != "frozen" or now_ns < hold.valid_until_ns
+
+
+def _workers(fight: Fight, now_ns: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("worker", width=10)
+    table.add_column("face", width=9)
+    table.add_column("", width=8)
+    table.add_column("since", width=8, justify="right")
+    table.add_column("acquisitions", justify="right")
+    for worker in fight.workers:
+        style = STATE_STYLE.get(worker.state, "dim")
+        table.add_row(
+            Text(worker.name, style=LANGUAGE[worker.language]),
+            worker.face,
+            Text(worker.state, style=style),
+            _since(worker, now_ns),
+            str(worker.acquisitions),
+        )
+    return table
+
+
+def _since(worker: Worker, now_ns: int) -> str:
+    since_ns = worker.hold.since_ns if worker.hold else worker.asked_ns
+    return f"{max(0, now_ns - since_ns) / 1e9:.2f} s" if since_ns else ""
+
+
+def _tally(fight: Fight) -> Table:
+    counts = {language: len(fight.of(language)) for language in LANGUAGES}
+    most = max(*counts.values(), 1)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(width=10)
+    table.add_column(width=5, justify="right")
+    table.add_column()
+    for language, count in counts.items():
+        bar = Text("█" * round(BAR * count / most), style=LANGUAGE[language])
+        table.add_row(language, str(count), bar)
+    return table

@@ -1,0 +1,144 @@
+// Does with the Node package what the conformance suite asks for: JSON lines in, JSON lines out, no judgement.
+// The protocol is described in tests/README.md.
+
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
+
+// By its name, from inside of it: so its own `exports` say which file that is.
+const require = createRequire(new URL("../../node/package.json", import.meta.url));
+const library = require("redlock-rs");
+const { Redlock, RedlockError, LockNotHeld } = library;
+
+const clients = new Map();
+const locks = new Map();
+const cancels = new Map();
+let handles = 0;
+
+const ops = {
+  client({ nodes, options }) {
+    return keep(clients, new Redlock(nodes, camelCase(options)));
+  },
+  lock({ client, name, options }) {
+    return keep(locks, clients.get(client).lock(Buffer.from(name, "hex"), camelCase(options)));
+  },
+  async acquire({ id, lock, timeout_ms }) {
+    const abort = new AbortController();
+    cancels.set(id, abort);
+    try {
+      await locks.get(lock).acquire({ timeout: timeout_ms, signal: abort.signal });
+    } catch (error) {
+      if (error === abort.signal.reason) return { cancelled: true };
+      throw error;
+    }
+    return { acquired: true, ...state(locks.get(lock)) };
+  },
+  async try_acquire({ lock }) {
+    return { acquired: await locks.get(lock).tryAcquire(), ...state(locks.get(lock)) };
+  },
+  async extend({ lock, ttl_ms }) {
+    await locks.get(lock).extend(ttl_ms);
+    return state(locks.get(lock));
+  },
+  async release({ lock }) {
+    await locks.get(lock).release();
+    return {};
+  },
+  check({ lock }) {
+    locks.get(lock).check();
+    return {};
+  },
+  state({ lock }) {
+    return state(locks.get(lock));
+  },
+  async wait_lost({ lock, limit_ms }) {
+    const { signal } = locks.get(lock);
+    await new Promise((resolve) => {
+      const limit = setTimeout(resolve, signal.aborted ? 0 : limit_ms);
+      signal.addEventListener("abort", () => resolve(clearTimeout(limit)), { once: true });
+    });
+    return { lost: signal.aborted ? described(signal.reason) : null, told_ns: now() };
+  },
+  async inspect({ client, name }) {
+    const views = await clients.get(client).inspect(Buffer.from(name, "hex"));
+    return { nodes: views.map(viewed) };
+  },
+  cancel({ call }) {
+    cancels.get(call).abort();
+    return {};
+  },
+  close({ client }) {
+    clients.get(client).close();
+    return {};
+  },
+};
+
+function keep(kept, value) {
+  handles += 1;
+  kept.set(handles, value);
+  return { handle: handles };
+}
+
+/** CLOCK_MONOTONIC, the clock that all processes of a machine share. */
+function now() {
+  return Number(process.hrtime.bigint());
+}
+
+function state(lock) {
+  // The clock first, so that what remains is never counted from a later instant than the library means.
+  const read_ns = now();
+  const { remaining, held } = lock;
+  let fence = null;
+  try {
+    fence = lock.fence;
+  } catch (error) {
+    if (!(error instanceof LockNotHeld)) throw error;
+  }
+  return { read_ns, held, remaining_ms: remaining, fence };
+}
+
+/** Options as Node has them. */
+function camelCase(options) {
+  const name = (key) => key.replace(/_ms$/, "").replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+  return Object.fromEntries(Object.entries(options).map(([key, value]) => [name(key), value]));
+}
+
+function described({ code, lockName, reason, nodes, message, retryable }) {
+  const votes = nodes.map(({ node, answer }) => [node, answer]);
+  return { code, name: lockName ?? null, reason: reason ?? null, nodes: votes, message, retryable };
+}
+
+function viewed({ node, state, label, fence, ttlLeft }) {
+  return { node, state, label: label ?? null, fence: fence ?? null, ttl_left_ms: ttlLeft ?? null };
+}
+
+async function perform(request) {
+  const op = Object.hasOwn(ops, request.op) ? ops[request.op] : undefined;
+  if (op === undefined) return { error: { code: "driver", message: `no such op: ${request.op}` } };
+  try {
+    return { ok: await op(request) };
+  } catch (error) {
+    if (error instanceof RedlockError) return { error: described(error) };
+    console.error(error);
+    return { error: { code: "driver", message: String(error) } };
+  }
+}
+
+async function answer(request) {
+  const invoke_ns = now();
+  const result = await perform(request);
+  say({ id: request.id, ...result, invoke_ns, return_ns: now() });
+}
+
+function say(line) {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+const { face } = parseArgs({ options: { face: { type: "string" } } }).values;
+if (face !== "node") throw new Error("usage: node_driver.mjs --face node");
+const codes = Object.values(library)
+  .filter((member) => member?.prototype instanceof RedlockError)
+  .map((member) => new member("", {}).code);
+say({ hello: { language: "node", face, protocol: 1, codes } });
+// At the end of input nothing but open calls keeps the process alive.
+for await (const line of createInterface({ input: process.stdin })) void answer(JSON.parse(line));

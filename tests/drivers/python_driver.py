@@ -1,0 +1,216 @@
+"""Does with the Python package what the conformance suite asks for: JSON lines in, JSON lines out, no judgement.
+
+The protocol is described in tests/README.md. This is the only file of the suite that imports `redlock`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import itertools
+import json
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Coroutine
+from typing import Any
+
+import redlock
+import redlock.asyncio
+
+Json = dict[str, Any]
+
+
+class Loss:
+    """What a lock was told of its loss."""
+
+    def __init__(self, lock: Any) -> None:
+        self.told = threading.Event()
+        self.error: redlock.LockLost | None = None
+        self.told_ns = 0
+        lock.on_lost(self._tell)
+
+    def forget(self) -> None:
+        """For the next acquisition."""
+        self.told.clear()
+        self.error = None
+
+    def _tell(self, error: redlock.LockLost) -> None:
+        self.error, self.told_ns = error, now_ns()
+        self.told.set()
+
+
+class Driver:
+    """Both faces: what differs is only that the calls of one are awaited."""
+
+    def __init__(self, face: str) -> None:
+        self.is_async = face == "asyncio"
+        self.library: Any = redlock.asyncio if self.is_async else redlock
+        self.handles = itertools.count(1)
+        self.clients: dict[int, Any] = {}
+        self.locks: dict[int, Any] = {}
+        self.losses: dict[int, Loss] = {}
+        self.calls: dict[int, asyncio.Task[None]] = {}
+
+    async def answer(self, request: Json) -> None:
+        """Performs a request and writes its answer."""
+        invoke_ns = now_ns()
+        answer: Json
+        try:
+            answer = {"ok": await self.perform(**request)}
+        except asyncio.CancelledError:
+            answer = {"ok": {"cancelled": True}}
+        except redlock.RedlockError as error:
+            answer = {"error": described(error)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": {"code": "driver", "message": repr(error)}}
+        say({"id": request["id"], **answer, "invoke_ns": invoke_ns, "return_ns": now_ns()})
+
+    async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911
+        """Does what `op` asks for."""
+        lock: Any = self.locks.get(of.get("lock", 0))
+        match op:
+            case "client":
+                handle = next(self.handles)
+                self.clients[handle] = self.library.Redlock(of["nodes"], **options(of["options"]))
+                return {"handle": handle}
+            case "lock":
+                handle, name = next(self.handles), bytes.fromhex(of["name"])
+                self.locks[handle] = lock = self.clients[of["client"]].lock(name, **options(of["options"]))
+                self.losses[handle] = Loss(lock)
+                return {"handle": handle}
+            case "acquire" | "try_acquire":
+                self.losses[of["lock"]].forget()
+                timeout = {"timeout": seconds(of["timeout_ms"])} if "timeout_ms" in of else {}
+                how = {"blocking": False} if op == "try_acquire" else timeout
+                acquired = await done(lock.acquire(**how))
+                return {"acquired": acquired, **state(lock)}
+            case "extend":
+                await done(lock.extend(**({"ttl": seconds(of["ttl_ms"])} if "ttl_ms" in of else {})))
+                return state(lock)
+            case "release":
+                await done(lock.release())
+                return {}
+            case "check":
+                lock.check()
+                return {}
+            case "state":
+                return state(lock)
+            case "wait_lost":
+                loss, limit = self.losses[of["lock"]], of["limit_ms"] / 1000
+                await (asyncio.to_thread(loss.told.wait, limit) if self.is_async else done(loss.told.wait(limit)))
+                return {"lost": loss.error and described(loss.error), "told_ns": loss.told_ns}
+            case "inspect":
+                views = await done(self.clients[of["client"]].inspect(bytes.fromhex(of["name"])))
+                return {"nodes": [viewed(view) for view in views]}
+            case "cancel" if self.is_async:
+                self.calls[of["call"]].cancel()
+                return {}
+            case "close":
+                await done(self.clients[of["client"]].close())
+                return {}
+        raise ValueError(f"no such op on this face: {op}")
+
+    def serve(self) -> None:
+        """The blocking face: a thread for every request."""
+        threads = []
+        for line in sys.stdin:
+            threads.append(threading.Thread(target=complete, args=[self.answer(json.loads(line))]))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+
+    async def serve_async(self) -> None:
+        """The asynchronous face: a task for every request."""
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            request = json.loads(line)
+            self.calls[request["id"]] = asyncio.create_task(self.answer(request))
+        await asyncio.gather(*self.calls.values())
+
+
+async def done(result: Any) -> Any:
+    """The result of a call of either face."""
+    return await result if inspect.isawaitable(result) else result
+
+
+def complete(call: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine that never waits for anything: all its calls block."""
+    try:
+        call.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a call of the blocking face was awaited")
+
+
+def now_ns() -> int:
+    """`CLOCK_MONOTONIC`, the clock that all processes of a machine share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def state(lock: Any) -> Json:
+    """What a lock says of itself now."""
+    # The clock first, so that what remains is never counted from a later instant than the library means.
+    read_ns = now_ns()
+    remaining, held = lock.remaining, lock.held
+    try:
+        fence = lock.fence
+    except redlock.LockNotHeld:
+        fence = None
+    return {"read_ns": read_ns, "held": held, "remaining_ms": remaining * 1000, "fence": fence}
+
+
+def options(given: Json) -> Json:
+    """Options as Python has them: durations in seconds."""
+    return {
+        name.removesuffix("_ms"): seconds(value) if name.endswith("_ms") else value for name, value in given.items()
+    }
+
+
+def seconds(ms: float | None) -> float | None:
+    """Milliseconds as Python has them; `None` is without end."""
+    return None if ms is None else ms / 1000
+
+
+def described(error: redlock.RedlockError) -> Json:
+    """What an error says."""
+    return {
+        "code": error.code,
+        "name": error.name,
+        "reason": getattr(error, "reason", None),
+        "nodes": [list(vote) for vote in error.nodes],
+        "message": str(error),
+        "retryable": error.retryable,
+    }
+
+
+def viewed(view: redlock.NodeView) -> Json:
+    """What inspection shows of a node."""
+    left = None if view.ttl_left is None else view.ttl_left * 1000
+    return {"node": view.node, "state": view.state, "label": view.label, "fence": view.fence, "ttl_left_ms": left}
+
+
+def say(line: Json) -> None:
+    """Writes a line, whole even where threads write at once."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Says hello and serves until the end of input."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--face", choices=["python", "asyncio"], required=True)
+    face = parser.parse_args().face
+    codes = [error.code for error in redlock.RedlockError.__subclasses__()]
+    say({"hello": {"language": "python", "face": face, "protocol": 1, "codes": codes}})
+    driver = Driver(face)
+    if driver.is_async:
+        asyncio.run(driver.serve_async())
+    else:
+        driver.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The README's code is that of the examples, and runs. Rust's is tested beside the crate, in `core/tests/readme.rs`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from servers import Server
+
+EXAMPLES = Path(__file__).parent
+ROOT = EXAMPLES.parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def run(server: Server, directory: Path, *command: str) -> str:
+    """What a program says that has `server` for its node, and must succeed."""
+    environment = {**os.environ, "REDLOCK_URLS": server.url, "PYTHONPATH": str(EXAMPLES)}
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("quickstart.py", "python"),
+        ("quickstart_asyncio.py", "python"),
+        ("quickstart.mjs", "js"),
+        ("fenced_account.py", "python"),
+    ],
+)
+def test_example_stands_in_the_readme(name: str, language: str) -> None:
+    assert f"```{language}\n{(EXAMPLES / name).read_text()}```\n" in README
+
+
+def test_fenced_store_stands_in_the_readme() -> None:
+    text = (EXAMPLES / "fenced_store.py").read_text()
+    quoted = text.split("# docs: begin\n")[1].split("# docs: end\n")[0].strip()
+    assert f"```python\nimport sqlite3\n\n\n{quoted}\n```\n" in README
+
+
+def test_python(tmp_path: Path) -> None:
+    with Server() as server:
+        said = run(server, tmp_path, sys.executable, str(EXAMPLES / "quickstart.py"))
+        assert [line.split()[0] for line in said.splitlines()] == ["held", "3", "others"]
+        assert "others get it: False" in said
+        assert not server.get("cron:nightly")
+
+
+def test_asyncio(tmp_path: Path) -> None:
+    with Server() as server:
+        assert run(server, tmp_path, sys.executable, str(EXAMPLES / "quickstart_asyncio.py")).startswith("held for ")
+        assert not server.get("invoice:17")
+
+
+def test_node(tmp_path: Path) -> None:
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "redlock-rs").symlink_to(ROOT / "node")
+    shutil.copy(EXAMPLES / "quickstart.mjs", tmp_path)
+    with Server() as server:
+        said = run(server, tmp_path, "node", "quickstart.mjs")
+        assert "3 lines" in said
+        assert "others held it until the timeout" in said
+        assert not server.get("cron:nightly")
+
+
+def test_fenced_account(tmp_path: Path) -> None:
+    with Server() as server:
+        for _ in range(3):
+            run(server, tmp_path, sys.executable, str(EXAMPLES / "fenced_account.py"))
+    with sqlite3.connect(tmp_path / "accounts.db") as accounts:
+        assert accounts.execute("SELECT value FROM store").fetchall() == [("3",)]
