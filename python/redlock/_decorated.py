@@ -1,0 +1,42 @@
+"""Which functions a decorator or a callback can be."""
+
+import inspect
+from typing import Any
+
+
+def plain(function: object, taker: str) -> None:
+    """Refuse what does not do its work while it is being called."""
+    _callable(function, taker)
+    if inspect.iscoroutinefunction(_body(function)):
+        raise TypeError(f"{_named(function)} is a coroutine function, but {taker} takes plain functions")
+    _no_generator(function, taker)
+
+
+def coroutine(function: object, taker: str) -> None:
+    """Refuse what is no coroutine function."""
+    _callable(function, taker)
+    _no_generator(function, taker)
+    if not inspect.iscoroutinefunction(_body(function)):
+        raise TypeError(f"{_named(function)} is no coroutine function, but {taker} takes only these")
+
+
+def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` would be narrowed to a type without a name
+    if not callable(function):
+        raise TypeError(f"a {type(function).__qualname__} cannot be called, but {taker} takes functions")
+
+
+def _no_generator(function: object, taker: str) -> None:
+    body = _body(function)
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise TypeError(f"{_named(function)} is a generator, whose body runs after the call; {taker} cannot take it")
+
+
+def _body(function: object) -> object:
+    """Find the function that runs when an object with `__call__` is called."""
+    if inspect.isroutine(function) or hasattr(function, "func"):
+        return function
+    return getattr(type(function), "__call__", function)  # noqa: B004 - whether it can be called is known
+
+
+def _named(function: object) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -1,0 +1,147 @@
+"""One completion queue for each event loop.
+
+The loop owns its queue, through the callback of the queue's descriptor, and nothing else does for longer than a moment:
+when the loop is closed the queue goes, and with it everything underway. So no frame keeps a queue while it waits.
+"""
+
+import asyncio
+import contextvars
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from redlock import _native
+from redlock.errors import LockLost, RedlockError
+from redlock.inspection import NodeView
+
+if TYPE_CHECKING:
+    from redlock.asyncio import Lock
+
+
+class Queue:
+    """The calls that one event loop waits for, and the locks whose losses it hears of."""
+
+    __slots__ = ("__weakref__", "_futures", "_locks", "native")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.native = _native.Queue()
+        self._futures: dict[int, asyncio.Future[None]] = {}
+        self._locks: dict[int, weakref.ref[Lock]] = {}
+        # In no task's context, which would be kept for as long as the loop.
+        contextvars.Context().run(loop.add_reader, self.native.fileno(), self._ready)
+
+    def _ready(self) -> None:
+        for number in self.native.drain():
+            future = self._futures.pop(number, None)
+            if future is None:
+                self.hear(number)
+            elif not future.done():
+                future.set_result(None)
+
+    def hear(self, number: int) -> None:
+        """Tell a lock of its loss, if there is one that it has not heard of."""
+        reference = self._locks.get(number)
+        if reference is None:
+            return
+        try:
+            taken = self.native.take(number)
+        except LockLost as error:
+            lock = reference()
+            if lock is not None:
+                lock._lost(error)  # noqa: SLF001 - these two belong together
+            return
+        if taken is None:
+            del self._locks[number]
+
+    def future(self, number: int) -> "asyncio.Future[None]":
+        """Give what is done when the call is ready."""
+        future = asyncio.get_running_loop().create_future()
+        self._futures[number] = future
+        return future
+
+    def forget(self, number: int) -> None:
+        """End a call or a watch that nobody waits for any more."""
+        self._futures.pop(number, None)
+        self._locks.pop(number, None)
+        self.native.cancel(number)
+
+    def watch(self, lock: "Lock") -> "Watch":
+        """Tell `lock` of its losses. Only the last watch of a lock counts."""
+        number = self.native.watch(lock)
+        self._locks[number] = weakref.ref(lock)
+        return Watch(weakref.ref(self), number)
+
+
+class Watch:
+    """That a queue tells a lock of its losses."""
+
+    __slots__ = ("_number", "_queue")
+
+    def __init__(self, queue: weakref.ref[Queue], number: int) -> None:
+        self._queue = queue
+        self._number = number
+
+    def hear(self, queue: Queue) -> None:
+        """Tell of what happened so far, if that is for this loop to tell."""
+        if self._queue() is queue:
+            queue.hear(self._number)
+
+    def end(self) -> None:
+        """Tell no more."""
+        queue = self._queue()
+        if queue is not None:
+            queue.forget(self._number)
+
+
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Queue]] = weakref.WeakKeyDictionary()
+
+
+def _running() -> Queue:
+    """Find the queue of the running loop; make one where there is none, or only the parent process's."""
+    loop = asyncio.get_running_loop()
+    reference = _queues.get(loop)
+    queue = reference() if reference is not None else None
+    if queue is None or queue.native.is_foreign():
+        # The parent's descriptor stays registered: taking it out here would take it out there.
+        queue = Queue(loop)
+        _queues[loop] = weakref.ref(queue)
+    return queue
+
+
+async def result(start: Callable[[Queue], int]) -> list[NodeView] | bool | None:
+    """Start a call and wait for what comes of it. Whatever ends the wait early leaves no key behind."""
+    queue = _running()
+    number = start(queue)
+    reference = weakref.ref(queue)
+    try:
+        while True:
+            future = queue.future(number)
+            del queue
+            await future
+            # Not kept in a name, lest an error's traceback keep the queue.
+            taken = _alive(reference).native.take(number)
+            if taken is not False:
+                return taken
+            queue = _alive(reference)
+    except BaseException:
+        left = reference()
+        if left is not None:
+            left.forget(number)
+            del left
+        raise
+
+
+def abandon(lock: _native.Handle) -> None:
+    """Begin to release where nobody can wait for it."""
+    try:
+        _native.Queue().leave(lock)
+    except RedlockError:
+        # Left to its ttl: there is nobody to tell.
+        return
+
+
+def _alive(reference: weakref.ref[Queue]) -> Queue:
+    queue = reference()
+    if queue is None:
+        raise RuntimeError("the event loop was closed")
+    return queue

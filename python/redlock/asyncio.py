@@ -1,0 +1,306 @@
+"""The same lock for asyncio: the names of `redlock`, with `async with` and awaitables.
+
+    from redlock import asyncio as redlock
+
+    async with redlock.lock("invoice:17", ttl=10, timeout=5) as lock:
+        await store(lock.fence)
+
+If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. All calls run in the
+background, so that a busy event loop delays nothing but its own turn; they work on any event loop that can watch a file
+descriptor, uvloop's too, and on several loops in several threads.
+
+A call that is cancelled leaves no key behind, whenever that happens. What a closed loop was waiting for is released.
+
+>>> import asyncio
+>>> from redlock import asyncio as redlock
+>>> async def main() -> bool:
+...     async with redlock.lock("job") as lock:
+...         return lock.held
+>>> asyncio.run(main())
+True
+"""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from types import EllipsisType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
+
+from redlock import _native, _queue
+from redlock._body import Body
+from redlock._decorated import coroutine, plain
+from redlock.errors import (
+    LockAlreadyHeld,
+    LockForbidden,
+    LockInvalid,
+    LockLost,
+    LockNotHeld,
+    LockTimeout,
+    LockUnavailable,
+    LostReason,
+    RedlockError,
+)
+from redlock.inspection import NodeView
+from redlock.options import Duration, Options
+
+__all__ = [
+    "Duration",
+    "Lock",
+    "LockAlreadyHeld",
+    "LockForbidden",
+    "LockInvalid",
+    "LockLost",
+    "LockNotHeld",
+    "LockTimeout",
+    "LockUnavailable",
+    "LostReason",
+    "NodeView",
+    "Options",
+    "Redlock",
+    "RedlockError",
+    "inspect",
+    "lock",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Lock(_native.Handle):
+    """A lock by name, for asyncio; see `redlock.Lock`. `Redlock.lock` makes one.
+
+    `async with` acquires on entry and releases on exit. If the lock is lost meanwhile, the task that runs the body is
+    cancelled, and `async with` raises `LockLost` from the `CancelledError`, as `asyncio.timeout` does with its
+    `TimeoutError`: never when the body was cancelled from outside as well, and never over another exception.
+
+    As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
+    callbacks.
+
+    >>> import asyncio
+    >>> from redlock import asyncio as redlock
+    >>> client = redlock.Redlock("memory://aio-lock")
+    >>> @client.lock("job")
+    ... async def work(amount: int) -> int:
+    ...     return amount + 1
+    >>> asyncio.run(work(1))
+    2
+    """
+
+    __slots__ = ("__weakref__", "_body", "_callbacks", "_watch")
+
+    def __init__(self, holder: _native.Holder) -> None:  # noqa: ARG002 - already in its place
+        self._body: Body | None = None
+        self._callbacks: list[Callable[[LockLost], object]] = []
+        self._watch: _queue.Watch | None = None
+
+    async def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
+        """Acquire the lock, waiting for as long as others hold it.
+
+        `timeout` in seconds overrides the lock's own: zero is one try, `None` waits for ever. `blocking=False` is one
+        try too. Returns `False` only if the time is over and others hold the lock (or, in a split vote, were taking
+        it).
+
+        Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
+        where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
+        if this object holds it already, or is about to; `LockInvalid` for a wrong timeout.
+
+        Cancelled, it leaves no key behind.
+
+        >>> import asyncio
+        >>> from redlock import asyncio as redlock
+        >>> async def main() -> bool:
+        ...     lock = redlock.lock("job")
+        ...     acquired = await lock.acquire(timeout=5)
+        ...     await lock.release()
+        ...     return acquired
+        >>> asyncio.run(main())
+        True
+        """
+        try:
+            await self._acquire(blocking, timeout)
+        except LockTimeout:
+            return False
+        return True
+
+    async def extend(self, ttl: Duration | None = None) -> None:
+        """Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
+
+        Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
+        answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl.
+
+        Cancelled, it goes on in the background.
+        """
+        await _queue.result(lambda queue: queue.native.extend(self, ttl))
+
+    async def release(self) -> None:
+        """Release the lock. Once this begins the lock is not held, whatever becomes of the call. Again is no error.
+
+        Raises `LockNotHeld` if it was never acquired, `LockLost` if it was lost before, and `LockUnavailable` if no
+        quorum confirmed it: the background goes on with it until it is released or its ttl has passed.
+
+        Cancelled, it goes on in the background.
+        """
+        await self._part(lambda queue: queue.native.release(self))
+
+    def on_lost(self, callback: Callable[[LockLost], object]) -> None:
+        """Have `callback(error)` called in the event loop at each loss of this lock, from now on.
+
+        The loop is the one in which the lock was acquired. Set it before the lock is acquired, or while it is held;
+        there may be several, called in order. What one raises goes to the loop's exception handler, and the others are
+        called all the same. A lock that is collected calls nobody.
+
+        Raises `TypeError` for what cannot be called, and for coroutine functions.
+
+        >>> import asyncio
+        >>> from redlock import asyncio as redlock
+        >>> async def main() -> str:
+        ...     lost = asyncio.get_running_loop().create_future()
+        ...     lock = redlock.lock("short", ttl=0.1, auto_renew=False)
+        ...     lock.on_lost(lost.set_result)
+        ...     await lock.acquire()
+        ...     return (await lost).reason
+        >>> asyncio.run(main())
+        'expired'
+        """
+        plain(callback, "on_lost")
+        self._callbacks.append(callback)
+
+    async def __aenter__(self) -> Self:
+        await self._acquire(blocking=True, timeout=...)
+        self._body = Body(asyncio.current_task())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        body, self._body = self._body, None
+        loss = body.end(kind) if body is not None else None
+        if kind is GeneratorExit and not _may_wait():
+            _queue.abandon(self)
+            return
+        try:
+            await self._part(lambda queue: queue.native.leave(self))
+        except LockLost:
+            # What the body raises says more than that its lock is gone.
+            if kind is None:
+                raise
+        if loss is not None:
+            raise loss from error
+
+    async def _acquire(self, blocking: bool, timeout: Duration | EllipsisType | None) -> None:
+        def start(queue: _queue.Queue) -> int:
+            number = queue.native.acquire(self, blocking, timeout)
+            # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.
+            if self._watch is not None:
+                self._watch.hear(queue)
+            self._watch = queue.watch(self)
+            return number
+
+        await _queue.result(start)
+
+    async def _part(self, start: Callable[[_queue.Queue], int]) -> None:
+        watch = self._watch
+        await _queue.result(start)
+        # After a loss it goes on: what is to be heard may not have been heard yet.
+        if watch is not None:
+            watch.end()
+
+    def _lost(self, error: LockLost) -> None:
+        if self._body is not None:
+            self._body.cut(error)
+        for callback in tuple(self._callbacks):
+            _call(callback, error)
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate a coroutine function: each call runs under a fresh lock."""
+        coroutine(function, "a lock of redlock.asyncio")
+
+        @functools.wraps(function)
+        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with self._another():
+                return await function(*args, **kwargs)
+
+        return locked
+
+    def _another(self) -> Self:
+        other = type(self)(self._fresh())
+        for callback in self._callbacks:
+            other.on_lost(callback)
+        return other
+
+
+def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
+    try:
+        callback(error)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as raised:  # noqa: BLE001 - none may stop the loop
+        context = {"message": f"exception in on_lost callback {callback!r}", "exception": raised}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _may_wait() -> bool:
+    """Whether a body that is being closed is closed by a task, which may wait; not by the garbage collector."""
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
+class Redlock(_native.Client):
+    """A client for one set of nodes, for asyncio; see `redlock.Redlock`.
+
+    It belongs to no event loop. Leaving its `async with` block closes it.
+
+    >>> import asyncio
+    >>> from redlock import asyncio as redlock
+    >>> async def main() -> str:
+    ...     async with redlock.Redlock("memory://aio-client", ttl=5) as client:
+    ...         async with client.lock("job"):
+    ...             return (await client.inspect("job"))[0].state
+    >>> asyncio.run(main())
+    'held'
+    """
+
+    __slots__ = ()
+
+    def lock(self, name: str | bytes, **options: Unpack[Options]) -> Lock:
+        """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing, needs no event loop."""
+        return Lock(self._holder(name, **options))
+
+    async def inspect(self, name: str | bytes) -> list[NodeView]:
+        """Show what every node has under `name`; see `redlock.Redlock.inspect`. Cancelling it changes nothing."""
+        taken = await _queue.result(lambda queue: queue.native.inspect(self, name))
+        return taken if isinstance(taken, list) else []
+
+    async def aclose(self) -> None:
+        """Close the client, as `close` does; it does not wait for anything."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+_default: Redlock | None = None
+
+
+def _client() -> Redlock:
+    """Make the default client at its first use; two threads that do so at once share its connections all the same."""
+    global _default  # noqa: PLW0603 - one for each process, which is what it is for
+    client = _default
+    if client is None:
+        client = _default = Redlock()
+    return client
+
+
+def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:
+    """Make a lock on the default client; see `redlock.lock`. Needs no event loop."""
+    return _client().lock(name, **options)
+
+
+async def inspect(name: str | bytes) -> list[NodeView]:
+    """Show what every node of the default client has under `name`; see `redlock.Redlock.inspect`."""
+    return await _client().inspect(name)

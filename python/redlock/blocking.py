@@ -1,0 +1,149 @@
+"""Client and lock whose calls block the calling thread; `redlock` has the names."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, Self, TypeVar, Unpack
+
+from redlock import _loss, _native
+from redlock._decorated import plain
+from redlock.errors import LockLost
+from redlock.inspection import NodeView
+from redlock.options import Options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Lock(_native.Lock):
+    """A lock by name: acquire it, hold it, release it, as often as you like. `Redlock.lock` makes one.
+
+    One object is one holder: two objects of one name exclude each other, in one process too. It may be used from any
+    thread, whichever has acquired it. While a call blocks, other threads run; Ctrl-C ends it within 50 ms and leaves no
+    key behind.
+
+    `with` acquires on entry and releases on exit. Entry raises `LockTimeout` and what `Lock.acquire` raises; exit
+    raises `LockLost` if the lock was lost meanwhile, unless the body is already raising. A release that no quorum
+    confirms is no error there: the background goes on with it.
+
+    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
+    coroutine functions are refused with `TypeError`: their body would run after the release.
+
+    It cannot be pickled or copied. One that is collected while it is held is released, with a `ResourceWarning`.
+
+    >>> import redlock
+    >>> client = redlock.Redlock("memory://lock")
+    >>> lock = client.lock("job", ttl=5)
+    >>> with lock:
+    ...     client.lock("job").acquire(blocking=False)
+    False
+    >>> @client.lock("job")
+    ... def work(amount: int) -> int:
+    ...     return amount + 1
+    >>> work(1)
+    2
+    """
+
+    __slots__ = ("__weakref__", "_callbacks")
+
+    _callbacks: list[Callable[[LockLost], object]]
+
+    def on_lost(self, callback: Callable[[LockLost], object]) -> None:
+        """Have `callback(error)` called at each loss of this lock, from now on.
+
+        It runs on one daemon thread of this package, soon after the moment from which the lock counts as lost. Set it
+        before the lock is acquired, or while it is held; there may be several, called in order. What one raises goes to
+        `threading.excepthook`, and the others are called all the same. It must not take long: it is in the way of
+        others. A lock that is collected calls nobody.
+
+        Raises `TypeError` for what cannot be called, and for coroutine functions.
+
+        >>> import redlock, threading
+        >>> lost = threading.Event()
+        >>> lock = redlock.Redlock("memory://on-lost").lock("job", ttl=0.1, auto_renew=False)
+        >>> lock.on_lost(lambda error: lost.set())
+        >>> lock.acquire()
+        True
+        >>> lost.wait(5)
+        True
+        """
+        plain(callback, "on_lost")
+        try:
+            callbacks = self._callbacks
+        except AttributeError:
+            callbacks = self._callbacks = []
+        callbacks.append(callback)
+        if len(callbacks) == 1:
+            _loss.watch(self)
+
+    def _lost(self, error: LockLost) -> None:
+        for callback in tuple(self._callbacks):
+            _loss.call(callback, error)
+
+    def _another(self) -> Self:
+        other = type(self)(self._fresh())
+        for callback in getattr(self, "_callbacks", ()):
+            other.on_lost(callback)
+        return other
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate `function`: each call runs under a fresh lock."""
+        plain(function, "a lock of redlock (redlock.asyncio has one for coroutine functions)")
+
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._another():
+                return function(*args, **kwargs)
+
+        return locked
+
+
+class Redlock(_native.Client):
+    """A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
+
+    `nodes` is an address or a sequence of 1 to 15; left out, they come from `REDLOCK_URLS` or are
+    `redis://127.0.0.1:6379`. Options become the defaults of its locks. Nothing is sent before the first call on a lock.
+    It may be used from any thread. Leaving its `with` block closes it.
+
+    Raises `LockInvalid` for a wrong or unknown part of an address, a duplicate, or a wrong option.
+
+    >>> import redlock
+    >>> with redlock.Redlock(["memory://a", "memory://b", "memory://c"], ttl=5) as client:
+    ...     with client.lock("job") as lock:
+    ...         lock.remaining > 4
+    True
+    """
+
+    __slots__ = ()
+
+    def lock(self, name: str | bytes, **options: Unpack[Options]) -> Lock:
+        """Make a lock by name. Sends nothing.
+
+        A name is 1 to 512 bytes, of UTF-8 if given as a str; the key on the servers is the name, unchanged. Names that
+        begin with `redlock:fence:` or `redlock:want:` are reserved.
+
+        Raises `LockInvalid` for a wrong name or option.
+
+        >>> import redlock
+        >>> redlock.Redlock("memory://names").lock(b"job").name
+        b'job'
+        """
+        return Lock(self._holder(name, **options))
+
+    def inspect(self, name: str | bytes) -> list[NodeView]:
+        """Show what every node has under `name`, in the order of the nodes. Changes nothing.
+
+        Takes at most 1 s where connections have to be made, and the client's `node_timeout`.
+
+        Raises `LockInvalid` for a wrong name. A node that cannot be asked is part of the answer.
+
+        >>> import redlock
+        >>> redlock.Redlock("memory://look").inspect("job")[0].state
+        'free'
+        """
+        return self._views(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,140 @@
+"""What can go wrong: one class for each code, all below `RedlockError`.
+
+The codes and what they mean are the same in Rust, Python and Node. Messages say what happened, on which node, and what
+to do next; none ever shows a token or a password.
+"""
+
+from typing import ClassVar, Literal, TypeAlias
+
+__all__ = [
+    "LockAlreadyHeld",
+    "LockForbidden",
+    "LockInvalid",
+    "LockLost",
+    "LockNotHeld",
+    "LockTimeout",
+    "LockUnavailable",
+    "LostReason",
+    "RedlockError",
+]
+
+# One union rather than one literal: stubtest takes no other alias for equal.
+LostReason: TypeAlias = (
+    Literal["expired"] | Literal["taken"] | Literal["unreachable"] | Literal["max_hold"] | Literal["deleted"]  # noqa: PYI030
+)
+"""Why a held lock was lost; see `LockLost.reason`."""
+
+
+class RedlockError(Exception):
+    """A call of this package failed.
+
+    `str(error)` reads as one sentence for the person on call: what happened, the lock's name, each node's answer and
+    what to do next.
+
+    >>> import redlock
+    >>> try:
+    ...     redlock.Redlock("redis://localhost/?timeout=5")
+    ... except redlock.RedlockError as error:
+    ...     print(error.code, error.retryable)
+    invalid False
+    """
+
+    code: ClassVar[str] = "error"
+    """The stable code of the class."""
+
+    retryable: ClassVar[bool] = False
+    """Whether the same call may succeed later without a change to the program or its rights."""
+
+    name: str | None
+    """The name of the lock, bytes that are no UTF-8 replaced; `None` where no lock is concerned."""
+
+    nodes: tuple[tuple[str, str], ...]
+    """What each node answered in the last round, as pairs of node and answer, in the order the nodes were given in."""
+
+    def __init__(self, message: str = "", *, name: str | None = None, nodes: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.name = name
+        self.nodes = nodes
+
+
+class LockTimeout(RedlockError, TimeoutError):  # noqa: N818 - the name is the same in every language
+    """Others held the lock until the timeout was over. Try again later, or wait longer."""
+
+    code = "timeout"
+    retryable = True
+
+
+class LockUnavailable(RedlockError, ConnectionError):  # noqa: N818
+    """No quorum of nodes could be asked, or would answer. The lock may be free; nobody can tell."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class LockForbidden(RedlockError, PermissionError):  # noqa: N818
+    """A quorum is ruled out by nodes that refuse these credentials or rights."""
+
+    code = "forbidden"
+
+
+class LockLost(RedlockError):  # noqa: N818
+    """The lock was held and is not any more; `LockLost.reason` says why."""
+
+    code = "lost"
+
+    reason: LostReason
+    """`expired`: its validity ended and nothing else explains why. `taken`: a quorum showed another owner.
+    `unreachable`: no quorum answered the renewals. `max_hold`: it was kept for as long as that allows. `deleted`: its
+    keys were gone before their time."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        nodes: tuple[tuple[str, str], ...] = (),
+        reason: LostReason = "expired",
+    ) -> None:
+        super().__init__(message, name=name, nodes=nodes)
+        self.reason = reason
+
+
+class LockNotHeld(RedlockError, RuntimeError):  # noqa: N818
+    """The lock is not held, so it cannot be extended, checked or released."""
+
+    code = "not_held"
+
+
+class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
+    """The lock object holds the lock already, or is about to; one object is one holder."""
+
+    code = "already_held"
+
+
+class LockInvalid(RedlockError, ValueError):  # noqa: N818
+    """An option, a name or an address is wrong. Nothing was sent."""
+
+    code = "invalid"
+
+
+_CLASSES: dict[str, type[RedlockError]] = {
+    error.code: error
+    for error in (
+        LockTimeout,
+        LockUnavailable,
+        LockForbidden,
+        LockLost,
+        LockNotHeld,
+        LockAlreadyHeld,
+        LockInvalid,
+    )
+}
+
+
+def of_code(
+    code: str, message: str, name: str | None, nodes: list[tuple[str, str]], reason: LostReason | None
+) -> RedlockError:
+    """Make the exception for an error of the engine, which is who calls this."""
+    if reason is not None:
+        return LockLost(message, name=name, nodes=tuple(nodes), reason=reason)
+    return _CLASSES.get(code, RedlockError)(message, name=name, nodes=tuple(nodes))

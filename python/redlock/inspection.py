@@ -1,0 +1,40 @@
+"""What inspection shows."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["NodeView"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What one node has under a lock's name.
+
+    >>> import redlock
+    >>> client = redlock.Redlock("memory://view")
+    >>> client.inspect("job")[0].state
+    'free'
+    >>> with client.lock("job", owner="worker 7") as lock:
+    ...     view = client.inspect("job")[0]
+    ...     view.state, view.label, view.fence == lock.fence
+    ('held', 'worker 7', True)
+    """
+
+    node: str
+    """The node's address without user name or password."""
+
+    state: Literal["free", "held", "foreign", "failed"]
+    """`free`: nothing is there. `held`: a lock of this library. `foreign`: a lock of another library, or a key that is
+    no lock. `failed`: the node could not be asked."""
+
+    label: str | None
+    """The `owner` of a held lock, `host:pid` unless chosen otherwise."""
+
+    fence: int | None
+    """The fence of a held lock on this node."""
+
+    ttl_left: float | None
+    """Seconds that the node keeps a held or foreign key unless it is extended; `None` for a key without an end."""
+
+    answer: str | None
+    """What a failed node answered instead."""

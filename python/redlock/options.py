@@ -1,0 +1,46 @@
+"""The options of clients and locks."""
+
+from datetime import timedelta
+from typing import TypeAlias, TypedDict
+
+__all__ = ["Duration", "Options"]
+
+Duration: TypeAlias = float | timedelta
+"""Seconds as a float or an int, or a `timedelta`; finite and not negative."""
+
+
+class Options(TypedDict, total=False):
+    """What `redlock.lock`, `redlock.Redlock` and their asyncio likes take by keyword.
+
+    Options of a client are the defaults of its locks. A wrong or unknown one is `redlock.LockInvalid`, at the call that
+    it was given to.
+    """
+
+    ttl: Duration
+    """How long the nodes keep the lock unless it is extended: 0.1 s to 24 h, default 10 s. A crashed holder blocks
+    others for at most this long."""
+
+    timeout: Duration | None
+    """How long acquire may wait: zero for one try, `None` (the default) for ever."""
+
+    auto_renew: bool
+    """Whether the lock is extended in the background until it is released; default `True`. Busy Python code cannot stop
+    it; `max_hold` can."""
+
+    max_hold: Duration
+    """The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default
+    nothing ends it."""
+
+    node_timeout: Duration
+    """Longest wait for one node's vote; default a quarter of the ttl, at most 0.5 s."""
+
+    restart_delay: Duration
+    """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns that
+    off, for nodes whose data survives."""
+
+    fence_keep: Duration
+    """How long a node remembers a name's fence; default the larger of 1 h and twice the ttl, at least twice the ttl."""
+
+    owner: str
+    """The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
+    none."""

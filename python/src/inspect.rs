@@ -1,0 +1,53 @@
+//! Inspection, and how a blocking call asks for it.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use redlock::queue::{Queue, Taken};
+use redlock::{Error, NodeState, NodeView, Redlock};
+
+use crate::error::raised;
+use crate::signals::Signals;
+
+/// How long a signal may wait to be heard.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// What every node has under `name`. Blocks without the interpreter.
+pub(crate) fn views<'py>(py: Python<'py>, client: &Redlock, name: &[u8]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let signals = Signals::here(py)?;
+    let taken = py.detach(|| wait(client, name, signals))?.map_err(|error| raised(py, &error))?;
+    match taken {
+        Taken::Views(views) => views.into_iter().map(|view| to_python(py, view)).collect(),
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn wait(client: &Redlock, name: &[u8], signals: Signals) -> PyResult<Result<Taken, Error>> {
+    let (bell, rung) = channel();
+    // Nobody listens any more once a signal has ended the call.
+    let queue = Queue::new(move || bell.send(()).unwrap_or_default());
+    let id = match queue.inspect(client, name) {
+        Ok(id) => id,
+        Err(error) => return Ok(Err(error)),
+    };
+    while let Err(RecvTimeoutError::Timeout) = rung.recv_timeout(SLICE) {
+        signals.check()?;
+    }
+    Ok(queue.take(id))
+}
+
+/// The view as a `redlock.NodeView`.
+pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let seconds = |ttl_left: Option<Duration>| ttl_left.map(|ttl_left| ttl_left.as_secs_f64());
+    let (state, label, fence, ttl_left, answer) = match view.state {
+        NodeState::Free => ("free", None, None, None, None),
+        NodeState::Held { label, fence, ttl_left } => ("held", label, Some(fence), seconds(ttl_left), None),
+        NodeState::Foreign { ttl_left } => ("foreign", None, None, seconds(ttl_left), None),
+        NodeState::Failed(answer) => ("failed", None, None, None, Some(answer)),
+        _ => ("failed", None, None, None, Some(String::from("an answer that this version cannot show"))),
+    };
+    CLASS.import(py, "redlock.inspection", "NodeView")?.call1((view.node, state, label, fence, ttl_left, answer))
+}

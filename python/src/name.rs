@@ -1,0 +1,36 @@
+//! Names of locks: text or bytes.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::error::invalid;
+
+/// A name as it was given, and its bytes.
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub(crate) given: Py<PyAny>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Name {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let bytes = if let Ok(name) = given.cast::<PyBytes>() {
+            name.as_bytes().to_vec()
+        } else {
+            text("name", &given, "a str or bytes")?.into_bytes()
+        };
+        Ok(Self { given: given.to_owned().unbind(), bytes })
+    }
+}
+
+/// The `what` that must be a str with an encoding in UTF-8.
+pub(crate) fn text(what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<String> {
+    let Ok(text) = given.cast::<PyString>() else {
+        let class = given.get_type().qualname()?;
+        return Err(invalid(format!("{what} is of type {class}, but must be {wanted}")));
+    };
+    // Only lone surrogates have none.
+    text.to_str().map(str::to_owned).map_err(|_| invalid(format!("{what} has a surrogate, which is no text")))
+}

@@ -1,0 +1,85 @@
+//! The options of a client and of a lock, from keyword arguments.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
+use redlock::{Builder, Lock};
+
+use crate::duration::duration;
+use crate::error::{invalid, raised};
+use crate::name::text;
+
+enum Given {
+    Ttl(Duration),
+    Timeout(Duration),
+    NoTimeout,
+    AutoRenew(bool),
+    MaxHold(Duration),
+    NodeTimeout(Duration),
+    RestartDelay(Duration),
+    FenceKeep(Duration),
+    Owner(String),
+}
+
+/// Options that were given, each converted.
+pub(crate) struct Options(Vec<Given>);
+
+/// Builder and lock have the same setters, but no trait in common.
+macro_rules! set {
+    ($options:expr, $target:expr) => {
+        $options.0.into_iter().fold($target, |target, option| match option {
+            Given::Ttl(ttl) => target.ttl(ttl),
+            Given::Timeout(timeout) => target.timeout(timeout),
+            Given::NoTimeout => target.no_timeout(),
+            Given::AutoRenew(auto_renew) => target.auto_renew(auto_renew),
+            Given::MaxHold(max_hold) => target.max_hold(max_hold),
+            Given::NodeTimeout(node_timeout) => target.node_timeout(node_timeout),
+            Given::RestartDelay(restart_delay) => target.restart_delay(restart_delay),
+            Given::FenceKeep(fence_keep) => target.fence_keep(fence_keep),
+            Given::Owner(owner) => target.owner(owner),
+        })
+    };
+}
+
+impl Options {
+    pub(crate) fn parse(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        given
+            .into_iter()
+            .flatten()
+            .map(|(option, value)| parse(option.extract()?, &value))
+            .collect::<PyResult<_>>()
+            .map(Self)
+    }
+
+    pub(crate) fn of_client(self, builder: Builder) -> Builder {
+        set!(self, builder)
+    }
+
+    pub(crate) fn of_lock(self, lock: Lock) -> Lock {
+        set!(self, lock)
+    }
+}
+
+fn parse(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+    Ok(match option {
+        "ttl" => Given::Ttl(duration(option, value)?),
+        "timeout" if value.is_none() => Given::NoTimeout,
+        "timeout" => Given::Timeout(duration(option, value)?),
+        "auto_renew" => Given::AutoRenew(flag(option, value)?),
+        "max_hold" => Given::MaxHold(duration(option, value)?),
+        "node_timeout" => Given::NodeTimeout(duration(option, value)?),
+        "restart_delay" => Given::RestartDelay(duration(option, value)?),
+        "fence_keep" => Given::FenceKeep(duration(option, value)?),
+        "owner" => Given::Owner(text(option, value, "a str")?),
+        _ => return Err(raised(value.py(), &redlock::given::unknown(option))),
+    })
+}
+
+fn flag(option: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(flag.is_true());
+    }
+    let class = value.get_type().qualname()?;
+    Err(invalid(format!("{option} is of type {class}, but must be True or False")))
+}

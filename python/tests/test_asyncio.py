@@ -1,0 +1,215 @@
+import asyncio
+import select
+import threading
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
+from server import LIMIT, Server
+
+import redlock
+from redlock import _queue
+from redlock import asyncio as aio
+
+
+async def eventually(holds: Callable[[], object], limit: float = LIMIT) -> None:
+    """Wait for a state, with a limit, and let the loop run."""
+    async with asyncio.timeout(limit):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+async def test_a_block_holds_the_lock_and_releases_it(aclient: aio.Redlock, server: Server, name: str) -> None:
+    lock = aclient.lock(name)
+    async with lock as same:
+        assert same is lock
+        assert lock.held is server.has(name)
+        assert lock.fence
+        lock.check()
+        await lock.extend(60)
+        assert lock.remaining > 50
+    assert not lock.held
+    assert not server.has(name)
+
+
+async def test_acquire_and_release(aclient: aio.Redlock, name: str) -> None:
+    first, second = aclient.lock(name), aclient.lock(name)
+    assert await first.acquire()
+    assert not await second.acquire(blocking=False)
+    assert not await second.acquire(timeout=0.01)
+    with pytest.raises(redlock.LockAlreadyHeld):
+        await first.acquire()
+    with pytest.raises(redlock.LockInvalid):
+        await second.acquire(blocking=False, timeout=1)
+    with pytest.raises(redlock.LockNotHeld):
+        await second.release()
+    with pytest.raises(redlock.LockTimeout):
+        async with aclient.lock(name, timeout=0):
+            pass
+    waiter = asyncio.create_task(second.acquire(timeout=None))
+    await first.release()
+    assert await waiter
+    await second.release()
+    await second.release()
+
+
+async def test_the_faces_exclude_each_other(client: redlock.Redlock, aclient: aio.Redlock, name: str) -> None:
+    with client.lock(name):
+        assert not await aclient.lock(name).acquire(timeout=0)
+    async with aclient.lock(name):
+        assert not client.lock(name).acquire(timeout=0)
+
+
+async def test_clients(server: Server, name: str) -> None:
+    async with aio.Redlock(server.url) as client:
+        lock = client.lock(name)
+        async with lock:
+            (view,) = await client.inspect(name)
+            assert view.state == "held"
+    with pytest.raises(redlock.LockInvalid):
+        await lock.acquire()
+    with pytest.raises(redlock.LockInvalid):
+        await aio.Redlock(server.url).inspect("")
+    await client.aclose()
+    client.close()
+
+
+async def test_many_tasks(aclient: aio.Redlock, name: str) -> None:
+    inside = 0
+
+    async def work() -> int:
+        nonlocal inside
+        async with aclient.lock(name) as lock:
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            inside -= 1
+            return lock.fence
+
+    fences = await asyncio.gather(*(work() for _ in range(64)))
+    assert len(set(fences)) == 64
+
+
+async def test_a_loss_cancels_the_body(aclient: aio.Redlock, server: Server, name: str) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    lock = aclient.lock(name, ttl=0.3)
+    with pytest.raises(redlock.LockLost) as raised:
+        async with lock:
+            server.command("DEL", name)
+            await asyncio.sleep(LIMIT)
+    assert raised.value.reason == "deleted"
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+    assert task.cancelling() == 0
+    async with lock:
+        await asyncio.sleep(0)
+
+
+async def test_a_loss_while_others_cancel_is_a_cancellation(aclient: aio.Redlock, name: str) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    lock.on_lost(lambda _: task.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        async with lock:
+            await asyncio.sleep(LIMIT)
+    assert task.uncancel() == 0
+
+
+async def test_a_cancelled_body_releases(aclient: aio.Redlock, server: Server, name: str) -> None:
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with aclient.lock(name):
+            inside.set()
+            await asyncio.sleep(LIMIT)
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: not server.has(name))
+
+
+async def test_a_loss_does_not_hide_what_the_body_raises(aclient: aio.Redlock, name: str) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(KeyError):
+        async with aclient.lock(name, ttl=0.1, auto_renew=False):
+            try:
+                await asyncio.sleep(LIMIT)
+            except asyncio.CancelledError:
+                raise KeyError from None
+    assert task.cancelling() == 0
+
+
+async def test_a_loss_that_the_body_ignores_is_told_at_its_end(aclient: aio.Redlock, name: str) -> None:
+    with pytest.raises(redlock.LockLost):
+        async with aclient.lock(name, ttl=0.1, auto_renew=False):
+            try:  # noqa: SIM105 - what is shown here
+                await asyncio.sleep(LIMIT)
+            except asyncio.CancelledError:
+                pass
+
+
+async def test_nested_blocks_lost_together(aclient: aio.Redlock, server: Server, name: str) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    outer, inner = aclient.lock(name, ttl=0.3), aclient.lock(name + "-inner", ttl=0.3)
+    with pytest.raises(redlock.LockLost) as raised:
+        async with outer, inner:
+            server.command("DEL", name, name + "-inner")
+            await asyncio.sleep(LIMIT)
+    assert raised.value.name in (name, name + "-inner")
+    assert task.cancelling() == 0
+
+
+async def test_a_loss_inside_a_timeout(aclient: aio.Redlock, name: str) -> None:
+    with pytest.raises(redlock.LockLost):
+        async with asyncio.timeout(LIMIT), aclient.lock(name, ttl=0.1, auto_renew=False):
+            await asyncio.sleep(LIMIT)
+    with pytest.raises(TimeoutError):
+        async with aclient.lock(name), asyncio.timeout(0.05):
+            await asyncio.sleep(LIMIT)
+
+
+async def test_an_old_loss_is_told_and_does_not_end_a_new_body(aclient: aio.Redlock, name: str) -> None:
+    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    losses: list[redlock.LockLost] = []
+    lock.on_lost(losses.append)
+    await lock.acquire()
+    # The loop does not get to hear of the loss before it acquires again.
+    assert select.select([_queue._running().native.fileno()], [], [], LIMIT)[0]
+    async with lock:
+        await asyncio.sleep(0.01)
+    assert len(losses) == 1
+
+
+async def test_callbacks_run_in_the_loop(aclient: aio.Redlock, name: str) -> None:
+    heard: list[threading.Thread] = []
+    problems: list[object] = []
+    error = KeyError("on purpose")
+
+    def fail(_: redlock.LockLost) -> None:
+        raise error
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context["exception"]))
+    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    lock.on_lost(fail)
+    lock.on_lost(lambda _: heard.append(threading.current_thread()))
+    for count in (1, 2):
+        await lock.acquire()
+        await eventually(lambda count=count: len(heard) == count)  # type: ignore[misc]
+    assert heard == [threading.current_thread()] * 2
+    assert problems == [error] * 2
+
+
+async def test_a_generator_that_is_closed_releases(aclient: aio.Redlock, server: Server, name: str) -> None:
+    async def numbers() -> AsyncGenerator[int, None]:
+        async with aclient.lock(name):
+            yield 1
+
+    generator = numbers()
+    assert await anext(generator) == 1
+    await generator.aclose()
+    assert not server.has(name)

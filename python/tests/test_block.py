@@ -1,0 +1,162 @@
+"""The blocking face as users of `threading.Lock` know it."""
+
+import threading
+import time
+
+import pytest
+from conftest import Run
+from server import Server, until
+
+import redlock
+
+
+def test_a_block_holds_the_lock_and_releases_it(client: redlock.Redlock, server: Server, name: str) -> None:
+    lock = client.lock(name)
+    with lock as same:
+        assert same is lock
+        assert lock.held is server.has(name)
+        assert 0 < lock.remaining <= 5
+        assert server.has(name)
+        lock.check()
+    assert not lock.held
+    assert lock.remaining == 0.0
+    assert not server.has(name)
+
+
+def test_a_block_releases_when_its_body_raises(client: redlock.Redlock, server: Server, name: str) -> None:
+    with pytest.raises(KeyError), client.lock(name):
+        raise KeyError
+    assert not server.has(name)
+
+
+def test_two_objects_exclude_each_other_and_fences_rise(client: redlock.Redlock, name: str) -> None:
+    first, second = client.lock(name), client.lock(name)
+    with first:
+        assert not second.acquire(blocking=False)
+        assert not second.acquire(timeout=0.01)
+        with pytest.raises(redlock.LockTimeout) as raised, client.lock(name, timeout=0):
+            pass
+        assert raised.value.name == name
+        assert raised.value.nodes
+        fence = first.fence
+    assert second.acquire()
+    assert second.fence > fence
+    second.release()
+
+
+def test_misuse_is_told(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+    with pytest.raises(redlock.LockNotHeld):
+        lock.release()
+    with pytest.raises(redlock.LockNotHeld):
+        lock.extend()
+    with pytest.raises(redlock.LockNotHeld):
+        _ = lock.fence
+    with pytest.raises(redlock.LockInvalid, match="blocking"):
+        lock.acquire(blocking=False, timeout=1)
+    with lock:
+        with pytest.raises(redlock.LockAlreadyHeld):
+            lock.acquire()
+        assert lock.held
+    lock.release()
+
+
+def test_extend_sets_the_ttl(client: redlock.Redlock, server: Server, name: str) -> None:
+    with client.lock(name, ttl=1) as lock:
+        lock.extend(60)
+        assert lock.remaining > 50
+        assert server.command("PTTL", name) > 50_000
+        with pytest.raises(redlock.LockInvalid, match="ttl"):
+            lock.extend(0)
+
+
+def test_leaving_a_block_after_a_loss_raises(client: redlock.Redlock, name: str) -> None:
+    with pytest.raises(redlock.LockLost) as raised, client.lock(name, ttl=0.1, auto_renew=False) as lock:
+        until(lambda: not lock.held)
+        with pytest.raises(redlock.LockLost):
+            lock.check()
+    assert raised.value.reason == "expired"
+
+
+def test_a_loss_is_silent_when_the_body_raises(client: redlock.Redlock, name: str) -> None:
+    with pytest.raises(KeyError), client.lock(name, ttl=0.1, auto_renew=False) as lock:
+        until(lambda: not lock.held)
+        raise KeyError
+
+
+def test_other_threads_run_while_one_waits(client: redlock.Redlock, name: str) -> None:
+    holder = client.lock(name)
+    holder.acquire()
+    waiter = client.lock(name)
+    waiting = threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        with waiter:
+            pass
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    # Were the interpreter not let go of, this would come to no end.
+    holder.release()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+    lock.acquire()
+    thread = threading.Thread(target=lock.release)
+    thread.start()
+    thread.join()
+    assert not lock.held
+
+
+def test_inspection(client: redlock.Redlock, name: str, server: Server) -> None:
+    assert [view.state for view in client.inspect(name)] == ["free"]
+    with client.lock(name, owner="me") as lock:
+        (view,) = client.inspect(name)
+        assert (view.state, view.label, view.fence) == ("held", "me", lock.fence)
+        assert view.ttl_left is not None
+        assert 0 < view.ttl_left <= 5
+    server.command("SET", name, "theirs", "PX", "200")
+    assert client.inspect(name)[0].state == "foreign"
+    (failed,) = redlock.Redlock("unix:///nowhere").inspect(name)
+    assert failed.state == "failed"
+    assert failed.answer
+
+
+def test_a_closed_client_acquires_nothing_and_keeps_what_it_holds(server: Server, name: str) -> None:
+    client = redlock.Redlock(server.url)
+    lock = client.lock(name)
+    lock.acquire()
+    client.close()
+    client.close()
+    assert lock.held
+    with pytest.raises(redlock.LockInvalid):
+        client.lock(name).acquire(blocking=False)
+    lock.release()
+    assert not server.has(name)
+
+
+def test_an_unreachable_node_is_unavailable() -> None:
+    lock = redlock.Redlock("unix:///nowhere/at/all").lock("foo", timeout=0)
+    with pytest.raises(ConnectionError) as raised:
+        lock.acquire()
+    assert isinstance(raised.value, redlock.LockUnavailable)
+    assert raised.value.nodes
+
+
+def test_the_default_client_comes_from_the_environment(run: Run, server: Server, name: str) -> None:
+    program = f"with redlock.lock({name!r}) as lock: print(redlock.inspect(name)[0].state, lock.held)"
+    assert run(program).stdout == "held True\n"
+    assert not server.has(name)
+
+
+def test_busy_python_code_cannot_stop_the_renewal(client: redlock.Redlock, name: str) -> None:
+    with client.lock(name, ttl=0.3) as lock:
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            pass
+        lock.check()

@@ -1,0 +1,53 @@
+"""Every example in the documentation runs, and what the stub says of the engine is what the engine says."""
+
+import ast
+import doctest
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import redlock
+from redlock import _native, blocking, errors, inspection, options
+from redlock import asyncio as aio
+
+STUB = ast.parse(Path(redlock.__file__).with_name("_native.pyi").read_text())
+DOCUMENTED = [
+    (owner.name, member.name, text)
+    for owner in STUB.body
+    if isinstance(owner, ast.ClassDef)
+    for member in owner.body
+    if isinstance(member, ast.FunctionDef) and (text := ast.get_docstring(member)) is not None
+]
+
+
+@pytest.fixture(autouse=True)
+def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples use the default client; here it has no server."""
+    monkeypatch.setattr(redlock, "_default", redlock.Redlock("memory://docs"))
+    monkeypatch.setattr(aio, "_default", aio.Redlock("memory://docs"))
+
+
+@pytest.mark.parametrize("module", [redlock, blocking, aio, errors, inspection, options], ids=lambda m: m.__name__)
+def test_examples(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(("owner", "member", "text"), DOCUMENTED, ids=lambda value: str(value)[:20])
+def test_the_stub(owner: str, member: str, text: str) -> None:
+    assert inspect.getdoc(getattr(getattr(_native, owner), member)) == text
+    example = doctest.DocTestParser().get_doctest(text, {}, f"{owner}.{member}", None, None)
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+@pytest.mark.parametrize("module", [redlock, aio], ids=lambda m: m.__name__)
+def test_everything_public_is_documented(module: ModuleType) -> None:
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isroutine(thing) or isinstance(thing, type):
+            assert inspect.getdoc(thing), name
+        for member in vars(thing) if isinstance(thing, type) else ():
+            value = getattr(thing, member)
+            if not member.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{member}"

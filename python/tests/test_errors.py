@@ -1,0 +1,50 @@
+import builtins
+import json
+import pickle
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import redlock
+from redlock import errors
+
+TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "tests/tables/errors.json").read_text())
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["code"])
+def test_one_class_for_each_code(case: dict[str, Any]) -> None:
+    error: type[redlock.RedlockError] = getattr(redlock, case["python"])
+    assert issubclass(error, redlock.RedlockError)
+    assert (error.code, error.retryable) == (case["code"], case["retryable"])
+    if case["python_base"] is not None:
+        assert issubclass(error, getattr(builtins, case["python_base"]))
+
+
+def test_no_class_without_a_code_and_no_reason_left_out() -> None:
+    assert {error.code for error in redlock.RedlockError.__subclasses__()} == {case["code"] for case in TABLE["cases"]}
+    assert [get_args(reason)[0] for reason in get_args(errors.LostReason)] == TABLE["lost_reasons"]
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["code"])
+def test_errors_can_be_pickled(case: dict[str, Any]) -> None:
+    reason: errors.LostReason | None = "taken" if case["code"] == "lost" else None
+    error = errors.of_code(case["code"], "what happened", "foo", [("node", "answer")], reason)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), again.args, again.name, again.nodes) == ("what happened", error.args, "foo", error.nodes)
+    assert getattr(again, "reason", None) == reason
+
+
+def test_a_code_of_a_later_engine_is_an_error_all_the_same() -> None:
+    assert type(errors.of_code("later", "message", None, [], None)) is redlock.RedlockError
+
+
+def test_the_message_names_lock_and_node() -> None:
+    client = redlock.Redlock("memory://errors")
+    with client.lock("foo"), pytest.raises(redlock.LockTimeout) as raised, client.lock("foo", timeout=0):
+        pass
+    error = raised.value
+    assert '"foo"' in str(error)
+    assert error.nodes[0][0] == "memory://errors"
+    assert error.nodes[0][1] in str(error)

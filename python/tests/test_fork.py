@@ -1,0 +1,162 @@
+"""Forks: the parent goes on holding, the child starts anew."""
+
+import pytest
+from conftest import Run
+from server import Server
+
+EXITS = {"os._exit": "os._exit(0)", "sys.exit": "sys.exit(0)"}
+
+PARENT = """
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+lock.check()
+lock.extend()
+with client.lock(name + "-again"):
+    pass
+lock.release()
+print("parent")
+"""
+
+
+@pytest.mark.parametrize("way", EXITS)
+def test_the_child_does_not_hold_and_works_anew(run: Run, server: Server, name: str, way: str) -> None:
+    program = f"""
+import os, sys
+lock = client.lock(name)
+with lock:
+    pid = os.fork()
+    if pid == 0:
+        assert not lock.held and lock.remaining == 0.0
+        for call in (lock.check, lock.extend, lock.release):
+            try:
+                call()
+            except redlock.LockNotHeld:
+                continue
+            raise SystemExit(f"{{call}} found it held")
+        assert not lock.acquire(timeout=0.05)
+if pid == 0:
+    with client.lock(name + "-child") as other, redlock.lock(name + "-default"):
+        other.check()
+    {EXITS[way]}
+"""
+    # The parent's part is inside the block too: leaving it must not be the child's doing.
+    program = program.replace(
+        "if pid == 0:\n    with", "if pid != 0:\n    lock.acquire(blocking=False)\nif pid == 0:\n    with"
+    )
+    done = run(program + PARENT, "-W", "error::ResourceWarning")
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert not server.has(name)
+
+
+@pytest.mark.parametrize("way", EXITS)
+def test_the_parents_lock_outlives_its_child(run: Run, server: Server, name: str, way: str) -> None:
+    program = f"""
+import os, sys
+lock = client.lock(name)
+lock.acquire()
+pid = os.fork()
+if pid == 0:
+    {EXITS[way]}
+"""
+    done = run(program + PARENT)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    assert not server.has(name)
+
+
+def test_a_child_can_acquire_what_it_inherits(run: Run) -> None:
+    program = """
+import os, sys, threading
+lock = client.lock(name)
+with lock:
+    pass
+losses = []
+lock.on_lost(losses.append)
+idle = redlock.Redlock(url).lock(name + "-short", ttl=0.1, auto_renew=False)
+heard = threading.Event()
+idle.on_lost(lambda error: heard.set())
+pid = os.fork()
+if pid == 0:
+    with lock:
+        lock.check()
+    idle.acquire()
+    assert heard.wait(5), "a loss in the child is heard there"
+    sys.exit(0)
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+lock.acquire()
+"""
+    done = run(program + PARENT)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_a_fork_while_a_thread_sets_a_callback(run: Run) -> None:
+    program = """
+import os, sys, threading
+from redlock import _loss
+lock = client.lock(name)
+lock.acquire()
+holding, forked = threading.Event(), threading.Event()
+
+def hold():
+    with _loss._mutex:
+        holding.set()
+        forked.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+holding.wait()
+pid = os.fork()
+if pid == 0:
+    client.lock(name).on_lost(print)
+    sys.exit(0)
+forked.set()
+thread.join()
+"""
+    done = run(program + PARENT)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_asyncio_in_parent_and_child(run: Run) -> None:
+    program = """
+import asyncio, os, sys
+from redlock import asyncio as aio
+aclient = aio.Redlock(url, ttl=5)
+
+async def use(name):
+    async with aclient.lock(name) as lock:
+        lock.check()
+
+lock = client.lock(name)
+lock.acquire()
+asyncio.run(use(name + "-a"))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(use(name + "-b"))
+pid = os.fork()
+if pid == 0:
+    asyncio.run(use(name + "-a"))
+    loop.run_until_complete(use(name + "-b"))
+    sys.exit(0)
+loop.run_until_complete(use(name + "-b"))
+loop.close()
+"""
+    done = run(program + PARENT)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_multiprocessing(run: Run) -> None:
+    program = """
+import multiprocessing
+
+def work(number):
+    with client.lock(name) as lock:
+        return lock.fence
+
+with client.lock(name + "-held") as lock:
+    with client.lock(name):
+        pass
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        fences = pool.map(work, range(30))
+    lock.check()
+assert len(set(fences)) == 30
+print("parent")
+"""
+    done = run(program, "-W", "error::ResourceWarning")
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)

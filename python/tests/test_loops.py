@@ -1,0 +1,194 @@
+"""Event loops: several, other ones, closed ones; and calls that are cancelled in them."""
+
+import asyncio
+import gc
+import os
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+import uvloop
+from server import LIMIT, Server, until
+from test_asyncio import eventually
+
+import redlock
+from redlock import _queue
+from redlock import asyncio as aio
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+Factory = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture(params=LOOPS)
+def factory(request: pytest.FixtureRequest) -> Factory:
+    return LOOPS[request.param]
+
+
+def descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names suffice
+
+
+def test_any_loop(aclient: aio.Redlock, server: Server, name: str, factory: Factory) -> None:
+    async def main() -> None:
+        async with aclient.lock(name):
+            assert not await aclient.lock(name).acquire(timeout=0.02)
+        await asyncio.gather(*(use(aclient, name) for _ in range(8)))
+        with pytest.raises(redlock.LockLost):
+            async with aclient.lock(name, ttl=0.1, auto_renew=False):
+                await asyncio.sleep(LIMIT)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+    until(lambda: not server.has(name))
+
+
+async def use(client: aio.Redlock, name: str) -> None:
+    async with client.lock(name) as lock:
+        lock.check()
+
+
+def test_several_loops_in_several_threads(aclient: aio.Redlock, name: str, factory: Factory) -> None:
+    failures: list[BaseException] = []
+
+    async def main() -> None:
+        for _ in range(10):
+            await use(aclient, name)
+
+    def work() -> None:
+        try:
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(main())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_one_lock_in_one_loop_after_another(aclient: aio.Redlock, name: str, factory: Factory) -> None:
+    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    losses: list[redlock.LockLost] = []
+    lock.on_lost(losses.append)
+
+    async def main() -> None:
+        with pytest.raises(redlock.LockLost):
+            async with lock:
+                await asyncio.sleep(LIMIT)
+
+    for count in (1, 2):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+        assert len(losses) == count
+
+
+def test_loops_leave_no_descriptor(aclient: aio.Redlock, name: str, factory: Factory) -> None:
+    def once() -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(use(aclient, name))
+
+    once()
+    before = descriptors()
+    for _ in range(20):
+        once()
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("won", [False, True])
+def test_a_closed_loop_gives_back_what_it_waited_for(
+    client: redlock.Redlock, aclient: aio.Redlock, server: Server, name: str, factory: Factory, won: bool
+) -> None:
+    holder = client.lock(name)
+    with holder:
+        # Whatever is kept open for later is open from here on.
+        assert not asyncio.run(aclient.lock(name).acquire(timeout=0.01))
+    before = descriptors()
+    if not won:
+        holder.acquire()
+    loop = factory()
+    task = loop.create_task(aclient.lock(name, ttl=60).acquire())
+    # asyncio says that a task was pending, as it does about any; here this is on purpose.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.run_until_complete(asyncio.sleep(0))
+    if won:
+        until(lambda: server.has(name))
+    loop.close()
+    if not won:
+        holder.release()
+    until(lambda: not server.has(name))
+    with client.lock(name, timeout=5):
+        pass
+    del task, loop
+    until(lambda: descriptors() <= before)
+
+
+def test_a_body_left_behind_by_its_loop(aclient: aio.Redlock, server: Server, name: str, factory: Factory) -> None:
+    inside: list[int] = []
+
+    async def work() -> None:
+        async with aclient.lock(name, ttl=60):
+            inside.append(1)
+            await asyncio.Future()
+
+    loop = factory()
+    task = loop.create_task(work())
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def entered() -> None:
+        await eventually(lambda: inside)
+
+    loop.run_until_complete(entered())
+    loop.close()
+    del task, loop
+    gc.collect()
+    until(lambda: not server.has(name))
+
+
+async def test_cancelled_at_any_moment(aclient: aio.Redlock, server: Server, name: str) -> None:
+    async def work(number: int) -> None:
+        async with aclient.lock(f"{name}-{number}", ttl=20):
+            await asyncio.sleep(0)
+
+    for _ in range(25):
+        tasks = [asyncio.create_task(work(number % 8)) for number in range(40)]
+        for task in tasks:
+            await asyncio.sleep(random.uniform(0, 0.0004))
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await eventually(lambda: not any(server.has(f"{name}-{number}") for number in range(8)))
+
+
+async def test_cancelled_after_the_result_has_come(
+    aclient: aio.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = _queue.Queue._ready
+
+    def ready_and_cancelled(queue: _queue.Queue) -> None:
+        ready(queue)
+        task.cancel()
+
+    monkeypatch.setattr(_queue.Queue, "_ready", ready_and_cancelled)
+    lock = aclient.lock(name, ttl=20)
+    task = asyncio.create_task(lock.acquire())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not lock.held
+    await eventually(lambda: not server.has(name))
+    monkeypatch.undo()
+
+
+async def test_a_release_goes_on_when_it_is_cancelled(aclient: aio.Redlock, server: Server, name: str) -> None:
+    lock = aclient.lock(name, ttl=20)
+    await lock.acquire()
+    task = asyncio.create_task(lock.release())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not lock.held
+    await eventually(lambda: not server.has(name))

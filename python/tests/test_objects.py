@@ -1,0 +1,113 @@
+"""Lock objects as Python objects."""
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+import weakref
+
+import pytest
+from conftest import Run
+from server import Server, until
+
+import redlock
+from redlock import asyncio as aio
+
+
+def test_repr(client: redlock.Redlock, aclient: aio.Redlock) -> None:
+    lock = client.lock("foo")
+    assert repr(lock) == "<redlock.blocking.Lock 'foo' not held>"
+    with lock:
+        assert repr(lock) == "<redlock.blocking.Lock 'foo' held>"
+    assert repr(aclient.lock(b"foo")) == "<redlock.asyncio.Lock b'foo' not held>"
+
+
+def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redlock) -> None:
+    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo")):
+        for way in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="make another"):
+                way(thing)
+
+
+def test_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
+    lock = client.lock(name)
+    lock.acquire()
+    with pytest.warns(ResourceWarning, match=name):
+        del lock
+    until(lambda: not server.has(name))
+
+
+async def test_collected_while_held_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
+    lock = aclient.lock(name)
+    await lock.acquire()
+    with pytest.warns(ResourceWarning, match=name):
+        del lock
+    until(lambda: not server.has(name))
+
+
+def test_collected_while_an_exception_is_underway(client: redlock.Redlock, name: str) -> None:
+    def fail() -> None:
+        client.lock(name).acquire()
+        lock = client.lock(name + "2")
+        lock.acquire()
+        raise KeyError
+
+    with pytest.warns(ResourceWarning), pytest.raises(KeyError):
+        fail()
+
+
+def test_a_callback_that_knows_its_lock_does_not_keep_it(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+
+    def callback(_: redlock.LockLost, lock: redlock.Lock = lock) -> object:
+        return lock.held
+
+    lock.on_lost(callback)
+    gone = weakref.ref(lock)
+    del lock, callback
+    gc.collect()
+    assert gone() is None
+
+
+def test_subclasses(client: redlock.Redlock, name: str) -> None:
+    class Mine(redlock.Lock):
+        def __init__(self, holder: redlock._native.Holder) -> None:
+            super().__init__()
+            self.holder = holder
+
+    lock = Mine(client.lock(name)._fresh())
+    with lock:
+        assert isinstance(lock, redlock.Lock)
+
+
+def test_importing_starts_nothing() -> None:
+    program = (
+        "import threading, os; import redlock, redlock.asyncio; redlock.Redlock('redis://x').lock('foo');"
+        "print(threading.active_count(), len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 1\n"
+
+
+def test_a_second_interpreter_is_refused(run: Run) -> None:
+    program = """
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+other = interpreters.create()
+said = interpreters.run_string(other, '''
+try:
+    import redlock
+except ImportError as error:
+    assert "interpreter" in str(error), error
+else:
+    raise SystemError("it was let in")
+''')
+assert said is None, said
+with client.lock(name) as lock:
+    print(lock.held)
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)

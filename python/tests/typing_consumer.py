@@ -1,0 +1,111 @@
+"""What a program that uses this package looks like to a type checker. Checked, never run.
+
+Lines that are marked must be errors: a marker that is not needed is one itself.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, assert_type
+
+import redlock
+from redlock import asyncio as aio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None:
+    assert_type(redlock.lock("foo"), redlock.Lock)
+    assert_type(redlock.lock(b"foo", ttl=10, timeout=5.5, max_hold=timedelta(hours=1)), redlock.Lock)
+    assert_type(client.lock("foo", timeout=None), redlock.Lock)
+    assert_type(client.lock("foo", auto_renew=False, owner="me"), redlock.Lock)
+    assert_type(client.lock("foo", **options), redlock.Lock)
+    assert_type(redlock.Redlock(), redlock.Redlock)
+    redlock.Redlock("redis://a", ttl=10)
+    redlock.Redlock(("redis://a", "redis://b"), node_timeout=0.1, restart_delay=0, fence_keep=3600)
+    redlock.lock(3)  # type: ignore[arg-type]
+    redlock.lock("foo", ttl="10")  # type: ignore[arg-type]
+    redlock.lock("foo", ttl=None)  # type: ignore[arg-type]
+    redlock.lock("foo", blocking_timeout=1)  # type: ignore[call-arg]
+    redlock.lock("foo", 10)  # type: ignore[call-arg]
+    redlock.Redlock(3)  # type: ignore[arg-type]
+    redlock.Redlock([b"redis://a"])  # type: ignore[list-item]
+
+
+def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:
+    with lock as held:
+        assert_type(held, redlock.Lock)
+    assert_type(lock.acquire(), bool)
+    assert_type(lock.acquire(False), bool)
+    assert_type(lock.acquire(blocking=True, timeout=timedelta(seconds=1)), bool)
+    assert_type(lock.acquire(timeout=None), bool)
+    assert_type(lock.acquire(timeout=...), bool)
+    assert_type(lock.name, str | bytes)
+    assert_type(lock.fence, int)
+    assert_type(lock.held, bool)
+    assert_type(lock.remaining, float)
+    lock.extend()
+    lock.extend(3)
+    lock.extend(ttl=None)
+    lock.check()
+    lock.on_lost(lambda error: print(error.reason))
+    lock.acquire(timeout="1")  # type: ignore[arg-type]
+    lock.fence = 1  # type: ignore[misc]
+    lock.on_lost(print_name)  # type: ignore[arg-type]
+    assert_type(client.inspect("foo"), list[redlock.NodeView])
+    with client as same:
+        assert_type(same, redlock.Redlock)
+
+
+def print_name(name: str) -> None:
+    print(name)
+
+
+@redlock.lock("foo")
+def work(amount: int, *, more: str = "") -> float:
+    return amount + len(more)
+
+
+@aio.lock("foo")
+async def work_async(amount: int) -> float:
+    return amount
+
+
+def decorated() -> None:
+    assert_type(work(1, more="2"), float)
+    work("1")  # type: ignore[arg-type]
+    plain: Callable[[int], float] = work
+    plain(1)
+    starts: Callable[[int], Coroutine[Any, Any, float]] = work_async
+    starts(1).close()
+    aio.lock("foo")(print_name)  # type: ignore[arg-type]
+
+
+async def with_asyncio(client: aio.Redlock) -> None:
+    lock = aio.lock("foo", ttl=10)
+    assert_type(lock, aio.Lock)
+    async with lock as held:
+        assert_type(held, aio.Lock)
+    assert_type(await lock.acquire(timeout=1), bool)
+    assert_type(await lock.acquire(False), bool)
+    await lock.extend(3)
+    await lock.release()
+    assert_type(lock.fence, int)
+    assert_type(await client.inspect(b"foo"), list[redlock.NodeView])
+    assert_type(await work_async(1), float)
+    async with client as same:
+        assert_type(same, aio.Redlock)
+    await client.aclose()
+    client.close()
+    aio.lock("foo", sleep=1)  # type: ignore[call-arg]
+    with lock:  # type: ignore[attr-defined]
+        pass
+
+
+def errors(error: redlock.RedlockError, lost: redlock.LockLost) -> None:
+    assert_type(error.code, str)
+    assert_type(error.retryable, bool)
+    assert_type(error.name, str | None)
+    assert_type(error.nodes, tuple[tuple[str, str], ...])
+    assert_type(lost.reason, redlock.LostReason)
+    other: TimeoutError = redlock.LockTimeout()
+    raise other
