@@ -43,11 +43,11 @@ $(SERVER): tests/setup/requirements.txt
 	touch $@
 
 $(SHOW): tests/demo/requirements.txt | $(SERVER)
-	$(PIP) -r $<
+	$(PIP) --no-deps -r $<
 	touch $@
 
-$(TOOLS): python/requirements-test.txt tests/conformance/requirements.txt | $(SERVER)
-	$(PIP) $(foreach list,$^,-r $(list))
+$(TOOLS): tests/setup/tools.txt | $(SERVER)
+	$(PIP) --no-deps -r $<
 	touch $@
 
 $(MODULES): node/package.json node/package-lock.json
@@ -84,9 +84,11 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --quiet
-	$(BIN)/ruff check python tests
-	$(BIN)/ruff format --check python tests
-	cd python && $(BIN)/mypy
+	$(BIN)/ruff check --quiet python tests
+	$(BIN)/ruff format --quiet --check python tests
+	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
+	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml redlock
+	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/*/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from driver import FACES, Driver, DriverError
 from history import History
 from servers import Cluster

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import Drivers
 from history import SLACK_MS, History
 from servers import Cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from conftest import Drivers
 from driver import FACES, DriverError, LockError, table
 from history import SLACK_MS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+
 from conftest import Drivers
 from driver import FACES, Lock, LockError
 from history import SLACK_MS, History

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from conftest import Drivers
 from driver import FACES, Call, Lock
 from servers import Cluster

@@ -6,6 +6,7 @@ import contextlib
 from functools import partial
 
 import pytest
+
 from conftest import Drivers
 from driver import FACES, Json, Lock, LockError, table
 from servers import Cluster

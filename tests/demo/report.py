@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from checker import Judgement
-from colours import LANGUAGE
-from fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from checker import Judgement
+from colours import LANGUAGE
+from fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
 
 SHOWN = 5
 """How many complaints of a kind are shown."""

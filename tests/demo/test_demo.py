@@ -8,13 +8,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
-import checker
 import pytest
+from rich.console import Console
+
+import checker
 import report
 import timeline
 import view
 from fight import Fault, Fight, Hold, Worker
-from rich.console import Console
 
 START_NS = 10**12
 SECOND_NS = 10**9

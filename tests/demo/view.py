@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from colours import LANGUAGE
-from fight import LANGUAGES, NODES, Fight, Hold, Note, Worker
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+
+from colours import LANGUAGE
+from fight import LANGUAGES, NODES, Fight, Hold, Note, Worker
 
 TICK_S = 0.1
 PLAIN_EVERY_S = 2.0

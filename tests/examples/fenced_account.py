@@ -1,4 +1,5 @@
 import redlock
+
 from fenced_store import FencedStore
 
 store = FencedStore("accounts.db")

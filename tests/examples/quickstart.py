@@ -4,10 +4,12 @@ import redlock
 with redlock.lock("invoice:17") as lock:
     print(f"held for {lock.remaining:.1f} s more, fence {lock.fence}")
 
+
 # Around a function; LockTimeout if others hold it for 5 s.
 @redlock.lock("report", ttl=30, timeout=5)
 def report() -> int:
     return 3
+
 
 print(report(), "lines")
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from servers import Server
 
 EXAMPLES = Path(__file__).parent
