@@ -7,9 +7,10 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use tokio::sync::Notify;
 
@@ -28,12 +29,30 @@ pub(crate) struct Farewell {
     saying: Notify,
     duties: AtomicUsize,
     done: Notify,
+    leavers: Mutex<Vec<Weak<dyn Leave>>>,
+}
+
+/// What has locks that nobody has taken yet, and lets go of them when the process ends.
+pub(crate) trait Leave: fmt::Debug + Send + Sync {
+    /// Drops what is under way or was won.
+    fn leave(&self);
 }
 
 impl Farewell {
     /// Whether the process is ending.
     pub(crate) fn is_said(&self) -> bool {
         self.said.load(Ordering::Acquire)
+    }
+
+    /// Has `leaver` called when the process ends.
+    pub(crate) fn tell(&self, leaver: Weak<dyn Leave>) {
+        let mut leavers = self.leavers();
+        leavers.retain(|leaver| leaver.strong_count() > 0);
+        leavers.push(leaver);
+    }
+
+    fn leavers(&self) -> MutexGuard<'_, Vec<Weak<dyn Leave>>> {
+        self.leavers.lock().expect("no panic while holding this")
     }
 
     /// Waits until the process is ending. Cancel safe.
@@ -89,6 +108,8 @@ pub fn farewell() {
     let process = Process::current();
     process.farewell.said.store(true, Ordering::Release);
     process.farewell.saying.notify_waiters();
+    let leavers = mem::take(&mut *process.farewell.leavers());
+    leavers.iter().filter_map(Weak::upgrade).for_each(|leaver| leaver.leave());
     process.renewal.give_back();
     if let Some(background) = process.background.started() {
         // What was cancelled a moment ago is dropped by the background, and only then known to be owed.

@@ -10,7 +10,7 @@
 //! - never taken (the loop is closed, the environment is gone): dropped with the queue, as if it were cancelled;
 //! - a panic in the call: it becomes an error;
 //! - a fork: the child finds the queue foreign, makes another one, and never touches this one's list;
-//! - the process ends: an acquire never becomes ready.
+//! - the process ends: as if everything were cancelled.
 //!
 //! A *watch* is a number that gets ready each time a hold of one object is lost. It ends with its object.
 //!
@@ -27,7 +27,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::Redlock;
 use crate::error::{Error, ErrorKind};
-use crate::farewell::Duty;
+use crate::farewell::{Duty, Leave};
 use crate::guard;
 use crate::held::{Listener, Owned};
 use crate::holder::{self, Hold, Holder, Reservation, Timeout};
@@ -93,7 +93,10 @@ impl Queue {
     /// the next [`Queue::drain`]; it must neither block nor panic.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         let process = Process::current();
-        Self(Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() }))
+        let shared = Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() });
+        let leaver: Weak<dyn Leave> = Arc::downgrade(&shared) as _;
+        shared.process.farewell.tell(leaver);
+        Self(shared)
     }
 
     /// Whether this is another process's queue: in a forked child a new one is needed.
@@ -290,10 +293,7 @@ impl Drop for Queue {
             mem::forget(Arc::clone(&self.0));
             return;
         }
-        let list = mem::take(&mut *self.0.list());
-        for call in list.calls.into_values() {
-            drop_call(Some(call));
-        }
+        self.0.leave();
     }
 }
 
@@ -337,6 +337,15 @@ impl Shared {
         drop(list);
         if first {
             (self.wake)();
+        }
+    }
+}
+
+impl Leave for Shared {
+    fn leave(&self) {
+        let calls = mem::take(&mut self.list().calls);
+        for call in calls.into_values() {
+            drop_call(Some(call));
         }
     }
 }

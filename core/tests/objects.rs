@@ -405,8 +405,8 @@ fn the_clean_up_of_an_interrupted_call_is_on_its_way_when_it_returns() {
 }
 
 #[test]
-fn farewell_waits_for_what_was_cancelled_a_moment_ago() {
-    const NAME: &str = "farewell_waits_for_what_was_cancelled_a_moment_ago";
+fn farewell_lets_go_of_what_was_not_taken() {
+    const NAME: &str = "farewell_lets_go_of_what_was_not_taken";
     if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
         let redlock = Redlock::builder().nodes(url).ttl(Duration::from_secs(60)).build().unwrap();
         let (queue, woken) = queue();
@@ -415,11 +415,13 @@ fn farewell_waits_for_what_was_cancelled_a_moment_ago() {
         queue.cancel(warm);
         for n in 0..20 {
             let id = queue.acquire(&object(&redlock, &format!("name:{n}")), None).unwrap();
-            thread::sleep(Duration::from_micros(n * 10));
-            if n < 19 {
+            if n < 17 {
                 ready(&queue, &woken, id);
             }
-            queue.cancel(id);
+            // Some are cancelled, some are won and not taken, some are under way.
+            if n % 3 == 0 {
+                queue.cancel(id);
+            }
         }
         farewell();
         return;
