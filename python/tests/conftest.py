@@ -53,7 +53,15 @@ def run(server: Server, name: str) -> Run:
     def run(program: str, *options: str) -> "subprocess.CompletedProcess[str]":
         prelude = f"import redlock\nfrom server import until\nname = {name!r}\nurl = {server.url!r}\n"
         return subprocess.run(
-            [sys.executable, *options, "-c", prelude + "client = redlock.Redlock(url, ttl=5)\n" + program],
+            # Newer interpreters doubt each fork beside a thread; here that is what is tested.
+            [
+                sys.executable,
+                "-W",
+                "ignore:This process:DeprecationWarning",
+                *options,
+                "-c",
+                prelude + "client = redlock.Redlock(url, ttl=5)\n" + program,
+            ],
             cwd=Path(__file__).parent,
             env={**os.environ, "REDLOCK_URLS": server.url, "PYTHONPATH": str(Path(__file__).parent)},
             capture_output=True,

@@ -84,24 +84,27 @@ def test_a_loss_is_silent_when_the_body_raises(client: redlock.Redlock, name: st
         raise KeyError
 
 
-def test_other_threads_run_while_one_waits(client: redlock.Redlock, name: str) -> None:
-    holder = client.lock(name)
-    holder.acquire()
-    waiter = client.lock(name)
-    waiting = threading.Event()
+def test_other_threads_run_while_one_waits(run: Run, server: Server, name: str) -> None:
+    program = """
+import threading
+holder = client.lock(name)
+holder.acquire()
+waiting = threading.Event()
 
-    def wait() -> None:
-        waiting.set()
-        with waiter:
-            pass
+def wait():
+    waiting.set()
+    with client.lock(name):
+        print("waited")
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    waiting.wait()
-    # Were the interpreter not let go of, this would come to no end.
-    holder.release()
-    thread.join(5)
-    assert not thread.is_alive()
+thread = threading.Thread(target=wait)
+thread.start()
+waiting.wait()
+# Were the interpreter not let go of, this would come to no end.
+holder.release()
+thread.join()
+"""
+    assert run(program).stdout == "waited\n"
+    assert not server.has(name)
 
 
 def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from conftest import Run
 
 import redlock
 from redlock import errors
@@ -48,3 +49,16 @@ def test_the_message_names_lock_and_node() -> None:
     assert '"foo"' in str(error)
     assert error.nodes[0][0] == "memory://errors"
     assert error.nodes[0][1] in str(error)
+
+
+def test_what_the_system_said_is_the_cause(run: Run) -> None:
+    program = """
+import os, resource
+# No descriptor is left for the call.
+resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), 4096))
+try:
+    client.lock(name).acquire()
+except redlock.LockUnavailable as error:
+    print(isinstance(error.__cause__, OSError))
+"""
+    assert run(program).stdout == "True\n"

@@ -1,8 +1,11 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 
 import pytest
 from conftest import Run
@@ -13,15 +16,26 @@ import redlock
 WAITERS = {
     "with": "with client.lock(name): pass",
     "acquire": "client.lock(name).acquire(timeout=60)",
-    "unreachable": "redlock.Redlock('redis://192.0.2.1', node_timeout=4).lock('foo').acquire(timeout=60)",
+    "hung": "redlock.Redlock(hung, node_timeout=4).lock('foo').acquire(timeout=60)",
+    "inspect": "redlock.Redlock(hung, node_timeout=4).inspect('foo')",
 }
 
 
+@pytest.fixture
+def hung() -> Iterator[str]:
+    """A node that takes connections and never says a word."""
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+        path = f"{directory}/s"
+        listener.bind(path)
+        listener.listen()
+        yield f"unix://{path}"
+
+
 @pytest.mark.parametrize("waiter", WAITERS)
-def test_ctrl_c_ends_a_wait(client: redlock.Redlock, server: Server, name: str, waiter: str) -> None:
+def test_ctrl_c_ends_a_wait(client: redlock.Redlock, server: Server, name: str, hung: str, waiter: str) -> None:
     program = f"""
 import redlock
-client, name = redlock.Redlock({server.url!r}, ttl=60), {name!r}
+client, name, hung = redlock.Redlock({server.url!r}, ttl=60), {name!r}, {hung!r}
 try:
     print("here", flush=True)
     {WAITERS[waiter]}
@@ -55,8 +69,8 @@ signal.signal(signal.SIGALRM, alarm)
 other = redlock.Redlock(url, ttl=600).lock(name)
 for number in range(100):
     contended = number % 4 == 0 and other.acquire(timeout=5)
-    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-3))
     try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-3))
         while True:
             with client.lock(name):
                 pass
