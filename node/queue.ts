@@ -28,16 +28,9 @@ function open(): Calls {
       alive: setInterval(() => undefined, LONGEST).unref(),
     };
     // A worker ends without the locks of other threads, and what it holds goes with its objects.
-    if (isMainThread) process.once("exit", leave);
+    if (isMainThread) process.once("exit", farewell);
   }
   return calls;
-}
-
-/** The end of the process: nobody takes what is still pending, and everything is released. */
-function leave(): void {
-  const { queue, pending } = open();
-  for (const id of pending.keys()) queue.cancel(id);
-  farewell();
 }
 
 function wake(): void {

@@ -2,13 +2,14 @@
 //! of it.
 //!
 //! Hidden: for the bindings, whose languages have a hook for it. States of a process: *running* → *ending*, for good.
-//! Once it is ending, nothing new is acquired, and waits that were under way never come back: their threads must not
-//! return into an interpreter that is being taken apart. What may interrupt it: nothing, it has a limit of its own.
+//! Once it is ending, nothing new is acquired, and on other threads than the one that ends it neither a wait that was
+//! under way nor a new one comes back: they must not return into an interpreter that is being taken apart. What may interrupt it: nothing, it has a limit of its own.
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 use std::{fmt, mem};
 
@@ -26,6 +27,7 @@ const TURNS: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Farewell {
     said: AtomicBool,
+    thread: OnceLock<ThreadId>,
     saying: Notify,
     duties: AtomicUsize,
     done: Notify,
@@ -42,6 +44,15 @@ impl Farewell {
     /// Whether the process is ending.
     pub(crate) fn is_said(&self) -> bool {
         self.said.load(Ordering::Acquire)
+    }
+
+    /// Stops every other thread than the one that ends the process, once it is ending.
+    pub(crate) fn hold_back(&self) {
+        if self.is_said() && self.thread.get().is_some_and(|thread| *thread != thread::current().id()) {
+            loop {
+                thread::park();
+            }
+        }
     }
 
     /// Has `leaver` called when the process ends.
@@ -106,6 +117,7 @@ impl Drop for Duty {
 /// have answered, after 500 ms at most.
 pub fn farewell() {
     let process = Process::current();
+    let _ = process.farewell.thread.set(thread::current().id());
     process.farewell.said.store(true, Ordering::Release);
     process.farewell.saying.notify_waiters();
     let leavers = mem::take(&mut *process.farewell.leavers());

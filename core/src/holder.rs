@@ -147,6 +147,7 @@ impl Holder {
             Err(error) => return Ok(Err(error)),
         };
         let process = Arc::clone(&place.process);
+        process.farewell.hold_back();
         let driven = drive(&process, None, wait::acquire(place), interrupted)?;
         Ok(driven.map(|(owned, home)| reservation.hold(Hold { owned, home })))
     }

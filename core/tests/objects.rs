@@ -461,9 +461,11 @@ fn a_process_that_says_farewell_leaves_no_key() {
         assert!(began.elapsed() < Duration::from_millis(500) + SLACK);
         assert_eq!(code(acquire(&object(&redlock, "afterwards"))), "unavailable");
         assert!(locks.iter().all(|lock| !lock.held()));
+        let late = object(&redlock, "late");
+        let begins = thread::spawn(move || acquire(&late));
         // Longer than the longest pause of the one that waits.
         thread::sleep(Duration::from_millis(600));
-        assert!(!waits.is_finished(), "a wait returned into a process that ends");
+        assert!(!waits.is_finished() && !begins.is_finished(), "a wait returned into a process that ends");
         return;
     }
     let server = Server::start();
