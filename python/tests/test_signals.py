@@ -34,7 +34,10 @@ def hung() -> Iterator[str]:
 @pytest.mark.parametrize("waiter", WAITERS)
 def test_ctrl_c_ends_a_wait(client: redlock.Redlock, server: Server, name: str, hung: str, waiter: str) -> None:
     program = f"""
+import signal
 import redlock
+# Whoever runs the tests in the background of a shell has it ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client, name, hung = redlock.Redlock({server.url!r}, ttl=60), {name!r}, {hung!r}
 try:
     print("here", flush=True)
