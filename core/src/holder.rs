@@ -221,14 +221,17 @@ impl Holder {
     ///
     /// `already_held` while it is held or being acquired.
     pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reservation, Error> {
+        let before = self.hold().ok();
+        if before.as_ref().is_some_and(|hold| hold.remaining().is_ok()) {
+            return Err(self.error(ErrorKind::AlreadyHeld, HOLDING));
+        }
         let mut state = self.own().state();
         let released = match &state.phase {
             Phase::Idle { released } => *released,
             Phase::Acquiring => return Err(self.error(ErrorKind::AlreadyHeld, ACQUIRING)),
-            Phase::Holding(hold) if hold.owned.held().remaining().is_ok() => {
-                return Err(self.error(ErrorKind::AlreadyHeld, HOLDING));
-            }
-            Phase::Holding(_) => true,
+            // Lost, as was just seen: that is final, and told.
+            Phase::Holding(hold) if before.is_some_and(|before| Arc::ptr_eq(&before, hold.owned.held())) => true,
+            Phase::Holding(_) => return Err(self.error(ErrorKind::AlreadyHeld, HOLDING)),
         };
         let former = mem::replace(&mut state.phase, Phase::Acquiring);
         drop(state);
