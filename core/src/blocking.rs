@@ -18,6 +18,7 @@
 
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -77,6 +78,21 @@ impl Redlock {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
         drive(&Process::current(), None, async move { client.inspect(name).await })?.0
     }
+}
+
+/// [`Redlock::inspect`], ended by `interrupted`, which is asked every 25 ms. Hidden: for the bindings.
+///
+/// # Errors
+///
+/// Those of [`Redlock::inspect`]; the outer one is the interruption.
+#[doc(hidden)]
+pub fn inspect_unless<E>(
+    client: &crate::Redlock,
+    name: &[u8],
+    interrupted: impl FnMut() -> Result<(), E>,
+) -> Result<Result<Vec<NodeView>, Error>, E> {
+    let driven = drive_unless(&Process::current(), None, client.inspect(name), interrupted)?;
+    Ok(driven.map(|(views, _)| views))
 }
 
 impl From<crate::Redlock> for Redlock {
@@ -302,21 +318,43 @@ fn drive<T: Send + 'static>(
     Ok((output, None))
 }
 
-/// As [`drive`], until `interrupted`, which is asked every 25 ms, fails. Not for a tokio context.
+/// As [`drive`], until `interrupted`, which is asked every 25 ms, fails. For callers of other languages, to whom no panic
+/// may unwind: it becomes an error. Not for a tokio context.
 pub(crate) fn drive_unless<T, E>(
     process: &Process,
     home: Option<Id>,
-    call: impl Future<Output = T>,
+    call: impl Future<Output = Result<T, Error>>,
     interrupted: impl FnMut() -> Result<(), E>,
-) -> Result<(Result<T, E>, Option<Id>), Error> {
+) -> Result<Result<(T, Option<Id>), Error>, E> {
     // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
     let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
-    let (output, id) =
-        process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards).map_err(no_event_queue)?;
-    Ok((output, Some(id)))
+    let driven = catch_unwind(AssertUnwindSafe(|| {
+        process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards)
+    }));
+    match driven {
+        Ok(Ok((Ok(output), id))) => Ok(output.map(|output| (output, Some(id)))),
+        Ok(Ok((Err(interruption), _))) => Err(interruption),
+        Ok(Err(error)) => Ok(Err(no_event_queue(error))),
+        Err(_) => Ok(Err(Error::panicked())),
+    }
 }
 
 fn no_event_queue(error: io::Error) -> Error {
     let message = "the system gives no event queue; is the limit on open files reached?";
     Error::new(ErrorKind::Unavailable, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_on_the_calling_thread_becomes_an_error() {
+        let call = async { if true { panic!("on purpose") } else { Ok(()) } };
+        let driven = drive_unless::<_, Infallible>(&Process::current(), None, call, || Ok(())).unwrap();
+        let error = driven.unwrap_err();
+        assert!(error.to_string().contains("bug"), "{error}");
+    }
 }

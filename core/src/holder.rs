@@ -10,7 +10,6 @@
 //! - a fork: the child's object is another one, idle, and the parent's hold is not touched;
 //! - dropped while holding: the lock is released, as when a guard is dropped.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, mem};
@@ -19,13 +18,13 @@ use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
 use crate::attempt::{Place, Spec};
-use crate::blocking;
+use crate::blocking::drive_unless;
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::held::{Held, Listener, Owned};
 use crate::lock::Lock;
 use crate::options;
-use crate::process::{PerProcess, Process};
+use crate::process::PerProcess;
 use crate::wait;
 
 /// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
@@ -148,7 +147,7 @@ impl Holder {
         };
         let process = Arc::clone(&place.process);
         process.farewell.hold_back();
-        let driven = drive(&process, None, wait::acquire(place), interrupted)?;
+        let driven = drive_unless(&process, None, wait::acquire(place), interrupted)?;
         Ok(driven.map(|(owned, home)| reservation.hold(Hold { owned, home })))
     }
 
@@ -167,7 +166,7 @@ impl Holder {
             Err(error) => return Ok(Err(error)),
         };
         let process = Arc::clone(&held.place.process);
-        let driven = drive(&process, home, guard::extend(held, ttl), interrupted)?;
+        let driven = drive_unless(&process, home, guard::extend(held, ttl), interrupted)?;
         Ok(driven.map(|((), _)| ()))
     }
 
@@ -362,7 +361,7 @@ impl Hold {
 
 fn release<E>(hold: Hold, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
     let process = Arc::clone(&hold.owned.held().place.process);
-    let driven = drive(&process, hold.home, guard::release(hold.owned), interrupted)?;
+    let driven = drive_unless(&process, hold.home, guard::release(hold.owned), interrupted)?;
     Ok(driven.map(|((), _)| ()))
 }
 
@@ -374,35 +373,9 @@ pub(crate) fn left(released: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// Drives `call` on the calling thread, and makes an error of a panic: what unwinds into another language ends it.
-fn drive<T: Send + 'static, E>(
-    process: &Arc<Process>,
-    home: Option<Id>,
-    call: impl Future<Output = Result<T, Error>> + Send + 'static,
-    interrupted: impl FnMut() -> Result<(), E>,
-) -> Result<Result<(T, Option<Id>), Error>, E> {
-    let driven = catch_unwind(AssertUnwindSafe(|| blocking::drive_unless(process, home, call, interrupted)));
-    match driven {
-        Ok(Ok((Ok(output), home))) => Ok(output.map(|output| (output, home))),
-        Ok(Ok((Err(interruption), _))) => Err(interruption),
-        Ok(Err(error)) => Ok(Err(error)),
-        Err(_) => Ok(Err(Error::panicked())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
-
-    #[test]
-    fn a_panic_on_the_calling_thread_becomes_an_error() {
-        let call = async { if true { panic!("on purpose") } else { Ok(()) } };
-        let driven = drive::<_, Infallible>(&Process::current(), None, call, || Ok(())).unwrap();
-        let error = driven.unwrap_err();
-        assert!(error.to_string().contains("bug"), "{error}");
-    }
 
     #[test]
     fn a_reservation_is_given_back() {

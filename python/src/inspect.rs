@@ -1,41 +1,20 @@
-//! Inspection, and how a blocking call asks for it.
+//! Inspection.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use redlock::queue::{Queue, Taken};
-use redlock::{Error, NodeState, NodeView, Redlock};
+use redlock::blocking::inspect_unless;
+use redlock::{NodeState, NodeView, Redlock};
 
 use crate::error::raised;
 use crate::signals::Signals;
 
-/// How long a signal may wait to be heard.
-const SLICE: Duration = Duration::from_millis(50);
-
 /// What every node has under `name`. Blocks without the interpreter.
 pub(crate) fn views<'py>(py: Python<'py>, client: &Redlock, name: &[u8]) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let signals = Signals::here(py)?;
-    let taken = py.detach(|| wait(client, name, signals))?.map_err(|error| raised(py, &error))?;
-    match taken {
-        Taken::Views(views) => views.into_iter().map(|view| to_python(py, view)).collect(),
-        _ => Ok(Vec::new()),
-    }
-}
-
-fn wait(client: &Redlock, name: &[u8], signals: Signals) -> PyResult<Result<Taken, Error>> {
-    let (bell, rung) = channel();
-    // Nobody listens any more once a signal has ended the call.
-    let queue = Queue::new(move || bell.send(()).unwrap_or_default());
-    let id = match queue.inspect(client, name) {
-        Ok(id) => id,
-        Err(error) => return Ok(Err(error)),
-    };
-    while let Err(RecvTimeoutError::Timeout) = rung.recv_timeout(SLICE) {
-        signals.check()?;
-    }
-    Ok(queue.take(id))
+    let views = py.detach(|| inspect_unless(client, name, || signals.check()))?.map_err(|error| raised(py, &error))?;
+    views.into_iter().map(|view| to_python(py, view)).collect()
 }
 
 /// The view as a `redlock.NodeView`.
