@@ -118,8 +118,11 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
     before = descriptors()
     if not won:
         holder.acquire()
-    # However long the loop's one turn takes, it hears of no result.
-    monkeypatch.setattr(_queue.Queue, "_ready", lambda _: None)
+
+    def hear_nothing(_: _queue.Queue) -> None:
+        """However long the loop's one turn takes."""
+
+    monkeypatch.setattr(_queue.Queue, "_ready", hear_nothing)
     loop = factory()
     task = loop.create_task(aclient.lock(name, ttl=60).acquire())
     # asyncio says that a task was pending, as it does about any; here this is on purpose.
