@@ -1,0 +1,244 @@
+//! Compiles only if every Rust name of `tests/tables/surface.json` is there, with what its callers rely on; and every one
+//! of them is named here.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redlock::{
+    Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock, blocking,
+};
+use serde_json::Value;
+
+/// Reads a public field, so that its name stands here as in the table.
+macro_rules! field {
+    ($type:ident.$field:ident) => {
+        |value: &$type| drop(value.$field.clone())
+    };
+    ($type:ident::$variant:ident.$field:ident) => {
+        |value: &$type| matches!(value, $type::$variant { $field: _, .. })
+    };
+}
+
+fn nodes() -> impl IntoNodes {
+    ["memory://surface"]
+}
+
+#[tokio::test]
+async fn client_and_lock() -> Result<(), Error> {
+    drop::<Result<Redlock, Error>>(Redlock::from_env());
+    let redlock: Redlock = Redlock::new(nodes())?;
+    let builder: Builder = Redlock::builder();
+    let builder = Builder::nodes(builder, nodes());
+    let builder = Builder::ttl(builder, Duration::from_secs(10));
+    let builder = Builder::timeout(builder, Duration::ZERO);
+    let builder = Builder::no_timeout(builder);
+    let builder = Builder::auto_renew(builder, true);
+    let builder = Builder::max_hold(builder, Duration::from_secs(60));
+    let builder = Builder::node_timeout(builder, Duration::from_secs(1));
+    let builder = Builder::restart_delay(builder, Duration::ZERO);
+    let builder = Builder::fence_keep(builder, Duration::from_secs(60));
+    let builder = Builder::owner(builder, "surface");
+    drop::<Redlock>(Builder::build(builder)?);
+
+    let lock: Lock = Redlock::lock(&redlock, "async");
+    let lock = Lock::ttl(lock, Duration::from_secs(10));
+    let lock = Lock::timeout(lock, Duration::ZERO);
+    let lock = Lock::no_timeout(lock);
+    let lock = Lock::auto_renew(lock, true);
+    let lock = Lock::max_hold(lock, Duration::from_secs(60));
+    let lock = Lock::node_timeout(lock, Duration::from_secs(1));
+    let lock = Lock::restart_delay(lock, Duration::ZERO);
+    let lock = Lock::fence_keep(lock, Duration::from_secs(60));
+    let lock = Lock::owner(lock, "surface");
+    let _: u64 = Lock::run(&lock, async |guard: &Guard| Guard::fence(guard)).await?;
+    Guard::release(Lock::into_future(lock.clone()).await?).await?;
+    Guard::release(Lock::acquire(&lock).await?).await?;
+    let guard: Guard = Lock::try_acquire(&lock).await?.unwrap();
+    let _: &[u8] = Guard::name(&guard);
+    let _: bool = Guard::held(&guard);
+    let _: Duration = Guard::remaining(&guard);
+    Guard::check(&guard)?;
+    Guard::extend(&guard).await?;
+    Guard::extend_to(&guard, Duration::from_secs(20)).await?;
+    let lost = Guard::lost(&guard);
+    drop::<Vec<NodeView>>(Redlock::inspect(&redlock, "async").await?);
+    Guard::release(guard).await?;
+    drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
+    Ok(())
+}
+
+#[test]
+fn blocking_client_and_lock() -> Result<(), Error> {
+    drop::<Result<blocking::Redlock, Error>>(blocking::Redlock::from_env());
+    drop::<blocking::Redlock>(blocking::Redlock::from(Redlock::new(nodes())?));
+    let redlock: blocking::Redlock = blocking::Redlock::new(nodes())?;
+    let builder: blocking::Builder = blocking::Redlock::builder();
+    let builder = blocking::Builder::nodes(builder, nodes());
+    let builder = blocking::Builder::ttl(builder, Duration::from_secs(10));
+    let builder = blocking::Builder::timeout(builder, Duration::ZERO);
+    let builder = blocking::Builder::no_timeout(builder);
+    let builder = blocking::Builder::auto_renew(builder, true);
+    let builder = blocking::Builder::max_hold(builder, Duration::from_secs(60));
+    let builder = blocking::Builder::node_timeout(builder, Duration::from_secs(1));
+    let builder = blocking::Builder::restart_delay(builder, Duration::ZERO);
+    let builder = blocking::Builder::fence_keep(builder, Duration::from_secs(60));
+    let builder = blocking::Builder::owner(builder, "surface");
+    drop::<blocking::Redlock>(blocking::Builder::build(builder)?);
+
+    let lock: blocking::Lock = blocking::Redlock::lock(&redlock, "blocking");
+    let lock = blocking::Lock::ttl(lock, Duration::from_secs(10));
+    let lock = blocking::Lock::timeout(lock, Duration::ZERO);
+    let lock = blocking::Lock::no_timeout(lock);
+    let lock = blocking::Lock::auto_renew(lock, true);
+    let lock = blocking::Lock::max_hold(lock, Duration::from_secs(60));
+    let lock = blocking::Lock::node_timeout(lock, Duration::from_secs(1));
+    let lock = blocking::Lock::restart_delay(lock, Duration::ZERO);
+    let lock = blocking::Lock::fence_keep(lock, Duration::from_secs(60));
+    let lock = blocking::Lock::owner(lock, "surface");
+    let _: u64 = blocking::Lock::run(&lock, |guard: &blocking::Guard| blocking::Guard::fence(guard))?;
+    blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
+    let guard: blocking::Guard = blocking::Lock::try_acquire(&lock)?.unwrap();
+    let _: &[u8] = blocking::Guard::name(&guard);
+    let _: bool = blocking::Guard::held(&guard);
+    let _: Duration = blocking::Guard::remaining(&guard);
+    blocking::Guard::check(&guard)?;
+    blocking::Guard::extend(&guard)?;
+    blocking::Guard::extend_to(&guard, Duration::from_secs(20))?;
+    drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
+    drop::<Vec<NodeView>>(blocking::Redlock::inspect(&redlock, "blocking")?);
+    blocking::Guard::release(guard)
+}
+
+#[test]
+fn errors_and_views() {
+    let error: Error = Redlock::new("nowhere").unwrap_err();
+    let kind: ErrorKind = Error::kind(&error);
+    let _: [&'static str; 2] = [Error::code(&error), ErrorKind::code(kind)];
+    let _: bool = ErrorKind::retryable(kind);
+    let _: Option<&str> = Error::name(&error);
+    let _: &[NodeAnswer] = Error::nodes(&error);
+    let reason: Option<LostReason> = Error::reason(&error);
+    let _: Option<&'static str> = reason.map(LostReason::as_str);
+    let kinds = [
+        ErrorKind::Timeout,
+        ErrorKind::Unavailable,
+        ErrorKind::Forbidden,
+        ErrorKind::Lost,
+        ErrorKind::NotHeld,
+        ErrorKind::AlreadyHeld,
+        ErrorKind::Invalid,
+    ];
+    assert_eq!(kinds, ErrorKind::ALL);
+    let reasons =
+        [LostReason::Expired, LostReason::Taken, LostReason::Unreachable, LostReason::MaxHold, LostReason::Deleted];
+    assert_eq!(reasons, LostReason::ALL);
+    let _ = (field!(NodeAnswer.node), field!(NodeAnswer.answer));
+    let _ = (field!(NodeView.node), field!(NodeView.state));
+    let _ = (field!(NodeState::Held.label), field!(NodeState::Held.fence), field!(NodeState::Held.ttl_left));
+    let _ = field!(NodeState::Foreign.ttl_left);
+    let _ = |state: &NodeState| matches!(state, NodeState::Free | NodeState::Held { .. } | NodeState::Foreign { .. });
+    let _: fn(String) -> NodeState = NodeState::Failed;
+}
+
+fn listed() -> BTreeSet<String> {
+    let table: Value = serde_json::from_str(include_str!("../../tests/tables/surface.json")).unwrap();
+    let rows = table["cases"].as_array().unwrap();
+    rows.iter()
+        .flat_map(|row| [&row["rust"], &row["blocking"]])
+        .flat_map(|names| names.as_array().map_or(std::slice::from_ref(names), Vec::as_slice))
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn every_listed_name_is_used_here() {
+    let code = include_str!("surface.rs").lines().filter(|line| !line.trim_start().starts_with("//"));
+    let used: BTreeSet<String> = code
+        .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"_:.".contains(c)))
+        .map(|name| name.trim_matches([':', '.']).to_owned())
+        .collect();
+    let missing: Vec<_> = listed().difference(&used).cloned().collect();
+    assert!(missing.is_empty(), "not used in this file: {missing:?}");
+}
+
+/// What follows one of these words at the start of a line, up to the end of the name.
+fn named<'a>(line: &'a str, words: &[&str]) -> Option<&'a str> {
+    let rest = words.iter().find_map(|word| line.strip_prefix(word))?;
+    rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+/// The public items, methods, constants, variants and fields of a source file, hidden ones left out. Relies on rustfmt.
+fn public(source: &str, module: &str) -> BTreeSet<String> {
+    const MEMBERS: [&str; 5] = ["pub fn ", "pub async fn ", "pub const fn ", "pub const ", "pub "];
+    let (mut found, mut owner, mut hidden) = (BTreeSet::new(), None, false);
+    for line in source.lines() {
+        if line.trim() == "#[doc(hidden)]" {
+            hidden = true;
+        } else if let Some(member) = line.strip_prefix("    ") {
+            let field =
+                owner.filter(|_| !member.starts_with("pub(")).and_then(|owner| Some((owner, named(member, &MEMBERS)?)));
+            if let Some(((owner, item), name)) = field {
+                let separator = if item == "struct" { "." } else { "::" };
+                if !std::mem::take(&mut hidden) {
+                    found.insert(format!("{module}{owner}{separator}{name}"));
+                }
+            } else if let (Some((owner, "enum")), Some(name)) = (owner, named(member, &[""])) {
+                if name.starts_with(char::is_uppercase) {
+                    found.insert(format!("{module}{owner}::{name}"));
+                }
+            } else if member == "crate::lock::option_setters!();" || member == "option_setters!();" {
+                let (owner, _) = owner.unwrap();
+                for setter in
+                    include_str!("../src/lock.rs").lines().filter_map(|line| named(line, &["        pub fn "]))
+                {
+                    found.insert(format!("{module}{owner}::{setter}"));
+                }
+            }
+        } else if let Some((item, name)) = ["struct", "enum", "trait", "fn"]
+            .iter()
+            .find_map(|item| Some((*item, named(line, &[&format!("pub {item} ")])?)))
+        {
+            owner = (item == "struct" || item == "enum").then_some((name, item));
+            if !std::mem::take(&mut hidden) {
+                found.insert(format!("{module}{name}"));
+            }
+        } else if line.starts_with("impl ") && !line.contains(" for ") {
+            owner = named(line, &["impl "]).map(|name| (name, "impl"));
+        } else if line == "}" {
+            owner = None;
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_else_is_public() {
+    let mut found = public(include_str!("../src/blocking.rs"), "blocking::");
+    for source in [
+        include_str!("../src/client.rs"),
+        include_str!("../src/error.rs"),
+        include_str!("../src/guard.rs"),
+        include_str!("../src/inspect.rs"),
+        include_str!("../src/lock.rs"),
+    ] {
+        found.extend(public(source, ""));
+    }
+    let unlisted: Vec<_> = found.difference(&listed()).cloned().collect();
+    assert!(unlisted.is_empty(), "not in tests/tables/surface.json: {unlisted:?}");
+    // What traits give, and what stands within a variant, is not found so.
+    assert!(found.len() > 90, "only {} public names were found", found.len());
+
+    let modules = include_str!("../src/lib.rs");
+    let exported: BTreeSet<_> = modules
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.split_once("::"))
+        .flat_map(|(_, names)| names.trim_matches(['{', '}']).split(", "))
+        .map(str::to_owned)
+        .collect();
+    let types: BTreeSet<_> = found.into_iter().filter(|name| !name.contains([':', '.'])).collect();
+    assert_eq!(exported, types);
+    let hidden_before = |line: &str| modules.contains(&format!("#[doc(hidden)]\n{line}"));
+    let open: Vec<_> = modules.lines().filter(|line| line.starts_with("pub mod ") && !hidden_before(line)).collect();
+    assert_eq!(open, ["pub mod blocking;"]);
+}

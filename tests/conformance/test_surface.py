@@ -1,0 +1,349 @@
+"""What is public in each language is what tests/tables/surface.json lists: nothing is missing, nothing is beside it.
+
+core/tests/surface.rs has the Rust names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, is_typeddict
+
+import pytest
+import redlock
+import redlock.asyncio
+import redlock.errors
+
+from conftest import ROOT
+from driver import Json, table
+
+COLUMNS = ["rust", "blocking", "python", "asyncio", "node"]
+MODULES = {"python": redlock, "asyncio": redlock.asyncio}
+LITERALS = {"reason", "state"}
+"""Kinds whose names are texts in Python and Node, and no names of a module."""
+
+every_module = pytest.mark.parametrize("column", MODULES)
+
+
+def names(row: Json, column: str) -> list[str]:
+    """What a concept is called: nothing, one name or several."""
+    given: str | list[str] | None = row[column]
+    return given if isinstance(given, list) else [given] if given else []
+
+
+def listed(column: str) -> Iterator[tuple[str, Json]]:
+    """Every name of a language that is code, with its row."""
+    for row in table("surface")["cases"]:
+        if row["kind"] not in LITERALS:
+            for name in names(row, column):
+                yield name, row
+
+
+def texts(column: str, kind: str) -> set[str]:
+    """Every name of a language that is a text."""
+    return {name for row in table("surface")["cases"] if row["kind"] == kind for name in names(row, column)}
+
+
+def tops(column: str) -> set[str]:
+    """What a language's module has."""
+    return {name for name, _ in listed(column) if re.fullmatch(r"\w+", name)}
+
+
+def members(column: str, owner: str) -> set[str]:
+    """What a class or a type has; a symbol is in brackets."""
+    found = {name for name, _ in listed(column) if name.startswith((f"{owner}.", f"{owner}["))}
+    return {name.removeprefix(owner).removeprefix(".") for name in found if not name.endswith(")")}
+
+
+def parameters(column: str) -> dict[str, set[str]]:
+    """The parameters that may be left out, for each call. Users make no errors."""
+    calls = {
+        name: set[str]()
+        for name, row in listed(column)
+        if row["kind"] in {"class", "function", "method"} and row["group"] != "errors" and not name.endswith(")")
+    }
+    for name, _ in listed(column):
+        if match := re.fullmatch(r"(.+)\((\w+)\)", name):
+            calls[match[1]].add(match[2])
+    return calls
+
+
+def test_every_difference_has_its_reason() -> None:
+    rows, differences = table("surface")["cases"], table("surface")["differences"]
+    for row in rows:
+        assert ("why" in row) == any(row[column] is None for column in COLUMNS), row
+    assert {row["why"] for row in rows if "why" in row} == set(differences)
+    concepts = [(row["group"], row["concept"]) for row in rows]
+    assert len(set(concepts)) == len(concepts)
+
+
+def test_errors_are_those_of_their_own_table() -> None:
+    errors = table("errors")
+    rows = {row["concept"]: row for row in table("surface")["cases"] if row["kind"] == "error"}
+    assert list(rows) == [case["code"] for case in errors["cases"]]
+    for case in errors["cases"]:
+        assert (rows[case["code"]]["python"], rows[case["code"]]["node"]) == (case["python"], case["js"])
+    assert [row["concept"] for row in table("surface")["cases"] if row["kind"] == "reason"] == errors["lost_reasons"]
+
+
+# --- Python ---
+
+
+def found(module: object, name: str) -> Any:
+    """What has this name, as it stands in its class."""
+    owner, _, member = re.sub(r"\(.*", "", name).partition(".")
+    return inspect.getattr_static(getattr(module, owner), member) if member else getattr(module, owner)
+
+
+def fits(module: object, name: str, row: Json) -> bool:
+    """Whether a name is of its row's kind."""
+    kind, (owner, _, member) = row["kind"], name.partition(".")
+    if name.endswith(")"):
+        return True
+    if kind == "option":
+        return is_typeddict(getattr(module, owner)) and member in getattr(module, owner).__annotations__
+    if kind == "attribute":
+        return any(member in inspect.get_annotations(base) for base in getattr(module, owner).__mro__)
+    thing = found(module, name)
+    checks: dict[str, Callable[[Any], bool]] = {
+        "class": inspect.isclass,
+        "constant": lambda thing: isinstance(thing, str),
+        "error": lambda thing: issubclass(thing, redlock.RedlockError) and thing.code == row["concept"],
+        "function": inspect.isfunction,
+        "method": lambda thing: inspect.isfunction(thing) or inspect.ismethoddescriptor(thing),
+        "property": inspect.isgetsetdescriptor,
+        "type": lambda _: True,
+    }
+    return checks[kind](thing)
+
+
+@every_module
+def test_python_names_are_of_their_kind(column: str) -> None:
+    module = MODULES[column]
+    assert [name for name, row in listed(column) if not fits(module, name, row)] == []
+
+
+@every_module
+def test_python_has_nothing_else(column: str) -> None:
+    module = MODULES[column]
+    assert sorted(module.__all__) == sorted(tops(column))
+    for owner in (module.Lock, module.Redlock):
+        special = {
+            name for base in owner.__mro__ for name in vars(base) if re.fullmatch(r"__a?(enter|exit|call)__", name)
+        }
+        public = {name for name in dir(owner) if not name.startswith("_")}
+        assert public | special == members(column, owner.__name__)
+    assert set(redlock.Options.__annotations__) == members(column, "Options")
+    assert {field.name for field in fields(redlock.NodeView)} == members(column, "NodeView")
+    for name, code in (("RedlockError", set[str]()), ("LockLost", members(column, "RedlockError"))):
+        error = getattr(module, name)()
+        own = {member for member in {*dir(error)} - {*dir(Exception())} if not member.startswith("_")}
+        assert own == members(column, name) | code
+
+
+def test_python_errors_and_modules_have_nothing_else() -> None:
+    internal = set(table("surface")["internal"]["python"])
+    errors = {name for name, row in listed("python") if row["kind"] == "error"} | {"LostReason", "RedlockError"}
+    assert set(redlock.errors.__all__) == errors
+    for module, prefix in ((redlock, ""), (redlock.asyncio, "asyncio."), (redlock.errors, "errors.")):
+        # What was only imported is no part of the surface, though it can be reached.
+        own = {
+            f"{prefix}{name}"
+            for name, thing in vars(module).items()
+            if not name.startswith("_")
+            and name not in module.__all__
+            and (inspect.isfunction(thing) or inspect.isclass(thing))
+            and thing.__module__ == module.__name__
+        }
+        assert own <= internal
+    modules = {path.stem for path in Path(redlock.__path__[0]).glob("*.py") if not path.stem.startswith("_")}
+    assert modules - {"asyncio", "errors"} == {name for name in internal if "." not in name}
+    assert all(importlib.import_module(f"redlock.{name}") for name in modules)
+
+
+@every_module
+def test_python_parameters(column: str) -> None:
+    for name, expected in parameters(column).items():
+        taken = inspect.signature(found(MODULES[column], name)).parameters.values()
+        left_out = {p.name for p in taken if p.default is not p.empty or p.kind is p.VAR_KEYWORD}
+        assert left_out == expected, name
+
+
+@every_module
+def test_python_texts(column: str) -> None:
+    assert literals(redlock.LostReason) == texts(column, "reason")
+    assert literals(inspect.get_annotations(redlock.NodeView, eval_str=True)["state"]) == texts(column, "state")
+
+
+def literals(annotation: Any) -> set[str]:
+    """The texts of a Literal, or of a union of several."""
+    return {text for part in get_args(annotation) for text in ([part] if isinstance(part, str) else get_args(part))}
+
+
+@every_module
+def test_what_waits_is_a_coroutine_function(column: str) -> None:
+    calls = [(name, row) for name, row in listed(column) if row["kind"] in {"function", "method"} and name[-1] != ")"]
+    waiting = {name for name, _ in calls if inspect.iscoroutinefunction(found(MODULES[column], name))}
+    assert waiting == {name for name, row in calls if column in row.get("awaits", [])}
+
+
+# --- Node ---
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A directory with the package installed, as a user has it."""
+    modules = ROOT / "node" / "node_modules"
+    if not (ROOT / "node" / "lib" / "index.d.ts").exists() or not modules.exists():
+        pytest.fail("the Node package is not built: `npm ci && npm run build` in node/", pytrace=False)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "redlock-rs").symlink_to(ROOT / "node")
+    (tmp_path / "node_modules" / "@types").symlink_to(modules / "@types")
+    return tmp_path
+
+
+def union(given: set[str]) -> str:
+    """A type of these texts, or symbols."""
+    return " | ".join(sorted(f"typeof {n[1:-1]}" if n.startswith("[") else json.dumps(n) for n in given)) or "never"
+
+
+def of(name: str) -> str:
+    """The type of what has this name."""
+    owner, symbol, member = re.fullmatch(r"(\w+)(?:\[(.*)\]|\.(.*))?", name).groups()  # type: ignore[union-attr]
+    if member or symbol:
+        return f"api.{owner}[{json.dumps(member) if member else f'typeof {symbol}'}]"
+    return f"typeof api.{owner}"
+
+
+@cache
+def program() -> str:
+    """TypeScript that compiles if every name is there with its kind, and no member is unlisted."""
+    lines = [
+        'import * as api from "redlock-rs";',
+        "type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : [A, B]) : [A, B];",
+        "type Keys<T> = T extends unknown ? keyof T : never;",
+        "type LeftOut<P> = P extends [] ? [] : P extends [unknown, ...infer R] ? LeftOut<R> : Required<P & unknown[]>;",
+        "type Result<R> = R extends Promise<unknown> ? 'awaits' : 'call';",
+        "type Is<T> = T extends (...given: never) => infer R ? Result<R> : 'value';",
+        f"true satisfies Same<api.LostReason, {union(texts('node', 'reason'))}>;",
+        f"true satisfies Same<api.NodeView['state'], {union(texts('node', 'state'))}>;",
+        f"true satisfies Same<api.ErrorCode, {union({case['code'] for case in table('errors')['cases']})}>;",
+    ]
+    values: set[str] = set()
+    for name, row in listed("node"):
+        kind = row["kind"]
+        top = re.fullmatch(r"\w+", name)
+        if top and kind in {"class", "error", "function"}:
+            values.add(name)
+        if kind in {"class", "error"}:
+            lines.append(f"true satisfies api.{name} extends object ? true : never;")
+        elif kind in {"function", "method"}:
+            lines.append(f"'{'awaits' if 'node' in row.get('awaits', []) else 'call'}' satisfies Is<{of(name)}>;")
+        elif kind in {"property", "attribute"} and not name.startswith("NodeView."):
+            lines.append(f"'value' satisfies Is<{of(name)}>;")
+        elif kind == "type" and top:
+            lines.append(f"null! as api.{name};")
+    lines.append(f"true satisfies Same<keyof typeof api, {union(values)}>;")
+    for owner in [
+        "AcquireOptions",
+        "ErrorDetails",
+        "Lock",
+        "LockOptions",
+        "NodeAnswer",
+        "NodeView",
+        "Redlock",
+        "TryOptions",
+    ]:
+        lines.append(f"true satisfies Same<Keys<api.{owner}>, {union(members('node', owner))}>;")
+    base = members("node", "RedlockError")
+    for error in sorted(texts("node", "error") | {"RedlockError"}):
+        own = union(base | members("node", error))
+        lines.append(f"true satisfies Same<Exclude<keyof api.{error}, keyof Error>, {own}>;")
+    for name, given in parameters("node").items():
+        if name == "Lock":
+            continue  # Its constructor is private.
+        taken = "ConstructorParameters" if name == "Redlock" else "Parameters"
+        lines.append(f"true satisfies Same<LeftOut<{taken}<{of(name)}>>['length'], {len(given)}>;")
+    return "\n".join(lines) + "\n"
+
+
+def test_node_types(package: Path) -> None:
+    (package / "surface.mts").write_text(program(), encoding="utf-8")
+    compiler = ROOT / "node" / "node_modules" / ".bin" / "tsc"
+    options = ["--strict", "--noEmit", "--module", "nodenext", "--target", "es2022", "--types", "node"]
+    options += ["--lib", "es2023,esnext.disposable"]
+    result = subprocess.run(
+        [str(compiler), *options, "surface.mts"], cwd=package, capture_output=True, text=True, check=False
+    )
+    wrong = [program().splitlines()[int(line) - 1] for line in re.findall(r"surface\.mts\((\d+),", result.stdout)]
+    assert result.returncode == 0, "\n".join([result.stdout, result.stderr, *wrong])
+
+
+def test_node_exports_no_other_name(package: Path) -> None:
+    # Types leave no trace at run time, and TypeScript cannot list those of a module.
+    declared = (package / "node_modules" / "redlock-rs" / "lib" / "index.d.ts").read_text(encoding="utf-8")
+    exported = re.findall(r"^export declare \w+ (\w+)", declared, re.M)
+    for group in re.findall(r"^export (?:type )?\{(.*?)\}", declared, re.M | re.S):
+        exported += [entry.split()[-1] for entry in group.split(",") if entry.strip()]
+    assert "export *" not in declared
+    assert sorted(exported) == sorted(tops("node"))
+
+
+def path(owner: str, member: str) -> str:
+    """How the table writes a member."""
+    return f"{owner}{member}" if member.startswith("[") else f"{owner}.{member}"
+
+
+LOOK = """
+const api = await import("redlock-rs");
+const required = (await import("node:module")).createRequire(import.meta.url)("redlock-rs");
+const symbol = ({ description }) => `[${description.replace(/^nodejs\\.(?!util)/, "Symbol.")}]`;
+const shown = (key) => (typeof key === "symbol" ? symbol(key) : key);
+const own = (thing) => Reflect.ownKeys(thing).map(shown);
+const kind = (thing) => (/^class\\b/.test(String(thing)) ? "class" : typeof thing);
+const found = { module: {}, required: own(required), classes: {}, statics: {}, errors: {} };
+for (const [name, thing] of Object.entries(api)) {
+  found.module[name] = kind(thing);
+  if (kind(thing) !== "class") continue;
+  found.classes[name] = own(thing.prototype);
+  found.statics[name] = own(thing);
+  if (!(thing.prototype instanceof Error)) continue;
+  const error = new thing("made here", { reason: "taken" });
+  found.errors[name] = { keys: own(error), code: error.code };
+}
+console.log(JSON.stringify(found));
+"""
+
+
+def test_node_at_run_time(package: Path) -> None:
+    (package / "look.mjs").write_text(LOOK, encoding="utf-8")
+    result = subprocess.run(["node", "look.mjs"], cwd=package, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    seen = json.loads(result.stdout)
+    # The mark of a CommonJS module that was an ES module in its source.
+    technical = {"__esModule"}
+    values = {name: "class" for name, row in listed("node") if row["kind"] in {"class", "error"}}
+    values |= {name: "function" for name, row in listed("node") if row["kind"] == "function"}
+    assert {name: kind for name, kind in seen["module"].items() if name not in technical} == values
+    assert set(seen["required"]) - technical == set(values)
+
+    internal = set(table("surface")["internal"]["node"])
+    for owner in ("Lock", "Redlock"):
+        here, expected = set(seen["classes"][owner]), members("node", owner)
+        assert expected <= here
+        assert {path(owner, name) for name in here - expected - {"constructor"}} <= internal
+        assert {path(owner, name) for name in set(seen["statics"][owner]) - {"length", "name", "prototype"}} <= internal
+    base = members("node", "RedlockError")
+    for name, error in seen["errors"].items():
+        if name != "RedlockError":
+            own = set(error["keys"]) | set(seen["classes"]["RedlockError"]) | set(seen["classes"][name])
+            assert own - {"stack", "message", "cause", "constructor", "name"} == base | members("node", name), name
+    codes = {row["node"]: row["concept"] for row in table("surface")["cases"] if row["kind"] == "error"}
+    assert {name: error["code"] for name, error in seen["errors"].items() if name in codes} == codes
