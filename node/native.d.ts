@@ -132,5 +132,5 @@ export interface View {
   /** How long the node keeps the key, in milliseconds; null for a key without an end. */
   ttlLeft?: number | null
   /** What the node answered instead. */
-  error?: string
+  answer?: string
 }

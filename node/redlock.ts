@@ -83,7 +83,7 @@ export type NodeView = {
       /** The node could not be asked. */
       readonly state: "failed";
       /** What it answered instead. */
-      readonly error: string;
+      readonly answer: string;
     }
 );
 

@@ -87,21 +87,21 @@ pub struct View {
     /// How long the node keeps the key, in milliseconds; null for a key without an end.
     pub ttl_left: Option<Either<f64, Null>>,
     /// What the node answered instead.
-    pub error: Option<String>,
+    pub answer: Option<String>,
 }
 
 impl From<redlock::NodeView> for View {
     fn from(view: redlock::NodeView) -> Self {
         let ttl = |left: Option<std::time::Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
-        let mut seen = Self { node: view.node, state: "failed", label: None, fence: None, ttl_left: None, error: None };
+        let mut seen = Self { node: view.node, state: "failed", label: None, fence: None, ttl_left: None, answer: None };
         match view.state {
             NodeState::Free => seen.state = "free",
             NodeState::Held { label, fence, ttl_left } => {
                 seen = Self { state: "held", label, fence: Some(number(fence)), ttl_left: ttl(ttl_left), ..seen };
             }
             NodeState::Foreign { ttl_left } => seen = Self { state: "foreign", ttl_left: ttl(ttl_left), ..seen },
-            NodeState::Failed(error) => seen.error = Some(error),
-            other => seen.error = Some(format!("{other:?}")),
+            NodeState::Failed(error) => seen.answer = Some(error),
+            other => seen.answer = Some(format!("{other:?}")),
         }
         seen
     }
