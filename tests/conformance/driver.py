@@ -140,6 +140,7 @@ class Driver:
         self.held: dict[int, Lock] = {}
         self._calls: dict[int, Call] = {}
         self._lines: list[str] = []
+        self._answers: list[str] = []
         self._lock = threading.Lock()
         self._hello: queue.Queue[Json] = queue.Queue(1)
         self._written = ""
@@ -250,6 +251,10 @@ class Driver:
         end = "" if code is None else f"\n(exit code {code})"
         return "\n".join(self._lines) + end + (f"\nstandard error:\n{errors}" if errors else "")
 
+    def said(self) -> str:
+        """All that the process has written so far, on either output."""
+        return "\n".join([*self._answers, self._stderr()])
+
     def _stderr(self) -> str:
         if not self._errors.closed:
             # Not moving the position, which the process shares.
@@ -265,6 +270,7 @@ class Driver:
         while line := self._process.stdout.readline(LINE_LIMIT):
             text = line.decode(errors="replace").rstrip("\n")
             self._note("<", text)
+            self._answers.append(text)
             try:
                 answer = json.loads(text)
                 if "hello" in answer:

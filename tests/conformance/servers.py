@@ -326,14 +326,14 @@ def _free_port() -> int:
     raise RuntimeError(f"no port is free between {_PORT_FIRST} and {_PORT_FIRST + _PORT_COUNT - 1}")
 
 
-def ask(path: Path, *words: Word) -> Reply:
-    """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens."""
+def ask(path: Path, *words: Word, limit_s: float = LIMIT_S) -> Reply:
+    """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens or answers."""
     request = b"*%d\r\n" % len(words)
     for word in words:
         value = word if isinstance(word, bytes) else str(word).encode()
         request += b"$%d\r\n%b\r\n" % (len(value), value)
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(LIMIT_S)
+        connection.settimeout(limit_s)
         connection.connect(str(path))
         connection.sendall(request)
         with connection.makefile("rb") as reader:

@@ -16,6 +16,7 @@ every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 10_000
 SHORT_TTL_MS = 500
 DRIFT_MS = TTL_MS / 100 + 2
+MANY = 100
 
 
 @every_face
@@ -120,6 +121,58 @@ def test_cancelled(drivers: Drivers, nodes: Cluster, face: str, name: str) -> No
     until(lambda: not nodes.has(name), "nobody holds the lock")
     # Who was cancelled took nothing afterwards either: the next one gets it at once.
     assert client.lock(name).try_acquire()
+
+
+@every_face
+def test_two_objects_on_one_name(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """In one process they exclude each other as two processes do, be it over one client or over two."""
+    driver = drivers.start(face)
+    client = driver.client(nodes.urls)
+    first, second, third = client.lock(name), client.lock(name), driver.client(nodes.urls).lock(name)
+    fences = [first.acquire()["fence"]]
+    waiting = [(each, each.start_acquire()) for each in (second, third)]
+    assert not client.lock(name).try_acquire()
+    first.release()
+    while waiting:
+        until(lambda: not all(call.pending for _, call in waiting), "the next one gets the lock")
+        ((lock, call),) = (each for each in waiting if not each[1].pending)
+        waiting.remove((lock, call))
+        fences.append(call.result()["fence"])
+        lock.release()
+    assert fences == sorted(set(fences))
+
+
+@every_face
+def test_many_names_at_once(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """They have nothing to do with each other, nor with one that somebody waits for."""
+    client = drivers.start(face).client(nodes.urls)
+    holder, waiter = client.lock(name), client.lock(name)
+    holder.acquire()
+    waiting = waiter.start_acquire()
+    locks = [client.lock(f"{name}/{i}") for i in range(MANY)]
+    for call in [lock.start_acquire() for lock in locks]:
+        assert call.result()["acquired"]
+    for lock in locks:
+        lock.check()
+    assert waiting.pending
+    for lock in locks:
+        lock.release()
+    until(lambda: not any(nodes.has(lock.name) for lock in locks), "the last node has released the last of them")
+    holder.release()
+    waiting.result()
+
+
+@every_face
+def test_names_that_are_no_text(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """They differ in bytes that are no UTF-8, so they are two locks, and the keys are the names."""
+    client = drivers.start(face).client(nodes.urls)
+    names = [name.encode() + end for end in (b"\xfe", b"\xff")]
+    locks = [client.lock(each) for each in names]
+    for lock in locks:
+        assert lock.try_acquire(), "another name was in its way"
+        assert nodes.has(lock.name), "the key is not the name"
+    for lock in locks:
+        lock.release()
 
 
 @every_face

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -175,3 +176,29 @@ def test_deleted_lock_is_lost(drivers: Drivers, nodes: Cluster, face: str, name:
     lost = lock.start_wait_lost(limit_ms=10_000).result()["lost"]
     assert (lost["code"], lost["reason"]) == ("lost", "deleted")
     assert ended(lock) == "deleted"
+
+
+@every_face
+def test_extension_brings_no_deleted_key_back(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """Somebody else may have had the lock in between."""
+    lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
+    lock.acquire()
+    # A quorum at least; who had no connection yet when the others had answered is not asked any more.
+    deleted = [server for server in nodes if server.command("DEL", name)]
+    with contextlib.suppress(LockError):
+        lock.extend()
+    assert not any(server.get(name) for server in deleted), "the extension has created the key"
+    assert ended(lock) == "deleted"
+
+
+@every_face
+def test_value_that_begins_alike_is_somebody_elses(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """A token ends where its colon is; a longer one that begins with it is another."""
+    lock = drivers.start(face).client(node.urls).lock(name, auto_renew=False)
+    lock.acquire()
+    token, colon, rest = (node[0].get(name) or b"").partition(b":")
+    other = token + b"0" + colon + rest
+    node[0].command("SET", name, other)
+    with contextlib.suppress(LockError):
+        lock.release()
+    assert node[0].get(name) == other, "it has released what only begins like its own"

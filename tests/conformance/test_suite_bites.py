@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[1] / "drivers"))
+from faulty import FAULTS
+
 HERE = Path(__file__).parent
 FAULTY = HERE.parent / "drivers" / "faulty.py"
 
@@ -20,13 +23,47 @@ FOUND_BY = {
         "test_loss.py::test_late_release_leaves_the_next_holder_alone[one node-python]",
         "nodes.has(name)",
     ),
+    "prefix-release": (
+        "test_loss.py::test_value_that_begins_alike_is_somebody_elses[python]",
+        "it has released what only begins like its own",
+    ),
     "held-for-ever": (
         "test_loss.py::test_nobody_is_told_that_an_expired_lock_is_held[python]",
         "latest_end_ns",
     ),
+    "no-drift": (
+        "test_life.py::test_acquire_extend_check_release[one node-python]",
+        'remaining_ms"] <= TTL_MS - DRIFT_MS',
+    ),
     "falling-fence": ("test_pairs.py::test_hand_over[one node-python-python]", "the history is wrong"),
+    "unconfirmed-fence": (
+        "test_minority.py::test_fence_of_one_node_is_kept_by_a_quorum[python]",
+        "a quorum did not keep the fence",
+    ),
     "two-holders": ("test_pairs.py::test_hand_over[one node-python-python]", "the history is wrong"),
     "never-told": ("test_loss.py::test_expiry_is_told[python]", "NoneType"),
+    "no-clean-up": (
+        "test_minority.py::test_lost_attempt_leaves_nothing[python]",
+        "the minority is not free again",
+    ),
+    "waits-for-all": (
+        "test_minority.py::test_hung_minority_delays_nobody[python]",
+        "it has waited for the hung minority",
+    ),
+    "recreating-extend": (
+        "test_loss.py::test_extension_brings_no_deleted_key_back[one node-python]",
+        "the extension has created the key",
+    ),
+    "late-timeout": ("test_life.py::test_denied[one node-python]", "limit_ms + SLACK_MS"),
+    "acquired-twice": ("test_life.py::test_misuse[python]", "DID NOT RAISE"),
+    "mangled-name": ("test_life.py::test_names_that_are_no_text[one node-python]", "the key is not the name"),
+    "any-option": ("test_tables.py::test_unknown_option[python]", "DID NOT RAISE"),
+    "no-votes": ("test_loss.py::test_minority_of_dead_and_hung_nodes[python]", "len(refused.value.nodes)"),
+    "told-password": (
+        "test_secrets.py::test_secrets_are_not_told[python]",
+        "told: the password",
+    ),
+    "told-token": ("test_secrets.py::test_secrets_are_not_told[python]", "told: the token"),
 }
 
 
@@ -44,7 +81,13 @@ def test_fault_is_found(pytestconfig: pytest.Config, fault: str) -> None:
     story, why = FOUND_BY[fault]
     result = run(pytestconfig, fault, story)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, f"nothing was found:\n{result.stdout}{result.stderr}"
-    assert why in result.stdout
+    # Only the line that failed and what it said: what stands above it was right.
+    failure = "\n".join(line for line in result.stdout.splitlines() if line.startswith((">", "E ")))
+    assert why in failure, result.stdout
+
+
+def test_every_fault_has_its_story() -> None:
+    assert {*FOUND_BY, "none"} == FAULTS.keys()
 
 
 def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config) -> None:

@@ -1,0 +1,55 @@
+"""Passwords and tokens are in nothing that a driver says, on every face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from conftest import Drivers
+from driver import FACES, LockError
+from servers import Server
+
+USER, PASSWORD, WRONG = "worker", "S3CR3T-right", "S3CR3T-wrong"
+TOKEN_LENGTH = 32
+
+
+@pytest.fixture
+def guarded(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A node that knows the user; the story itself needs no password."""
+    with Server(program=request.config.getoption("--server")) as server:
+        server.command("ACL", "SETUSER", USER, "on", f">{PASSWORD}", "~*", "&*", "+@all")
+        yield server
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_secrets_are_not_told(drivers: Drivers, guarded: Server, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client, stranger = (
+        driver.client([f"{guarded.url}?user={USER}&pass={password}"], timeout_ms=0) for password in (PASSWORD, WRONG)
+    )
+    lock = client.lock(name)
+    lock.acquire()
+    value = guarded.get(name)
+    assert value
+    token = value[:TOKEN_LENGTH].decode()
+    assert client.inspect(name)[0]["state"] == "held"
+    assert not client.lock(name).try_acquire()
+
+    with pytest.raises(LockError) as refused:
+        stranger.lock(name).acquire()
+    assert refused.value.code == "forbidden"
+    guarded.command("SET", name, "another library's token")
+    with pytest.raises(LockError) as lost:
+        lock.release()
+    assert lost.value.code == "lost"
+    guarded.kill()
+    with pytest.raises(LockError) as gone:
+        client.lock(name).acquire()
+    assert gone.value.code == "unavailable"
+
+    said = driver.said()
+    assert "forbidden" in said
+    hidden = {"the password": PASSWORD, "the wrong password": WRONG, "the token": token}
+    told = [what for what, secret in hidden.items() if secret in said]
+    assert not told, f"told: {', '.join(told)}"
