@@ -93,7 +93,8 @@ pub struct View {
 impl From<redlock::NodeView> for View {
     fn from(view: redlock::NodeView) -> Self {
         let ttl = |left: Option<std::time::Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
-        let mut seen = Self { node: view.node, state: "failed", label: None, fence: None, ttl_left: None, answer: None };
+        let mut seen =
+            Self { node: view.node, state: "failed", label: None, fence: None, ttl_left: None, answer: None };
         match view.state {
             NodeState::Free => seen.state = "free",
             NodeState::Held { label, fence, ttl_left } => {
