@@ -24,6 +24,12 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(10);
 /// A node that is back should vote again well within one ttl.
 const RECONNECT_MOST: Duration = Duration::from_millis(500);
 
+/// A renewal that no quorum answered is tried again after a twentieth of the ttl: often enough to outlast a short
+/// outage, and with the shortest ttl still no loop that spins.
+const RENEWAL_SHARE: u32 = 20;
+const RENEWAL_LEAST: Duration = Duration::from_millis(10);
+const RENEWAL_MOST: Duration = Duration::from_millis(500);
+
 /// The first release went unanswered just now; a node is rarely back sooner.
 const OWED_FIRST: Duration = Duration::from_millis(50);
 /// A release is owed for one ttl at most, so later tries come too seldom to be of use.
@@ -44,6 +50,11 @@ pub(crate) fn unavailable(attempt: u32, unit: f64) -> Duration {
 /// Before the next try to connect to a node.
 pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
     jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit)
+}
+
+/// Before a renewal of a lock with this `ttl` that no quorum answered is tried again.
+pub(crate) fn renewal(ttl: Duration, unit: f64) -> Duration {
+    jittered((ttl / RENEWAL_SHARE).clamp(RENEWAL_LEAST, RENEWAL_MOST), unit)
 }
 
 /// Before a release that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
@@ -80,6 +91,14 @@ mod tests {
         assert_eq!(reconnect, [5, 10, 20, 40, 80, 160, 250, 250].map(ms));
         let owed: Vec<_> = (0..8).map(owed).collect();
         assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
+    }
+
+    #[test]
+    fn renewals_are_tried_again_well_before_the_ttl_is_over() {
+        for (ttl, least) in [(100, 5), (1_000, 25), (10_000, 250), (86_400_000, 250)] {
+            assert_eq!(renewal(ms(ttl), 0.0), ms(least));
+            assert!(renewal(ms(ttl), 0.999_999) < 2 * ms(least));
+        }
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
         Ok(Reply::Absent) if resent => Removal::Deleted,
         Ok(Reply::Deleted) => Removal::Deleted,
         Ok(Reply::Absent) => Removal::Gone,
-        Ok(Reply::Foreign) => Removal::Taken,
+        Ok(Reply::Foreign(_)) => Removal::Taken,
         _ => return Removal::Failed,
     };
     // Sent over another connection than an unanswered create, it may have come before it: still owed then.

@@ -10,6 +10,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 #[cfg(feature = "simulation")]
 use std::{fmt, sync::Arc};
+#[cfg(target_os = "linux")]
+use std::{io, os::fd::OwnedFd};
+
+#[cfg(target_os = "linux")]
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+#[cfg(target_os = "linux")]
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,6 +126,83 @@ impl Tick {
     }
 }
 
+/// How late a suspend may be noticed where no timer of the operating system counts it.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Rings at an instant of the suspend-aware clock: on Linux even if the machine was suspended in between, as soon as it
+/// runs again; elsewhere within [`TICK`] of that. For one runtime, in which it is made.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    clock: Clock,
+    #[cfg(target_os = "linux")]
+    timer: Option<BootTimer>,
+}
+
+impl Alarm {
+    /// Must be called in the runtime that will wait for it.
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            #[cfg(target_os = "linux")]
+            timer: match clock {
+                Clock::System => BootTimer::new()
+                    .inspect_err(|error| tracing::debug!(%error, "no timer counts a suspend: looking every 250 ms"))
+                    .ok(),
+                #[cfg(feature = "simulation")]
+                Clock::Simulated(_) => None,
+            },
+        }
+    }
+
+    /// Waits until `at`, or for a part of it: who waits has to look at the clock again. For ever if that is
+    /// [`Moment::NEVER`]. Cancel safe.
+    pub(crate) async fn ring(&self, at: Moment) {
+        if at == Moment::NEVER {
+            return std::future::pending().await;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(timer) = &self.timer
+            && timer.ring(at).await.is_ok()
+        {
+            return;
+        }
+        self.clock.sleep(at.since(self.clock.now()).min(TICK)).await;
+    }
+}
+
+/// A timer of Linux that goes on while the machine is suspended.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct BootTimer(AsyncFd<OwnedFd>);
+
+#[cfg(target_os = "linux")]
+impl BootTimer {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
+        #[expect(deprecated, reason = "its successor is unsafe, for types that may change their descriptor: this cannot")]
+        AsyncFd::with_interest(timer, Interest::READABLE).map(Self)
+    }
+
+    async fn ring(&self, at: Moment) -> io::Result<()> {
+        const SECOND: u64 = 1_000_000_000;
+        let whole = |number: u64| number.try_into().unwrap_or(i64::MAX);
+        // All zero would disarm it.
+        let at = at.nanos().max(1);
+        let it_value = Timespec { tv_sec: whole(at / SECOND), tv_nsec: whole(at % SECOND) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        rustix::time::timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
+        loop {
+            let mut ready = self.0.readable().await?;
+            // Setting it takes back what it had to tell; tokio may still remember that there was something.
+            let told = ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0; 8])?));
+            if let Ok(told) = told {
+                return told.map(drop);
+            }
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 // Darwin's CLOCK_MONOTONIC follows mach_continuous_time, which counts sleep.
@@ -170,6 +254,35 @@ mod tests {
         assert_eq!(early.after(Duration::MAX), Moment::NEVER);
         assert_eq!(early.since(Moment::NEVER), Duration::ZERO);
         assert_eq!(early.after(Duration::from_nanos(7)).since(early), Duration::from_nanos(7));
+    }
+
+    #[tokio::test]
+    async fn an_alarm_rings_at_the_instant_it_was_set_to_last() {
+        let clock = Clock::System;
+        let alarm = Alarm::new(&clock);
+        #[cfg(target_os = "linux")]
+        assert!(alarm.timer.is_some());
+        for millis in [30, 0, 5] {
+            let at = clock.now().after(Duration::from_millis(millis));
+            let later = at.after(Duration::from_secs(3_600));
+            // Given up, and so is what it was set to; even if that has come already.
+            tokio::select! {
+                biased;
+                () = alarm.ring(later) => panic!("an hour is not over"),
+                () = std::future::ready(()) => {}
+            }
+            while clock.now() < at {
+                alarm.ring(at).await;
+            }
+            let is_late = tokio::time::timeout(Duration::from_millis(20), alarm.ring(later)).await.is_err();
+            assert!(is_late, "it rings for what it was set to before");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_alarm_for_never_does_not_ring() {
+        let alarm = Alarm::new(&Clock::System);
+        assert!(tokio::time::timeout(Duration::from_millis(20), alarm.ring(Moment::NEVER)).await.is_err());
     }
 
     #[test]

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::attempt::Place;
-use crate::error::{LostReason, NodeAnswer};
-use crate::held::Held;
-use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::error::NodeAnswer;
+use crate::held::{Held, Loss};
+use crate::lane::{CONNECT_LIMIT, Lane, Member};
 use crate::node::{By, Failure};
 use crate::quorum::{self, Extension};
 use crate::round::{Event, Round};
@@ -29,7 +29,7 @@ pub(crate) enum Extended {
     /// No quorum answered; what each node said.
     Unknown(Vec<NodeAnswer>),
     /// A quorum can never be for it again.
-    Lost(LostReason),
+    Lost(Loss),
     /// Not held, or not any more when the answers came.
     Over,
 }
@@ -39,69 +39,85 @@ pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Duration) ->
     let limit = held.valid_until();
     lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)).await;
     let Some((request, footprint)) = held.extension(ttl) else { return Extended::Over };
-    let nodes = lane.members.len();
-    let node_timeout = held.place.spec.settings.node_timeout;
-    let mut round = Round::new(lane, &footprint, node_timeout, limit);
+    let mut round = Round::new(lane, &footprint, held.place.spec.settings.node_timeout, limit);
     let start = round.started();
-    let mut votes = vec![Extension::Pending; nodes];
-    let mut failures = vec![None; nodes];
-    for (node, (vote, failure)) in votes.iter_mut().zip(&mut failures).enumerate() {
+    let mut ballots = Ballots::new(lane.members.len());
+    for node in 0..ballots.votes.len() {
         if round.leaves_out(node) {
-            (*vote, *failure) = (Extension::Failed, Some(Failure::Suspect));
+            ballots.count(node, Err(Failure::Suspect));
         } else {
             round.ask(node, request.clone(), None);
         }
     }
     loop {
-        match quorum::extension(&votes, lane.members.health.suspects()) {
+        match quorum::extension(&ballots.votes, lane.members.health.suspects()) {
             quorum::Extended::Open => {}
-            quorum::Extended::Lost(reason) => return Extended::Lost(reason),
-            quorum::Extended::Unknown => return Extended::Unknown(answers(&held.place, &votes, &failures)),
+            quorum::Extended::Lost(reason) => {
+                return Extended::Lost(Loss { reason, nodes: ballots.answers(&held.place) });
+            }
+            quorum::Extended::Unknown => return Extended::Unknown(ballots.answers(&held.place)),
             quorum::Extended::Carried => {
                 if !held.extended(start, ttl) {
                     return Extended::Over;
                 }
-                put_back(held, round, &votes);
+                put_back(held, round, &ballots.votes);
                 return Extended::Done;
             }
         }
         match round.next().await {
-            Some(Event::Vote(node, answer)) => (votes[node], failures[node]) = read(answer),
-            Some(Event::TimeUp) | None => {
-                for vote in &mut votes {
-                    if *vote == Extension::Pending {
-                        *vote = Extension::Failed;
-                    }
-                }
-            }
+            Some(Event::Vote(node, answer)) => ballots.count(node, answer),
+            Some(Event::TimeUp) | None => ballots.close(),
         }
     }
 }
 
-fn read(answer: Result<Reply, Failure>) -> (Extension, Option<Failure>) {
-    match answer {
-        Ok(Reply::Extended) => (Extension::Extended, None),
-        Ok(Reply::Absent) => (Extension::Absent, None),
-        Ok(Reply::Foreign | Reply::Ahead) => (Extension::Foreign, None),
-        Ok(_) => (Extension::Failed, Some(Failure::Garbled)),
-        Err(failure) => (Extension::Failed, Some(failure)),
-    }
+/// The votes of one round, and what the nodes said.
+struct Ballots {
+    votes: Vec<Extension>,
+    answers: Vec<Option<Result<Reply, Failure>>>,
 }
 
-fn answers(place: &Place, votes: &[Extension], failures: &[Option<Failure>]) -> Vec<NodeAnswer> {
-    let answer = |(node, vote): (usize, &Extension)| NodeAnswer {
-        node: place.set.members.nodes[node].address.to_string(),
-        answer: match (vote, &failures[node]) {
-            (_, Some(failure)) => failure.to_string(),
-            (Extension::Extended, _) => "extended".to_owned(),
-            (Extension::Absent, _) => "has no such key any more".to_owned(),
-            (Extension::Foreign, _) => "held by another".to_owned(),
-            (Extension::Pending | Extension::Failed, _) => {
-                Failure::Silent(place.spec.settings.node_timeout).to_string()
-            }
-        },
-    };
-    votes.iter().enumerate().map(answer).collect()
+impl Ballots {
+    fn new(nodes: usize) -> Self {
+        Self { votes: vec![Extension::Pending; nodes], answers: vec![None; nodes] }
+    }
+
+    fn count(&mut self, node: usize, answer: Result<Reply, Failure>) {
+        self.votes[node] = match &answer {
+            Ok(Reply::Extended) => Extension::Extended,
+            Ok(Reply::Absent) => Extension::Absent,
+            Ok(Reply::Foreign(_) | Reply::Ahead) => Extension::Foreign,
+            Ok(_) | Err(_) => Extension::Failed,
+        };
+        self.answers[node] = Some(answer);
+    }
+
+    /// Nothing more is waited for.
+    fn close(&mut self) {
+        for vote in self.votes.iter_mut().filter(|vote| **vote == Extension::Pending) {
+            *vote = Extension::Failed;
+        }
+    }
+
+    /// What each node said, for people.
+    fn answers(self, place: &Place) -> Vec<NodeAnswer> {
+        let node_timeout = place.spec.settings.node_timeout;
+        let text = |answer: Option<Result<Reply, Failure>>| match answer {
+            Some(Ok(Reply::Extended)) => "extended".to_owned(),
+            Some(Ok(Reply::Absent)) => "has no such key any more".to_owned(),
+            Some(Ok(Reply::Foreign(Some(label)))) => format!("held by {label}"),
+            Some(Ok(Reply::Foreign(None) | Reply::Ahead)) => "held by another".to_owned(),
+            Some(Ok(_)) => Failure::Garbled.to_string(),
+            Some(Err(failure)) => failure.to_string(),
+            None => Failure::Silent(node_timeout).to_string(),
+        };
+        let members = &place.set.members.nodes;
+        let answer = |(member, answer): (&Member, _)| NodeAnswer {
+            node: member.address.to_string(),
+            answer: text(answer),
+        };
+        members.iter().zip(self.answers).map(answer).collect()
+    }
 }
 
 /// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.

@@ -186,9 +186,9 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
             let error = Error::new(ErrorKind::Unavailable, message);
             Err(error.with_name(held.place.spec.name.bytes()).with_nodes(nodes))
         }
-        Extended::Lost(reason) => {
-            held.lose(reason);
-            Err(held.lost_error(reason))
+        Extended::Lost(loss) => {
+            held.lose(loss.clone());
+            Err(held.lost_error(loss))
         }
         Extended::Over => held.remaining().and_then(|_| Err(held.error(ErrorKind::NotHeld))),
     }

@@ -14,9 +14,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::attempt::{Place, Won};
+use crate::backoff;
 use crate::cleanup::Claim;
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind, LostReason};
+use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::footprint::Footprint;
 use crate::quorum;
 use crate::script::{Action, Request};
@@ -24,10 +25,6 @@ use crate::script::{Action, Request};
 /// Share of the ttl after which a lock is renewed, and how far renewals are spread.
 const RENEW_AFTER: f64 = 1.0 / 3.0;
 const RENEW_SPREAD: f64 = 0.1;
-
-/// Wait before a renewal that no quorum answered is tried again, as a share of the ttl and at most.
-const RETRY_AFTER: f64 = 1.0 / 20.0;
-const RETRY_MAX: Duration = Duration::from_millis(500);
 
 /// A lock that was won.
 #[derive(Debug)]
@@ -49,8 +46,8 @@ struct State {
     claim: Option<Claim>,
     /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
     renew_at: Option<Moment>,
-    /// Whether the last renewal found no quorum.
-    unanswered: bool,
+    /// What each node said to the last renewal, if that found no quorum.
+    unanswered: Option<Vec<NodeAnswer>>,
     /// This lock's place on the agenda of renewals.
     due: Option<(Moment, u64)>,
     /// Who is told of a loss, beside those who await it.
@@ -74,11 +71,24 @@ impl fmt::Debug for Listener {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
     Released,
-    Lost(LostReason),
+    Lost(Loss),
+}
+
+/// Why a lock was lost, and what each node said in the round that tells; nothing where no round does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) reason: LostReason,
+    pub(crate) nodes: Vec<NodeAnswer>,
+}
+
+impl From<LostReason> for Loss {
+    fn from(reason: LostReason) -> Self {
+        Self { reason, nodes: Vec::new() }
+    }
 }
 
 /// What the agenda should do with a lock whose time has come.
@@ -111,7 +121,7 @@ impl Held {
             ttl,
             claim: Some(won.claim),
             renew_at: None,
-            unanswered: false,
+            unanswered: None,
             due: None,
             listener: None,
         };
@@ -154,49 +164,47 @@ impl Held {
     fn remaining_here(&self) -> Result<Duration, Error> {
         let now = self.now();
         let state = self.state();
-        match state.phase {
+        match &state.phase {
             Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
-            Phase::Held => {
-                let reason = self.reason(&state, now);
-                self.end(state, reason);
-                Err(self.lost_error(reason))
-            }
-            Phase::Lost(reason) => Err(self.lost_error(reason)),
+            Phase::Held => Err(self.run_out(state, now)),
+            Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
             Phase::Released => Err(self.error(ErrorKind::NotHeld)),
         }
     }
 
-    /// Why a lock whose validity has ended is lost.
-    fn reason(&self, state: &State, now: Moment) -> LostReason {
-        if self.limit.is_some_and(|limit| limit <= now) {
-            LostReason::MaxHold
-        } else if state.unanswered {
-            LostReason::Unreachable
+    /// Ends a lock whose validity has ended.
+    fn run_out(&self, mut state: MutexGuard<'_, State>, now: Moment) -> Error {
+        let loss = if self.limit.is_some_and(|limit| limit <= now) {
+            LostReason::MaxHold.into()
+        } else if let Some(nodes) = state.unanswered.take() {
+            Loss { reason: LostReason::Unreachable, nodes }
         } else {
-            LostReason::Expired
-        }
+            LostReason::Expired.into()
+        };
+        self.end(state, loss.clone());
+        self.lost_error(loss)
     }
 
     /// Ends a held lock. The claim is dropped outside the mutex: its drop releases everywhere.
-    fn end(&self, mut state: MutexGuard<'_, State>, reason: LostReason) {
-        state.phase = Phase::Lost(reason);
+    fn end(&self, mut state: MutexGuard<'_, State>, loss: Loss) {
+        state.phase = Phase::Lost(loss.clone());
         let claim = state.claim.take();
         let due = state.due.take();
         let listener = state.listener.take();
         drop(state);
         self.place.process.renewal.remove(due);
-        tracing::warn!(name = %self.place.spec.name, %reason, "a held lock is lost");
+        tracing::warn!(name = %self.place.spec.name, reason = %loss.reason, "a held lock is lost");
         drop(claim);
         self.lost.notify_waiters();
         if let Some(Listener(heard)) = listener {
-            heard(self.lost_error(reason));
+            heard(self.lost_error(loss));
         }
     }
 
     /// Tells `listener` of the loss of this lock; at once if it is lost already. There is one listener at most.
     pub(crate) fn listen(&self, listener: Listener) {
         let mut state = self.state();
-        let reason = match state.phase {
+        let loss = match &state.phase {
             Phase::Held => {
                 let former = state.listener.replace(listener);
                 drop(state);
@@ -204,17 +212,17 @@ impl Held {
                 return;
             }
             Phase::Released => return,
-            Phase::Lost(reason) => reason,
+            Phase::Lost(loss) => loss.clone(),
         };
         drop(state);
-        listener.0(self.lost_error(reason));
+        listener.0(self.lost_error(loss));
     }
 
     /// Loses the lock if it is still held.
-    pub(crate) fn lose(&self, reason: LostReason) {
+    pub(crate) fn lose(&self, loss: Loss) {
         let state = self.state();
         if state.phase == Phase::Held {
-            self.end(state, reason);
+            self.end(state, loss);
         }
     }
 
@@ -226,14 +234,10 @@ impl Held {
     pub(crate) fn begin_release(&self) -> Result<Begun, Error> {
         let now = self.now();
         let mut state = self.state();
-        match state.phase {
+        match &state.phase {
             Phase::Released => return Ok(Begun::Already),
-            Phase::Lost(reason) => return Err(self.lost_error(reason)),
-            Phase::Held if now >= state.valid_until => {
-                let reason = self.reason(&state, now);
-                self.end(state, reason);
-                return Err(self.lost_error(reason));
-            }
+            Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
+            Phase::Held if now >= state.valid_until => return Err(self.run_out(state, now)),
             Phase::Held => state.phase = Phase::Released,
         }
         let claim = state.claim.take().expect("held locks have their claim");
@@ -282,18 +286,18 @@ impl Held {
         }
         state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.limit));
         state.ttl = ttl;
-        state.unanswered = false;
+        state.unanswered = None;
         let unit = self.place.process.random.unit();
         self.plan(&mut state, start, unit);
         drop(state);
         true
     }
 
-    /// A renewal found no quorum: try again soon.
-    pub(crate) fn unanswered(&self) {
+    /// A renewal found no quorum, but what each node said: try again soon.
+    pub(crate) fn unanswered(&self, nodes: Vec<NodeAnswer>) {
         let mut state = self.state();
-        state.unanswered = true;
-        let pause = state.ttl.mul_f64(RETRY_AFTER).min(RETRY_MAX).mul_f64(0.5 + self.place.process.random.unit() / 2.0);
+        state.unanswered = Some(nodes);
+        let pause = backoff::renewal(state.ttl, self.place.process.random.unit());
         state.renew_at = Some(self.now().after(pause));
     }
 
@@ -314,9 +318,8 @@ impl Held {
             return Due::Over;
         }
         if now >= state.valid_until {
-            let reason = self.reason(&state, now);
             state.due = None;
-            self.end(state, reason);
+            self.run_out(state, now);
             return Due::Over;
         }
         match state.renew_at {
@@ -352,9 +355,9 @@ impl Held {
         loop {
             let mut changed = std::pin::pin!(self.lost.notified());
             changed.as_mut().enable();
-            let phase = self.state().phase;
+            let phase = self.state().phase.clone();
             match phase {
-                Phase::Lost(reason) => return self.lost_error(reason),
+                Phase::Lost(loss) => return self.lost_error(loss),
                 Phase::Released => std::future::pending().await,
                 Phase::Held => changed.await,
             }
@@ -369,8 +372,8 @@ impl Held {
         Error::new(kind, message).with_name(self.place.spec.name.bytes())
     }
 
-    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
-        Error::lost(reason).with_name(self.place.spec.name.bytes())
+    pub(crate) fn lost_error(&self, loss: Loss) -> Error {
+        Error::lost(loss.reason).with_name(self.place.spec.name.bytes()).with_nodes(loss.nodes)
     }
 }
 

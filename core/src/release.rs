@@ -51,7 +51,7 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
     }
     claim.leave(round);
     match verdict {
-        Released::Lost(reason) => Err(held.lost_error(reason)),
+        Released::Lost(reason) => Err(held.lost_error(reason.into())),
         _ => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::cleanup::Claim;
-use crate::clock::Moment;
+use crate::clock::{Alarm, Moment};
 use crate::extend::{self, Extended};
 use crate::held::{Due, Held};
 use crate::process::Process;
@@ -114,8 +114,8 @@ impl Renewal {
             let lane = held.place.set.lane(&Handle::current());
             match extend::extend(&held, &lane, held.ttl()).await {
                 Extended::Done | Extended::Over => {}
-                Extended::Unknown(_) => held.unanswered(),
-                Extended::Lost(reason) => held.lose(reason),
+                Extended::Unknown(nodes) => held.unanswered(nodes),
+                Extended::Lost(loss) => held.lose(loss),
             }
             held.place.process.renewal.again(&held);
         });
@@ -141,6 +141,7 @@ impl Renewal {
     }
 
     async fn run(&self, process: &Arc<Process>) {
+        let alarm = Alarm::new(&process.clock);
         loop {
             let now = process.clock.now();
             while let Some(item) = self.due(now) {
@@ -160,7 +161,7 @@ impl Renewal {
             tokio::select! {
                 biased;
                 () = self.sooner.notified() => {}
-                () = process.clock.sleep_until(until) => {}
+                () = alarm.ring(until) => {}
             }
         }
     }

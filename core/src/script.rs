@@ -85,8 +85,8 @@ pub(crate) enum Reply {
     Ahead,
     /// Extend or release: there is no such key.
     Absent,
-    /// Extend or release: the key is another's.
-    Foreign,
+    /// Extend or release: the key is another's; with the owner's label where an extension could read one.
+    Foreign(Option<Box<str>>),
     /// Release: deleted.
     Deleted,
     /// Restore: the node has the lock again.

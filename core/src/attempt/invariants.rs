@@ -467,7 +467,7 @@ impl<'a> Run<'a> {
                 round.votes[message.node] = match reply {
                     Ok(Reply::Extended) => Extension::Extended,
                     Ok(Reply::Absent) => Extension::Absent,
-                    Ok(Reply::Foreign | Reply::Ahead) => Extension::Foreign,
+                    Ok(Reply::Foreign(_) | Reply::Ahead) => Extension::Foreign,
                     _ => Extension::Failed,
                 };
                 Ok(())

@@ -1,6 +1,7 @@
 -- Makes the holder's key live longer, never shorter, and the fence with it. Never creates a key.
 -- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_keep in ms
--- Returns 1 extended, 0 absent, -1 held by another, -2 ours but granted after the fence was decided (must not count).
+-- Returns 1 extended, 0 absent, -1 or the owner's label held by another, -2 ours but granted after the fence was decided
+-- (must not count).
 local value = redis.pcall('GET', KEYS[1])
 if not value then return 0 end
 if type(value) == 'table' then
@@ -8,7 +9,12 @@ if type(value) == 'table' then
   return value
 end
 local prefix = #ARGV[1] + 1
-if string.sub(value, 1, prefix) ~= ARGV[1] .. ':' then return -1 end
+if string.sub(value, 1, prefix) ~= ARGV[1] .. ':' then
+  local token, fence, rest = string.match(value, '^([0-9a-f]+):(%d+)(.*)$')
+  local form = token and #token == 32 and string.sub(rest, 1, 1) == ':'
+  if form and tonumber(fence) >= 1 and tonumber(fence) < 9007199254740992 then return string.sub(rest, 2) end
+  return -1
+end
 local fence = tonumber(string.match(value, '^(%d+)', prefix + 1))
 if not fence or fence > tonumber(ARGV[3]) then return -2 end
 -- PEXPIRE, not SET: a server that has reached maxmemory refuses SET and still allows PEXPIRE.

@@ -105,9 +105,9 @@ impl Store {
 
     fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
-        let Content::Text(value) = &entry.value else { return Reply::Foreign };
+        let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
-        let Some(rest) = rest else { return Reply::Foreign };
+        let Some(rest) = rest else { return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)) };
         // Not the whole form, only what it takes to be safe.
         if number(leading_digits(rest)).is_none_or(|fence| fence > mine) {
             return Reply::Ahead;
@@ -119,10 +119,10 @@ impl Store {
 
     fn release(&mut self, request: &Request) -> Reply {
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
-        let Content::Text(value) = &entry.value else { return Reply::Foreign };
+        let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let token = request.token.as_bytes();
         if value != token && value.strip_prefix(token).is_none_or(|rest| rest.first() != Some(&b':')) {
-            return Reply::Foreign;
+            return Reply::Foreign(None);
         }
         self.keys.remove(&request.keys.lock);
         Reply::Deleted

@@ -319,7 +319,8 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
         (Question::Release, Value::Int(1)) => Ok(Reply::Deleted),
         (Question::Extend | Question::Release, Value::Int(0)) => Ok(Reply::Absent),
-        (Question::Extend | Question::Release, Value::Int(-1)) => Ok(Reply::Foreign),
+        (Question::Extend | Question::Release, Value::Int(-1)) => Ok(Reply::Foreign(None)),
+        (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
         (Question::Inspect, Value::Array(items)) => sight(&items),
         _ => Err(Failure::Garbled),
     }
