@@ -17,9 +17,6 @@ use crate::error::Error;
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 const DEFAULT_PORT: u16 = 6379;
 
-/// RESP2 needs no HELLO, which some proxies refuse.
-const DEFAULT_PROTOCOL: u8 = 2;
-
 /// Every acquisition asks all nodes: beyond this it gets slower, and no safer.
 const MOST_NODES: usize = 15;
 
@@ -35,7 +32,7 @@ pub(crate) struct Address {
     db: i64,
     username: Option<Secret>,
     password: Option<Secret>,
-    protocol: u8,
+    protocol: Option<u8>,
 }
 
 /// Where a node is.
@@ -82,8 +79,8 @@ impl Address {
         self.password.as_ref().map(Secret::expose)
     }
 
-    /// The RESP version to ask for: 2 or 3.
-    pub(crate) fn protocol(&self) -> u8 {
+    /// The RESP version that is asked for, 2 or 3, if any is.
+    pub(crate) fn protocol(&self) -> Option<u8> {
         self.protocol
     }
 
@@ -263,7 +260,7 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
         db: if let "" | "/" = url.path() { 0 } else { db(&url.path()[1..])? },
         username: None,
         password: None,
-        protocol: DEFAULT_PROTOCOL,
+        protocol: None,
     };
     if url.port() == Some(0) {
         return Err("has port 0; ports are 1 to 65535".into());
@@ -273,7 +270,7 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     (address.username, address.password) = credentials(&user, &password)?;
     let advice = "the database goes into the path, user and password before the host, all else into options";
     for (_, value) in parameters(&url, ["protocol"], advice)? {
-        address.protocol = protocol(&value)?;
+        address.protocol = Some(protocol(&value)?);
     }
     Ok(address)
 }
@@ -291,15 +288,14 @@ fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
     }
     // Through its components, because `//run` and `/run/.` are other ways to write the same place.
     let path = Path::new(&path).components().collect();
-    let mut address =
-        Address { target: Target::Unix { path }, db: 0, username: None, password: None, protocol: DEFAULT_PROTOCOL };
+    let mut address = Address { target: Target::Unix { path }, db: 0, username: None, password: None, protocol: None };
     let (mut user, mut pass) = (String::new(), String::new());
     for (name, value) in parameters(&url, ["db", "user", "pass", "protocol"], "all else goes into options")? {
         match name {
             "db" => address.db = db(&value)?,
             "user" => user = value,
             "pass" => pass = value,
-            _ => address.protocol = protocol(&value)?,
+            _ => address.protocol = Some(protocol(&value)?),
         }
     }
     (address.username, address.password) = credentials(&user, &pass)?;
@@ -317,7 +313,7 @@ fn read_memory(rest: &str) -> Result<Address, Refusal> {
             .into());
     }
     let target = Target::Memory { name: name.into() };
-    Ok(Address { target, db: 0, username: None, password: None, protocol: DEFAULT_PROTOCOL })
+    Ok(Address { target, db: 0, username: None, password: None, protocol: None })
 }
 
 fn unreadable(error: ParseError) -> Refusal {
@@ -549,19 +545,19 @@ mod tests {
     fn pieces_of_a_tcp_address() {
         let node = address("valkeys://us%65r:p%40%2Fss@EXAMPLE.com:7000/3?protocol=resp2");
         assert_eq!(node.target(), &Target::Tcp { host: "example.com".into(), port: 7000, tls: true });
-        assert_eq!((node.db(), node.protocol()), (3, 2));
+        assert_eq!((node.db(), node.protocol()), (3, Some(2)));
         assert_eq!((node.username(), node.password()), (Some("user"), Some("p@/ss")));
         assert_eq!(format!("{node} {node:?}"), "rediss://example.com:7000/3 Address(rediss://example.com:7000/3)");
         let node = address("redis://[::1]");
         assert_eq!(node.target(), &Target::Tcp { host: "::1".into(), port: 6379, tls: false });
-        assert_eq!((node.db(), node.protocol(), node.username(), node.password()), (0, 2, None, None));
+        assert_eq!((node.db(), node.protocol(), node.username(), node.password()), (0, None, None, None));
     }
 
     #[test]
     fn pieces_of_a_unix_address() {
         let node = address("valkey+unix:////run//a%20b.sock?db=2&user=u&pass=%2B%26%3D&protocol=2");
         assert_eq!(node.target(), &Target::Unix { path: "/run/a b.sock".into() });
-        assert_eq!((node.db(), node.protocol()), (2, 2));
+        assert_eq!((node.db(), node.protocol()), (2, Some(2)));
         assert_eq!((node.username(), node.password()), (Some("u"), Some("+&=")));
         assert_eq!(node.redacted(), "unix:///run/a%20b.sock?db=2");
     }

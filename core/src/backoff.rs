@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Moment;
+
 /// About the time a short critical section takes, so that the first try after a denial often wins.
 const CONTENDED_FIRST: Duration = Duration::from_millis(8);
 /// Four tries a second cost a server nothing and a waiter little.
@@ -24,11 +26,17 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(10);
 /// A node that is back should vote again well within one ttl.
 const RECONNECT_MOST: Duration = Duration::from_millis(500);
 
+/// A lock is renewed after a third of its ttl, so that two renewals may fail; not all locks at the same instant.
+const RENEWAL_SHARE: f64 = 1.0 / 3.0;
+const RENEWAL_SPREAD: f64 = 0.1;
+/// Renewals due within a thousandth of the ttl go in one batch: one wake-up, one write to each node.
+const RENEWAL_BATCH: u32 = 1_000;
+
 /// A renewal that no quorum answered is tried again after a twentieth of the ttl: often enough to outlast a short
 /// outage, and with the shortest ttl still no loop that spins.
-const RENEWAL_SHARE: u32 = 20;
-const RENEWAL_LEAST: Duration = Duration::from_millis(10);
-const RENEWAL_MOST: Duration = Duration::from_millis(500);
+const UNANSWERED_SHARE: u32 = 20;
+const UNANSWERED_LEAST: Duration = Duration::from_millis(10);
+const UNANSWERED_MOST: Duration = Duration::from_millis(500);
 
 /// The first release went unanswered just now; a node is rarely back sooner.
 const OWED_FIRST: Duration = Duration::from_millis(50);
@@ -52,9 +60,15 @@ pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
     jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit)
 }
 
+/// When a lock is renewed that was acquired or renewed at `start` for `ttl`.
+pub(crate) fn renewal(start: Moment, ttl: Duration, unit: f64) -> Moment {
+    let spread = 1.0 + RENEWAL_SPREAD * (2.0 * unit - 1.0);
+    start.after(ttl.mul_f64(RENEWAL_SHARE * spread)).rounded(ttl / RENEWAL_BATCH).max(start)
+}
+
 /// Before a renewal of a lock with this `ttl` that no quorum answered is tried again.
-pub(crate) fn renewal(ttl: Duration, unit: f64) -> Duration {
-    jittered((ttl / RENEWAL_SHARE).clamp(RENEWAL_LEAST, RENEWAL_MOST), unit)
+pub(crate) fn unanswered(ttl: Duration, unit: f64) -> Duration {
+    jittered((ttl / UNANSWERED_SHARE).clamp(UNANSWERED_LEAST, UNANSWERED_MOST), unit)
 }
 
 /// Before a release that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
@@ -94,10 +108,19 @@ mod tests {
     }
 
     #[test]
+    fn renewals_come_early_apart_and_in_batches() {
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        assert_eq!(renewal(at(0), ms(3_000), 0.0), at(900));
+        assert_eq!(renewal(at(0), ms(3_000), 0.5), at(999), "down to a multiple of 3 ms");
+        assert_eq!(renewal(at(1), ms(3_000), 0.5), at(999));
+        assert!(renewal(at(0), ms(3_000), 0.999_999) <= at(1_100));
+    }
+
+    #[test]
     fn renewals_are_tried_again_well_before_the_ttl_is_over() {
         for (ttl, least) in [(100, 5), (1_000, 25), (10_000, 250), (86_400_000, 250)] {
-            assert_eq!(renewal(ms(ttl), 0.0), ms(least));
-            assert!(renewal(ms(ttl), 0.999_999) < 2 * ms(least));
+            assert_eq!(unanswered(ms(ttl), 0.0), ms(least));
+            assert!(unanswered(ms(ttl), 0.999_999) < 2 * ms(least));
         }
     }
 

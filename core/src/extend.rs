@@ -112,10 +112,8 @@ impl Ballots {
             None => Failure::Silent(node_timeout).to_string(),
         };
         let members = &place.set.members.nodes;
-        let answer = |(member, answer): (&Member, _)| NodeAnswer {
-            node: member.address.to_string(),
-            answer: text(answer),
-        };
+        let answer =
+            |(member, answer): (&Member, _)| NodeAnswer { node: member.address.to_string(), answer: text(answer) };
         members.iter().zip(self.answers).map(answer).collect()
     }
 }

@@ -176,7 +176,7 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
     };
     match extended {
         Extended::Done => {
-            held.place.process.renewal.again(&held);
+            held.place.process.renewal.add(&held);
             Ok(())
         }
         Extended::Unknown(nodes) => {

@@ -22,9 +22,8 @@ use crate::footprint::Footprint;
 use crate::quorum;
 use crate::script::{Action, Request};
 
-/// Share of the ttl after which a lock is renewed, and how far renewals are spread.
-const RENEW_AFTER: f64 = 1.0 / 3.0;
-const RENEW_SPREAD: f64 = 0.1;
+/// Within what time locks are renewed whose node may have forgotten them: not all at the same instant.
+const HASTE: Duration = Duration::from_millis(50);
 
 /// A lock that was won.
 #[derive(Debug)]
@@ -46,6 +45,8 @@ struct State {
     claim: Option<Claim>,
     /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
     renew_at: Option<Moment>,
+    /// When the last renewal or extension began.
+    asked: Moment,
     /// What each node said to the last renewal, if that found no quorum.
     unanswered: Option<Vec<NodeAnswer>>,
     /// This lock's place on the agenda of renewals.
@@ -98,9 +99,15 @@ pub(crate) enum Due {
     Later(Moment),
     /// Renew now, and come back then.
     Renew(Moment),
+    /// Its validity has ended.
+    Ended,
     /// Nothing any more.
     Over,
 }
+
+/// A lock that is not held any more.
+#[derive(Debug)]
+pub(crate) struct Gone;
 
 /// How a release begins.
 #[derive(Debug)]
@@ -121,6 +128,7 @@ impl Held {
             ttl,
             claim: Some(won.claim),
             renew_at: None,
+            asked: won.acquired,
             unanswered: None,
             due: None,
             listener: None,
@@ -144,8 +152,19 @@ impl Held {
             state.renew_at = None;
             return;
         }
-        let spread = 1.0 + RENEW_SPREAD * (2.0 * unit - 1.0);
-        state.renew_at = Some(start.after(state.ttl.mul_f64(RENEW_AFTER * spread)));
+        state.renew_at = Some(backoff::renewal(start, state.ttl, unit));
+    }
+
+    /// A node may have forgotten the lock: renew it soon, but not more often than a renewal that nobody answers. False
+    /// if nothing changes.
+    pub(crate) fn hasten(&self) -> bool {
+        let mut state = self.state();
+        let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
+        let random = &self.place.process.random;
+        let soon = self.now().after(HASTE.mul_f64(random.unit()));
+        let soon = soon.max(state.asked.after(backoff::unanswered(state.ttl, random.unit())));
+        state.renew_at = Some(renew_at.min(soon));
+        soon < renew_at
     }
 
     /// How long the lock can still be relied on.
@@ -166,14 +185,19 @@ impl Held {
         let state = self.state();
         match &state.phase {
             Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
-            Phase::Held => Err(self.run_out(state, now)),
+            Phase::Held => Err(self.ended(state, now)),
             Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
             Phase::Released => Err(self.error(ErrorKind::NotHeld)),
         }
     }
 
+    /// Ends the lock if its validity has ended.
+    pub(crate) fn run_out(&self) {
+        drop(self.remaining_here());
+    }
+
     /// Ends a lock whose validity has ended.
-    fn run_out(&self, mut state: MutexGuard<'_, State>, now: Moment) -> Error {
+    fn ended(&self, mut state: MutexGuard<'_, State>, now: Moment) -> Error {
         let loss = if self.limit.is_some_and(|limit| limit <= now) {
             LostReason::MaxHold.into()
         } else if let Some(nodes) = state.unanswered.take() {
@@ -237,7 +261,7 @@ impl Held {
         match &state.phase {
             Phase::Released => return Ok(Begun::Already),
             Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
-            Phase::Held if now >= state.valid_until => return Err(self.run_out(state, now)),
+            Phase::Held if now >= state.valid_until => return Err(self.ended(state, now)),
             Phase::Held => state.phase = Phase::Released,
         }
         let claim = state.claim.take().expect("held locks have their claim");
@@ -252,7 +276,8 @@ impl Held {
 
     /// What an extension to `ttl` has to ask, and the footprint its answers belong to; `None` when not held.
     pub(crate) fn extension(&self, ttl: Duration) -> Option<(Request, Arc<Footprint>)> {
-        let state = self.state();
+        let mut state = self.state();
+        state.asked = self.now();
         let claim = state.claim.as_ref()?;
         claim.prolong(ttl);
         let action = Action::Extend { ttl, fence: self.fence, fence_keep: self.fence_keep(ttl) };
@@ -297,7 +322,7 @@ impl Held {
     pub(crate) fn unanswered(&self, nodes: Vec<NodeAnswer>) {
         let mut state = self.state();
         state.unanswered = Some(nodes);
-        let pause = backoff::renewal(state.ttl, self.place.process.random.unit());
+        let pause = backoff::unanswered(state.ttl, self.place.process.random.unit());
         state.renew_at = Some(self.now().after(pause));
     }
 
@@ -318,9 +343,7 @@ impl Held {
             return Due::Over;
         }
         if now >= state.valid_until {
-            state.due = None;
-            self.run_out(state, now);
-            return Due::Over;
+            return Due::Ended;
         }
         match state.renew_at {
             Some(renew_at) if renew_at <= now => {
@@ -332,18 +355,10 @@ impl Held {
         }
     }
 
-    /// Notes the lock's place on the agenda; false if it must not have one any more.
-    pub(crate) fn scheduled(&self, due: (Moment, u64)) -> bool {
+    /// Notes the lock's place on the agenda and returns the one it had; an error if it must not have one any more.
+    pub(crate) fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, Gone> {
         let mut state = self.state();
-        if state.phase == Phase::Held {
-            state.due = Some(due);
-        }
-        state.phase == Phase::Held
-    }
-
-    /// The lock's place on the agenda.
-    pub(crate) fn place_on_agenda(&self) -> Option<(Moment, u64)> {
-        self.state().due
+        if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(Gone) }
     }
 
     /// Waits until the lock is lost; for ever once it is released. In a forked child it is not held from the start.

@@ -6,10 +6,12 @@
 //! - the caller is cancelled: connecting goes on in its own task, the next caller finds it further on;
 //! - the runtime ends: its tasks are dropped, which empties a connecting slot and marks the lane as dead, so that the
 //!   next caller builds another (a runtime's id may be given to a later runtime);
-//! - the connection breaks: seen by the request that fails on it, which empties the slot;
+//! - the connection breaks: seen by the request that fails on it, which empties the slot; in the background also at
+//!   once, and again when there is a new one, for whoever holds locks there;
 //! - the node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever;
 //! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,7 +28,7 @@ use crate::backoff;
 use crate::clock::{Clock, Moment};
 use crate::deadline::Deadlines;
 use crate::node::health::Health;
-use crate::node::{Connection, Failure, Node};
+use crate::node::{Connection, Ear, Failure, Node};
 use crate::quorum::quorum;
 use crate::random::Random;
 
@@ -66,9 +68,27 @@ pub(crate) struct Lane {
     slots: Vec<Slot>,
     /// The deadlines of the rounds on this lane.
     pub(crate) deadlines: Arc<Deadlines>,
+    /// Who hears that a connection has ended, or is back after one has, while nobody asks. Only a lane that is driven
+    /// all the time can tell.
+    upset: Option<Upset>,
     /// Some slot has become ready or empty.
     changed: Notify,
     sentinel: Sentinel,
+}
+
+/// Called when what a node knows may have changed: must neither block nor panic.
+pub(crate) struct Upset(Box<dyn Fn() + Send + Sync>);
+
+impl Upset {
+    pub(crate) fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+}
+
+impl fmt::Debug for Upset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Upset")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +108,8 @@ struct State {
     failures: u32,
     retry_at: Moment,
     failure: Option<Failure>,
+    /// Whether there was a connection before, so that the next one may lead to a node that has forgotten.
+    is_again: bool,
 }
 
 impl Slot {
@@ -128,11 +150,17 @@ impl Drop for Sentinel {
 }
 
 impl Lane {
-    pub(crate) fn new(members: Arc<Members>, clock: Clock, random: Random, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        members: Arc<Members>,
+        clock: Clock,
+        random: Random,
+        runtime: Handle,
+        upset: Option<Upset>,
+    ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
         let sentinel = Sentinel::watch(&runtime);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
-        Self { members, clock, random, runtime, slots, deadlines, changed: Notify::new(), sentinel }
+        Self { members, clock, random, runtime, slots, deadlines, upset, changed: Notify::new(), sentinel }
     }
 
     /// Whether this lane is of `runtime` and that runtime still runs.
@@ -226,14 +254,46 @@ impl Lane {
         self.spawn(async move { attempt.run().await });
     }
 
+    /// What hears of the end of the connection that is being made to `node`.
+    fn ear(self: &Arc<Self>, node: usize) -> Option<Ear> {
+        self.upset.as_ref()?;
+        let number = self.slots[node].state().tries + 1;
+        let lane = Arc::downgrade(self);
+        Some(Ear::new(move || {
+            if let Some(lane) = lane.upgrade() {
+                lane.ended(node, number);
+            }
+        }))
+    }
+
+    /// The connection to `node` that was made with this try has ended while nobody asked: at once a new one.
+    fn ended(self: &Arc<Self>, node: usize, number: u64) {
+        let dropped = {
+            let mut state = self.slots[node].state();
+            if state.tries == number { state.connection.take() } else { None }
+        };
+        if dropped.is_some() {
+            self.start_connecting(node, true);
+            self.tell_upset();
+        }
+    }
+
+    fn tell_upset(&self) {
+        if let Some(Upset(tell)) = &self.upset {
+            tell();
+        }
+    }
+
     fn connected(&self, node: usize, result: Result<Connection, Failure>) {
         let slot = &self.slots[node];
+        let mut is_back = false;
         {
             let mut state = slot.state();
             state.connecting = false;
             state.tries += 1;
             match result {
                 Ok(connection) => {
+                    is_back = std::mem::replace(&mut state.is_again, true);
                     state.connection = Some(connection);
                     state.failures = 0;
                     state.failure = None;
@@ -249,6 +309,9 @@ impl Lane {
             }
         }
         self.changed.notify_waiters();
+        if is_back {
+            self.tell_upset();
+        }
     }
 
     /// A reply from `node` was read.
@@ -331,7 +394,7 @@ struct Connecting {
 impl Connecting {
     async fn run(mut self) {
         let (lane, node) = (Arc::clone(&self.lane), self.node);
-        let mut connect = pin!(lane.members.nodes[node].node.connect(&lane.clock));
+        let mut connect = pin!(lane.members.nodes[node].node.connect(&lane.clock, lane.ear(node)));
         let mut timer = pin!(lane.clock.sleep(CONNECT_LIMIT));
         let result = poll_fn(|cx| {
             if let Poll::Ready(result) = connect.as_mut().poll(cx) {

@@ -19,7 +19,7 @@ use crate::background::Background;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::farewell::Farewell;
-use crate::lane::{Lane, Member, Members};
+use crate::lane::{Lane, Member, Members, Upset};
 use crate::node::health::Health;
 use crate::node::{MemoryNodes, Node};
 use crate::pool::Pool;
@@ -136,7 +136,7 @@ impl Process {
     }
 
     /// The set of nodes at `addresses`, one per process, so that all clients of it share what is known of its nodes.
-    pub(crate) fn set(&self, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
+    pub(crate) fn set(self: &Arc<Self>, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
         let mut sets = self.sets.lock().expect("no panic while holding this");
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
             return Ok(set);
@@ -145,7 +145,7 @@ impl Process {
         let member =
             |address: &_| Ok(Member { node: Node::new(address, &self.memory)?, address: Clone::clone(address) });
         let nodes = addresses.iter().map(member).collect::<Result<Vec<_>, Error>>()?;
-        let set = Arc::new(NodeSet::new(nodes, self.clock.clone(), self.random.clone()));
+        let set = Arc::new(NodeSet::new(nodes, self));
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
     }
@@ -168,15 +168,35 @@ fn owner(host: &str, pid: u32) -> String {
 #[derive(Debug)]
 pub(crate) struct NodeSet {
     pub(crate) members: Arc<Members>,
+    process: Weak<Process>,
     clock: Clock,
     random: Random,
     lanes: Mutex<Vec<Arc<Lane>>>,
 }
 
 impl NodeSet {
-    pub(crate) fn new(nodes: Vec<Member>, clock: Clock, random: Random) -> Self {
+    pub(crate) fn new(nodes: Vec<Member>, process: &Arc<Process>) -> Self {
         let health = Health::new(nodes.iter().map(|member| member.address.to_string()).collect());
-        Self { members: Arc::new(Members { nodes, health }), clock, random, lanes: Mutex::default() }
+        Self {
+            members: Arc::new(Members { nodes, health }),
+            process: Arc::downgrade(process),
+            clock: process.clock.clone(),
+            random: process.random.clone(),
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// For the background's lane, the only one that is always driven: locks held on these nodes are looked after.
+    fn upset(&self, runtime: &Handle) -> Option<Upset> {
+        let background = self.process.upgrade()?.background.started()?;
+        let (process, members) = (Weak::clone(&self.process), Arc::downgrade(&self.members));
+        (background.id() == runtime.id()).then(|| {
+            Upset::new(move || {
+                if let Some((process, members)) = process.upgrade().zip(members.upgrade()) {
+                    process.renewal.hasten(&members);
+                }
+            })
+        })
     }
 
     /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
@@ -186,8 +206,8 @@ impl NodeSet {
             return Arc::clone(lane);
         }
         lanes.retain(|lane| lane.is_alive());
-        let lane = Lane::new(Arc::clone(&self.members), self.clock.clone(), self.random.clone(), runtime.clone());
-        let lane = Arc::new(lane);
+        let (members, upset) = (Arc::clone(&self.members), self.upset(runtime));
+        let lane = Arc::new(Lane::new(members, self.clock.clone(), self.random.clone(), runtime.clone(), upset));
         lanes.push(Arc::clone(&lane));
         lane
     }

@@ -20,6 +20,7 @@ use crate::cleanup::Claim;
 use crate::clock::{Alarm, Moment};
 use crate::extend::{self, Extended};
 use crate::held::{Due, Held};
+use crate::lane::Members;
 use crate::process::Process;
 
 /// The agenda of one process.
@@ -51,29 +52,47 @@ impl Renewal {
         self.agenda.lock().expect("no panic while holding this")
     }
 
-    /// Puts a held lock on the agenda. The background is woken only if this is the soonest entry.
+    /// Does what is due about a held lock, and gives it its one place on the agenda. The background is woken only if
+    /// that is the soonest entry.
     pub(crate) fn add(&self, held: &Arc<Held>) {
         let process = &held.place.process;
+        // Decided and entered in one step, so that of two threads the one that knows more comes last.
+        let agenda = self.agenda();
         match held.due(process.clock.now()) {
-            Due::Later(due) => self.schedule(held, due),
-            Due::Renew(end) => self.renew(held, end),
+            Due::Later(due) => self.enter(agenda, held, due),
+            Due::Renew(end) => {
+                self.enter(agenda, held, end);
+                renew(held);
+            }
+            Due::Ended => {
+                drop(agenda);
+                held.run_out();
+            }
             Due::Over => {}
         }
     }
 
-    /// Plans a lock anew after an explicit extension.
-    pub(crate) fn again(&self, held: &Arc<Held>) {
-        self.remove(held.place_on_agenda());
-        self.add(held);
-    }
-
-    fn schedule(&self, held: &Arc<Held>, due: Moment) {
-        let mut agenda = self.agenda();
+    fn enter(&self, mut agenda: MutexGuard<'_, Agenda>, held: &Arc<Held>, due: Moment) {
         agenda.next += 1;
         let entry = (due, agenda.next);
-        if held.scheduled(entry) {
+        if let Ok(former) = held.entered(entry) {
+            if let Some(former) = former {
+                agenda.entries.remove(&former);
+            }
             agenda.entries.insert(entry, Item::Lock(Arc::clone(held)));
             self.look(agenda, due, &held.place.process);
+        }
+    }
+
+    /// A connection to one of `members` has ended, or is back: what is held there is renewed soon.
+    pub(crate) fn hasten(&self, members: &Arc<Members>) {
+        let of_members = |item: &Item| match item {
+            Item::Lock(held) if Arc::ptr_eq(&held.place.set.members, members) => Some(Arc::clone(held)),
+            _ => None,
+        };
+        let concerned: Vec<_> = self.agenda().entries.values().filter_map(of_members).collect();
+        for held in concerned.iter().filter(|held| held.hasten()) {
+            self.add(held);
         }
     }
 
@@ -105,22 +124,6 @@ impl Renewal {
         }
     }
 
-    /// Starts one renewal, and comes back at the end of the validity at the latest.
-    fn renew(&self, held: &Arc<Held>, end: Moment) {
-        self.schedule(held, end);
-        let held = Arc::clone(held);
-        let process = Arc::clone(&held.place.process);
-        process.background.spawn(async move {
-            let lane = held.place.set.lane(&Handle::current());
-            match extend::extend(&held, &lane, held.ttl()).await {
-                Extended::Done | Extended::Over => {}
-                Extended::Unknown(nodes) => held.unanswered(nodes),
-                Extended::Lost(loss) => held.lose(loss),
-            }
-            held.place.process.renewal.again(&held);
-        });
-    }
-
     /// Takes an entry away.
     pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
         if let Some(entry) = entry {
@@ -145,11 +148,8 @@ impl Renewal {
         loop {
             let now = process.clock.now();
             while let Some(item) = self.due(now) {
-                let Item::Lock(held) = item else { continue };
-                match held.due(now) {
-                    Due::Later(due) => self.schedule(&held, due),
-                    Due::Renew(end) => self.renew(&held, end),
-                    Due::Over => {}
+                if let Item::Lock(held) = item {
+                    self.add(&held);
                 }
             }
             let until = {
@@ -172,4 +172,19 @@ impl Renewal {
         let entry = agenda.entries.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())
     }
+}
+
+/// Starts one renewal.
+fn renew(held: &Arc<Held>) {
+    let held = Arc::clone(held);
+    let process = Arc::clone(&held.place.process);
+    process.background.spawn(async move {
+        let lane = held.place.set.lane(&Handle::current());
+        match extend::extend(&held, &lane, held.ttl()).await {
+            Extended::Done | Extended::Over => {}
+            Extended::Unknown(nodes) => held.unanswered(nodes),
+            Extended::Lost(loss) => held.lose(loss),
+        }
+        held.place.process.renewal.add(&held);
+    });
 }

@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::lane::Member;
 use crate::node::memory::{Content, Store};
 use crate::node::{
-    Answer, By, Connecting, Failure, Identity, Introduction, Node as EngineNode, SimulatedLink, SimulatedNode,
+    Answer, By, Connecting, Ear, Failure, Identity, Introduction, Node as EngineNode, SimulatedLink, SimulatedNode,
     SimulatedWire,
 };
 use crate::options::Options;
@@ -179,14 +179,14 @@ impl World {
         let clock = Clock::Simulated(SimulatedClock(Arc::new(ProcessTime { start: self.start, pace })));
         let random = Random::Simulated(SimulatedRandom(Arc::new(random)));
         let background = Background::on(Handle::current());
-        let process = Arc::new(Process::new(0, clock.clone(), random.clone(), background));
+        let process = Arc::new(Process::new(0, clock, random, background));
         let addresses = Addresses::parse((1..=self.nodes.len()).map(|node| format!("memory://sim-{node}")))?;
         let member = |(address, node): (&_, &Node)| Member {
             node: EngineNode::Simulated(SimulatedNode(Arc::new(Wire { process: index, node: node.clone() }))),
             address: Clone::clone(address),
         };
         let members = addresses.iter().zip(&self.nodes).map(member).collect();
-        let set = Arc::new(NodeSet::new(members, clock, random));
+        let set = Arc::new(NodeSet::new(members, &process));
         // Not the host's name: a run must not depend on the machine.
         let options = Options { owner: Some(format!("process-{}", index + 1).into()), ..Options::default() };
         Ok(Redlock::simulated(process, set, options))
@@ -423,7 +423,7 @@ impl Wire {
         }
     }
 
-    async fn introduced(self) -> Result<(Arc<dyn SimulatedLink>, Introduction), Failure> {
+    async fn introduced(self, ear: Option<Ear>) -> Result<(Arc<dyn SimulatedLink>, Introduction), Failure> {
         let refused = || Failure::Unreachable("connection refused".into());
         self.travel(Leg::Connect).await?;
         let run = {
@@ -443,7 +443,7 @@ impl Wire {
             };
             // Servers tell whole seconds.
             let uptime = Duration::from_secs(state.started.elapsed().as_secs());
-            let line = Arc::new(Line { process: self.process, state: Mutex::default() });
+            let line = Arc::new(Line { process: self.process, ear, state: Mutex::default() });
             state.lines.retain(|line| line.strong_count() > 0);
             state.lines.push(Arc::downgrade(&line));
             (Link::new(self.clone(), line, run), Introduction { identity, uptime, evicts: None, silent: false })
@@ -454,14 +454,15 @@ impl Wire {
 }
 
 impl SimulatedWire for Wire {
-    fn connect(&self) -> Connecting {
-        Box::pin(self.clone().introduced())
+    fn connect(&self, ear: Option<Ear>) -> Connecting {
+        Box::pin(self.clone().introduced(ear))
     }
 }
 
 /// What the two ends of one connection share.
 struct Line {
     process: usize,
+    ear: Option<Ear>,
     state: Mutex<LineState>,
 }
 
@@ -480,12 +481,15 @@ impl Line {
 
     /// The connection is over, as seen by the client.
     fn end(&self) {
-        let pending = {
+        let (pending, is_news) = {
             let mut state = self.state();
-            state.ended = true;
-            std::mem::take(&mut state.pending)
+            let is_news = !std::mem::replace(&mut state.ended, true);
+            (std::mem::take(&mut state.pending), is_news)
         };
         drop(pending);
+        if let Some(ear) = self.ear.as_ref().filter(|_| is_news) {
+            ear.hear();
+        }
     }
 
     fn is_ended(&self) -> bool {

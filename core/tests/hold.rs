@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use harness::redis::from_redis_value;
 use harness::{Server, cluster, eventually};
 use redlock::{Error, ErrorKind, Guard, Lock, LostReason, NodeState, Redlock, blocking};
 
@@ -126,13 +127,29 @@ async fn a_taken_lock_is_lost_and_the_takers_key_stays() {
             server.command(&["SET", "foo", "somebody"]);
         }
         let (_, latest) = end(&guard);
-        assert_eq!(lost(&guard).await.reason(), Some(LostReason::Taken));
+        let error = lost(&guard).await;
+        assert_eq!(error.reason(), Some(LostReason::Taken));
         assert!(Instant::now() <= latest + SLACK);
+        let told = error.nodes().iter().filter(|node| node.answer == "held by another").count();
+        assert_eq!((told, error.nodes().len()), (quorum(nodes), nodes), "{error}");
         assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Taken));
         // Its own keys on the others go, the taker's do not.
         eventually("its own keys go", || servers[quorum(nodes)..].iter().all(|server| text(server).is_none()));
         assert!(servers[..quorum(nodes)].iter().all(|server| text(server).as_deref() == Some("somebody")));
     }
+}
+
+#[tokio::test]
+async fn a_loss_says_who_took_the_lock() {
+    let servers = cluster(1);
+    let guard = lock(&servers).await.unwrap();
+    servers[0].command(&["DEL", "foo"]);
+    let taker = client(&servers).lock("foo").owner("worker 7").timeout(Duration::ZERO).await.unwrap();
+    let error = lost(&guard).await;
+    assert_eq!(error.nodes()[0].answer, "held by worker 7");
+    assert!(error.to_string().contains("worker 7"), "{error}");
+    assert_eq!(guard.check().unwrap_err().nodes(), error.nodes());
+    taker.check().unwrap();
 }
 
 #[tokio::test]
@@ -162,6 +179,7 @@ async fn unreachable_nodes_lose_the_lock_at_the_end_of_its_validity() {
         // The nodes are still frozen when it is told: by the clock, without any reply.
         let lost_event = tokio::time::timeout(harness::LIMIT, guard.lost()).await.unwrap();
         assert_eq!(lost_event.reason(), Some(LostReason::Unreachable));
+        assert_eq!(lost_event.nodes().len(), nodes, "{lost_event}");
         assert!(Instant::now() >= earliest && Instant::now() <= latest + SLACK);
         assert!(!guard.held());
         servers[..quorum(nodes)].iter().for_each(Server::thaw);
@@ -274,6 +292,71 @@ async fn a_node_that_forgot_gets_the_lock_back() {
     guard.release().await.unwrap();
     eventually("its own keys go", || text(&servers[0]).is_none() && text(&servers[2]).is_none());
     assert_eq!(text(&servers[1]).as_deref(), Some("somebody"));
+}
+
+/// How many scripts the server has run since it started.
+fn scripts_run(server: &Server) -> u64 {
+    let stats: String = from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
+    let calls =
+        |line: &str| line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    stats.lines().filter_map(calls).sum()
+}
+
+/// A lock whose next renewals are far away, held by the background's own connections.
+fn held_in_the_background(servers: &[Server]) -> blocking::Guard {
+    let lock = blocking::Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>());
+    let guard = lock.unwrap().lock("foo").ttl(FAR).restart_delay(Duration::ZERO).acquire().unwrap();
+    guard.extend().unwrap();
+    eventually("all have it", || servers.iter().all(|server| text(server).is_some()));
+    guard
+}
+
+/// No renewal is due by itself before three tenths of it.
+const FAR: Duration = Duration::from_secs(60);
+const NOT_BY_ITSELF: Duration = Duration::from_secs(17);
+
+#[tokio::test]
+async fn a_node_that_restarts_empty_gets_the_lock_back_at_once() {
+    let servers = cluster(3);
+    let guard = held_in_the_background(&servers);
+    let start = Instant::now();
+    for _ in 0..2 {
+        servers[1].wipe();
+        eventually("it comes back", || text(&servers[1]).is_some());
+    }
+    assert!(start.elapsed() < NOT_BY_ITSELF);
+    guard.check().unwrap();
+    guard.release().unwrap();
+}
+
+#[tokio::test]
+async fn a_restart_that_forgot_the_lock_is_told_at_once() {
+    for nodes in [1, 3] {
+        let servers = cluster(nodes);
+        let guard = held_in_the_background(&servers);
+        servers[..quorum(nodes)].iter().for_each(Server::wipe);
+        assert_eq!(guard.wait_lost(NOT_BY_ITSELF).unwrap().reason(), Some(LostReason::Deleted));
+    }
+}
+
+/// Whoever restarts it every few milliseconds must not have it renewed as often.
+#[tokio::test]
+async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
+    let servers = cluster(1);
+    let guard = held_in_the_background(&servers);
+    let (before, start) = (scripts_run(&servers[0]), Instant::now());
+    let mut broken = 0;
+    eventually("its connections have been broken many times", || {
+        let killed = servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        broken += from_redis_value::<u64>(killed).unwrap();
+        broken >= 10
+    });
+    // One for each half of the shortest pause, of 250 ms.
+    let paced = start.elapsed().as_millis() / 250 + 2;
+    let extended = scripts_run(&servers[0]) - before;
+    assert!(u128::from(extended) <= paced, "{extended} extensions in {:?}", start.elapsed());
+    guard.check().unwrap();
+    guard.release().unwrap();
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use std::fmt;
 use std::future::Future;
 #[cfg(feature = "simulation")]
 use std::pin::Pin;
-#[cfg(feature = "simulation")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,6 +141,21 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
+/// Hears that a connection has ended without anybody's doing on this side, at once and not with the next request.
+/// Called by the task that drives the connection: must neither block nor panic.
+#[derive(Clone)]
+pub(crate) struct Ear(Arc<dyn Fn() + Send + Sync>);
+
+impl Ear {
+    pub(crate) fn new(hear: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(crate) fn hear(&self) {
+        (self.0)();
+    }
+}
+
 /// One node of a set.
 #[derive(Debug)]
 pub(crate) enum Node {
@@ -162,18 +176,18 @@ impl Node {
         })
     }
 
-    /// Makes a connection and asks the node who it is. Takes as long as it takes: the caller sets the limit. Cancel
-    /// safe: nothing that needs undoing is sent.
-    pub(crate) async fn connect(&self, clock: &Clock) -> Result<(Connection, Introduction), Failure> {
+    /// Makes a connection and asks the node who it is. Takes as long as it takes: the caller sets the limit. `ear` hears
+    /// of its end, where that can be had. Cancel safe: nothing that needs undoing is sent.
+    pub(crate) async fn connect(&self, clock: &Clock, ear: Option<Ear>) -> Result<(Connection, Introduction), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, introduction) = node.connect().await?;
+                let (connection, introduction) = node.connect(ear).await?;
                 Ok((Connection::Redis(connection), introduction))
             }
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock)), node.introduction())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
-                let (link, introduction) = node.0.connect().await?;
+                let (link, introduction) = node.0.connect(ear).await?;
                 Ok((Connection::Simulated(link), introduction))
             }
         }
@@ -257,7 +271,7 @@ pub(crate) type Connecting =
 /// How a simulated node is connected to.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedWire: Send + Sync {
-    fn connect(&self) -> Connecting;
+    fn connect(&self, ear: Option<Ear>) -> Connecting;
 }
 
 /// One connection to a simulated node.

@@ -7,18 +7,18 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, Script, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    PushKind, RedisConnectionInfo, RedisError, Script, Value,
 };
 
-use super::{By, Failure, Identity, Introduction};
+use super::{By, Ear, Failure, Identity, Introduction};
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::script::{self, Action, FENCES, Reply, Request, Sight};
@@ -30,6 +30,10 @@ const QUEUE: usize = 16_384;
 /// A server's address, ready to connect to.
 pub(crate) struct RedisNode {
     client: Client,
+    /// For connections whose end is heard, which takes RESP3; `None` where the address asks for RESP2.
+    hearing: Option<Client>,
+    /// Whether RESP3 was refused where RESP2 was not.
+    is_deaf: AtomicBool,
 }
 
 impl fmt::Debug for RedisNode {
@@ -50,40 +54,81 @@ impl RedisNode {
             Target::Unix { path } => ConnectionAddr::Unix(path.into()),
             Target::Memory { .. } => return Err(Error::invalid("a memory node is no server")),
         };
-        let protocol = if address.protocol() == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
-        let mut settings = RedisConnectionInfo::default()
-            .set_db(address.db())
-            .set_protocol(protocol)
-            .set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
+        let mut settings =
+            RedisConnectionInfo::default().set_db(address.db()).set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
         if let Some(username) = address.username() {
             settings = settings.set_username(username);
         }
         if let Some(password) = address.password() {
             settings = settings.set_password(password);
         }
-        let info = target
-            .into_connection_info()
-            .map_err(|_| Error::invalid(format!("{address}: not an address of a server")))?
-            .set_redis_settings(settings)
-            // A lock's requests are small and each is waited for: never hold one back to fill a packet.
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let client =
-            Client::open(info).map_err(|_| Error::invalid(format!("{address}: not an address of a server")))?;
-        Ok(Self { client })
+        let client = |protocol| {
+            let info = target
+                .clone()
+                .into_connection_info()?
+                .set_redis_settings(settings.clone().set_protocol(protocol))
+                // A lock's requests are small and each is waited for: never hold one back to fill a packet.
+                .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+            Client::open(info)
+        };
+        let unusable = |_| Error::invalid(format!("{address}: not an address of a server"));
+        let new = client(ProtocolVersion::RESP3).map_err(unusable)?;
+        // RESP2 needs no HELLO, which some proxies refuse.
+        let plain = if address.protocol() == Some(3) { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+        Ok(Self {
+            client: client(plain).map_err(unusable)?,
+            hearing: (address.protocol() != Some(2)).then_some(new),
+            is_deaf: AtomicBool::new(false),
+        })
     }
 
-    pub(crate) async fn connect(&self) -> Result<(RedisConnection, Introduction), Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
-        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
-        let mut inner = connect.await.map_err(|error| match failure(&error) {
-            Failure::Closed => Failure::Unreachable("connection closed while it was set up".into()),
+    pub(crate) async fn connect(&self, ear: Option<Ear>) -> Result<(RedisConnection, Introduction), Failure> {
+        let Some((ear, client)) = ear.zip(self.hearing.as_ref()).filter(|_| !self.is_deaf.load(Ordering::Relaxed))
+        else {
+            return connect(&self.client, config()).await;
+        };
+        let hear = move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                ear.hear();
+            }
+            Ok::<_, SendError>(())
+        };
+        match connect(client, config().set_push_sender(hear)).await {
+            Err(failure) if refuses_hello(&failure) => {
+                let connected = connect(&self.client, config()).await?;
+                tracing::debug!(%failure, "no RESP3: the end of a connection is noticed by the next request only");
+                self.is_deaf.store(true, Ordering::Relaxed);
+                Ok(connected)
+            }
+            result => result,
+        }
+    }
+}
+
+/// Without time-outs of the crate's own.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_pipeline_buffer_size(QUEUE)
+}
+
+async fn connect(client: &Client, config: AsyncConnectionConfig) -> Result<(RedisConnection, Introduction), Failure> {
+    let mut inner =
+        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| match failure(&error) {
+            Failure::Closed => Failure::Unreachable(CLOSED_EARLY.into()),
+            _ if error.kind() == ErrorKind::RESP3NotSupported => Failure::Refused("NOPROTO".into()),
             failure => failure,
         })?;
-        let introduction = introduce(&mut inner).await?;
-        Ok((RedisConnection { inner, ways: Arc::default() }, introduction))
+    let introduction = introduce(&mut inner).await?;
+    Ok((RedisConnection { inner, ways: Arc::default() }, introduction))
+}
+
+const CLOSED_EARLY: &str = "connection closed while it was set up";
+
+/// Whether whoever answers may know no HELLO: a proxy says so, or hangs up.
+fn refuses_hello(failure: &Failure) -> bool {
+    match failure {
+        Failure::Refused(code) => matches!(&**code, "ERR" | "NOPROTO"),
+        Failure::Unreachable(why) => why == CLOSED_EARLY,
+        _ => false,
     }
 }
 
