@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -109,16 +110,37 @@ impl Pace {
 struct ProcessTime {
     start: Instant,
     pace: Pace,
+    slept: Arc<AtomicU64>,
+}
+
+impl ProcessTime {
+    fn nanos(&self) -> u64 {
+        nanos_since(self.start) + self.slept.load(Ordering::Relaxed)
+    }
 }
 
 impl SimulatedTime for ProcessTime {
     fn monotonic_nanos(&self) -> u64 {
         let origin = u64::try_from(self.pace.origin.as_nanos()).unwrap_or(0);
-        origin + self.pace.shown(nanos_since(self.start))
+        origin + self.pace.shown(self.nanos())
     }
 
     fn wall_micros(&self) -> u64 {
-        self.pace.wall_micros(nanos_since(self.start))
+        self.pace.wall_micros(self.nanos())
+    }
+}
+
+/// The machine of one process.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    slept: Arc<AtomicU64>,
+}
+
+impl Machine {
+    /// It was suspended for `duration` until now: its clocks have gone on, its timers have not. The nodes are elsewhere:
+    /// [`Node::step_clock`] lets the time pass for them.
+    pub fn suspended(&self, duration: Duration) {
+        self.slept.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(0), Ordering::Relaxed);
     }
 }
 
@@ -176,7 +198,27 @@ impl World {
         pace: Pace,
         random: impl Fn(&mut [u8]) + Send + Sync + 'static,
     ) -> Result<Redlock, Error> {
-        let clock = Clock::Simulated(SimulatedClock(Arc::new(ProcessTime { start: self.start, pace })));
+        self.machine(index, pace, random).map(|(client, _)| client)
+    }
+
+    /// As [`World::process`], with the machine that the process runs on.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::process`].
+    ///
+    /// # Panics
+    ///
+    /// As [`World::process`].
+    pub fn machine(
+        &self,
+        index: usize,
+        pace: Pace,
+        random: impl Fn(&mut [u8]) + Send + Sync + 'static,
+    ) -> Result<(Redlock, Machine), Error> {
+        let slept = Arc::<AtomicU64>::default();
+        let time = ProcessTime { start: self.start, pace, slept: Arc::clone(&slept) };
+        let clock = Clock::Simulated(SimulatedClock(Arc::new(time)));
         let random = Random::Simulated(SimulatedRandom(Arc::new(random)));
         let background = Background::on(Handle::current());
         let process = Arc::new(Process::new(0, clock, random, background));
@@ -189,7 +231,7 @@ impl World {
         let set = Arc::new(NodeSet::new(members, &process));
         // Not the host's name: a run must not depend on the machine.
         let options = Options { owner: Some(format!("process-{}", index + 1).into()), ..Options::default() };
-        Ok(Redlock::simulated(process, set, options))
+        Ok((Redlock::simulated(process, set, options), Machine { slept }))
     }
 
     /// Adds a line to the trace.
