@@ -38,6 +38,11 @@ const UNANSWERED_SHARE: u32 = 20;
 const UNANSWERED_LEAST: Duration = Duration::from_millis(10);
 const UNANSWERED_MOST: Duration = Duration::from_millis(500);
 
+/// Renewals that a broken connection brings forward are spread over this much, or more where there are many: as many
+/// as a node answers without keeping the last one waiting.
+const HASTE_LEAST: Duration = Duration::from_millis(50);
+const HASTE_EACH: Duration = Duration::from_micros(100);
+
 /// The first release went unanswered just now; a node is rarely back sooner.
 const OWED_FIRST: Duration = Duration::from_millis(50);
 /// A release is owed for one ttl at most, so later tries come too seldom to be of use.
@@ -69,6 +74,11 @@ pub(crate) fn renewal(start: Moment, ttl: Duration, unit: f64) -> Moment {
 /// Before a renewal of a lock with this `ttl` that no quorum answered is tried again.
 pub(crate) fn unanswered(ttl: Duration, unit: f64) -> Duration {
     jittered((ttl / UNANSWERED_SHARE).clamp(UNANSWERED_LEAST, UNANSWERED_MOST), unit)
+}
+
+/// Within what time this many renewals are brought forward.
+pub(crate) fn haste(locks: usize) -> Duration {
+    HASTE_EACH.saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX)).max(HASTE_LEAST)
 }
 
 /// Before a release that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
@@ -105,6 +115,11 @@ mod tests {
         assert_eq!(reconnect, [5, 10, 20, 40, 80, 160, 250, 250].map(ms));
         let owed: Vec<_> = (0..8).map(owed).collect();
         assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
+    }
+
+    #[test]
+    fn haste_grows_with_what_is_to_be_done() {
+        assert_eq!([0, 1, 500, 10_000].map(haste), [50, 50, 50, 1_000].map(ms));
     }
 
     #[test]

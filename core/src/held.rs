@@ -22,9 +22,6 @@ use crate::footprint::Footprint;
 use crate::quorum;
 use crate::script::{Action, Request};
 
-/// Within what time locks are renewed whose node may have forgotten them: not all at the same instant.
-const HASTE: Duration = Duration::from_millis(50);
-
 /// A lock that was won.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -155,13 +152,13 @@ impl Held {
         state.renew_at = Some(backoff::renewal(start, state.ttl, unit));
     }
 
-    /// A node may have forgotten the lock: renew it soon, but not more often than a renewal that nobody answers. False
-    /// if nothing changes.
-    pub(crate) fn hasten(&self) -> bool {
+    /// A node may have forgotten the lock: renew it `within` this time, but not more often than a renewal that nobody
+    /// answers. False if nothing changes.
+    pub(crate) fn hasten(&self, within: Duration) -> bool {
         let mut state = self.state();
         let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
         let random = &self.place.process.random;
-        let soon = self.now().after(HASTE.mul_f64(random.unit()));
+        let soon = self.now().after(within.mul_f64(random.unit()));
         let soon = soon.max(state.asked.after(backoff::unanswered(state.ttl, random.unit())));
         state.renew_at = Some(renew_at.min(soon));
         soon < renew_at

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::backoff;
 use crate::cleanup::Claim;
 use crate::clock::{Alarm, Moment};
 use crate::extend::{self, Extended};
@@ -91,7 +92,8 @@ impl Renewal {
             _ => None,
         };
         let concerned: Vec<_> = self.agenda().entries.values().filter_map(of_members).collect();
-        for held in concerned.iter().filter(|held| held.hasten()) {
+        let within = backoff::haste(concerned.len());
+        for held in concerned.iter().filter(|held| held.hasten(within)) {
             self.add(held);
         }
     }

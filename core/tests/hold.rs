@@ -294,6 +294,41 @@ async fn a_node_that_forgot_gets_the_lock_back() {
     assert_eq!(text(&servers[1]).as_deref(), Some("somebody"));
 }
 
+/// Each in its own time, but in batches: the server reads far less often than it is asked.
+#[tokio::test]
+async fn ten_thousand_locks_are_renewed() {
+    const LOCKS: u64 = 10_000;
+    const TTL: Duration = Duration::from_secs(15);
+    let servers = cluster(1);
+    // However slow the machine is, an answer comes in time.
+    let client = Redlock::builder().nodes(servers[0].url()).ttl(TTL).node_timeout(TTL / 4).build().unwrap();
+    let mut guards = Vec::new();
+    for part in 0..LOCKS / 100 {
+        let lock = |i| client.lock(format!("job {part} {i}"));
+        let acquire = |lock: Lock| async move { lock.acquire().await.unwrap() };
+        guards.extend((0..100).map(lock).map(acquire).collect::<tokio::task::JoinSet<_>>().join_all().await);
+    }
+    let reads = || field(&servers[0], "total_reads_processed");
+    let (start, asked, read) = (Instant::now(), scripts_run(&servers[0]), reads());
+    let mut extended = 0;
+    while extended < LOCKS || start.elapsed() < TTL / 2 {
+        tokio::time::sleep(TTL / 20).await;
+        guards.iter().for_each(|guard| guard.check().unwrap());
+        extended = scripts_run(&servers[0]) - asked;
+    }
+    let (elapsed, read) = (start.elapsed(), reads() - read);
+    // Never sooner than three tenths of the ttl after the last one; the first ones were acquired long before.
+    let rounds = 2 + elapsed.as_millis() * 10 / (TTL.as_millis() * 3);
+    assert!(u128::from(extended) <= rounds * u128::from(LOCKS), "{extended} extensions in {elapsed:?}");
+    assert!(read < extended / 5, "{read} reads for {extended} extensions");
+}
+
+/// A number among the server's statistics.
+fn field(server: &Server, name: &str) -> u64 {
+    let stats: String = from_redis_value(server.command(&["INFO", "stats"])).unwrap();
+    stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok()).unwrap()
+}
+
 /// How many scripts the server has run since it started.
 fn scripts_run(server: &Server) -> u64 {
     let stats: String = from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
