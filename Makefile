@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test lint bench clean
+.PHONY: help doctor setup demo test matrix lint bench clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -11,6 +11,9 @@ endif
 
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Stories mostly wait for drivers, so that two cores have time for more of them than two.
+PARALLEL := -n 4 --dist worksteal
 
 # What stands for a step that was done.
 SERVER := .venv/.server
@@ -78,7 +81,13 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	cargo build --locked --release --package redlock-driver --package redlock-history
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest tests/conformance tests/examples tests/demo
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo
+
+matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
+	@sh tests/setup/doctor.sh
+	@$(MAKE) --no-print-directory setup $(TOOLS)
+	cargo build --locked --release --package redlock-driver --package redlock-history
+	@$(BIN)/python tests/setup/matrix.py $(PARALLEL)
 
 lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, documentation and generated files
 	cargo fmt --all --check

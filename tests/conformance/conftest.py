@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from driver import FACES, Driver, DriverError
 from history import History
-from servers import Cluster
+from rights import fewest, for_any_name, refused
+from servers import Cluster, Server, User, programs, system, version
 
 ROOT = Path(__file__).parents[2]
 
-LOG_END = 1000
+LOG_END = 5000
 """How much of a server's log a failure prints, in characters."""
 
 SHOWN = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
@@ -30,9 +34,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Lets the suite be pointed at other programs."""
     group = parser.getgroup("conformance")
     group.addoption(
-        "--driver-dir", type=Path, help="where redlock-driver and redlock-history are (cargo's release dir)"
+        "--driver-dir", help="where redlock-driver and redlock-history are (cargo's release dir)", metavar="DIRECTORY"
     )
-    group.addoption("--server", type=Path, help="another server program than the first that is found")
+    group.addoption(
+        "--server",
+        action="append",
+        default=[],
+        metavar="PROGRAM",
+        help="a server program under test, instead of all that are found; can be given more than once",
+    )
+    group.addoption(
+        "--acl", action="store_true", help="let clients log in as the user with the fewest rights (.github/SECURITY.md)"
+    )
     group.addoption(
         "--driver",
         action="append",
@@ -40,6 +53,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FACE=COMMAND",
         help="another driver for a face; it is started with `--face FACE` behind the command",
     )
+
+
+def under_test(config: pytest.Config) -> list[Path]:
+    """The server programs that stories run on."""
+    return [Path(shutil.which(given) or given) for given in config.getoption("--server")] or programs()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Looks at the servers before anything runs."""
+    try:
+        for program in under_test(config):
+            version(program)
+    except (FileNotFoundError, RuntimeError) as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs stories about servers on every program; where there are several, the story's id names its own."""
+    if "program" in metafunc.fixturenames:
+        under = under_test(metafunc.config)
+        ids = [version(program) for program in under] if len(under) > 1 else [pytest.HIDDEN_PARAM]
+        metafunc.parametrize("program", under, ids=ids)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Names the servers."""
+    line = ", ".join(f"{version(program)} ({_from_root(program)})" for program in under_test(config))
+    if not system() and not config.getoption("--server"):
+        line += "; not on a server of the system, because no redis-server or valkey-server is on the PATH"
+    rights = ", with the fewest rights" if config.getoption("--acl") else ""
+    terminalreporter.write_line(f"ran on {line}{rights}")
 
 
 class Drivers:
@@ -50,18 +95,22 @@ class Drivers:
         self._config = config
         self._stack = stack
         self._history = history
-        self.started: list[Driver] = []
+        self._started: list[Driver] = []
 
     def start(self, face: str) -> Driver:
         """A new process for this face."""
-        label = f"{face}#{len(self.started) + 1}"
+        label = f"{face}#{len(self._started) + 1}"
         try:
             driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label))
         except DriverError as error:
             # One that is missing is missing in every story: a trace would only be long.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
-        self.started.append(driver)
+        self._started.append(driver)
         return driver
+
+    def logs(self) -> str:
+        """All that went to and fro."""
+        return "\n\n".join(f"{driver.label}:\n{driver.log()}" for driver in self._started)
 
     def _command(self, face: str) -> list[str]:
         drivers = ROOT / "tests" / "drivers"
@@ -76,12 +125,13 @@ class Drivers:
 
 def built(config: pytest.Config, program: str) -> Path:
     """A program that cargo has built."""
-    path: Path = (config.getoption("--driver-dir") or _release_dir()) / program
+    path = Path(config.getoption("--driver-dir") or _release_dir()) / program
     if not path.exists():
         pytest.fail(f"{path} is missing: cargo build --release -p redlock-driver -p redlock-history", pytrace=False)
     return path
 
 
+@cache
 def _release_dir() -> Path:
     if target := os.environ.get("CARGO_TARGET_DIR"):
         return ROOT / target / "release"
@@ -103,48 +153,86 @@ def drivers(request: pytest.FixtureRequest, history: History) -> Iterator[Driver
     """Starts drivers; they are killed at the end of the story."""
     with ExitStack() as stack:
         drivers = Drivers(request.config, stack, history)
-        shown = request.node.stash.setdefault(SHOWN, [])
-        shown.append(("drivers", lambda: "\n\n".join(f"{each.label}:\n{each.log()}" for each in drivers.started)))
+        # Entered first, so left last: how they ended belongs to it.
+        stack.enter_context(shown(request, "drivers", drivers.logs))
         yield drivers
 
 
+def log_ends(servers: Iterable[Server]) -> str:
+    """The ends of the servers' logs."""
+    return "\n\n".join(f"{server}:\n{server.log()[-LOG_END:]}" for server in servers)
+
+
 @pytest.fixture(scope="session")
-def undisturbed(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Cluster]]:
-    """Nodes that all stories share, because none of them does anything to a server."""
-    clusters: dict[int, Cluster] = {}
+def user(pytestconfig: pytest.Config) -> User | None:
+    """Whom clients log in as, if anybody."""
+    return for_any_name(fewest()) if pytestconfig.getoption("--acl") else None
+
+
+@pytest.fixture
+def start_nodes(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Callable[..., Cluster]]:
+    """Starts nodes of this story's own: `start_nodes(3, persist=True)`, with the options of `Cluster`."""
+    started: list[Server] = []
+    with ExitStack() as stack:
+
+        def start(n: int, **options: Any) -> Cluster:
+            cluster = stack.enter_context(Cluster(n, **{"program": program, "user": user} | options))
+            started.extend(cluster)
+            return cluster
+
+        with shown(request, "servers", lambda: log_ends(started)):
+            yield start
+
+
+@pytest.fixture
+def own_nodes(start_nodes: Callable[..., Cluster]) -> Cluster:
+    """Five nodes of this story's own, to be frozen, killed and wiped."""
+    return start_nodes(5)
+
+
+@pytest.fixture(scope="session")
+def clusters(user: User | None) -> Iterator[Callable[[Path, int], Cluster]]:
+    """Nodes that stories share: those of a program that are so many."""
+    with ExitStack() as stack:
+        yield cache(lambda program, n: stack.enter_context(Cluster(n, program=program, user=user)))
+
+
+@pytest.fixture
+def undisturbed(
+    request: pytest.FixtureRequest, program: Path, clusters: Callable[[Path, int], Cluster]
+) -> Iterator[Callable[[int], Cluster]]:
+    """Nodes that stories share, because none of them does anything to a server."""
+    shared: list[Server] = []
 
     def cluster(n: int) -> Cluster:
-        if n not in clusters:
-            clusters[n] = stack.enter_context(Cluster(n, program=pytestconfig.getoption("--server")))
-        return clusters[n]
+        found = clusters(program, n)
+        shared.extend(found)
+        return found
 
-    with ExitStack() as stack:
+    with shown(request, "servers", lambda: log_ends(shared)):
         yield cluster
+    if request.config.getoption("--acl"):
+        # Some refusals are made up for, and then nothing else tells of them.
+        lacking = set[str]().union(*map(refused, shared))
+        assert not lacking, "the user has too few rights"
 
 
 @pytest.fixture
-def node(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
+def node(undisturbed: Callable[[int], Cluster]) -> Cluster:
     """One node, shared with other stories: leave it alone."""
-    return _shown(request, undisturbed(1))
+    return undisturbed(1)
 
 
 @pytest.fixture
-def five_nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
+def five_nodes(undisturbed: Callable[[int], Cluster]) -> Cluster:
     """Five nodes, shared with other stories: leave them alone."""
-    return _shown(request, undisturbed(5))
+    return undisturbed(5)
 
 
 @pytest.fixture(params=[1, 5], ids=["one node", "five nodes"])
 def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
     """One node, then five, shared with other stories: leave them alone."""
-    return _shown(request, undisturbed(request.param))
-
-
-@pytest.fixture
-def own_nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Five nodes of this story's own, to be frozen, killed and wiped."""
-    with Cluster(5, program=request.config.getoption("--server")) as cluster:
-        yield _shown(request, cluster)
+    return undisturbed(request.param)
 
 
 @pytest.fixture
@@ -154,18 +242,39 @@ def name(request: pytest.FixtureRequest) -> str:
     return nodeid.rpartition("/")[2]
 
 
-def _shown(request: pytest.FixtureRequest, cluster: Cluster) -> Cluster:
-    def logs() -> str:
-        return "\n\n".join(f"{server}:\n{server.log()[-LOG_END:]}" for server in cluster)
+@contextmanager
+def shown(request: pytest.FixtureRequest, title: str, text: Callable[[], str]) -> Iterator[None]:
+    """Has a failure of the story print a text; what is gone when it fails, as it was when it went."""
+    texts = request.node.stash.setdefault(SHOWN, [])
+    place = len(texts)
+    texts.append((title, text))
+    yield
+    last = text()
+    texts[place] = (title, lambda: last)
 
-    request.node.stash.setdefault(SHOWN, []).append(("servers", logs))
-    return cluster
+
+def repeat(item: pytest.Item) -> str:
+    """The command that runs this story again as it ran here, from the root of the repository."""
+    config = item.config
+    words = [_from_root(sys.executable), "-m", "pytest", f"{_from_root(item.path)}::{item.nodeid.partition('::')[2]}"]
+    if directory := config.getoption("--driver-dir"):
+        words += ["--driver-dir", _from_root(directory)]
+    words += [word for program in config.getoption("--server") for word in ("--server", _from_root(program))]
+    words += [word for driver in config.getoption("--driver") for word in ("--driver", driver)]
+    words += ["--acl"] if config.getoption("--acl") else []
+    return shlex.join(words)
+
+
+def _from_root(path: str | Path) -> str:
+    absolute = Path(shutil.which(path) or path).absolute()
+    return str(absolute.relative_to(ROOT) if absolute.is_relative_to(ROOT) else absolute)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the drivers' lines and the servers' logs to a failure."""
+    """Adds the drivers' lines, the servers' logs and how to repeat it to a failure."""
     report = yield
     if report.failed:
         report.sections += [(title, text()) for title, text in item.stash.get(SHOWN, [])]
+        report.sections.append(("to repeat it", repeat(item)))
     return report

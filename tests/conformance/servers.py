@@ -20,6 +20,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,9 +29,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import quote
 
 LIMIT_S = 20.0
 """Longest wait for a server to start, or for one of its answers."""
@@ -77,19 +80,49 @@ def programs() -> list[Path]:
     return found
 
 
+@functools.cache
+def version(program: Path) -> str:
+    """What a program is, such as `redis-7.0.15` or `valkey-9.1.2`; raises `RuntimeError` if it is no server."""
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except OSError as error:
+        raise RuntimeError(f"{program} cannot be run: {error.strerror}") from None
+    found = re.match(r"(Redis|Valkey) server v=(\S+)", said.stdout)
+    if not found:
+        raise RuntimeError(f"{program} is no server: {said.stdout}{said.stderr}")
+    return f"{found[1].lower()}-{found[2]}"
+
+
+@dataclass(frozen=True)
+class User:
+    """A user of a server, whom clients log in as; `rules` are words of `ACL SETUSER`."""
+
+    name: str
+    password: str
+    rules: tuple[str, ...]
+
+
 class Server:
     """One server. Starts at once; a context manager that stops it.
 
     tcp      also listen on a port of 127.0.0.1; `url` is then that address
     persist  keep the data on disk, so that it survives `kill` and `restart`
     program  which server to run; the first of `programs()` unless given
+    user     whom clients log in as by `url`; `command` needs nobody
     options  further options of its command line
     """
 
     def __init__(
-        self, *, tcp: bool = False, persist: bool = False, program: Path | None = None, options: Sequence[str] = ()
+        self,
+        *,
+        tcp: bool = False,
+        persist: bool = False,
+        program: Path | None = None,
+        user: User | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.program = program or programs()[0]
+        self.user = user
         self.port: int | None = None
         self._tcp = tcp
         self._persist = persist
@@ -111,11 +144,21 @@ class Server:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"<{self.program.name} {self.url}>"
+        return f"<{self.program.name} {self.address}>"
 
     @property
     def url(self) -> str:
-        """The address for the code under test: `redis://127.0.0.1:port` with TCP, else `unix:///...`."""
+        """The address for the code under test, with the user's credentials if there is one."""
+        if not self.user:
+            return self.address
+        name, password = quote(self.user.name, safe=""), quote(self.user.password, safe="")
+        if self.port:
+            return self.address.replace("://", f"://{name}:{password}@")
+        return f"{self.address}?user={name}&pass={password}"
+
+    @property
+    def address(self) -> str:
+        """`redis://127.0.0.1:port` with TCP, else `unix:///...`; the library shows it so."""
         return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self.socket}"
 
     @property
@@ -215,6 +258,8 @@ class Server:
         command += ["--port", str(self.port or 0), "--unixsocket", str(self.socket), "--dir", str(self._data)]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
+        if self.user:
+            command += ["--user", self.user.name, "on", f">{self.user.password}", *self.user.rules]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, *self._options],
@@ -253,10 +298,11 @@ class Cluster:
         tcp: bool = False,
         persist: bool = False,
         program: Path | None = None,
+        user: User | None = None,
         options: Sequence[str] = (),
     ) -> None:
         with contextlib.ExitStack() as stack:
-            start = functools.partial(Server, tcp=tcp, persist=persist, program=program, options=options)
+            start = functools.partial(Server, tcp=tcp, persist=persist, program=program, user=user, options=options)
             self._servers = [stack.enter_context(start()) for _ in range(n)]
             self._stack = stack.pop_all()
 

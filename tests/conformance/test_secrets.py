@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from conftest import Drivers
 from driver import FACES, LockError
-from servers import Server
+from servers import Cluster, Server, User
 
 USER, PASSWORD, WRONG = "worker", "S3CR3T-right", "S3CR3T-wrong"
 TOKEN_LENGTH = 32
 
 
 @pytest.fixture
-def guarded(request: pytest.FixtureRequest) -> Iterator[Server]:
+def guarded(start_nodes: Callable[..., Cluster]) -> Server:
     """A node that knows the user; the story itself needs no password."""
-    with Server(program=request.config.getoption("--server")) as server:
-        server.command("ACL", "SETUSER", USER, "on", f">{PASSWORD}", "~*", "&*", "+@all")
-        yield server
+    return start_nodes(1, user=User(USER, PASSWORD, ("~*", "&*", "+@all")))[0]
 
 
 @pytest.mark.parametrize("face", FACES)
 def test_secrets_are_not_told(drivers: Drivers, guarded: Server, face: str, name: str) -> None:
     driver = drivers.start(face)
     client, stranger = (
-        driver.client([f"{guarded.url}?user={USER}&pass={password}"], timeout_ms=0) for password in (PASSWORD, WRONG)
+        driver.client([url], timeout_ms=0) for url in (guarded.url, guarded.url.replace(PASSWORD, WRONG))
     )
     lock = client.lock(name)
     lock.acquire()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import under_test
+
 sys.path.append(str(Path(__file__).parents[1] / "drivers"))
 from faulty import FAULTS
 
@@ -70,6 +72,8 @@ FOUND_BY = {
 def run(config: pytest.Config, fault: str, *stories: str) -> subprocess.CompletedProcess[str]:
     """Runs stories with the faulty driver."""
     command = [sys.executable, "-m", "pytest", "-q", "--driver", f"python={sys.executable} {FAULTY} --fault {fault}"]
+    # One server, so that the stories' ids name none.
+    command += ["--server", str(under_test(config)[0])]
     if directory := config.getoption("--driver-dir"):
         command += ["--driver-dir", str(directory)]
     paths = [str(HERE / story) for story in stories]

@@ -1,0 +1,41 @@
+"""The fewest rights that the library needs: those of the user in .github/SECURITY.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from servers import Server, User
+
+SECURITY = Path(__file__).parents[2] / ".github" / "SECURITY.md"
+
+# The library names its connections by CLIENT SETINFO, which not every server knows, so that the page leaves it to the
+# reader. Redis 6.2 tells no subcommands.
+_OPTIONAL = {b"client|setinfo", b"client"}
+
+
+def fewest() -> User:
+    """The user, word for word."""
+    lines = re.findall(r"^ +ACL SETUSER (\S+) on >(\S+) (.+)$", SECURITY.read_text(encoding="utf-8"), re.M)
+    ((name, password, rules),) = lines
+    return User(name, password, tuple(rules.split()))
+
+
+def for_any_name(user: User) -> User:
+    """The same user, who may lock any name."""
+    rules = (rule for rule in user.rules if not rule.startswith("~"))
+    return dataclasses.replace(user, rules=(*rules, "~*"))
+
+
+def refused(server: Server) -> set[str]:
+    """What users were refused since the last look, in the server's words: commands and keys."""
+    entries = server.command("ACL", "LOG", 128)
+    server.command("ACL", "LOG", "RESET")
+    assert isinstance(entries, list)
+    objects = set()
+    for entry in entries:
+        assert isinstance(entry, list)
+        fields = dict(zip(entry[::2], entry[1::2], strict=True))
+        objects.add(fields[b"object"])
+    return {str(each, errors="replace") for each in objects - _OPTIONAL if isinstance(each, bytes)}

