@@ -29,8 +29,7 @@ mod clock;
 mod deadline;
 mod error;
 mod extend;
-#[doc(hidden)]
-pub mod farewell;
+mod farewell;
 mod footprint;
 #[doc(hidden)]
 pub mod given;
@@ -62,6 +61,7 @@ mod wait;
 
 pub use client::{Builder, IntoNodes, Redlock};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
+pub use farewell::farewell;
 pub use guard::Guard;
 pub use inspect::{NodeState, NodeView};
 pub use lock::Lock;

@@ -330,7 +330,7 @@ fn run_releases_when_it_is_dropped_or_its_body_panics() {
 
 #[test]
 fn a_dropped_guard_leaves_no_key() {
-    let servers = cluster(3);
+    let servers = cluster(5);
     let gone = |how: &str| {
         eventually(&format!("the key is gone, {how}"), || servers.iter().all(|server| server.get("foo").is_none()));
     };
@@ -352,6 +352,18 @@ fn a_dropped_guard_leaves_no_key() {
         drop(guard);
         gone("dropped after its runtime");
         let runtime = current_thread();
+        let task = runtime.spawn({
+            let lock = redlock.lock("foo");
+            async move {
+                let _guard = lock.await.unwrap();
+                panic!("on purpose");
+            }
+        });
+        assert!(runtime.block_on(task).unwrap_err().is_panic());
+        gone("dropped by a task's panic");
+        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+        current_thread().block_on(async move { drop(guard) });
+        gone("dropped on another runtime");
         let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
         thread::spawn(move || drop(guard)).join().unwrap();
         gone("dropped on another thread");

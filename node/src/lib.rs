@@ -16,5 +16,5 @@ use napi_derive::napi;
 /// Releases everything this process holds and waits for that, at most 500 ms. For the end of the process.
 #[napi(catch_unwind)]
 pub fn farewell() {
-    redlock::farewell::farewell();
+    redlock::farewell();
 }
