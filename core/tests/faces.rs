@@ -335,8 +335,9 @@ fn a_dropped_guard_leaves_no_key() {
         eventually(&format!("the key is gone, {how}"), || servers.iter().all(|server| server.get("foo").is_none()));
     };
     for nodes in [urls(&servers[..1]), urls(&servers)] {
-        let redlock = Redlock::new(&nodes).unwrap();
-        let blocking = blocking::Redlock::new(&nodes).unwrap();
+        // A key that stays does not go by itself meanwhile.
+        let redlock = Redlock::builder().nodes(&nodes).ttl(Duration::from_secs(60)).build().unwrap();
+        let blocking = blocking::Redlock::from(redlock.clone());
         let runtime = current_thread();
         runtime.block_on(async { drop(redlock.lock("foo").await.unwrap()) });
         gone("dropped in async code");
