@@ -13,7 +13,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use harness::{Proxy, Server, cluster, eventually};
-use redlock::{ErrorKind, LostReason, NodeState, Redlock, blocking};
+use redlock::{ErrorKind, LostReason, NodeState, NodeView, Redlock, blocking};
 
 /// How much later than promised a busy machine may be.
 const SLACK: Duration = Duration::from_secs(1);
@@ -50,8 +50,10 @@ async fn cycle(redlock: &Redlock) {
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
     guard.extend().await.unwrap();
     guard.check().unwrap();
-    let state = redlock.inspect("foo").await.unwrap().remove(0).state;
-    assert!(matches!(state, NodeState::Held { fence, .. } if fence == guard.fence()));
+    // Not on every node: one may have been connected too late to be asked.
+    let views = redlock.inspect("foo").await.unwrap();
+    let ours = |view: &NodeView| matches!(view.state, NodeState::Held { fence, .. } if fence == guard.fence());
+    assert!(views.iter().any(ours), "{views:?}");
     guard.release().await.unwrap();
 }
 
