@@ -16,6 +16,8 @@
 #![doc = include_str!("../docs/flow.md")]
 //!
 #![doc = include_str!("../docs/protocol.md")]
+//!
+#![doc = include_str!("../docs/processes.md")]
 #![forbid(unsafe_code)]
 
 mod address;
