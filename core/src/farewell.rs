@@ -1,9 +1,10 @@
 //! What a process does before it ends: it gives back what it holds, and waits for a moment until the servers have heard
 //! of it.
 //!
-//! Hidden: for the bindings, whose languages have a hook for it. States of a process: *running* → *ending*, for good.
-//! Once it is ending, nothing new is acquired, and on other threads than the one that ends it neither a wait that was
-//! under way nor a new one comes back: they must not return into an interpreter that is being taken apart. What may interrupt it: nothing, it has a limit of its own.
+//! Python and Node have a hook for it; a program in Rust says it itself. States of a process: *running* → *ending*, for
+//! good. Once it is ending, nothing new is acquired, and on other threads than the one that ends it neither a wait of a
+//! lock object that was under way nor a new one comes back: they must not return into an interpreter that is being taken
+//! apart. What may interrupt it: nothing, it has a limit of its own.
 
 use std::future::Future;
 use std::pin::pin;
@@ -113,11 +114,40 @@ impl Drop for Duty {
     }
 }
 
-/// Ends all use of locks in this process: gives back every lock it holds, ends its waits, and returns when the servers
-/// have answered, after 500 ms at most.
+/// Gives back every lock that this process holds, ends its waits, and returns when the servers have answered, after
+/// 500 ms at most. What they have not heard of by then runs out with its ttl.
+///
+/// For the end of `main`: a guard that is dropped there has its release queued, and the process may be gone before it is
+/// sent. A program that awaits [`Guard::release`](crate::Guard::release) for each does not need it.
+///
+/// It blocks, also in async code, and is final: what waits for a lock does not get it, nothing is acquired any more, and
+/// saying it again does nothing.
+///
+/// # Examples
+///
+/// ```
+/// # use redlock::Redlock;
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), redlock::Error> {
+///     let redlock = Redlock::new("memory://farewell-example")?;
+///     let work = async {
+///         let _guard = redlock.lock("report").await?;
+///         Ok(())
+///     };
+///     let done = tokio::select! {
+///         done = work => done,
+///         // Or SIGTERM. The work is dropped, and its guard with it.
+///         Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+///     };
+///     redlock::farewell();
+///     done
+/// }
+/// ```
 pub fn farewell() {
     let process = Process::current();
-    let _ = process.farewell.thread.set(thread::current().id());
+    if process.farewell.thread.set(thread::current().id()).is_err() {
+        return;
+    }
     process.farewell.said.store(true, Ordering::Release);
     process.farewell.saying.notify_waiters();
     let leavers = mem::take(&mut *process.farewell.leavers());
@@ -134,8 +164,19 @@ pub fn farewell() {
         });
     }
     if process.farewell.duties.load(Ordering::Acquire) > 0 {
-        let clock = process.clock.clone();
-        // Driven on a runtime of the blocking face: releases may be queued on its connections.
-        drop(process.pool.drive(&process.clock, None, process.farewell.done(async move { clock.sleep(LIMIT).await })));
+        wait(&process);
     }
+}
+
+/// Waits for the servers, on a thread of its own: the caller may be in a tokio context, where none may block.
+fn wait(process: &Process) {
+    let clock = process.clock.clone();
+    let done = process.farewell.done(async move { clock.sleep(LIMIT).await });
+    thread::scope(|scope| {
+        // Driven on a runtime of the blocking face: releases may be queued on its connections.
+        let drive = || drop(process.pool.drive(&process.clock, None, done));
+        if let Ok(waiting) = thread::Builder::new().spawn_scoped(scope, drive) {
+            drop(waiting.join());
+        }
+    });
 }

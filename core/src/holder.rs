@@ -147,8 +147,10 @@ impl Holder {
         };
         let process = Arc::clone(&place.process);
         process.farewell.hold_back();
-        let driven = drive_unless(&process, None, wait::acquire(place), interrupted)?;
-        Ok(driven.map(|(owned, home)| reservation.hold(Hold { owned, home })))
+        let driven = drive_unless(&process, None, wait::acquire(place), interrupted);
+        // It may have failed because the process is ending.
+        process.farewell.hold_back();
+        Ok(driven?.map(|(owned, home)| reservation.hold(Hold { owned, home })))
     }
 
     /// Extends on the calling thread, to `ttl` or by the ttl in force.

@@ -9,12 +9,13 @@
 //! - the connection breaks: seen by the request that fails on it, which empties the slot; in the background also at
 //!   once, and again when there is a new one, for whoever holds locks there;
 //! - the node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever;
-//! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost.
+//! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost;
+//! - a caller's future is never polled again: what it asked counts as asked for [`ASKED`], and keeps nobody else back.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
@@ -34,6 +35,9 @@ use crate::random::Random;
 
 /// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a request counts as on its way. Whoever made it may never look for the answer.
+const ASKED: Duration = Duration::from_secs(1);
 
 /// Misses in a row after which a connection is given up.
 const MISSES_MAX: u32 = 2;
@@ -97,6 +101,8 @@ struct Slot {
     misses: AtomicU32,
     /// Requests on their way whose fate is still watched.
     outstanding: AtomicU32,
+    /// When the last of them was made, in nanoseconds.
+    asked: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -355,12 +361,16 @@ impl Lane {
 
     /// Whether a request to `node` is on its way and still watched.
     pub(crate) fn is_asked(&self, node: usize) -> bool {
-        self.slots[node].outstanding.load(Ordering::Relaxed) > 0
+        let slot = &self.slots[node];
+        let asked = Moment::from_nanos(slot.asked.load(Ordering::Relaxed));
+        slot.outstanding.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(ASKED)
     }
 
     /// Counts a request to `node` until the value returned is dropped.
     pub(crate) fn watch(self: &Arc<Self>, node: usize) -> Watched {
-        self.slots[node].outstanding.fetch_add(1, Ordering::Relaxed);
+        let slot = &self.slots[node];
+        slot.outstanding.fetch_add(1, Ordering::Relaxed);
+        slot.asked.store(self.clock.now().nanos(), Ordering::Relaxed);
         Watched { lane: Arc::clone(self), node }
     }
 }

@@ -16,6 +16,8 @@
 #![doc = include_str!("../docs/flow.md")]
 //!
 #![doc = include_str!("../docs/protocol.md")]
+//!
+#![doc = include_str!("../docs/processes.md")]
 #![forbid(unsafe_code)]
 
 mod address;
@@ -29,8 +31,7 @@ mod clock;
 mod deadline;
 mod error;
 mod extend;
-#[doc(hidden)]
-pub mod farewell;
+mod farewell;
 mod footprint;
 #[doc(hidden)]
 pub mod given;
@@ -62,6 +63,7 @@ mod wait;
 
 pub use client::{Builder, IntoNodes, Redlock};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
+pub use farewell::farewell;
 pub use guard::Guard;
 pub use inspect::{NodeState, NodeView};
 pub use lock::Lock;

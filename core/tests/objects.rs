@@ -11,10 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Proxy, Server, cluster, eventually};
-use redlock::farewell::farewell;
 use redlock::holder::Holder;
 use redlock::queue::{Queue, Taken};
-use redlock::{Error, LostReason, Redlock};
+use redlock::{Error, LostReason, Redlock, farewell};
 
 /// How much later than promised a busy machine may be.
 const SLACK: Duration = Duration::from_secs(1);

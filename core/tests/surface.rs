@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redlock::{
     Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock, blocking,
+    farewell,
 };
 use serde_json::Value;
 
@@ -108,6 +109,12 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
     drop::<Vec<NodeView>>(blocking::Redlock::inspect(&redlock, "blocking")?);
     blocking::Guard::release(guard)
+}
+
+#[test]
+fn end() {
+    // Not called: it is for good.
+    let _: fn() = farewell;
 }
 
 #[test]
@@ -218,6 +225,7 @@ fn nothing_else_is_public() {
     for source in [
         include_str!("../src/client.rs"),
         include_str!("../src/error.rs"),
+        include_str!("../src/farewell.rs"),
         include_str!("../src/guard.rs"),
         include_str!("../src/inspect.rs"),
         include_str!("../src/lock.rs"),

@@ -11,10 +11,33 @@ pub mod holder;
 pub mod options;
 pub mod queue;
 
+use std::sync::Once;
+use std::thread::{Builder, JoinHandle};
+
 use napi_derive::napi;
 
 /// Releases everything this process holds and waits for that, at most 500 ms. For the end of the process.
 #[napi(catch_unwind)]
 pub fn farewell() {
-    redlock::farewell::farewell();
+    redlock::farewell();
+}
+
+/// Has the process say farewell also where JavaScript cannot: its main thread, whose `exit` event is the only one that
+/// comes at every end, may not know of the locks of its workers.
+pub(crate) fn say_farewell_at_exit() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `at_exit` may be called at any time, as often as anyone likes, and does not unwind. The library is
+        // linked so that it is never unloaded.
+        #[allow(unsafe_code, reason = "there is no safe way to register it")]
+        unsafe {
+            libc::atexit(at_exit);
+        }
+    });
+}
+
+extern "C" fn at_exit() {
+    // On a thread of its own: the thread that ends the process has lost its thread-locals. A panic stays there.
+    let farewell = Builder::new().spawn(redlock::farewell);
+    drop(farewell.map(JoinHandle::join));
 }

@@ -25,6 +25,7 @@ impl Queue {
     /// `wake` is called soon after results are there; one call may stand for many results.
     #[napi(constructor, catch_unwind)]
     pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Self> {
+        crate::say_farewell_at_exit();
         // Weak: an idle queue must not keep the process alive.
         let wake = wake.build_threadsafe_function::<()>().weak::<true>().build()?;
         Ok(Self(redlock::queue::Queue::new(move || {

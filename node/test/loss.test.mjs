@@ -1,7 +1,11 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { after, before, test } from "node:test";
 import { LockLost, Redlock } from "redlock-rs";
-import { failure, fresh, Server, until } from "./servers.mjs";
+import { cluster, failure, fresh, Server, until } from "./servers.mjs";
+
+/** How much later than promised a busy machine may be. */
+const SLACK_MS = 1_000;
 
 let server;
 let redlock;
@@ -105,4 +109,38 @@ test("renewal keeps a lock beyond its ttl", async () => {
   await until(() => performance.now() - start > 1_000);
   lock.check();
   await lock.release();
+});
+
+test("a loss is told at the end of the validity while every server hangs, on one node and on five", async () => {
+  const hang = async (nodes) => {
+    const servers = await cluster(nodes);
+    try {
+      const client = new Redlock(
+        servers.map(({ url }) => url),
+        { ttl: 1_000 },
+      );
+      const lock = await client.lock("held").acquire();
+      const used = client.lock("used").using(async (signal) => {
+        await once(signal, "abort");
+        signal.throwIfAborted();
+      });
+      const using = failure(() => used);
+      await until(async () => (await servers[0].ask("EXISTS", "used")) === 1);
+      await Promise.all(servers.map((server) => server.freeze()));
+      const end = performance.now() + lock.remaining;
+      await once(lock.signal, "abort");
+      const late = performance.now() - end;
+      assert.ok(late >= -1 && late < SLACK_MS, `told ${late} ms after the end`);
+      for (const error of [lock.signal.reason, await using]) {
+        assert.ok(error instanceof LockLost);
+        assert.equal(error.reason, "unreachable");
+      }
+      assert.equal(lock.held, false);
+      for (const server of servers) server.thaw();
+      await until(async () => (await Promise.all(servers.map((server) => server.locks()))).flat().length === 0);
+    } finally {
+      await Promise.all(servers.map((server) => server.stop()));
+    }
+  };
+  await Promise.all([1, 5].map(hang));
 });

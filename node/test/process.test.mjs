@@ -1,16 +1,8 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
 import { Redlock } from "redlock-rs";
-import { fresh, Server, until } from "./servers.mjs";
-
-/** A program that has not ended by then never will. */
-const LIMIT = 20_000;
-
-/** Longest time between a program's last line and its end; a program that is kept alive by anything exceeds it. */
-const AT_ONCE = 2_000;
+import { ends, start } from "./programs.mjs";
+import { cluster, fresh, Server, until } from "./servers.mjs";
 
 let server;
 let redlock;
@@ -21,38 +13,7 @@ before(async () => {
 });
 after(() => server.stop());
 
-/** Runs a program that has `redlock` and `lock`, a lock that the servers would keep for long. */
-function run(name, body, ...flags) {
-  const head = `
-    import { Redlock } from "redlock-rs";
-    const redlock = new Redlock(${JSON.stringify(server.url)}, { ttl: 600_000 });
-    const lock = redlock.lock(${JSON.stringify(name)});
-  `;
-  const cwd = fileURLToPath(new URL("..", import.meta.url));
-  const child = spawn(process.execPath, [...flags, "--input-type=module", "-e", head + body], {
-    cwd,
-    timeout: LIMIT,
-    killSignal: "SIGKILL",
-  });
-  const program = { child, output: "", errors: "", heard: 0 };
-  child.stdout.setEncoding("utf8").on("data", (text) => {
-    program.output += text;
-    program.heard = performance.now();
-  });
-  child.stderr.setEncoding("utf8").on("data", (text) => {
-    program.errors += text;
-  });
-  program.ended = once(child, "close").then(([code]) => ({ code, after: performance.now() - program.heard }));
-  return program;
-}
-
-/** A program that ends by itself, at once. */
-async function ends(program, code = 0) {
-  const ended = await program.ended;
-  assert.equal(ended.code, code, program.errors);
-  assert.ok(ended.after < AT_ONCE, `ended after ${ended.after} ms`);
-  return program;
-}
+const run = (name, body, ...flags) => start([server], name, body, ...flags);
 
 test("an idle client lets the process end at once", async () => {
   const body = "await lock.acquire(); await lock.release(); console.log('idle');";
@@ -74,6 +35,14 @@ test("process.exit releases", async () => {
 test("an uncaught exception releases", async () => {
   const name = fresh();
   const body = "await lock.acquire(); console.log(lock.fence); setTimeout(() => { throw new Error('mine'); });";
+  const { errors } = await ends(run(name, body), 1);
+  assert.match(errors, /Error: mine/);
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("an unhandled rejection of others releases", async () => {
+  const name = fresh();
+  const body = "await lock.acquire(); console.log(lock.fence); Promise.reject(new Error('mine'));";
   const { errors } = await ends(run(name, body), 1);
   assert.match(errors, /Error: mine/);
   assert.equal(await server.ask("EXISTS", name), 0);
@@ -142,6 +111,43 @@ test("nothing of ours is ever an unhandled rejection", async () => {
   `;
   const { output, errors } = await ends(run(fresh(), body, "--unhandled-rejections=strict"));
   assert.equal(output, "lost false false\n");
+  assert.equal(errors, "");
+});
+
+test("servers that go down under held locks and pending calls are no unhandled rejection", async () => {
+  const servers = await cluster(5);
+  const program = start(
+    servers,
+    fresh(),
+    `
+      const short = { ttl: 1_000 };
+      // Lost with nobody listening; in a body that fails first; in one that is told.
+      await redlock.lock("unheard", short).acquire();
+      const { signal } = await redlock.lock("held", short).acquire();
+      const told = () => new Promise((resolve) => signal.addEventListener("abort", resolve));
+      const failing = redlock.lock("failing", short).using(async () => {
+        await told();
+        throw new Error("mine");
+      });
+      const heard = redlock.lock("told", short).using((signal) => {
+        return new Promise((resolve) => signal.addEventListener("abort", resolve));
+      });
+      const outcomes = [failing, heard].map((work) => work.catch((error) => error));
+      // Waiting, aborted while the servers are down, and given up.
+      const controller = new AbortController();
+      const waits = [redlock.lock("held").acquire({ signal: controller.signal }), redlock.lock("held").acquire({ timeout: 1_500 })];
+      for (const wait of waits) outcomes.push(wait.catch((error) => error));
+      console.log("held");
+      await told();
+      controller.abort(new Error("aborted"));
+      for (const { code, message } of await Promise.all(outcomes)) console.log(code ?? message);
+    `,
+    "--unhandled-rejections=strict",
+  );
+  await until(() => program.output !== "");
+  await Promise.all(servers.map((server) => server.stop()));
+  const { output, errors } = await ends(program);
+  assert.equal(output, "held\nmine\nlost\naborted\nunavailable\n");
   assert.equal(errors, "");
 });
 

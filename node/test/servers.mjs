@@ -1,5 +1,5 @@
 // Real servers, each on a unix socket in a directory of its own.
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { connect } from "node:net";
@@ -40,6 +40,7 @@ function binary() {
 export class Server {
   #child;
   #directory;
+  #pid;
 
   static async start(more = {}) {
     const server = new Server();
@@ -55,6 +56,24 @@ export class Server {
     server.#child.stdin.on("error", () => undefined);
     await until(() => existsSync(server.socket));
     return server;
+  }
+
+  /** Stops the process without ending it: connections stay open, nothing is answered. Returns when it has stopped. */
+  async freeze() {
+    this.#pid = Number(/process_id:(\d+)/.exec(await this.ask("INFO", "server"))[1]);
+    process.kill(this.#pid, "SIGSTOP");
+    await until(() => /^T/.test(execFileSync("ps", ["-o", "state=", "-p", this.#pid], { encoding: "utf8" })));
+  }
+
+  /** Lets a frozen server go on, with everything that arrived in between. */
+  thaw() {
+    process.kill(this.#pid, "SIGCONT");
+  }
+
+  /** How many scripts it was asked to run. */
+  async scripts() {
+    const calls = (await this.ask("INFO", "commandstats")).matchAll(/cmdstat_eval(?:sha)?:calls=(\d+)/g);
+    return [...calls].reduce((sum, [, count]) => sum + Number(count), 0);
   }
 
   async stop() {
@@ -93,6 +112,11 @@ export class Server {
     const keys = await this.ask("KEYS", "*");
     return keys.filter((key) => !key.startsWith("redlock:"));
   }
+}
+
+/** As many servers. */
+export function cluster(count) {
+  return Promise.all(Array.from({ length: count }, () => Server.start()));
 }
 
 /** The reply at `at` and where it ends; undefined while there is more to come. */

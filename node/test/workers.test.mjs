@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
+import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { Redlock } from "redlock-rs";
-import { Server, until } from "./servers.mjs";
+import { run } from "./programs.mjs";
+import { cluster, Server, until } from "./servers.mjs";
 
 let server;
 let redlock;
@@ -55,4 +57,74 @@ test("a worker that ends by itself releases", async () => {
   ours.check();
   await ours.release();
   assert.equal(await ours.tryAcquire(), true, "the end of a thread is not the end of the process");
+});
+
+test("200 workers, each terminated in the middle of a call", async () => {
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { parentPort, workerData } = require("node:worker_threads");
+    const { url, number, contended } = workerData;
+    const redlock = new Redlock(url, { ttl: 600_000 });
+    const name = "worker-" + number + "-";
+    const calls = [
+      async (lock) => lock.acquire(),
+      async (lock) => lock.acquire().then(() => lock.extend()),
+      async (lock) => lock.acquire().then(() => lock.release()),
+      async (lock) => lock.using(() => redlock.inspect(name)),
+      async () => redlock.lock(contended).acquire(),
+    ];
+    parentPort.postMessage("begins");
+    (async () => {
+      for (;;) await Promise.all(calls.map((call, kind) => {
+        return call(redlock.lock(name + kind, { timeout: 5 })).catch(() => undefined);
+      }));
+    })();
+  `;
+  const contended = await redlock.lock("wanted").acquire();
+  const one = async (number) => {
+    const workerData = { url: server.url, number, contended: "wanted" };
+    const worker = new Worker(code, { eval: true, workerData });
+    await once(worker, "message");
+    // From the first call on the way to the middle of later ones.
+    await setTimeout(number % 20);
+    assert.equal(await worker.terminate(), 1);
+  };
+  for (let number = 0; number < 200; number += 4) {
+    await Promise.all([0, 1, 2, 3].map((more) => one(number + more)));
+    contended.check();
+  }
+  await contended.extend();
+  // Long before their ttl.
+  await until(async () => (await server.locks()).every((key) => !key.startsWith("worker")));
+  await contended.release();
+  assert.equal(await redlock.lock("wanted").tryAcquire(), true, "nobody who is gone takes it");
+});
+
+test("what only workers hold is released at the end of the process, however that comes", async () => {
+  const servers = await cluster(5);
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { parentPort, workerData } = require("node:worker_threads");
+    const redlock = new Redlock(workerData, { ttl: 600_000 });
+    globalThis.locks = Array.from({ length: 20 }, (_, number) => redlock.lock("held-" + number));
+    Promise.all(locks.map((lock) => lock.acquire())).then(() => parentPort.postMessage("held"));
+    setInterval(() => undefined, 1_000);
+  `;
+  const workerData = servers.map(({ url }) => url);
+  const ends = { "process.exit(7)": 7, "throw new Error('mine')": 1, "worker.unref()": 0 };
+  try {
+    for (const [end, expected] of Object.entries(ends)) {
+      const program = run(`
+        import { Worker } from "node:worker_threads";
+        const options = { eval: true, execArgv: [], workerData: ${JSON.stringify(workerData)} };
+        const worker = new Worker(${JSON.stringify(code)}, options);
+        worker.on("message", () => { ${end}; });
+      `);
+      assert.equal((await program.ended).code, expected, program.errors);
+      const left = await Promise.all(servers.map((server) => server.locks()));
+      assert.deepEqual(left.flat(), [], end);
+    }
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
 });

@@ -37,5 +37,5 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Stops new waits, releases everything that this process holds and waits at most 500 ms for the answers.
 #[pyfunction]
 fn farewell(py: Python<'_>) {
-    py.detach(redlock::farewell::farewell);
+    py.detach(redlock::farewell);
 }

@@ -1,0 +1,274 @@
+//! Tasks, runtimes and processes that stall or end while they acquire, hold or release a lock.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::future::poll_fn;
+use std::io::{BufRead, BufReader};
+use std::pin::Pin;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{Server, cluster, eventually};
+use redlock::Redlock;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How much later than promised a busy machine may be.
+const SLACK: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(1);
+/// Of keys that would not go by themselves within a test.
+const LONG: Duration = Duration::from_secs(60);
+/// How soon a process that is asked to end has released what it holds.
+const END: Duration = Duration::from_secs(1);
+
+fn current_thread() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn client(servers: &[Server]) -> Redlock {
+    Redlock::new(servers.iter().map(Server::url).collect::<Vec<_>>()).unwrap()
+}
+
+fn held(servers: &[Server], name: &str) -> bool {
+    servers.iter().filter(|server| server.get(name).is_some()).count() > servers.len() / 2
+}
+
+fn gone(servers: &[Server], name: &str) -> bool {
+    servers.iter().all(|server| server.get(name).is_none())
+}
+
+/// Polls a future once, and leaves it.
+async fn poll_once<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
+    poll_fn(|cx| {
+        assert!(future.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn calls_that_nobody_polls_any_more_are_in_nobodys_way() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(&servers);
+        current_thread().block_on(async {
+            redlock.lock("warm").await.unwrap().release().await.unwrap();
+            let locks: Vec<_> = (0..500).map(|n| redlock.lock(format!("stalled:{n}")).ttl(TTL)).collect();
+            let mut stalled: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
+            for future in &mut stalled {
+                poll_once(future).await;
+            }
+            // On the same connections, and one try must do.
+            let guard = redlock.lock("foo").try_acquire().await.unwrap().unwrap();
+            guard.extend().await.unwrap();
+            guard.release().await.unwrap();
+            assert!(held(&servers, "stalled:0"), "it was sent, and granted");
+            // Nobody has it, so that nobody renews it.
+            let guard = redlock.lock("stalled:0").timeout(TTL + SLACK).await.unwrap();
+            drop(stalled);
+            guard.release().await.unwrap();
+        });
+        eventually("no key is left", || (0..500).all(|n| gone(&servers, &format!("stalled:{n}"))));
+    }
+}
+
+#[test]
+fn a_dropped_call_that_was_stalled_leaves_no_key() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(&servers);
+        let runtime = current_thread();
+        runtime.block_on(async {
+            redlock.lock("warm").await.unwrap().release().await.unwrap();
+            let lock = redlock.lock("foo").ttl(LONG);
+            let mut stalled = Box::pin(lock.acquire());
+            poll_once(&mut stalled).await;
+            redlock.lock("warm").await.unwrap().release().await.unwrap();
+            assert!(held(&servers, "foo"));
+            drop(stalled);
+        });
+        eventually("the key is gone", || gone(&servers, "foo"));
+    }
+}
+
+#[test]
+fn a_wait_that_nobody_polls_any_more_blocks_for_one_ttl() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(&servers);
+        current_thread().block_on(async {
+            let holder = redlock.lock("foo").await.unwrap();
+            let first = holder.fence();
+            let lock = redlock.lock("foo").ttl(TTL);
+            let mut stalled = Box::pin(lock.acquire());
+            assert!(tokio::time::timeout(Duration::from_millis(100), &mut stalled).await.is_err());
+            holder.release().await.unwrap();
+            eventually("the background has won it", || held(&servers, "foo"));
+            let guard = redlock.lock("foo").timeout(TTL + SLACK).await.unwrap();
+            assert!(guard.fence() > first + 1, "somebody had it in between");
+            // What was won for it is past, and not its release to give.
+            drop(stalled);
+            redlock.lock("bar").await.unwrap().release().await.unwrap();
+            guard.extend().await.unwrap();
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_stalled_call_keeps_no_node_out() {
+    let servers = cluster(5);
+    let (last, others) = servers.split_last().unwrap();
+    let redlock = client(&servers);
+    let runtime = current_thread();
+    runtime.block_on(redlock.lock("warm").run(async |_| ())).unwrap();
+    for server in others {
+        server.command(&["SET", "taken", "by somebody"]);
+    }
+    last.freeze();
+    let lock = redlock.lock("stalled").ttl(TTL);
+    let mut stalled = Box::pin(lock.acquire());
+    runtime.block_on(poll_once(&mut stalled));
+    // The node misses one vote.
+    assert!(runtime.block_on(redlock.lock("taken").ttl(TTL).try_acquire()).unwrap().is_none());
+    let missed = Instant::now();
+    eventually("nobody else asks it any more", || missed.elapsed() > 3 * TTL);
+    last.thaw();
+    eventually("it is asked again", || {
+        let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+        let asked = last.get("foo").is_some();
+        runtime.block_on(guard.release()).unwrap();
+        asked
+    });
+    drop(stalled);
+}
+
+#[test]
+fn a_release_goes_on_after_the_end_of_its_runtime() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(&servers);
+        let runtime = current_thread();
+        let guards: Vec<_> =
+            (0..20).map(|n| runtime.block_on(redlock.lock(format!("name:{n}")).ttl(LONG).acquire()).unwrap()).collect();
+        servers.iter().for_each(Server::freeze);
+        let mut tasks = Vec::new();
+        runtime.block_on(async {
+            for (n, guard) in guards.into_iter().enumerate() {
+                if n % 2 == 0 {
+                    tasks.push(tokio::spawn(guard.release()));
+                    tokio::task::yield_now().await;
+                } else {
+                    drop(guard);
+                }
+            }
+        });
+        drop(runtime);
+        servers.iter().for_each(Server::thaw);
+        eventually("no key is left", || (0..20).all(|n| gone(&servers, &format!("name:{n}"))));
+    }
+}
+
+#[test]
+fn a_runtime_ends_and_another_goes_on() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(&servers);
+        let over = Arc::new(AtomicBool::new(false));
+        let steady = thread::spawn({
+            let (redlock, over) = (redlock.clone(), Arc::clone(&over));
+            move || {
+                current_thread().block_on(async {
+                    let kept = redlock.lock("kept").await.unwrap();
+                    while !over.load(Ordering::SeqCst) {
+                        redlock.lock("steady").run(async |guard| guard.extend().await).await.unwrap().unwrap();
+                        kept.check().unwrap();
+                    }
+                    kept.release().await.unwrap();
+                });
+            }
+        });
+        for round in 0..10 {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            for task in 0..20 {
+                let lock = redlock.lock(format!("brief:{}", task % 10)).ttl(LONG);
+                runtime.spawn(async move {
+                    loop {
+                        lock.run(async |_| tokio::task::yield_now().await).await.unwrap();
+                    }
+                });
+            }
+            let _held = runtime.block_on(redlock.lock(format!("round:{round}")).ttl(LONG).acquire()).unwrap();
+            runtime.shutdown_background();
+        }
+        over.store(true, Ordering::SeqCst);
+        steady.join().unwrap();
+        let names = || (0..10).flat_map(|n| [format!("brief:{n}"), format!("round:{n}")]);
+        eventually("no key is left", || names().all(|name| gone(&servers, &name)));
+    }
+}
+
+/// What a program does when it is asked to end.
+async fn program(urls: Vec<String>, how: &str) {
+    let redlock = Redlock::builder().nodes(urls).ttl(LONG).build().unwrap();
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let guard = redlock.lock("held").await.unwrap();
+    let work = async {
+        let _dropped = redlock.lock("dropped").await.unwrap();
+        println!("\nready");
+        drop(redlock.lock("contended").await.unwrap());
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        () = work => unreachable!("others hold it"),
+    }
+    drop(guard);
+    if how == "farewell" {
+        redlock::farewell();
+    }
+}
+
+#[test]
+fn a_process_that_is_asked_to_end_leaves_no_key() {
+    const NAME: &str = "a_process_that_is_asked_to_end_leaves_no_key";
+    if let (Ok(urls), Ok(how)) = (std::env::var("REDLOCK_TEST_URLS"), std::env::var("REDLOCK_TEST_HOW")) {
+        let urls = urls.split(',').map(str::to_owned).collect();
+        // Some say farewell inside, some outside of the runtime.
+        current_thread().block_on(program(urls, &how));
+        redlock::farewell();
+        std::process::exit(143);
+    }
+    for how in ["drop", "farewell"] {
+        for nodes in [1, 5] {
+            let servers = cluster(nodes);
+            let contended = current_thread().block_on(client(&servers).lock("contended").acquire()).unwrap();
+            assert_eq!(terminated(NAME, &servers, how).code(), Some(143));
+            for name in ["held", "dropped"] {
+                assert!(gone(&servers, name), "{how} left {name}");
+            }
+            contended.check().unwrap();
+            drop(contended);
+            eventually("nobody who is gone takes it", || gone(&servers, "contended"));
+        }
+    }
+}
+
+/// Runs `test` of this file in a process of its own, and ends it with SIGTERM when it is ready.
+fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let urls: Vec<_> = servers.iter().map(Server::url).collect();
+    command.args(["--exact", test, "--nocapture"]).stdout(Stdio::piped());
+    command.env("REDLOCK_TEST_URLS", urls.join(",")).env("REDLOCK_TEST_HOW", how);
+    let mut child = harness::spawn(command).unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "ready"));
+    let asked = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert!(asked.elapsed() < END + SLACK, "{:?}", asked.elapsed());
+    status
+}
