@@ -18,15 +18,14 @@ Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by 
 for TLS, `unix:///path?db=0`, the same with `valkey`, or `memory://name` for a store inside this process that excludes
 nobody outside it.
 
-Importing starts nothing. A process that ends gives back what it holds. After a fork the parent goes on holding; in the
-child its locks are not held, and all of them can be acquired anew. One process can use this package in one interpreter
-only.
+Importing starts nothing. A process that ends gives back what it holds, a child of `multiprocessing` too. After a fork
+the parent goes on holding; in the child its locks are not held, and all of them can be acquired anew. One process can
+use this package in one interpreter only.
 """
 
-import atexit
 from typing import Unpack
 
-from redlock import _native
+from redlock import _farewell
 from redlock._native import __version__
 from redlock.blocking import Lock, Redlock
 from redlock.errors import (
@@ -100,4 +99,4 @@ def inspect(name: str | bytes) -> list[NodeView]:
     return _client().inspect(name)
 
 
-atexit.register(_native.farewell)
+_farewell.register()

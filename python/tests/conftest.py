@@ -2,26 +2,35 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from server import LIMIT, Server
+from server import LIMIT, Nodes, Server
 
 import redlock
 from redlock import asyncio as aio
 
+Start = Callable[..., "subprocess.Popen[str]"]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    # Not pytest's directory: the path of a socket must be short.
-    with tempfile.TemporaryDirectory() as directory:
-        server = Server(Path(directory))
-        yield server
-        server.stop()
+def one_and_five() -> Iterator[dict[int, Nodes]]:
+    both = {count: Nodes(count) for count in (1, 5)}
+    yield both
+    for nodes in both.values():
+        nodes.stop()
+
+
+@pytest.fixture
+def server(one_and_five: dict[int, Nodes]) -> Server:
+    return one_and_five[1].servers[0]
+
+
+@pytest.fixture(params=[1, 5], ids=["one node", "five nodes"])
+def nodes(request: pytest.FixtureRequest, one_and_five: dict[int, Nodes]) -> Nodes:
+    return one_and_five[request.param]
 
 
 @pytest.fixture
@@ -47,12 +56,14 @@ def name() -> str:
 
 
 @pytest.fixture
-def run(server: Server, name: str) -> Run:
-    """Runs a program that has `client`, `name` and `until`; what it prints comes back."""
+def start(server: Server, name: str) -> Iterator[Start]:
+    """Starts a program that has `client`, `name`, `urls` and `until`, on one node unless others are given."""
+    started: list[subprocess.Popen[str]] = []
 
-    def run(program: str, *options: str) -> "subprocess.CompletedProcess[str]":
-        prelude = f"import redlock\nfrom server import until\nname = {name!r}\nurl = {server.url!r}\n"
-        return subprocess.run(
+    def start(program: str, *options: str, nodes: Nodes | None = None) -> "subprocess.Popen[str]":
+        urls = [server.url] if nodes is None else nodes.urls
+        prelude = f"import redlock\nfrom server import until\nname = {name!r}\nurls = {urls!r}\n"
+        process = subprocess.Popen(
             # Newer interpreters doubt each fork beside a thread; here that is what is tested.
             [
                 sys.executable,
@@ -60,14 +71,32 @@ def run(server: Server, name: str) -> Run:
                 "ignore:This process:DeprecationWarning",
                 *options,
                 "-c",
-                prelude + "client = redlock.Redlock(url, ttl=5)\n" + program,
+                prelude + "client = redlock.Redlock(urls, ttl=5)\n" + program,
             ],
             cwd=Path(__file__).parent,
-            env={**os.environ, "REDLOCK_URLS": server.url, "PYTHONPATH": str(Path(__file__).parent)},
-            capture_output=True,
+            env={**os.environ, "REDLOCK_URLS": ",".join(urls), "PYTHONPATH": str(Path(__file__).parent)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=LIMIT,
-            check=False,
         )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run(start: Start) -> Run:
+    """Runs such a program to its end; what it prints comes back."""
+
+    def run(program: str, *options: str, nodes: Nodes | None = None) -> "subprocess.CompletedProcess[str]":
+        process = start(program, *options, nodes=nodes)
+        out, err = process.communicate(timeout=2 * LIMIT)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run

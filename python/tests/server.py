@@ -1,18 +1,24 @@
-"""A real server for the tests: on a unix socket, in a directory of its own, gone with the tests however they end."""
+"""Real servers for the tests: on unix sockets, in directories of their own, gone with the tests however they end."""
 
+import contextlib
 import ctypes
 import importlib.util
+import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 LIMIT = 10.0
 """Seconds after which what has not happened will not."""
+
+SLACK = 1.0
+"""Seconds by which a slow machine may be late."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -82,9 +88,55 @@ class Server:
         """Whether there is a key under this name."""
         return int(self.command("EXISTS", name)) == 1
 
+    def freeze(self) -> None:
+        """Stop the process without ending it: connections stay open, nothing is answered."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on, with everything that arrived in between."""
+        self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+class Nodes:
+    """Several servers that are independent of each other, or one."""
+
+    def __init__(self, count: int) -> None:
+        # Not pytest's directory: the path of a socket must be short.
+        self._directory = tempfile.TemporaryDirectory()
+        self.servers: list[Server] = []
+        for number in range(count):
+            directory = Path(self._directory.name, str(number))
+            directory.mkdir()
+            self.servers.append(Server(directory))
+
+    @property
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers]
+
+    def having(self, name: str) -> list[int]:
+        """The numbers of the servers that have a key under this name."""
+        return [number for number, server in enumerate(self.servers) if server.has(name)]
+
+    @contextlib.contextmanager
+    def frozen(self) -> Generator[None]:
+        """Freeze all of them for as long as the block lasts."""
+        try:
+            for server in self.servers:
+                server.freeze()
+            yield
+        finally:
+            for server in self.servers:
+                server.thaw()
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+        self._directory.cleanup()
 
 
 def _reply(replies: Any) -> Any:

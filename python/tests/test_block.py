@@ -2,10 +2,11 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import Run
-from server import Server, until
+from server import Nodes, Server, until
 
 import redlock
 
@@ -105,6 +106,26 @@ thread.join()
 """
     assert run(program).stdout == "waited\n"
     assert not server.has(name)
+
+
+def test_many_threads_share_a_client(nodes: Nodes, name: str) -> None:
+    fences: list[int] = []
+    inside: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(5):
+            with client.lock(f"{name}-{number}"), client.lock(name) as lock:
+                inside.append(number)
+                assert inside == [number]
+                fences.append(lock.fence)
+                inside.clear()
+
+    with redlock.Redlock(nodes.urls, ttl=20) as client, ThreadPoolExecutor(16) as executor:
+        for done in [executor.submit(work, number) for number in range(16)]:
+            done.result()
+    assert fences == sorted(set(fences))
+    assert len(fences) == 16 * 5
+    until(lambda: not nodes.having(name))
 
 
 def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name: str) -> None:

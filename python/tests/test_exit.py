@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import Run
-from server import Server, until
+from server import SLACK, Nodes, until
 
 ENDS = {
     "held": "lock = client.lock(name); lock.acquire()",
@@ -48,19 +48,51 @@ lock = client.lock(name, ttl=0.3)
 lock.on_lost(print)
 lock.acquire()
 """,
-    "a loop was not closed": """
+    "a loop was closed": """
 import asyncio
 from redlock import asyncio as aio
-lock = aio.Redlock(url).lock(name)
+lock = aio.Redlock(urls).lock(name)
 loop = asyncio.new_event_loop()
 loop.run_until_complete(lock.acquire())
 loop.close()
+""",
+    "tasks hold and wait": """
+import asyncio
+from redlock import asyncio as aio
+client = aio.Redlock(urls)
+
+async def main():
+    lock = client.lock(name)
+    await lock.acquire()
+    tasks = [asyncio.create_task(client.lock(name).acquire()) for _ in range(3)]
+    assert not await client.lock(name).acquire(timeout=0.2)
+    # Somebody else keeps it, as applications do.
+    asyncio.lock = lock
+
+asyncio.run(main())
+""",
+    "a thread's loop goes on": """
+import asyncio, threading
+from redlock import asyncio as aio
+client = aio.Redlock(urls)
+held = threading.Event()
+
+async def main():
+    async with client.lock(name):
+        waiter = asyncio.create_task(client.lock(name).acquire())
+        # Behind it in the queue, so that it waits by now.
+        assert not await client.lock(name).acquire(timeout=0.2)
+        held.set()
+        await waiter
+
+threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+held.wait()
 """,
 }
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_an_end(run: Run, server: Server, name: str, end: str) -> None:
-    done = run(ENDS[end])
+def test_an_end(run: Run, nodes: Nodes, name: str, end: str) -> None:
+    done = run(ENDS[end], nodes=nodes)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-    until(lambda: not server.has(name), 1)
+    until(lambda: not nodes.having(name), SLACK)

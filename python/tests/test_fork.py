@@ -1,8 +1,8 @@
 """Forks: the parent goes on holding, the child starts anew."""
 
 import pytest
-from conftest import Run
-from server import Server
+from conftest import Run, Start
+from server import LIMIT, Nodes, Server, until
 
 EXITS = {"os._exit": "os._exit(0)", "sys.exit": "sys.exit(0)"}
 
@@ -70,7 +70,7 @@ with lock:
     pass
 losses = []
 lock.on_lost(losses.append)
-idle = redlock.Redlock(url).lock(name + "-short", ttl=0.1, auto_renew=False)
+idle = redlock.Redlock(urls).lock(name + "-short", ttl=0.1, auto_renew=False)
 heard = threading.Event()
 idle.on_lost(lambda error: heard.set())
 pid = os.fork()
@@ -118,7 +118,7 @@ def test_asyncio_in_parent_and_child(run: Run) -> None:
     program = """
 import asyncio, os, sys
 from redlock import asyncio as aio
-aclient = aio.Redlock(url, ttl=5)
+aclient = aio.Redlock(urls, ttl=5)
 
 async def use(name):
     async with aclient.lock(name) as lock:
@@ -139,6 +139,54 @@ loop.close()
 """
     done = run(program + PARENT)
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_many_forks_at_any_moment(run: Run, nodes: Nodes, name: str) -> None:
+    program = """
+import children, os, sys
+busy = children.Busy(urls, name)
+for number in range(200 if len(urls) == 1 else 50):
+    pid = os.fork()
+    if pid == 0:
+        assert not any(lock.held for lock in busy.held)
+        children.use(client, f"{name}-child")
+        os._exit(0) if number % 20 else sys.exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status == 0, status
+busy.end()
+print("parent")
+"""
+    done = run(program, "-W", "error::ResourceWarning", nodes=nodes)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+    keys = [f"{name}-{which}" for which in ("held-0", "held-29", "busy", "loop", "child")]
+    until(lambda: not any(nodes.having(key) for key in keys))
+
+
+def test_a_child_keeps_no_lock_of_a_dead_parent_alive(start: Start, nodes: Nodes, name: str) -> None:
+    program = """
+import asyncio, os, signal, sys
+from redlock import asyncio as aio
+lock, alock = client.lock(name, ttl=1), aio.Redlock(urls).lock(name + "-aio", ttl=1)
+lock.acquire()
+loop = asyncio.new_event_loop()
+loop.run_until_complete(alock.acquire())
+parent = os.getpid()
+if os.fork() == 0:
+    os.kill(parent, signal.SIGKILL)
+    # Renews what is its own, so that it could renew the others too.
+    with client.lock(name + "-child", ttl=1):
+        sys.stdin.read()
+    sys.exit(0)
+signal.pause()
+"""
+    parent = start(program, nodes=nodes)
+    parent.wait(LIMIT)
+    until(lambda: nodes.having(f"{name}-child"))
+    until(lambda: not nodes.having(name) and not nodes.having(f"{name}-aio"))
+    # The child has lived and renewed meanwhile.
+    assert nodes.having(f"{name}-child")
+    assert parent.communicate(timeout=LIMIT) == ("", "")
+    until(lambda: not nodes.having(f"{name}-child"))
 
 
 def test_multiprocessing(run: Run) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import uvloop
+from conftest import Run
 from server import LIMIT, Server, until
 from test_asyncio import eventually
 
@@ -160,6 +161,88 @@ def test_a_body_left_behind_by_its_loop(aclient: aio.Redlock, server: Server, na
     del task, loop
     gc.collect()
     until(lambda: not server.has(name))
+
+
+EARLY = {
+    "asyncio.run ends while a task waits": """
+holder = client.lock(name)
+holder.acquire()
+
+async def main():
+    task = asyncio.create_task(aclient.lock(name).acquire())
+    assert not await aclient.lock(name).acquire(timeout=0.1)
+
+run(main())
+holder.release()
+""",
+    "asyncio.run ends while a task has begun to release": """
+async def main():
+    global lock
+    lock = aclient.lock(name)
+    await lock.acquire()
+    task = asyncio.create_task(lock.release())
+    await asyncio.sleep(0)
+
+run(main())
+assert not lock.held
+""",
+    "closed while it holds": """
+lock = aclient.lock(name)
+run(lock.acquire())
+lock.check()
+# Held on, for another loop to release, or for whoever collects it.
+gc.collect()
+assert lock.held
+run(lock.extend())
+run(lock.release())
+run(lock.acquire())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    del lock
+assert [warning.category for warning in caught] == [ResourceWarning]
+""",
+    "closed before the acquire is over": """
+holder = client.lock(name)
+holder.acquire()
+loop = factory()
+task = loop.create_task(aclient.lock(name).acquire())
+# asyncio says that a task was pending, as it does about any; here this is on purpose.
+task._log_destroy_pending = False
+loop.run_until_complete(asyncio.sleep(0))
+loop.close()
+holder.release()
+del task, loop
+gc.collect()
+""",
+    "closed while it is told of a loss": """
+lock = aclient.lock(name, ttl=0.2, auto_renew=False)
+lock.on_lost(print)
+run(lock.acquire())
+until(lambda: not lock.held)
+""",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("early", EARLY)
+def test_a_loop_that_is_closed_early(run: Run, early: str, loop: str) -> None:
+    program = f"""
+import asyncio, gc, warnings
+import {loop}
+from redlock import asyncio as aio
+factory = {loop}.new_event_loop
+aclient = aio.Redlock(urls, ttl=60)
+
+def run(coroutine):
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(coroutine)
+{EARLY[early]}
+until(lambda: all(view.state == "free" for view in client.inspect(name)), 5)
+with client.lock(name, timeout=5):
+    pass
+"""
+    done = run(program, "-W", "error::ResourceWarning")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 async def test_cancelled_at_any_moment(aclient: aio.Redlock, server: Server, name: str) -> None:

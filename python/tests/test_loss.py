@@ -1,12 +1,76 @@
-"""`on_lost` of the blocking face."""
+"""How a loss is told: in time, with its reason, whatever the nodes do; and the `on_lost` of the blocking face."""
 
+import asyncio
+import contextlib
 import threading
+import time
 from typing import Any
 
 import pytest
-from server import LIMIT, Server, until
+from server import LIMIT, SLACK, Nodes, Server, until
+from test_asyncio import eventually
 
 import redlock
+from redlock import asyncio as aio
+
+
+class Told:
+    """When a loss was told, beside the end of the validity as the lock had it last."""
+
+    def __init__(self, lock: redlock.Lock | aio.Lock) -> None:
+        self._lock = lock
+        self._loss: redlock.LockLost | None = None
+        self._end = self._at = 0.0
+        lock.on_lost(self._tell)
+
+    def _tell(self, loss: redlock.LockLost) -> None:
+        self._at, self._loss = time.monotonic(), loss
+
+    async def in_time(self) -> None:
+        remaining = self._lock.remaining
+        # Not up to the end: who asks then is told, and that it be told unasked is what is tested.
+        while remaining > 0.2:
+            self._end = time.monotonic() + remaining
+            await asyncio.sleep(0.02)
+            remaining = self._lock.remaining
+        await eventually(lambda: self._loss)
+        assert self._loss is not None
+        assert self._loss.reason == "unreachable"
+        assert self._end - 0.01 <= self._at <= self._end + SLACK
+
+
+async def test_a_loss_is_told_in_time_while_all_nodes_are_frozen(nodes: Nodes, name: str) -> None:
+    client, aclient = redlock.Redlock(nodes.urls, ttl=1), aio.Redlock(nodes.urls, ttl=1)
+    lock, alock = client.lock(name), aclient.lock(f"{name}-aio")
+    told, atold = Told(lock), Told(alock)
+
+    async def body(lock: aio.Lock) -> None:
+        async with lock:
+            await asyncio.sleep(LIMIT)
+
+    cut = asyncio.create_task(body(alock))
+    cancelled = asyncio.create_task(body(aclient.lock(f"{name}-cancelled", ttl=20)))
+    keys = [name, f"{name}-aio", f"{name}-raising", f"{name}-cancelled"]
+    with (
+        contextlib.ExitStack() as freeze,
+        pytest.raises(redlock.LockLost) as left,
+        lock,
+        pytest.raises(KeyError),
+        client.lock(f"{name}-raising") as raising,
+    ):
+        await eventually(lambda: all(len(nodes.having(key)) == len(nodes.servers) for key in keys))
+        freeze.enter_context(nodes.frozen())
+        cancelled.cancel()
+        await asyncio.gather(told.in_time(), atold.in_time(), asyncio.wait([cut, cancelled]))
+        await eventually(lambda: not raising.held)
+        raise KeyError
+    with pytest.raises(redlock.LockLost) as loss:
+        await cut
+    assert left.value.reason == loss.value.reason == "unreachable"
+    assert isinstance(loss.value.__cause__, asyncio.CancelledError)
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await eventually(lambda: not any(nodes.having(key) for key in keys))
 
 
 def test_callbacks_are_called_in_order_on_a_thread_of_ours(client: redlock.Redlock, name: str, server: Server) -> None:

@@ -12,6 +12,7 @@ from conftest import Run
 from server import Server, until
 
 import redlock
+from redlock import _native
 from redlock import asyncio as aio
 
 
@@ -76,7 +77,7 @@ def test_a_callback_that_knows_its_lock_does_not_keep_it(client: redlock.Redlock
 
 def test_subclasses(client: redlock.Redlock, name: str) -> None:
     class Mine(redlock.Lock):
-        def __init__(self, holder: redlock._native.Holder) -> None:
+        def __init__(self, holder: _native.Holder) -> None:
             super().__init__()
             self.holder = holder
 
@@ -87,11 +88,12 @@ def test_subclasses(client: redlock.Redlock, name: str) -> None:
 
 def test_importing_starts_nothing() -> None:
     program = (
-        "import threading, os; import redlock, redlock.asyncio; redlock.Redlock('redis://x').lock('foo');"
-        "print(threading.active_count(), len(os.listdir('/proc/self/task')))"
+        "import threading, os, sys; import redlock; redlock.Redlock('redis://x').lock('foo');"
+        "print(threading.active_count(), len(os.listdir('/proc/self/task')), 'multiprocessing' in sys.modules);"
+        "import redlock.asyncio; print(threading.active_count(), len(os.listdir('/proc/self/task')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "1 1\n"
+    assert done.stdout == "1 1 False\n1 1\n"
 
 
 def test_a_second_interpreter_is_refused(run: Run) -> None:

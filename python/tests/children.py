@@ -1,0 +1,151 @@
+"""What tests have other processes do. A module, because a process that is spawned imports it."""
+
+import asyncio
+import atexit
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import util
+
+import redlock
+from redlock import asyncio as aio
+
+kept: list[object] = []
+"""What is not collected before its process ends."""
+
+
+def hold(name: str, ttl: float = 60) -> bool:
+    """Acquire a lock, and leave it to the end of the process, which is killed if it hangs."""
+    signal.alarm(20)
+    lock = redlock.lock(name, ttl=ttl)
+    kept.append(lock)
+    return lock.acquire(timeout=5)
+
+
+def hold_and_exit(name: str) -> None:
+    hold(name)
+    sys.exit(0)
+
+
+def hold_at_exit(name: str) -> None:
+    """Hold a lock, and another one where the interpreter ends and not just the process."""
+    hold(name)
+    atexit.register(hold, f"{name}-exit")
+
+
+def nest(name: str) -> None:
+    """Hold a lock, as does a child of this child."""
+    hold(name)
+    child = multiprocessing.get_context("fork").Process(target=hold, args=(f"{name}-nested",))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    # No child of ours speaks for us.
+    assert redlock.inspect(name)[0].state == "held"
+
+
+def leave_threads(name: str) -> None:
+    """Return while a thread works, others wait for work or for a lock, and a lock is held."""
+    hold(name)
+
+    def work() -> None:
+        with redlock.lock(f"{name}-work", ttl=60) as lock:
+            began.set()
+            over.wait()
+            lock.check()
+            assert redlock.inspect(name)[0].state == "held"
+        print("worked", flush=True)
+
+    began, over = threading.Event(), threading.Event()
+    # The last finalizer of all.
+    util.Finalize(None, over.set, exitpriority=-(10**12))
+    threading.Thread(target=work).start()
+    began.wait()
+    threading.Thread(target=redlock.lock(name).acquire, daemon=True).start()
+    executor = ThreadPoolExecutor(1)
+    executor.submit(os.getpid).result()
+    kept.append(executor)
+
+
+def use(client: redlock.Redlock, name: str) -> None:
+    """What a forked child can do: everything, anew. Killed if it hangs."""
+    signal.alarm(20)
+    # What a minority of nodes had not answered at the release is gone after the ttl, should this process end so soon.
+    with client.lock(name, ttl=2) as lock:
+        lock.extend()
+        lock.check()
+
+
+class Busy:
+    """Locks of both faces that are held, waited for, extended, and acquired, at any moment."""
+
+    def __init__(self, urls: list[str], name: str) -> None:
+        self._client = redlock.Redlock(urls, ttl=3)
+        self._aclient = aio.Redlock(urls, ttl=3)
+        self._name = name
+        self._end = threading.Event()
+        # Each is renewed once a second.
+        self.held = [self._client.lock(f"{name}-held-{number}") for number in range(30)]
+        for lock in self.held:
+            lock.acquire()
+        self._began = threading.Barrier(4)
+        self._failures: list[BaseException] = []
+        calls = (self._wait, self._work, self._loop)
+        self._threads = [threading.Thread(target=self._run, args=(call,), daemon=True) for call in calls]
+        for thread in self._threads:
+            thread.start()
+        self._began.wait()
+
+    def _run(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            self._failures.append(error)
+
+    def _wait(self) -> None:
+        self._began.wait()
+        with self._client.lock(f"{self._name}-held-0"):
+            pass
+
+    def _work(self) -> None:
+        self._began.wait()
+        while not self._end.is_set():
+            with self._client.lock(f"{self._name}-busy"):
+                self.held[0].extend()
+            # Others must get a turn.
+            time.sleep(0.001)
+
+    def _loop(self) -> None:
+        asyncio.run(self._tasks())
+
+    async def _tasks(self) -> None:
+        async with self._aclient.lock(f"{self._name}-loop") as lock:
+            waiter = asyncio.create_task(self._wait_for(f"{self._name}-loop"))
+            self._began.wait()
+            while not self._end.is_set():
+                async with self._aclient.lock(f"{self._name}-busy"):
+                    await lock.extend()
+                await asyncio.sleep(0.001)
+        await waiter
+
+    async def _wait_for(self, name: str) -> None:
+        async with self._aclient.lock(name):
+            pass
+
+    def end(self) -> None:
+        """See that nothing was lost and that everything goes on, and release it all."""
+        self._end.set()
+        waiter, *others = self._threads
+        for thread in others:
+            thread.join()
+        for lock in self.held:
+            lock.check()
+            lock.release()
+        waiter.join()
+        for failure in self._failures:
+            raise failure

@@ -1,0 +1,82 @@
+"""A server that loads the application, locks and all, and then forks its workers."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server import LIMIT, SLACK, Nodes, until
+
+
+class Gunicorn:
+    """The server with its workers, on a unix socket."""
+
+    def __init__(self, directory: str, nodes: Nodes, name: str) -> None:
+        self._path = f"{directory}/s"
+        options = ["--preload", "--workers", "2", "--bind", f"unix:{self._path}", "--log-level", "critical"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gunicorn", *options, "wsgi:application"],
+            cwd=Path(__file__).parent,
+            env={**os.environ, "REDLOCK_URLS": ",".join(nodes.urls), "NAME": name},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self) -> tuple[int, bool, bool]:
+        """Which process answers, and what it says of its parent's locks and of its own."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(LIMIT)
+            connection.connect(self._path)
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            with connection.makefile() as answer:
+                pid, inherited, own = answer.read().rpartition("\n")[2].split()
+        return int(pid), inherited == "True", own == "True"
+
+    def workers(self, count: int, former: set[int]) -> set[int]:
+        """Ask until as many workers have answered, all of them well."""
+        found: set[int] = set()
+
+        def enough() -> bool:
+            pid, inherited, own = self.ask()
+            assert not inherited
+            assert own
+            found.add(pid)
+            return len(found - former) >= count
+
+        until(enough)
+        return found
+
+
+@pytest.fixture
+def gunicorn(nodes: Nodes, name: str) -> Iterator[Gunicorn]:
+    with tempfile.TemporaryDirectory() as directory:
+        server = Gunicorn(directory, nodes, name)
+        try:
+            until(lambda: Path(directory, "s").exists())
+            yield server
+        finally:
+            if server.process.poll() is None:
+                server.process.terminate()
+            server.process.communicate()
+
+
+def test_workers_start_anew_and_give_back_what_they_hold(gunicorn: Gunicorn, nodes: Nodes, name: str) -> None:
+    value = nodes.servers[0].command("GET", f"{name}-held-1")
+    assert value is not None
+    first = gunicorn.workers(2, set())
+    killed = first.pop()
+    os.kill(killed, signal.SIGKILL)
+    # Its successor is forked at another moment.
+    (second,) = gunicorn.workers(1, {killed, *first}) - first
+    assert nodes.servers[0].command("GET", f"{name}-held-1") == value
+    gunicorn.process.terminate()
+    assert gunicorn.process.communicate(timeout=LIMIT) == ("", "")
+    assert gunicorn.process.returncode == 0
+    keys = [f"{name}-{key}" for key in ("held-0", "held-1", "busy", "loop", "request", *first, second)]
+    until(lambda: not any(nodes.having(key) for key in keys), SLACK)
