@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,18 @@ def own_nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Five nodes of this story's own, to be frozen, killed and wiped."""
     with Cluster(5, program=request.config.getoption("--server")) as cluster:
         yield _shown(request, cluster)
+
+
+@pytest.fixture
+def start_nodes(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cluster]]:
+    """Starts nodes of this story's own: `start_nodes(3, persist=True)`, with the options of `Cluster`."""
+    with ExitStack() as stack:
+
+        def start(n: int, **options: Any) -> Cluster:
+            cluster = Cluster(n, program=request.config.getoption("--server"), **options)
+            return _shown(request, stack.enter_context(cluster))
+
+        yield start
 
 
 @pytest.fixture
