@@ -48,7 +48,7 @@ def connect_all(client: Client, nodes: Cluster, name: str) -> None:
 
     The lock is one that nobody has used yet, for it is by its fence that a node tells.
     """
-    lock = client.lock(name)
+    lock = client.lock(name, node_timeout_ms=5 * SLACK_MS, ttl_ms=60_000)
 
     def asked() -> list[object]:
         return [server.command("EXISTS", fence_key(name)) for server in nodes]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from conftest import Drivers
+from driver import Lock
 from servers import Cluster, Server
 from story import until
 
@@ -75,15 +76,20 @@ def test_minority_that_has_lost_a_lock_gets_it_back(
 ) -> None:
     """With the next renewal, so that the loss of another node does not matter either."""
     nodes = start_nodes(3)
-    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=2 * TTL_MS)
     fence = lock.acquire()["fence"]
     for server in nodes:
-        has = functools.partial(server.get, name)
+        has = functools.partial(keeps, server, lock)
         until(has, "the node has granted the lock")
         flush(server)
         until(has, "the node has got it back")
-        lock.check()
     assert lock.extend()["fence"] == fence
     lock.release()
     until(lambda: not nodes.has(name), "the last node has released it")
     assert lock.acquire()["fence"] > fence
+
+
+def keeps(server: Server, lock: Lock) -> bool:
+    """Whether the node has a lock that is held; fails if it is held no more."""
+    lock.check()
+    return server.get(lock.name) is not None
