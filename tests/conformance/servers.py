@@ -30,29 +30,39 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-LIMIT_S = 20.0
-"""Longest wait for a server to start, or for one of its answers."""
+from clock import ShiftedClock
+from resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
+
+__all__ = [
+    "LIMIT_S",
+    "Cluster",
+    "Reply",
+    "ReplyError",
+    "Server",
+    "Word",
+    "ask",
+    "die_with_parent",
+    "embedded",
+    "programs",
+    "stop_process",
+    "system",
+]
 
 _POLL_S = 0.002
+
+# Far below any shift that a story makes, and more than an answer takes.
+_CLOCK_ERROR_S = 10
 
 _PORT_FIRST = 20_000
 _PORT_COUNT = 10_000
 # Processes whose ids are close together get blocks of ports that do not touch.
 _PORT_BLOCK = 50
-
-Reply = None | int | bytes | list["Reply"]
-"""What a server answers; an error is raised as `ReplyError`."""
-
-Word = str | bytes | int
-
-
-class ReplyError(Exception):
-    """The server answered with an error."""
 
 
 def embedded() -> Path | None:
@@ -107,6 +117,7 @@ class Server:
 
     tcp      also listen on a port of 127.0.0.1; `url` is then that address
     persist  keep the data on disk, so that it survives `kill` and `restart`
+    clock    have a clock of its own, for `shift_clock`
     program  which server to run; the first of `programs()` unless given
     user     whom clients log in as by `url`; `command` needs nobody
     options  further options of its command line
@@ -117,6 +128,7 @@ class Server:
         *,
         tcp: bool = False,
         persist: bool = False,
+        clock: bool = False,
         program: Path | None = None,
         user: User | None = None,
         options: Sequence[str] = (),
@@ -129,6 +141,7 @@ class Server:
         self._options = tuple(options)
         self._process: subprocess.Popen[bytes] | None = None
         self.dir = Path(tempfile.mkdtemp(prefix="redlock-"))
+        self._clock = ShiftedClock(self.dir / "clock") if clock else None
         try:
             self._start_first()
         except BaseException:
@@ -149,22 +162,29 @@ class Server:
     @property
     def url(self) -> str:
         """The address for the code under test, with the user's credentials if there is one."""
-        if not self.user:
-            return self.address
-        name, password = quote(self.user.name, safe=""), quote(self.user.password, safe="")
-        if self.port:
-            return self.address.replace("://", f"://{name}:{password}@")
-        return f"{self.address}?user={name}&pass={password}"
+        return self.url_as(self.user.name, self.user.password) if self.user else self.address
 
     @property
     def address(self) -> str:
         """`redis://127.0.0.1:port` with TCP, else `unix:///...`; the library shows it so."""
         return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self.socket}"
 
+    def url_as(self, user: str, password: str) -> str:
+        """The address with these credentials in it."""
+        name, password = quote(user, safe=""), quote(password, safe="")
+        if self.port:
+            return self.address.replace("://", f"://{name}:{password}@")
+        return f"{self.address}?user={name}&pass={password}"
+
     @property
     def socket(self) -> Path:
         """The unix socket, which every server has."""
         return self.dir / "redis.sock"
+
+    @property
+    def data(self) -> Path:
+        """The directory of its data."""
+        return self.dir / "data"
 
     @property
     def pid(self) -> int:
@@ -195,17 +215,90 @@ class Server:
             self._process.wait(LIMIT_S)
             self._process = None
 
-    def restart(self) -> None:
-        """Starts it again at the same addresses, empty unless it was to `persist`; kills it first if it runs."""
+    def shut_down(self) -> None:
+        """Ends it in good order: all of its data are on the disk, whether or not it was to `persist`."""
+        with Connection(self.socket) as connection, contextlib.suppress(ConnectionError):
+            connection.ask("SHUTDOWN", "SAVE")
+        assert self._process
+        self._process.wait(LIMIT_S)
+        self._process = None
+
+    def restart(self, *, wait: bool = True) -> None:
+        """Starts it again at the same addresses, with what is on its disk; kills it first if it runs.
+
+        That is nothing, unless it was to `persist` or was shut down in good order. It returns when the data are
+        loaded, or at once if it is not to wait for that.
+        """
         self.kill()
         self._start()
-        self._wait_ready()
+        if wait:
+            self._wait_ready()
 
     def wipe(self) -> None:
         """Starts it again at the same addresses without any data; kills it first if it runs."""
         self.kill()
-        shutil.rmtree(self._data)
+        shutil.rmtree(self.data)
         self.restart()
+
+    def written(self) -> int:
+        """How far the append-only file of a server that is to `persist` has grown, for `lose_power`."""
+        return self._append_only_file().stat().st_size
+
+    def lose_power(self, written: int) -> None:
+        """Starts it again as after a power cut: what it wrote later than at `written` never reached the disk."""
+        self.kill()
+        os.truncate(self._append_only_file(), written)
+        self.restart()
+
+    def snapshot(self) -> Path:
+        """Copies all data that it has now, for `restore`."""
+        if not self._persist:
+            self.command("SAVE")
+        copy = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.dir))
+        shutil.copytree(self.data, copy, dirs_exist_ok=True)
+        if not self._persist:
+            (self.data / "dump.rdb").unlink()
+        return copy
+
+    def restore(self, snapshot: Path) -> None:
+        """Starts it again at the same addresses with the data of a snapshot alone; kills it first if it runs."""
+        self.kill()
+        shutil.rmtree(self.data)
+        shutil.copytree(snapshot, self.data)
+        self.restart()
+
+    def take_over(self, other: Server) -> None:
+        """From now on `other`'s unix socket leads here, as a name does after a failover; `other` has to be down."""
+        assert not other.running
+        self.socket.replace(other.socket)
+
+    def configure(self, **settings: Word) -> None:
+        """Changes its configuration while it runs: `configure(maxmemory_policy="noeviction")`."""
+        for name, value in settings.items():
+            self.command("CONFIG", "SET", name.replace("_", "-"), value)
+
+    def set_user(self, user: str, *rules: str) -> None:
+        """Changes a user's rights, those of his open connections too: `set_user("worker", "on", "-set")`."""
+        self.command("ACL", "SETUSER", user, *rules)
+
+    def shift_clock(self, **by: float) -> None:
+        """Puts its clock off `by` so much, from the right time: `shift_clock(hours=1)`; none: it is right again."""
+        if not self._clock:
+            raise RuntimeError(f"{self} was started without a clock of its own")
+        self._clock.shift(timedelta(**by))
+        end = time.monotonic() + LIMIT_S
+        # Some look at the clock only once in a while.
+        while abs(self.now_us() / 1e6 - time.time() - timedelta(**by).total_seconds()) > _CLOCK_ERROR_S:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self} does not follow its clock: is {self.program} linked statically?")
+            time.sleep(_POLL_S)
+
+    def now_us(self) -> int:
+        """Its clock: microseconds since the epoch."""
+        answer = self.command("TIME")
+        assert isinstance(answer, list)
+        seconds, micros = (int(part) for part in answer if isinstance(part, bytes))
+        return seconds * 1_000_000 + micros
 
     def stop(self) -> None:
         """Kills it and removes its directory."""
@@ -215,6 +308,10 @@ class Server:
     def log(self) -> str:
         """What the server has written so far, over all its starts."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def connect(self) -> Connection:
+        """A connection that stays open, for what a new one cannot do any more."""
+        return Connection(self.socket)
 
     def command(self, *words: Word) -> Reply:
         """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if the server is down."""
@@ -226,6 +323,12 @@ class Server:
         assert value is None or isinstance(value, bytes)
         return value
 
+    def info(self, section: str) -> bytes:
+        """A section of what it tells of itself."""
+        text = self.command("INFO", section)
+        assert isinstance(text, bytes)
+        return text
+
     def keys(self) -> set[bytes]:
         """Every key, the locks' fence keys among them."""
         keys = self.command("KEYS", "*")
@@ -233,12 +336,13 @@ class Server:
         return {key for key in keys if isinstance(key, bytes)}
 
     @property
-    def _data(self) -> Path:
-        return self.dir / "data"
-
-    @property
     def _log(self) -> Path:
         return self.dir / "log"
+
+    def _append_only_file(self) -> Path:
+        # Redis 6 has one; later ones have a directory in which the last of these is added to.
+        files = [self.data / "appendonly.aof", *sorted(self.data.glob("appendonlydir/*.incr.aof"))]
+        return next(file for file in reversed(files) if file.exists())
 
     def _start_first(self) -> None:
         while True:
@@ -253,9 +357,9 @@ class Server:
                 self._log.unlink()
 
     def _start(self) -> None:
-        self._data.mkdir(exist_ok=True)
+        self.data.mkdir(exist_ok=True)
         command = [str(self.program), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
-        command += ["--port", str(self.port or 0), "--unixsocket", str(self.socket), "--dir", str(self._data)]
+        command += ["--port", str(self.port or 0), "--unixsocket", str(self.socket), "--dir", str(self.data)]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.user:
@@ -266,6 +370,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=os.environ | (self._clock.environment if self._clock else {}),
                 preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
             )
 
@@ -297,12 +402,15 @@ class Cluster:
         *,
         tcp: bool = False,
         persist: bool = False,
+        clock: bool = False,
         program: Path | None = None,
         user: User | None = None,
         options: Sequence[str] = (),
     ) -> None:
         with contextlib.ExitStack() as stack:
-            start = functools.partial(Server, tcp=tcp, persist=persist, program=program, user=user, options=options)
+            start = functools.partial(
+                Server, tcp=tcp, persist=persist, clock=clock, program=program, user=user, options=options
+            )
             self._servers = [stack.enter_context(start()) for _ in range(n)]
             self._stack = stack.pop_all()
 
@@ -370,36 +478,3 @@ def _free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise RuntimeError(f"no port is free between {_PORT_FIRST} and {_PORT_FIRST + _PORT_COUNT - 1}")
-
-
-def ask(path: Path, *words: Word, limit_s: float = LIMIT_S) -> Reply:
-    """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens or answers."""
-    request = b"*%d\r\n" % len(words)
-    for word in words:
-        value = word if isinstance(word, bytes) else str(word).encode()
-        request += b"$%d\r\n%b\r\n" % (len(value), value)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(limit_s)
-        connection.connect(str(path))
-        connection.sendall(request)
-        with connection.makefile("rb") as reader:
-            return _read_reply(reader.readline, reader.read)
-
-
-def _read_reply(read_line: Callable[[], bytes], read: Callable[[int], bytes]) -> Reply:
-    line = read_line()
-    if not line.endswith(b"\r\n"):
-        raise ConnectionError("the server closed the connection")
-    kind, rest = line[:1], line[1:-2]
-    match kind:
-        case b"+":
-            return rest
-        case b"-":
-            raise ReplyError(rest.decode(errors="replace"))
-        case b":":
-            return int(rest)
-        case b"$":
-            return None if rest == b"-1" else read(int(rest) + 2)[:-2]
-        case b"*":
-            return None if rest == b"-1" else [_read_reply(read_line, read) for _ in range(int(rest))]
-    raise ValueError(f"a reply begins with {kind!r}")

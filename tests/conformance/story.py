@@ -1,10 +1,13 @@
-"""What stories have in common: waiting for a state, and seeing that somebody waits for a lock."""
+"""What stories have in common: waiting for a state, promised limits, and seeing that somebody waits for a lock."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from driver import Client
+from history import SLACK_MS
 from servers import LIMIT_S, Cluster, Server
 
 _POLL_S = 0.005
@@ -21,6 +24,46 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(_POLL_S)
 
 
+@contextlib.contextmanager
+def within(limit_ms: float) -> Iterator[None]:
+    """What is done in it may take `limit_ms`, and what a slow machine adds."""
+    began = time.monotonic()
+    yield
+    took_ms = (time.monotonic() - began) * 1000
+    assert took_ms <= limit_ms + SLACK_MS, f"took {took_ms:.0f} ms, which is more than {limit_ms:g} ms and the slack"
+
+
+def one_try_ms(node_timeout_ms: float = 500) -> float:
+    """What one try may take: 1 s to connect, and `node_timeout` for the attempt and for its clean-up."""
+    return 1000 + 2 * node_timeout_ms
+
+
+def fence_key(name: str) -> str:
+    """Where a node keeps the fence of a name without braces."""
+    return f"redlock:fence:{{{name}}}"
+
+
+def connect_all(client: Client, nodes: Cluster, name: str) -> None:
+    """Uses a lock until there is a connection to every node: one without is not asked when the others have decided.
+
+    The lock is one that nobody has used yet, for it is by its fence that a node tells.
+    """
+    lock = client.lock(name, node_timeout_ms=5 * SLACK_MS, ttl_ms=60_000)
+
+    def asked() -> list[object]:
+        return [server.command("EXISTS", fence_key(name)) for server in nodes]
+
+    def all_asked() -> bool:
+        lock.acquire()
+        lock.release()
+        return all(asked())
+
+    assert not any(asked()), "the lock was used before"
+
+    until(all_asked, "there is a connection to every node")
+    until(lambda: not nodes.has(name), "the last node has released it")
+
+
 class Asked:
     """Sees that somebody asks for a lock; made before they begin."""
 
@@ -31,16 +74,17 @@ class Asked:
     def wait(self) -> None:
         """Waits until a quorum of the nodes was asked."""
         quorum = len(self._nodes) // 2 + 1
+        until(lambda: sum(map(bool, self._since())) >= quorum, "a quorum of the nodes is asked for the lock")
 
-        def asked() -> bool:
-            now = [_questions(node) for node in self._nodes]
-            return sum(count > before for count, before in zip(now, self._before, strict=True)) >= quorum
+    def count(self) -> int:
+        """How often any of the nodes was asked."""
+        return sum(self._since())
 
-        until(asked, "a quorum of the nodes is asked for the lock")
+    def _since(self) -> list[int]:
+        now = [_questions(node) for node in self._nodes]
+        return [count - before for count, before in zip(now, self._before, strict=True)]
 
 
 def _questions(node: Server) -> int:
-    stats = node.command("INFO", "commandstats")
-    assert isinstance(stats, bytes)
-    lines = (line.partition(":calls=") for line in stats.decode().splitlines())
+    lines = (line.partition(":calls=") for line in node.info("commandstats").decode().splitlines())
     return sum(int(rest.partition(",")[0]) for name, _, rest in lines if name.removeprefix("cmdstat_") in _ASKING)

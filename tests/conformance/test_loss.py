@@ -11,7 +11,7 @@ from conftest import Drivers
 from driver import FACES, Lock, LockError
 from history import SLACK_MS, History
 from servers import Cluster
-from story import until
+from story import connect_all, until
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
@@ -202,3 +202,81 @@ def test_value_that_begins_alike_is_somebody_elses(drivers: Drivers, node: Clust
     with contextlib.suppress(LockError):
         lock.release()
     assert node[0].get(name) == other, "it has released what only begins like its own"
+
+
+@every_face
+def test_lock_that_another_has_taken_is_lost(
+    drivers: Drivers, history: History, nodes: Cluster, face: str, name: str
+) -> None:
+    """Its keys were deleted by hand, and the other was faster than the next extension."""
+    history.rule("--no-exclusion")
+    client, others = (drivers.start(each).client(nodes.urls) for each in (face, "rust"))
+    for each in (client, others):
+        connect_all(each, nodes, f"{each.driver.label} {name}")
+    lock, other = client.lock(name, auto_renew=False), others.lock(name)
+
+    def on_every_node() -> bool:
+        return all(server.get(name) for server in nodes)
+
+    lock.acquire()
+    until(on_every_node, "every node has granted the lock")
+    for server in nodes:
+        server.command("DEL", name)
+    fence = other.acquire()["fence"]
+    until(on_every_node, "every node has granted it to the other")
+    assert fence > (lock.fence or 0)
+    with pytest.raises(LockError) as lost:
+        lock.extend()
+    assert (lost.value.code, lost.value.reason) == ("lost", "taken")
+    assert lock.start_wait_lost(limit_ms=10_000).result()["lost"]["reason"] == "taken"
+    assert ended(lock) == "taken"
+    other.check()
+    other.extend()
+    other.release()
+
+
+@every_face
+def test_lock_whose_nodes_do_not_answer_is_lost_in_time(
+    drivers: Drivers, history: History, own_nodes: Cluster, face: str, name: str
+) -> None:
+    """Nobody but its own clock can tell it so. What is left of it goes when the nodes are back."""
+    history.rule("--told-late-ms", str(SLACK_MS))
+    lock = drivers.start(face).client(own_nodes.urls).lock(name, ttl_ms=TTL_MS)
+    won = lock.acquire()
+    before_ms = won["remaining_ms"]
+
+    def is_renewed() -> bool:
+        nonlocal before_ms
+        remaining_ms, before_ms = before_ms, lock.state()["remaining_ms"]
+        return bool(before_ms > remaining_ms)
+
+    until(is_renewed, "it is renewed")
+    hung = list(own_nodes)[:3]
+    for server in hung:
+        server.freeze()
+    told = lock.start_wait_lost(limit_ms=10_000).result()
+    assert (told["lost"]["code"], told["lost"]["reason"]) == ("lost", "unreachable")
+    assert told["told_ns"] > won["invoke_ns"] + validity_ms(TTL_MS) * 1e6
+    for server in hung:
+        server.thaw()
+    until(lambda: not own_nodes.has(name), "it is gone from every node")
+    assert ended(lock) == "unreachable"
+    assert lock.acquire()["fence"] > won["fence"]
+
+
+@every_face
+def test_lock_ends_at_max_hold(drivers: Drivers, history: History, nodes: Cluster, face: str, name: str) -> None:
+    """However often it is renewed or extended."""
+    history.rule("--told-late-ms", str(SLACK_MS))
+    max_hold_ms = TTL_MS + SHORT_TTL_MS
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS, max_hold_ms=max_hold_ms)
+    won = lock.acquire()
+    assert lock.extend()["remaining_ms"] <= max_hold_ms
+    told = lock.start_wait_lost(limit_ms=10_000).result()
+    assert (told["lost"]["code"], told["lost"]["reason"]) == ("lost", "max_hold")
+    # It counts from the start of the attempt, which is somewhere in the call.
+    assert won["invoke_ns"] + max_hold_ms * 1e6 <= told["told_ns"]
+    assert told["told_ns"] <= won["return_ns"] + (max_hold_ms + SLACK_MS) * 1e6
+    assert ended(lock) == "max_hold"
+    until(lambda: not nodes.has(name), "the lock is free")
+    assert lock.acquire()["fence"] > won["fence"]

@@ -373,10 +373,18 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
 
 /// Sorts a script's error. For what this user may not do inside a script servers say ERR: only the text tells.
 fn refusal(code: &str, details: Option<&str>) -> Failure {
-    // Redis 7.2, Valkey and later; Redis 7.0.
+    // Redis 7.2, Valkey and later; Redis 7.0 and before.
     const RIGHTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
-    let is_right = |details: &str| RIGHTS.iter().any(|text| details.starts_with(text));
-    Failure::of_code(if code == "ERR" && details.is_some_and(is_right) { "NOPERM" } else { code })
+    let whole = format!("{code} {}", details.unwrap_or_default());
+    // Redis 6.2 says ERR, and where in the script, and only then what its command said.
+    let said = whole.split_once("@user_script: ").and_then(|(_, inside)| inside.split_once(": "));
+    let (code, details) = match said.map(|(_, said)| said.strip_prefix('-').ok_or(said)) {
+        None => (code, details.unwrap_or_default()),
+        Some(Ok(error)) => error.split_once(' ').unwrap_or((error, "")),
+        Some(Err(text)) => ("ERR", text),
+    };
+    let is_right = RIGHTS.iter().any(|text| details.starts_with(text));
+    Failure::of_code(if code == "ERR" && is_right { "NOPERM" } else { code })
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
@@ -441,5 +449,34 @@ fn io_reason(error: &RedisError) -> Cow<'static, str> {
     match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(tls) => Cow::Owned(format!("TLS: {tls}")),
         None => Cow::Owned(io.kind().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_scripts_on_every_server() {
+        let place = "Error running script (call to f_a7f30a777e3a14deb342c34c70e37dd1e66eb928): @user_script:28:";
+        let line = |said: &str| format!("{place} @user_script: 28: {said}");
+        let refused = |code: &str| Failure::Refused(code.into());
+        let forbidden = Failure::Forbidden("NOPERM".into());
+        let cases = [
+            ("OOM", "command not allowed when used memory > 'maxmemory'.".into(), refused("OOM")),
+            ("ERR", line("-OOM command not allowed when used memory > 'maxmemory'."), refused("OOM")),
+            ("ERR", line("-READONLY You can't write against a read only replica."), refused("READONLY")),
+            ("@user_script:", "28: -NOREPLICAS Not enough good replicas to write.".into(), refused("NOREPLICAS")),
+            ("ERR", line("Wrong number of args calling Redis command From Lua script"), refused("ERR")),
+            ("ERR", place.into(), refused("ERR")),
+            ("NOPERM", "this user has no permissions to run the 'eval' command".into(), forbidden.clone()),
+            ("ERR", "ACL failure in script: User w has no permissions".into(), forbidden.clone()),
+            ("ERR", "The user executing the script can't run this command".into(), forbidden.clone()),
+            ("ERR", line("The user executing the script can't run this command or subcommand"), forbidden),
+        ];
+        for (code, details, failure) in cases {
+            assert_eq!(refusal(code, Some(&details)), failure, "{code} {details}");
+        }
+        assert_eq!(refusal("BUSY", None), refused("BUSY"));
     }
 }

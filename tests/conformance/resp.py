@@ -1,0 +1,87 @@
+"""Asking a server: its protocol in a few lines, over its unix socket.
+
+ask(server.socket, "SET", "a", 1)
+
+with Connection(server.socket) as connection:
+    connection.send("BLPOP", "queue", 0)
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Self
+
+LIMIT_S = 20.0
+"""Longest wait for a server to start, or for one of its answers."""
+
+Reply = None | int | bytes | list["Reply"]
+"""What a server answers; an error is raised as `ReplyError`."""
+
+Word = str | bytes | int
+
+
+class ReplyError(Exception):
+    """The server answered with an error."""
+
+
+class Connection:
+    """A connection that stays open; a context manager that closes it. Raises `OSError` if nobody listens."""
+
+    def __init__(self, path: Path, *, limit_s: float = LIMIT_S) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._socket.settimeout(limit_s)
+            self._socket.connect(str(path))
+        except BaseException:
+            self._socket.close()
+            raise
+        self._reader = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it, whatever is still unanswered."""
+        self._reader.close()
+        self._socket.close()
+
+    def ask(self, *words: Word) -> Reply:
+        """Runs one command; raises `ReplyError`, or `OSError` if nobody answers."""
+        self.send(*words)
+        return self._reply()
+
+    def send(self, *words: Word) -> None:
+        """Sends a command whose answer nobody waits for."""
+        request = b"*%d\r\n" % len(words)
+        for word in words:
+            value = word if isinstance(word, bytes) else str(word).encode()
+            request += b"$%d\r\n%b\r\n" % (len(value), value)
+        self._socket.sendall(request)
+
+    def _reply(self) -> Reply:
+        line = self._reader.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the server closed the connection")
+        kind, rest = line[:1], line[1:-2]
+        match kind:
+            case b"+":
+                return rest
+            case b"-":
+                raise ReplyError(rest.decode(errors="replace"))
+            case b":":
+                return int(rest)
+            case b"$":
+                return None if rest == b"-1" else self._reader.read(int(rest) + 2)[:-2]
+            case b"*":
+                return None if rest == b"-1" else [self._reply() for _ in range(int(rest))]
+        raise ValueError(f"a reply begins with {kind!r}")
+
+
+def ask(path: Path, *words: Word, limit_s: float = LIMIT_S) -> Reply:
+    """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens or answers."""
+    with Connection(path, limit_s=limit_s) as connection:
+        return connection.ask(*words)

@@ -1,0 +1,161 @@
+"""Clocks that are wrong: the servers', and the client's as they see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conftest import Drivers
+from history import History
+from servers import Cluster
+from story import Asked, connect_all, fence_key, until, within
+
+TTL_MS = 1000
+LIMIT_MS = 10_000
+HOUR_MS = 3_600_000
+SLACK_US = 60_000_000
+"""How far a fence may be off a node's clock, whatever the client's clock says, where there are several nodes."""
+YEAR_2100_US = 4_102_444_800_000_000
+DECADE_DAYS = 3650
+MOST_QUESTIONS = 100
+"""Somebody who waits for a second asks less often than that."""
+
+both_drives = pytest.mark.parametrize("face", ["python", "node"])
+"""One face whose calls run where the caller is, and one whose calls run in the background."""
+
+
+@both_drives
+def test_server_clock_jumps_forward(
+    drivers: Drivers, history: History, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """The lock is gone before its time. Its holder is told with the next renewal, and fences stay in order."""
+    history.rule("--no-exclusion")
+    (server,) = nodes = start_nodes(1, clock=True)
+    client = drivers.start(face).client(nodes.urls)
+    holder, other = client.lock(name, ttl_ms=2 * TTL_MS), client.lock(name)
+    fences = [holder.acquire()["fence"]]
+    server.shift_clock(hours=1)
+    fences.append(other.acquire(timeout_ms=LIMIT_MS)["fence"])
+    lost = holder.start_wait_lost(limit_ms=LIMIT_MS).result()["lost"]
+    assert (lost["code"], lost["reason"]) == ("lost", "taken")
+    other.release()
+    # And back: the server's clock is behind the last fence now.
+    server.shift_clock()
+    fences.append(other.acquire(timeout_ms=LIMIT_MS)["fence"])
+    assert fences == sorted(set(fences))
+
+
+@both_drives
+def test_server_clock_jumps_back(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """A crashed holder's lock stays for an hour more, as can be seen; who waits for it asks no more often for that."""
+    (server,) = nodes = start_nodes(1, clock=True)
+    crashed = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=3 * TTL_MS, auto_renew=False)
+    client = drivers.start(face).client(nodes.urls)
+    lock = client.lock(name)
+    fence = crashed.acquire()["fence"]
+    crashed.driver.kill()
+    server.shift_clock(hours=-1)
+    assert client.inspect(name)[0]["ttl_left_ms"] > HOUR_MS - TTL_MS
+    asked = Asked(nodes)
+    with within(TTL_MS):
+        assert lock.denied(lock.start_acquire(timeout_ms=TTL_MS))
+    assert 0 < asked.count() <= MOST_QUESTIONS
+    waiting = lock.start_acquire(timeout_ms=LIMIT_MS)
+    # The way out is an administrator's.
+    server.command("DEL", name)
+    assert waiting.result()["fence"] > fence
+    # What is held now is not kept for an hour.
+    lock.extend()
+    lock.release()
+    assert not nodes.has(name)
+
+
+@both_drives
+def test_held_lock_survives_a_clock_that_jumps_back(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """Its holder measures with a clock of its own."""
+    (server,) = nodes = start_nodes(1, clock=True)
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
+    won = lock.acquire()
+    first_end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
+    server.shift_clock(hours=-1)
+
+    def is_over() -> bool:
+        state = lock.state()
+        assert state["held"]
+        assert state["remaining_ms"] <= TTL_MS
+        return bool(state["read_ns"] > first_end_ns)
+
+    until(is_over, "the first lease is over")
+    lock.release()
+    assert not nodes.has(name)
+    assert lock.acquire()["fence"] > won["fence"]
+
+
+@both_drives
+def test_clock_of_a_minority_jumps(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """Nobody loses anything, and fences stay in order whether or not that node is in the quorum."""
+    nodes = start_nodes(3, clock=True)
+    client = drivers.start(face).client(nodes.urls)
+    connect_all(client, nodes, f"other {name}")
+    lock = client.lock(name, ttl_ms=TTL_MS, timeout_ms=LIMIT_MS)
+    fences = []
+    for hours in (1, 0, -1, 0):
+        fences.append(lock.acquire()["fence"])
+        until(lambda: all(server.get(name) for server in nodes), "the loss of one node does not matter")
+        nodes[0].shift_clock(hours=hours)
+        assert lock.extend()["fence"] == fences[-1]
+        lock.release()
+        fences.append(lock.acquire()["fence"])
+        lock.release()
+        # A majority without it, and one of which it has to be part.
+        for away in (nodes[0], nodes[2]):
+            away.freeze()
+            fences.append(lock.acquire()["fence"])
+            lock.release()
+            away.thaw()
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("n", [1, 3], ids=["one node", "three nodes"])
+@pytest.mark.parametrize("days", [-DECADE_DAYS, DECADE_DAYS], ids=["ahead", "behind"])
+@both_drives
+def test_client_clock_is_years_off(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, days: int, n: int, name: str
+) -> None:
+    """It takes the fence nowhere: what a client proposes counts as far as the node's clock agrees."""
+    nodes = start_nodes(n, clock=True)
+    # All that can be seen is a difference, so it is the servers' clocks that are shifted.
+    for server in nodes:
+        server.shift_clock(days=days)
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
+    slack_us = SLACK_US if n > 1 else 0
+    fences: list[int] = []
+    for _ in range(2):
+        earliest_us = min(server.now_us() for server in nodes)
+        won = lock.acquire()
+        latest_us = max(server.now_us() for server in nodes)
+        assert earliest_us - slack_us <= won["fence"] <= latest_us + slack_us + len(fences)
+        fences.append(won["fence"])
+        lock.extend()
+        assert lock.state()["remaining_ms"] <= TTL_MS, "what remains has nothing to do with it"
+        lock.release()
+    assert fences[0] < fences[1]
+
+
+@pytest.mark.parametrize("n", [1, 3], ids=["one node", "three nodes"])
+@both_drives
+def test_fence_of_the_year_2100(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, n: int, name: str
+) -> None:
+    """If one is there all the same, the next ones follow it, one by one: still whole and exact in every language."""
+    nodes = start_nodes(n)
+    for server in nodes:
+        server.command("SET", fence_key(name), YEAR_2100_US)
+    lock = drivers.start(face).client(nodes.urls).lock(name)
+    for i in range(1, 4):
+        assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] == YEAR_2100_US + i
+        lock.extend()
+        lock.release()

@@ -1,0 +1,95 @@
+"""Nodes that lose keys while they run, by a command or for want of memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+
+from conftest import Drivers
+from driver import Lock
+from servers import Cluster, Server
+from story import until
+
+TTL_MS = 1000
+LONG_TTL_MS = 60_000
+LIMIT_MS = 10_000
+
+both_drives = pytest.mark.parametrize("face", ["python", "node"])
+"""One face whose calls run where the caller is, and one whose calls run in the background."""
+
+
+def flush(server: Server) -> None:
+    """Somebody takes it for a cache."""
+    server.command("FLUSHALL")
+
+
+def swap(server: Server) -> None:
+    """Somebody puts another database in the place of ours."""
+    server.command("SWAPDB", 0, 1)
+
+
+def evict(server: Server) -> None:
+    """Memory is short, and whatever has a ttl may go."""
+    server.configure(maxmemory_policy="volatile-ttl", maxmemory=1)
+    until(lambda: not server.keys(), "everything with a ttl is evicted")
+    server.configure(maxmemory=0)
+
+
+@pytest.mark.parametrize("lose", [flush, swap, evict])
+@pytest.mark.parametrize("n", [1, 3], ids=["one node", "three nodes"])
+@both_drives
+def test_lost_keys_are_noticed(
+    drivers: Drivers,
+    start_nodes: Callable[..., Cluster],
+    face: str,
+    n: int,
+    lose: Callable[[Server], None],
+    name: str,
+) -> None:
+    """By the next renewal, which is long before the lock's own end; and fences go on, by the clock."""
+    nodes = start_nodes(n)
+    client = drivers.start(face).client(nodes.urls)
+    lock = client.lock(name, ttl_ms=2 * TTL_MS)
+    fence = lock.acquire()["fence"]
+    majority = list(nodes)[: n // 2 + 1]
+    for server in majority:
+        lose(server)
+    lost = lock.start_wait_lost(limit_ms=LIMIT_MS).result()["lost"]
+    assert (lost["code"], lost["reason"]) == ("lost", "deleted")
+    until(lambda: not nodes.has(name), "the nodes that still had it have released it")
+    lock = client.lock(name, ttl_ms=LONG_TTL_MS)
+    second = lock.acquire(timeout_ms=LIMIT_MS)["fence"]
+    assert second > fence
+    lock.release()
+    if lose is swap:
+        # The old fence is back, and so may the old lock be for the rest of its ttl.
+        for server in majority:
+            swap(server)
+        assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] > second
+
+
+@both_drives
+def test_minority_that_has_lost_a_lock_gets_it_back(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """With the next renewal, so that the loss of another node does not matter either."""
+    nodes = start_nodes(3)
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=2 * TTL_MS)
+    fence = lock.acquire()["fence"]
+    for server in nodes:
+        has = functools.partial(keeps, server, lock)
+        until(has, "the node has granted the lock")
+        flush(server)
+        until(has, "the node has got it back")
+    assert lock.extend()["fence"] == fence
+    lock.release()
+    until(lambda: not nodes.has(name), "the last node has released it")
+    assert lock.acquire()["fence"] > fence
+
+
+def keeps(server: Server, lock: Lock) -> bool:
+    """Whether the node has a lock that is held; fails if it is held no more."""
+    lock.check()
+    return server.get(lock.name) is not None

@@ -1,0 +1,141 @@
+"""Nodes that answer late: frozen, paused or slow."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from conftest import Drivers
+from driver import Call, LockError
+from servers import Cluster, Server
+from story import connect_all, fence_key, one_try_ms, until, within
+
+TTL_MS = 1000
+LONG_TTL_MS = 60_000
+LIMIT_MS = 10_000
+
+both_drives = pytest.mark.parametrize("face", ["python", "node"])
+"""One face whose calls run where the caller is, and one whose calls run in the background."""
+
+
+@both_drives
+def test_late_grant_is_taken_back(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """A frozen node grants when it wakes up what nobody waits for any more; a deletion follows on its heels."""
+    (server,) = nodes = start_nodes(1)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    connect_all(client, nodes, f"other {name}")
+    lock = client.lock(name)
+    server.freeze()
+    with within(one_try_ms()), pytest.raises(LockError) as refused:
+        lock.acquire(timeout_ms=0)
+    assert refused.value.code == "unavailable"
+    assert len(refused.value.nodes) == len(nodes)
+    server.thaw()
+    until(lambda: server.command("EXISTS", fence_key(name)), "the node has granted it after all")
+    until(lambda: not nodes.has(name), "and has taken it back")
+    assert not lock.state()["held"]
+    lock.acquire(timeout_ms=LIMIT_MS)
+
+
+@both_drives
+def test_late_grant_of_a_released_lock_is_taken_back(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """A minority slept all through it; the lock was won, and given back, by the others."""
+    nodes = start_nodes(3)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    connect_all(client, nodes, f"other {name}")
+    lock = client.lock(name)
+    nodes[0].freeze()
+    lock.acquire(timeout_ms=LIMIT_MS)
+    lock.release()
+    nodes[0].thaw()
+    until(lambda: nodes[0].command("EXISTS", fence_key(name)), "the node has granted it after all")
+    until(lambda: not nodes.has(name), "and has taken it back")
+
+
+@both_drives
+def test_pause_that_ends_in_time_is_no_loss(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """Renewals are stalled for a while and then go on, until the release: nothing comes back after that."""
+    (server,) = nodes = start_nodes(1)
+    ttl_ms = 2 * TTL_MS
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=ttl_ms)
+    won = lock.acquire()
+    end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
+    stalled = lock.state()["remaining_ms"]
+    server.command("CLIENT", "PAUSE", LONG_TTL_MS, "WRITE")
+    # Half of it: a renewal was due, and the end is far away.
+    until(lambda: lock.state()["remaining_ms"] < stalled / 2, "a renewal is stalled")
+    server.command("CLIENT", "UNPAUSE")
+
+    def is_over() -> bool:
+        state = lock.state()
+        assert state["held"]
+        return bool(state["read_ns"] > end_ns)
+
+    until(is_over, "the first lease is over")
+    lock.release()
+    assert not nodes.has(name)
+    assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] > won["fence"]
+
+
+@contextlib.contextmanager
+def slow(server: Server) -> Iterator[None]:
+    """It stands still most of the time."""
+    done = threading.Event()
+
+    def stutter() -> None:
+        while not done.wait(0.05):
+            server.freeze()
+            done.wait(0.2)
+            server.thaw()
+
+    thread = threading.Thread(target=stutter)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@both_drives
+def test_slow_node_never_grants_more_than_is_left(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """Two who contend for it have it one at a time, and neither relies on it for longer than the node keeps it."""
+    (server,) = nodes = start_nodes(1)
+    locks = [
+        drivers.start(each).client(nodes.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False) for each in (face, "rust")
+    ]
+    fences = []
+    for _ in range(3):
+        calls = [lock.start_acquire(timeout_ms=LIMIT_MS) for lock in locks]
+        with slow(server):
+            until(functools.partial(any_answered, calls), "one of them has it")
+        for lock, call in sorted(zip(locks, calls, strict=True), key=lambda each: each[1].pending):
+            won = call.result()
+            left_ms = server.command("PTTL", name)
+            asked_ns = time.monotonic_ns()
+            assert isinstance(left_ms, int)
+            # On the node it ends then at the latest.
+            end_ns = asked_ns + (max(left_ms, 0) + 1) * 1e6
+            assert won["read_ns"] + won["remaining_ms"] * 1e6 <= end_ns, "it relies on more than the node keeps"
+            fences.append(won["fence"])
+            # It may be over by now.
+            with contextlib.suppress(LockError):
+                lock.release()
+    assert fences == sorted(set(fences))
+    until(lambda: not nodes.has(name), "nothing is left")
+
+
+def any_answered(calls: Sequence[Call]) -> bool:
+    """Whether one of them is over."""
+    return not all(call.pending for call in calls)

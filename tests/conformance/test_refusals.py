@@ -1,0 +1,286 @@
+"""Nodes that answer, but not as they should: what they refuse in a minority, then in a majority, and how it heals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from conftest import Drivers
+from driver import FACES, LockError
+from servers import Cluster, ReplyError, Server
+from story import connect_all, fence_key, one_try_ms, until, within
+
+USER, PASSWORD = "worker", "S3CR3T"
+FULL_RIGHTS = ("on", f">{PASSWORD}", "~*", "&*", "+@all")
+LIMIT_MS = 10_000
+TOO_MANY = 1 << 53
+"""The first fence that some languages cannot tell from its neighbours."""
+
+both_drives = pytest.mark.parametrize("face", ["python", "node"])
+"""One face whose calls run where the caller is, and one whose calls run in the background."""
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+End = Callable[[], object]
+
+
+def full(server: Server, _: str) -> End:
+    """At `maxmemory`, with nothing to evict."""
+    server.configure(maxmemory_policy="noeviction", maxmemory=1)
+    return lambda: server.configure(maxmemory=0)
+
+
+def cannot_save(server: Server, _: str) -> End:
+    """Its snapshots fail, so that it takes no writes, not even deletions."""
+    server.configure(save="3600 1")
+    (server.data / "dump.rdb").mkdir()
+    server.command("BGSAVE")
+    until(lambda: b"rdb_last_bgsave_status:err" in server.info("persistence"), "saving has failed")
+    return lambda: server.configure(save="")
+
+
+def read_only(server: Server, _: str) -> End:
+    """A replica, of a master that is gone."""
+    server.command("REPLICAOF", "127.0.0.1", 1)
+    return lambda: server.command("REPLICAOF", "NO", "ONE")
+
+
+def short_of_replicas(server: Server, _: str) -> End:
+    """Takes writes only with replicas that it does not have."""
+    server.configure(min_replicas_to_write=3)
+    return lambda: server.configure(min_replicas_to_write=0)
+
+
+def busy(server: Server, _: str) -> End:
+    """A script of somebody's does not end."""
+    runaway = run_away(server, "while true do end")
+
+    def end() -> None:
+        server.command("SCRIPT", "KILL")
+        until(lambda: not is_busy(server), "the script is out of the way")
+        runaway()
+
+    return end
+
+
+def unkillable(server: Server, _: str) -> End:
+    """The script has written, so that nothing but the end of the server ends it."""
+    runaway = run_away(server, "redis.call('SET', 'written', 1) while true do end")
+    with pytest.raises(ReplyError, match="UNKILLABLE"):
+        server.command("SCRIPT", "KILL")
+
+    def end() -> None:
+        server.restart()
+        runaway()
+
+    return end
+
+
+def run_away(server: Server, script: str) -> End:
+    """Runs a script that does not end."""
+    server.configure(lua_time_limit=10)
+    connection = server.connect()
+    connection.send("EVAL", script, 0)
+    until(lambda: is_busy(server), "the script is in the way")
+    return connection.close
+
+
+def is_busy(server: Server) -> bool:
+    """Whether a script is in everybody's way."""
+    try:
+        server.command("PING")
+    except ReplyError as error:
+        return str(error).startswith("BUSY")
+    return False
+
+
+def paused(server: Server, _: str) -> End:
+    """Stalls whatever might write, as managed services do before a failover."""
+    server.command("CLIENT", "PAUSE", 60_000, "WRITE")
+    return lambda: server.command("CLIENT", "UNPAUSE")
+
+
+def crowded(server: Server, _: str) -> End:
+    """Has as many clients as it takes, and the library's are not among them."""
+    admin = server.connect()
+    admin.ask("CONFIG", "SET", "maxclients", 1)
+    admin.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def end() -> None:
+        admin.ask("CONFIG", "SET", "maxclients", 1000)
+        admin.close()
+
+    return end
+
+
+def fence_of_another_type(server: Server, name: str) -> End:
+    """Something else stands where the fence is kept."""
+    server.command("DEL", fence_key(name))
+    server.command("RPUSH", fence_key(name), "x")
+    return lambda: server.command("DEL", fence_key(name))
+
+
+def fence_used_up(server: Server, name: str) -> End:
+    """The next fence would not be exact in every language."""
+    server.command("SET", fence_key(name), TOO_MANY)
+    return lambda: server.command("DEL", fence_key(name))
+
+
+def without(*rules: str) -> Callable[[Server, str], End]:
+    """The user's rights are changed by these rules while he is connected."""
+
+    def begin(server: Server, _: str) -> End:
+        server.set_user(USER, *rules)
+        if "off" in rules:
+            # He stays who he is on connections that he has.
+            server.command("CLIENT", "KILL", "USER", USER)
+        return lambda: server.set_user(USER, *FULL_RIGHTS)
+
+    return begin
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something that a node refuses."""
+
+    begin: Callable[[Server, str], End]
+    says: str
+    """What the node's vote says, as a regular expression."""
+    code: str = "unavailable"
+    spares_holders: bool = False
+    """Who holds a lock can extend and release it all the same."""
+    persist: bool = False
+    """It ends with a restart, after which the data have to be there."""
+
+
+REFUSALS = {
+    "out of memory": Refusal(full, "OOM", spares_holders=True),
+    "cannot save": Refusal(cannot_save, "MISCONF"),
+    "read-only": Refusal(read_only, "READONLY|is a replica"),
+    "short of replicas": Refusal(short_of_replicas, "NOREPLICAS"),
+    "busy": Refusal(busy, "BUSY"),
+    "unkillable": Refusal(unkillable, "BUSY", persist=True),
+    "paused": Refusal(paused, "no answer within|has stopped answering"),
+    "crowded": Refusal(crowded, "closed the connection|cannot be reached|refused with ERR"),
+    "fence of another type": Refusal(fence_of_another_type, "FENCE", spares_holders=True),
+    "fence used up": Refusal(fence_used_up, "FENCE", spares_holders=True),
+    "no right to set": Refusal(without("-set"), "NOPERM", "forbidden", spares_holders=True),
+    "no right to scripts": Refusal(without("-@scripting"), "NOPERM", "forbidden"),
+    "no right to keys": Refusal(without("resetkeys"), "NOPERM", "forbidden"),
+    "user is off": Refusal(without("off"), "WRONGPASS", "forbidden"),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+@both_drives
+def test_refusing_nodes(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, refusal: Refusal, name: str
+) -> None:
+    """A minority disturbs nobody; a majority is an error that says so in time, and afterwards all goes on by itself."""
+    nodes = start_nodes(3, persist=refusal.persist, options=("--user", USER, *FULL_RIGHTS))
+    driver = drivers.start(face)
+    client = driver.client([server.url_as(USER, PASSWORD) for server in nodes], restart_delay_ms=0)
+    held, lock = client.lock(f"held {name}", ttl_ms=60_000, auto_renew=False), client.lock(name, timeout_ms=0)
+    connect_all(client, nodes, f"other {name}")
+    held.acquire()
+    until(lambda: all(server.command("EXISTS", held.name) for server in nodes), "every node has granted the lock")
+
+    ends = [refusal.begin(nodes[0], name)]
+    lock.acquire(timeout_ms=LIMIT_MS)
+    assert not client.lock(name).try_acquire()
+    held.extend()
+    lock.release()
+
+    ends.append(refusal.begin(nodes[1], name))
+    with within(one_try_ms()), pytest.raises(LockError) as refused:
+        lock.acquire()
+    assert (refused.value.code, refused.value.name) == (refusal.code, name)
+    assert len(refused.value.nodes) == len(nodes)
+    for node, vote in refused.value.nodes[:2]:
+        assert re.search(refusal.says, vote), f"{node}: {vote}"
+    if refusal.spares_holders:
+        held.extend()
+    else:
+        with within(500 + 1000), pytest.raises(LockError) as not_extended:
+            held.extend()
+        assert not_extended.value.code == "unavailable"
+        held.check()
+    assert PASSWORD not in driver.said()
+
+    for end in ends:
+        end()
+    lock.acquire(timeout_ms=LIMIT_MS)
+    lock.release()
+    until(lambda: not nodes.has(lock.name), "nothing of any attempt is left")
+    held.extend()
+    held.release()
+    until(lambda: not nodes.has(held.name), "the last node has released it")
+
+
+@every_face
+def test_rights_are_withdrawn(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """Nobody tries for ever what is forbidden: who waits is told at once, and so is who comes then."""
+    (server,) = nodes = start_nodes(1, options=("--user", USER, *FULL_RIGHTS))
+    driver = drivers.start(face)
+    client = driver.client([server.url_as(USER, PASSWORD)])
+    holder, waiter = client.lock(name), client.lock(name)
+    holder.acquire()
+    waiting = waiter.start_acquire()
+    # The holder is told with its next renewal at the latest, which it needs no right to scripts for.
+    server.set_user(USER, "-@scripting")
+    with within(2000):
+        failed = [error_of(waiting.result), error_of(lambda: client.lock(name).try_acquire())]
+    for error in failed:
+        assert error.code == "forbidden"
+        assert [vote for _, vote in error.nodes if "NOPERM" in vote], error.nodes
+    holder.check()
+    server.set_user(USER, *FULL_RIGHTS)
+    holder.release()
+    waiter.acquire()
+    waiter.release()
+    assert not nodes.has(name)
+    assert PASSWORD not in driver.said()
+
+
+def error_of(call: Callable[[], object]) -> LockError:
+    """The error that `call` ends with."""
+    with pytest.raises(LockError) as raised:
+        call()
+    return raised.value
+
+
+@both_drives
+def test_lock_key_of_another_type_is_held(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """Whatever it is, it is not ours to remove, be it there before us or put in the place of our lock."""
+    nodes = start_nodes(3)
+    lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
+    for server in nodes:
+        server.command("RPUSH", name, "x")
+    assert not lock.try_acquire()
+    assert all(server.command("LLEN", name) == 1 for server in nodes)
+    for server in nodes:
+        server.command("DEL", name)
+    lock.acquire()
+    for server in nodes:
+        server.command("DEL", name)
+        server.command("RPUSH", name, "x")
+    lost = error_of(lock.extend)
+    assert (lost.code, lost.reason) == ("lost", "taken")
+    assert all(server.command("LLEN", name) == 1 for server in nodes)
+
+
+@both_drives
+def test_scripts_are_forgotten(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """A server may drop its scripts at any time; then it is sent their text, and nobody notices."""
+    nodes = start_nodes(3)
+    lock = drivers.start(face).client(nodes.urls).lock(name, timeout_ms=LIMIT_MS)
+    for call in 2 * (lock.acquire, lock.extend, lock.release):
+        call()
+        for server in nodes:
+            server.command("SCRIPT", "FLUSH")
+    until(lambda: not nodes.has(name), "the last node has released it")

@@ -1,0 +1,195 @@
+"""Nodes that end and come back: with their data, with some of them, with none, or as another server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from conftest import Drivers
+from driver import LockError
+from history import History
+from servers import Cluster, Server
+from story import connect_all, one_try_ms, until, within
+
+TTL_MS = 1000
+LONG_TTL_MS = 60_000
+LIMIT_MS = 10_000
+NODE_TIMEOUT_MS = 500
+WHOLE_SECONDS_MS = 1000
+"""A server tells in whole seconds for how long it has been up, so a bar may last up to one longer."""
+
+both_drives = pytest.mark.parametrize("face", ["python", "node"])
+"""One face whose calls run where the caller is, and one whose calls run in the background."""
+
+
+def crash(server: Server) -> Callable[[], None]:
+    """It keeps nothing on its disk."""
+    return server.wipe
+
+
+def power_cut(server: Server) -> Callable[[], None]:
+    """It writes down what it does, but what it did last has not reached the disk."""
+    written = server.written()
+    return lambda: server.lose_power(written)
+
+
+def old_snapshot(server: Server) -> Callable[[], None]:
+    """Somebody restores its data as they were."""
+    snapshot = server.snapshot()
+    return lambda: server.restore(snapshot)
+
+
+FORGET = [crash, power_cut, old_snapshot]
+
+
+@pytest.mark.parametrize("begin", FORGET)
+@pytest.mark.parametrize("n", [1, 3], ids=["one node", "three nodes"])
+@both_drives
+def test_nodes_that_have_forgotten_a_lock_do_not_grant_it(
+    drivers: Drivers,
+    start_nodes: Callable[..., Cluster],
+    face: str,
+    n: int,
+    begin: Callable[[Server], Callable[[], None]],
+    name: str,
+) -> None:
+    """Not before its ttl is over: that there is one holder at a time is what the history is judged by."""
+    nodes = start_nodes(n, persist=begin is not crash)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
+    holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False)
+    connect_all(client, nodes, f"other {name}")
+    majority = n // 2 + 1
+    forget = [begin(server) for server in list(nodes)[:majority]]
+    fence = holder.acquire()["fence"]
+    for each in forget:
+        each()
+    with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as barred:
+        client.lock(name, ttl_ms=LONG_TTL_MS).acquire(timeout_ms=0)
+    assert barred.value.code == "unavailable"
+    assert len(barred.value.nodes) == n
+    for _, vote in barred.value.nodes[:majority]:
+        assert "restarted; its votes count again in" in vote
+    waiter = client.lock(name)
+    with within(TTL_MS + WHOLE_SECONDS_MS):
+        won = waiter.acquire(timeout_ms=LIMIT_MS)
+    assert won["fence"] > fence
+    waiter.release()
+    until(lambda: not nodes.has(name), "the lock is free")
+    waiter.acquire()
+
+
+@pytest.mark.parametrize("n", [1, 3], ids=["one node", "three nodes"])
+@both_drives
+def test_restart_delay_may_be_switched_off(
+    drivers: Drivers, history: History, start_nodes: Callable[..., Cluster], face: str, n: int, name: str
+) -> None:
+    """Then a lock that the nodes have forgotten is granted at once: the fence alone tells who is late."""
+    history.rule("--no-exclusion")
+    nodes = start_nodes(n)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, restart_delay_ms=0)
+    holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    connect_all(client, nodes, f"other {name}")
+    fence = holder.acquire()["fence"]
+    for server in nodes:
+        server.wipe()
+    assert client.lock(name).acquire(timeout_ms=LIMIT_MS)["fence"] > fence
+    with pytest.raises(LockError) as lost:
+        holder.extend()
+    assert (lost.value.code, lost.value.reason) == ("lost", "taken")
+
+
+@both_drives
+def test_clean_restart_keeps_locks(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """Who holds one goes on; it stays nobody else's; and its ttl has run on while the server was down."""
+    (server,) = nodes = start_nodes(1, persist=True)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    holder, other = client.lock(name, auto_renew=False), client.lock(name, restart_delay_ms=0)
+    fence = holder.acquire()["fence"]
+    before_ms, asked = ttl_left_ms(server, name), time.monotonic()
+    server.shut_down()
+    with pytest.raises(LockError) as down:
+        holder.extend()
+    assert down.value.code == "unavailable"
+    holder.check()
+    server.restart()
+    down_ms = (time.monotonic() - asked) * 1000
+    assert ttl_left_ms(server, name) <= before_ms - down_ms + 1, "its ttl has stood still"
+    assert not other.try_acquire()
+    assert holder.extend()["fence"] == fence
+    holder.release()
+    assert not nodes.has(name)
+    assert other.acquire(timeout_ms=LIMIT_MS)["fence"] > fence
+
+
+def ttl_left_ms(server: Server, name: str) -> int:
+    """How long the lock lasts on the server."""
+    left = server.command("PTTL", name)
+    assert isinstance(left, int)
+    assert left > 0, "it is not there"
+    return left
+
+
+@both_drives
+def test_node_that_loads_its_data(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
+    """It says so, is not waited for where one try was asked for, and counts when it has loaded."""
+    # 10,000 commands in its file, a moment for each.
+    (server,) = nodes = start_nodes(1, persist=True, options=("--key-load-delay", "50"))
+    client = drivers.start(face).client(nodes.urls, restart_delay_ms=0)
+    holder, other = client.lock(name, ttl_ms=LONG_TTL_MS), client.lock(name)
+    holder.acquire()
+    server.command("EVAL", "for i = 1, 10000 do redis.call('SET', 'k' .. i, i) end", 0)
+    server.kill()
+    server.restart(wait=False)
+    refused: list[LockError] = []
+
+    def says_loading() -> bool:
+        with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as error:
+            other.acquire(timeout_ms=0)
+        refused.append(error.value)
+        return "LOADING" in error.value.message
+
+    until(says_loading, "the node says that it loads")
+    assert {error.code for error in refused} == {"unavailable"}
+    holder.check()
+    until(lambda: not still_loads(server), "it has loaded")
+    assert not other.try_acquire()
+    holder.extend()
+    holder.release()
+    other.acquire(timeout_ms=LIMIT_MS)
+
+
+def still_loads(server: Server) -> bool:
+    """Whether it says so."""
+    return b"loading:1" in server.info("persistence")
+
+
+@both_drives
+def test_failover_that_loses_a_lock(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """The replica that takes over never heard of it. Who saw the change waits, and fences go on by the clock."""
+    master, replica = start_nodes(2, tcp=True, options=("--repl-diskless-sync-delay", "0"))
+    url = f"unix://{master.socket}"
+    client = drivers.start(face).client([url], ttl_ms=TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
+    holder = drivers.start("rust").client([url]).lock(name, ttl_ms=TTL_MS, auto_renew=False)
+    replica.command("REPLICAOF", "127.0.0.1", master.port or 0)
+    until(lambda: b"master_link_status:up" in replica.info("replication"), "the replica follows")
+    lock = client.lock(name)
+    lock.acquire()
+    lock.release()
+    replica.freeze()
+    master.command("CLIENT", "KILL", "TYPE", "replica")
+    fence = holder.acquire()["fence"]
+    master.kill()
+    replica.thaw()
+    replica.command("REPLICAOF", "NO", "ONE")
+    replica.take_over(master)
+    with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as barred:
+        client.lock(name, ttl_ms=LONG_TTL_MS).acquire(timeout_ms=0)
+    assert barred.value.code == "unavailable"
+    assert "restarted; its votes count again in" in barred.value.nodes[0][1]
+    assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] > fence
+    lock.release()
+    assert not master.get(name)
