@@ -292,7 +292,6 @@ impl Held {
     /// A renewal found no quorum: try again soon.
     pub(crate) fn unanswered(&self) {
         let mut state = self.state();
-        state.unanswered = true;
         let pause = state.ttl.mul_f64(RETRY_AFTER).min(RETRY_MAX).mul_f64(0.5 + self.place.process.random.unit() / 2.0);
         state.renew_at = Some(self.now().after(pause));
     }
@@ -322,6 +321,8 @@ impl Held {
         match state.renew_at {
             Some(renew_at) if renew_at <= now => {
                 state.renew_at = None;
+                // Until a quorum answers: the end of the validity may come before the renewal gives up.
+                state.unanswered = true;
                 Due::Renew(state.valid_until)
             }
             Some(renew_at) => Due::Later(renew_at.min(state.valid_until)),
