@@ -182,6 +182,18 @@ async fn a_lock_is_lost_as_unreachable_before_its_first_renewal_gives_up() {
     eventually("no key stays", || text(&servers[0]).is_none());
 }
 
+/// What came of the reply is none: the connection has closed, and the extension is sent over another one.
+#[tokio::test]
+async fn an_extension_survives_a_connection_that_closes_within_its_reply() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let guard = Redlock::new(proxy.url()).unwrap().lock("foo").auto_renew(false).await.unwrap();
+    proxy.connection(0).cut_replies_after(2);
+    guard.extend().await.unwrap();
+    assert_eq!(proxy.connections(), 2);
+    guard.release().await.unwrap();
+}
+
 #[test]
 fn a_blocking_guard_is_never_held_after_its_end() {
     let servers = cluster(1);
