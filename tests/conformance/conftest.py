@@ -15,6 +15,7 @@ import pytest
 
 from driver import FACES, Driver, DriverError
 from history import History
+from proxy import Network
 from servers import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +146,13 @@ def own_nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Five nodes of this story's own, to be frozen, killed and wiped."""
     with Cluster(5, program=request.config.getoption("--server")) as cluster:
         yield _shown(request, cluster)
+
+
+@pytest.fixture
+def network(five_nodes: Cluster) -> Iterator[Network]:
+    """A proxy in front of each of the five shared nodes: do to connections what you like."""
+    with Network(five_nodes) as network:
+        yield network
 
 
 @pytest.fixture
