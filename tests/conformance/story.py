@@ -1,10 +1,11 @@
-"""What stories have in common: waiting for a state, and seeing that somebody waits for a lock."""
+"""What stories have in common: waiting for a state, and seeing what clients and nodes have done."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from driver import Call, Client, Lock
 from servers import LIMIT_S, Cluster, Server
 
 _POLL_S = 0.005
@@ -19,6 +20,39 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {LIMIT_S:g} s: {what}"
         time.sleep(_POLL_S)
+
+
+def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
+    """Makes the client's connections to every node, by locking something else than `name`.
+
+    A node without a connection when the others have answered is not asked at all.
+    """
+    lock = client.lock("other" + name)
+
+    def all_asked() -> bool:
+        lock.acquire()
+        lock.release()
+        return was_asked(nodes, "other" + name)
+
+    until(all_asked, "there is a connection to every node")
+
+
+def was_asked(nodes: Iterable[Server], name: str) -> bool:
+    """Whether every one of these nodes has granted the lock at some time: then it keeps its fence."""
+    return all(server.command("EXISTS", fence_key(name)) for server in nodes)
+
+
+def fence_key(name: str) -> str:
+    """Where a node keeps the fence of a name without braces."""
+    return f"redlock:fence:{{{name}}}"
+
+
+def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
+    """The holder among those who wait."""
+    until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
+    won = [each for each in waiting if not each[1].pending]
+    assert len(won) == 1, "two hold the lock"
+    return won[0]
 
 
 class Asked:
