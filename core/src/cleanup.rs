@@ -135,9 +135,12 @@ impl Claim {
                 Some(Event::TimeUp) | None => break,
             }
         }
-        // Only nodes that do not answer are left. Nobody may drive this lane after the call: the drop of the claim
-        // queues what is missing now, and the background listens.
+        // Only nodes that do not answer are left. The drop of the claim queues what is missing now, and the background
+        // listens.
         drop(round);
+        drop(self);
+        // Nobody may drive this lane after the call: lets its connections write what was queued.
+        tokio::task::yield_now().await;
     }
 
     /// Listens for the answers that a release round still misses, for as long as somebody drives the lane. What is

@@ -102,13 +102,14 @@ impl Ballots {
     /// What each node said, for people.
     fn answers(self, place: &Place) -> Vec<NodeAnswer> {
         let node_timeout = place.spec.settings.node_timeout;
-        let text = |answer: Option<Result<Reply, Failure>>| match answer {
+        let text = |vote, answer: Option<Result<Reply, Failure>>| match answer {
             Some(Ok(Reply::Extended)) => "extended".to_owned(),
             Some(Ok(Reply::Absent)) => "has no such key any more".to_owned(),
             Some(Ok(Reply::Foreign(Some(label)))) => format!("held by {label}"),
             Some(Ok(Reply::Foreign(None) | Reply::Ahead)) => "held by another".to_owned(),
             Some(Ok(_)) => Failure::Garbled.to_string(),
             Some(Err(failure)) => failure.to_string(),
+            None if vote == Extension::Pending => "no answer yet".to_owned(),
             None => Failure::Silent(node_timeout).to_string(),
         };
         let members = &place.set.members.nodes;

@@ -345,6 +345,8 @@ impl Held {
         match state.renew_at {
             Some(renew_at) if renew_at <= now => {
                 state.renew_at = None;
+                // Until a quorum answers: the end of the validity may come before the renewal gives up.
+                state.unanswered.get_or_insert_default();
                 Due::Renew(state.valid_until)
             }
             Some(renew_at) => Due::Later(renew_at.min(state.valid_until)),

@@ -199,6 +199,21 @@ fn after_a_failed_attempt() {
     });
 }
 
+/// The background hears nothing on its own connection either: all there is is the connection of the acquire, which
+/// nobody drives once the call is over.
+#[test]
+fn after_a_blocking_attempt_that_nobody_answered() {
+    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (server, proxy) = stage();
+    let redlock = blocking::Redlock::builder().nodes([proxy.url()]).ttl(Duration::from_secs(60)).build().unwrap();
+    connect_to_all_blocking(&redlock);
+    let monitor = Monitor::of(&server);
+    proxy.drop_replies();
+    let lock = redlock.lock("unheard").node_timeout(Duration::from_millis(50)).timeout(Duration::ZERO);
+    lock.acquire().unwrap_err();
+    assert_release_is_right_behind(&monitor, &server, "unheard");
+}
+
 #[test]
 fn after_its_runtime_is_gone() {
     let (server, proxy) = stage();

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
-use harness::{Server, cluster, eventually};
+use harness::{Proxy, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, Guard, Lock, LostReason, NodeState, Redlock, blocking};
 
 /// How much later than promised a busy machine may be.
@@ -186,6 +186,30 @@ async fn unreachable_nodes_lose_the_lock_at_the_end_of_its_validity() {
         assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Unreachable));
         eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
     }
+}
+
+/// A renewal that is still connecting when the validity ends has not been answered either.
+#[tokio::test]
+async fn a_lock_is_lost_as_unreachable_before_its_first_renewal_gives_up() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let guard = Redlock::new(proxy.url()).unwrap().lock("foo").ttl(TTL).await.unwrap();
+    proxy.hold_requests();
+    assert_eq!(lost(&guard).await.reason(), Some(LostReason::Unreachable));
+    proxy.let_go();
+    eventually("no key stays", || text(&servers[0]).is_none());
+}
+
+/// What came of the reply is none: the connection has closed, and the extension is sent over another one.
+#[tokio::test]
+async fn an_extension_survives_a_connection_that_closes_within_its_reply() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let guard = Redlock::new(proxy.url()).unwrap().lock("foo").auto_renew(false).await.unwrap();
+    proxy.connection(0).cut_replies_after(2);
+    guard.extend().await.unwrap();
+    assert_eq!(proxy.connections(), 2);
+    guard.release().await.unwrap();
 }
 
 #[test]

@@ -18,6 +18,7 @@ import pytest
 
 from driver import FACES, Driver, DriverError
 from history import History
+from proxy import Network
 from rights import fewest, for_any_name, refused
 from servers import Cluster, Server, User, programs, system, version
 
@@ -233,6 +234,13 @@ def five_nodes(undisturbed: Callable[[int], Cluster]) -> Cluster:
 def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
     """One node, then five, shared with other stories: leave them alone."""
     return undisturbed(request.param)
+
+
+@pytest.fixture
+def network(five_nodes: Cluster) -> Iterator[Network]:
+    """A proxy in front of each of the five shared nodes: do to connections what you like."""
+    with Network(five_nodes) as network:
+        yield network
 
 
 @pytest.fixture

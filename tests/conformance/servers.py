@@ -472,9 +472,15 @@ _ports_tried = itertools.count()
 
 
 def _free_port() -> int:
+    with socket.socket() as probe:
+        return bind_free_port(probe)
+
+
+def bind_free_port(to_bind: socket.socket) -> int:
+    """Binds a TCP socket to the next port of this process that nobody uses; returns the port."""
     for _ in range(_PORT_COUNT):
         port = _PORT_FIRST + (os.getpid() * _PORT_BLOCK + next(_ports_tried)) % _PORT_COUNT
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        with contextlib.suppress(OSError):
+            to_bind.bind(("127.0.0.1", port))
             return port
     raise RuntimeError(f"no port is free between {_PORT_FIRST} and {_PORT_FIRST + _PORT_COUNT - 1}")

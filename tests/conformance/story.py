@@ -1,12 +1,12 @@
-"""What stories have in common: waiting for a state, promised limits, and seeing that somebody waits for a lock."""
+"""What stories have in common: waiting for a state, promised limits, and seeing what clients and nodes have done."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from driver import Client
+from driver import Call, Client, Lock
 from history import SLACK_MS
 from servers import LIMIT_S, Cluster, Server
 
@@ -38,30 +38,40 @@ def one_try_ms(node_timeout_ms: float = 500) -> float:
     return 1000 + 2 * node_timeout_ms
 
 
+def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
+    """Makes the client's connections to every node, by using another lock than the one called `name`.
+
+    A node without a connection when the others have decided is not asked at all.
+    """
+    other = f"other {client.driver.label} {client.handle} {name}"
+    lock = client.lock(other, node_timeout_ms=5 * SLACK_MS, ttl_ms=60_000)
+    nodes = list(nodes)
+
+    def all_asked() -> bool:
+        lock.acquire()
+        lock.release()
+        return was_asked(nodes, other)
+
+    until(all_asked, "there is a connection to every node")
+    until(lambda: not any(server.command("EXISTS", other) for server in nodes), "the last node has released it")
+
+
+def was_asked(nodes: Iterable[Server], name: str) -> bool:
+    """Whether every one of these nodes has granted the lock at some time: then it keeps its fence."""
+    return all(server.command("EXISTS", fence_key(name)) for server in nodes)
+
+
 def fence_key(name: str) -> str:
     """Where a node keeps the fence of a name without braces."""
     return f"redlock:fence:{{{name}}}"
 
 
-def connect_all(client: Client, nodes: Cluster, name: str) -> None:
-    """Uses a lock until there is a connection to every node: one without is not asked when the others have decided.
-
-    The lock is one that nobody has used yet, for it is by its fence that a node tells.
-    """
-    lock = client.lock(name, node_timeout_ms=5 * SLACK_MS, ttl_ms=60_000)
-
-    def asked() -> list[object]:
-        return [server.command("EXISTS", fence_key(name)) for server in nodes]
-
-    def all_asked() -> bool:
-        lock.acquire()
-        lock.release()
-        return all(asked())
-
-    assert not any(asked()), "the lock was used before"
-
-    until(all_asked, "there is a connection to every node")
-    until(lambda: not nodes.has(name), "the last node has released it")
+def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
+    """The holder among those who wait."""
+    until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
+    won = [each for each in waiting if not each[1].pending]
+    assert len(won) == 1, "two hold the lock"
+    return won[0]
 
 
 class Asked:

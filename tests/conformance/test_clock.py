@@ -9,7 +9,7 @@ import pytest
 from conftest import Drivers
 from history import History
 from servers import Cluster
-from story import Asked, connect_all, fence_key, until, within
+from story import Asked, connect_to_all, fence_key, until, within
 
 TTL_MS = 1000
 LIMIT_MS = 10_000
@@ -99,7 +99,7 @@ def test_clock_of_a_minority_jumps(drivers: Drivers, start_nodes: Callable[..., 
     """Nobody loses anything, and fences stay in order whether or not that node is in the quorum."""
     nodes = start_nodes(3, clock=True)
     client = drivers.start(face).client(nodes.urls)
-    connect_all(client, nodes, f"other {name}")
+    connect_to_all(client, nodes, name)
     lock = client.lock(name, ttl_ms=TTL_MS, timeout_ms=LIMIT_MS)
     fences = []
     for hours in (1, 0, -1, 0):

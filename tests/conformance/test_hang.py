@@ -13,7 +13,7 @@ import pytest
 from conftest import Drivers
 from driver import Call, LockError
 from servers import Cluster, Server
-from story import connect_all, fence_key, one_try_ms, until, within
+from story import connect_to_all, fence_key, one_try_ms, until, within
 
 TTL_MS = 1000
 LONG_TTL_MS = 60_000
@@ -28,7 +28,7 @@ def test_late_grant_is_taken_back(drivers: Drivers, start_nodes: Callable[..., C
     """A frozen node grants when it wakes up what nobody waits for any more; a deletion follows on its heels."""
     (server,) = nodes = start_nodes(1)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    connect_all(client, nodes, f"other {name}")
+    connect_to_all(client, nodes, name)
     lock = client.lock(name)
     server.freeze()
     with within(one_try_ms()), pytest.raises(LockError) as refused:
@@ -49,7 +49,7 @@ def test_late_grant_of_a_released_lock_is_taken_back(
     """A minority slept all through it; the lock was won, and given back, by the others."""
     nodes = start_nodes(3)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
-    connect_all(client, nodes, f"other {name}")
+    connect_to_all(client, nodes, name)
     lock = client.lock(name)
     nodes[0].freeze()
     lock.acquire(timeout_ms=LIMIT_MS)

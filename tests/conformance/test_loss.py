@@ -11,7 +11,7 @@ from conftest import Drivers
 from driver import FACES, Lock, LockError
 from history import SLACK_MS, History
 from servers import Cluster
-from story import connect_all, until
+from story import connect_to_all, until
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
@@ -212,7 +212,7 @@ def test_lock_that_another_has_taken_is_lost(
     history.rule("--no-exclusion")
     client, others = (drivers.start(each).client(nodes.urls) for each in (face, "rust"))
     for each in (client, others):
-        connect_all(each, nodes, f"{each.driver.label} {name}")
+        connect_to_all(each, nodes, name)
     lock, other = client.lock(name, auto_renew=False), others.lock(name)
 
     def on_every_node() -> bool:

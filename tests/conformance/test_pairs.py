@@ -7,7 +7,7 @@ import pytest
 from conftest import Drivers
 from driver import FACES, Call, Lock
 from servers import Cluster
-from story import Asked, until
+from story import Asked, next_won, until
 
 # Nine pairs of languages, and the two faces that are left once on either side.
 PAIRS = [(holder, waiter) for holder in ("rust", "python", "node") for waiter in ("rust", "python", "node")]
@@ -75,11 +75,3 @@ def test_plain_protocol(drivers: Drivers, nodes: Cluster, face: str, name: str) 
     assert denied.count(None) >= quorum
     lock.check()
     lock.release()
-
-
-def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
-    """The holder among those who wait."""
-    until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
-    won = [each for each in waiting if not each[1].pending]
-    assert len(won) == 1, "two hold the lock"
-    return won[0]

@@ -11,7 +11,7 @@ import pytest
 from conftest import Drivers
 from driver import FACES, LockError
 from servers import Cluster, ReplyError, Server
-from story import connect_all, fence_key, one_try_ms, until, within
+from story import connect_to_all, fence_key, one_try_ms, until, within
 
 USER, PASSWORD = "worker", "S3CR3T"
 FULL_RIGHTS = ("on", f">{PASSWORD}", "~*", "&*", "+@all")
@@ -184,7 +184,7 @@ def test_refusing_nodes(
     driver = drivers.start(face)
     client = driver.client([server.url_as(USER, PASSWORD) for server in nodes], restart_delay_ms=0)
     held, lock = client.lock(f"held {name}", ttl_ms=60_000, auto_renew=False), client.lock(name, timeout_ms=0)
-    connect_all(client, nodes, f"other {name}")
+    connect_to_all(client, nodes, name)
     held.acquire()
     until(lambda: all(server.command("EXISTS", held.name) for server in nodes), "every node has granted the lock")
 

@@ -11,7 +11,7 @@ from conftest import Drivers
 from driver import LockError
 from history import History
 from servers import Cluster, Server
-from story import connect_all, one_try_ms, until, within
+from story import connect_to_all, one_try_ms, until, within
 
 TTL_MS = 1000
 LONG_TTL_MS = 60_000
@@ -59,7 +59,7 @@ def test_nodes_that_have_forgotten_a_lock_do_not_grant_it(
     nodes = start_nodes(n, persist=begin is not crash)
     client = drivers.start(face).client(nodes.urls, ttl_ms=TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
     holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False)
-    connect_all(client, nodes, f"other {name}")
+    connect_to_all(client, nodes, name)
     majority = n // 2 + 1
     forget = [begin(server) for server in list(nodes)[:majority]]
     fence = holder.acquire()["fence"]
@@ -90,7 +90,7 @@ def test_restart_delay_may_be_switched_off(
     nodes = start_nodes(n)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, restart_delay_ms=0)
     holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
-    connect_all(client, nodes, f"other {name}")
+    connect_to_all(client, nodes, name)
     fence = holder.acquire()["fence"]
     for server in nodes:
         server.wipe()

@@ -430,6 +430,8 @@ fn failure(error: &RedisError) -> Failure {
     }
     match error.kind() {
         ErrorKind::AuthenticationFailed => Failure::Forbidden("WRONGPASS".into()),
+        // The crate reads what came of a reply as if it were one.
+        ErrorKind::Parse if error.to_string().contains("end of input") => Failure::Closed,
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::Garbled,
         _ if error.is_connection_refusal() => Failure::Unreachable("connection refused".into()),
         _ if error.is_connection_dropped() => Failure::Closed,

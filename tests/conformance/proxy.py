@@ -1,0 +1,347 @@
+"""A proxy in front of a server: what passes is delayed, held, lost, cut or sliced, connections are reset or refused.
+
+    with Proxy(server) as proxy:
+        client(proxy.url)
+        proxy.replies(HOLD)  # of all connections, those still to come included
+        proxy.links[0].requests(Faults(cut_after=10))  # of the first one alone
+        proxy.let_go()
+
+    with Network(nodes) as network:  # a proxy in front of each
+        client(network.urls)
+
+What a call asks for is done when it returns. The server may be killed, restarted or replaced behind its proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from servers import LIMIT_S, Server, bind_free_port
+
+T = TypeVar("T")
+
+_CHUNK = 64 * 1024
+
+_RESET = struct.pack("ii", 1, 0)
+"""For SO_LINGER: a close that waits for nothing, which is a reset."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What happens to the bytes that arrive from now on, in one direction."""
+
+    hold: bool = False
+    """They are kept until they are let go, even if whoever sent them is gone by then."""
+    lose: bool = False
+    """They are gone, and so are those that wait. As no stream goes on after a gap, nothing follows them ever."""
+    delay_s: float = 0
+    """They arrive so much later."""
+    cut_after: int | None = None
+    """After so many of them the connection is closed."""
+    slices: bool = False
+    """They are sent one by one."""
+
+
+NONE, HOLD, LOSE = Faults(), Faults(hold=True), Faults(lose=True)
+
+
+class _CutOffError(Exception):
+    """The connection has passed all that it may."""
+
+
+class _Direction:
+    """One way through the proxy. Takes everything in, and so sees the end, whatever is done to what goes out."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
+        self.gap = False
+        self.chunks: deque[tuple[float, bytes]] = deque()
+        """When they are due, and the bytes; none are the end."""
+        self.changed = asyncio.Event()
+
+    def change(self, faults: Faults) -> None:
+        self.faults = faults
+        if faults.lose and self.chunks:
+            self.chunks.clear()
+            self.gap = True
+        self.changed.set()
+
+    async def take_in(self, source: asyncio.StreamReader) -> None:
+        data = b"more"
+        while data:
+            try:
+                data = await source.read(_CHUNK)
+            except OSError:
+                data = b""
+            self.gap |= self.faults.lose
+            if not self.gap:
+                self.chunks.append((asyncio.get_running_loop().time() + self.faults.delay_s, data))
+                self.changed.set()
+
+    async def pass_on(self, target: asyncio.StreamWriter) -> None:
+        # Whoever is gone needs nothing any more.
+        with contextlib.suppress(OSError):
+            while data := await self._due():
+                left = self.faults.cut_after
+                if left is not None:
+                    data = data[:left]
+                    self.faults = replace(self.faults, cut_after=left - len(data))
+                size = 1 if self.faults.slices else _CHUNK
+                for i in range(0, len(data), size):
+                    target.write(data[i : i + size])
+                    await target.drain()
+                if self.faults.cut_after == 0:
+                    raise _CutOffError
+            target.write_eof()
+
+    async def _due(self) -> bytes:
+        while True:
+            self.changed.clear()
+            wait_s = None
+            if self.chunks and not self.faults.hold:
+                wait_s = self.chunks[0][0] - asyncio.get_running_loop().time()
+                if wait_s <= 0:
+                    return self.chunks.popleft()[1]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.changed.wait(), wait_s)
+
+
+class Link:
+    """One connection through a proxy."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._ends: list[asyncio.StreamWriter] = []
+        self._requests = _Direction(proxy.faults[0])
+        self._replies = _Direction(proxy.faults[1])
+
+    @property
+    def requests_waiting(self) -> int:
+        """How many bytes of requests are held or delayed now."""
+        return self._proxy.do(lambda: sum(len(data) for _, data in self._requests.chunks))
+
+    def requests(self, faults: Faults) -> None:
+        """Does this to what the client sends."""
+        self._proxy.do(lambda: self._requests.change(faults))
+
+    def replies(self, faults: Faults) -> None:
+        """Does this to what the server answers."""
+        self._proxy.do(lambda: self._replies.change(faults))
+
+    def let_go(self) -> None:
+        """Sends on what was held, in order, and ends all faults."""
+        self._proxy.do(lambda: self.change(NONE, NONE))
+
+    def reset(self) -> None:
+        """Breaks the client's end. What it has sent still arrives at the server, now or when it is let go."""
+        self._proxy.do(self.abort)
+
+    def change(self, requests: Faults, replies: Faults) -> None:
+        """For the proxy, in its thread."""
+        self._requests.change(requests)
+        self._replies.change(replies)
+
+    def abort(self) -> None:
+        """For the proxy, in its thread."""
+        # Whatever has ended already cannot be broken.
+        with contextlib.suppress(OSError):
+            self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._client.shutdown(socket.SHUT_RD)
+        if self._ends:
+            self._ends[0].transport.abort()
+
+    async def run(self) -> None:
+        """For the proxy: moves bytes until both directions have ended."""
+        try:
+            requests, client = await asyncio.open_connection(sock=self._client)
+            self._ends.append(client)
+            replies, server = await asyncio.open_unix_connection(self._proxy.server.socket)
+            self._ends.append(server)
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self._requests.take_in(requests))
+                ways.create_task(self._requests.pass_on(server))
+                ways.create_task(self._replies.take_in(replies))
+                ways.create_task(self._replies.pass_on(client))
+        except* (_CutOffError, OSError):
+            pass
+        finally:
+            for each in self._ends:
+                each.close()
+
+    async def end(self) -> None:
+        """For the proxy: closes both ends, whatever has not passed yet."""
+        for each in self._ends:
+            each.transport.abort()
+            with contextlib.suppress(OSError):
+                await each.wait_closed()
+        self._client.close()
+
+
+class Proxy:
+    """Stands in front of one server, on a TCP port of 127.0.0.1. Starts at once; a context manager that stops it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        """Where connections made from now on lead to."""
+        self.links: list[Link] = []
+        """All connections so far, in the order in which they were made, those that have ended included."""
+        self.faults = (NONE, NONE)
+        """What new connections begin with: requests, replies."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listening = False
+        self._socket = socket.socket()
+        self._port = bind_free_port(self._socket)
+        # Only now, or the port of somebody else could look free; needed to take it again.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy of {server}", daemon=True)
+        self._thread.start()
+        self.refuse(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """The address for the code under test."""
+        return f"redis://127.0.0.1:{self._port}"
+
+    def requests(self, faults: Faults) -> None:
+        """Does this to what clients send, over every connection there is and will be."""
+        self.do(lambda: self._change(faults, self.faults[1]))
+
+    def replies(self, faults: Faults) -> None:
+        """Does this to what the server answers, over every connection there is and will be."""
+        self.do(lambda: self._change(self.faults[0], faults))
+
+    def let_go(self) -> None:
+        """Sends on what was held, in order, and ends all faults."""
+        self.do(lambda: self._change(NONE, NONE))
+
+    def reset(self) -> None:
+        """Breaks all connections there are, at the clients' ends."""
+        self.do(self._abort)
+
+    def refuse(self, refuse: bool) -> None:
+        """Whether new connections are refused, as by a machine where nothing listens; those that exist stay."""
+        self.do(self._refuse if refuse else self._listen)
+
+    def stop(self) -> None:
+        """Breaks everything off. What is held is lost."""
+        try:
+            self._await(self._stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(LIMIT_S)
+            self._loop.close()
+            self._socket.close()
+
+    def do(self, what: Callable[[], T]) -> T:
+        """For links: calls `what` in the proxy's thread."""
+
+        async def call() -> T:
+            return what()
+
+        return self._await(call())
+
+    def _await(self, call: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result(LIMIT_S)
+
+    def _change(self, requests: Faults, replies: Faults) -> None:
+        self.faults = (requests, replies)
+        for link in self.links:
+            link.change(requests, replies)
+
+    def _abort(self) -> None:
+        for link in self.links:
+            link.abort()
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self._socket.listen()
+            self._socket.setblocking(False)
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _refuse(self) -> None:
+        if self._listening:
+            self._listening = False
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            # So that the port stays ours while nobody listens.
+            self._socket = socket.socket()
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(("127.0.0.1", self._port))
+
+    def _accept(self) -> None:
+        # Who has gone again is no connection.
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            client, _ = self._socket.accept()
+            client.setblocking(False)
+            link = Link(self, client)
+            self.links.append(link)
+            self._tasks.append(self._loop.create_task(link.run()))
+
+    async def _stop(self) -> None:
+        self._refuse()
+        for task in self._tasks:
+            task.cancel()
+        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in self.links:
+            await link.end()
+        for failed in ends:
+            if isinstance(failed, Exception):
+                raise failed
+
+
+class Network:
+    """A proxy in front of every one of some servers, which may be the same; a context manager."""
+
+    def __init__(self, servers: Iterable[Server]) -> None:
+        with contextlib.ExitStack() as stack:
+            self.proxies = [stack.enter_context(Proxy(server)) for server in servers]
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def servers(self) -> list[Server]:
+        """What is behind the proxies now."""
+        return [proxy.server for proxy in self.proxies]
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses for the code under test."""
+        return [proxy.url for proxy in self.proxies]
+
+    @property
+    def links(self) -> list[Link]:
+        """All connections so far."""
+        return [link for proxy in self.proxies for link in proxy.links]
+
+    def let_go(self) -> None:
+        """Sends on what was held, in order, and ends all faults."""
+        for proxy in self.proxies:
+            proxy.let_go()
+            proxy.refuse(False)
