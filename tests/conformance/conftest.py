@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -52,11 +52,11 @@ class Drivers:
         self._history = history
         self.started: list[Driver] = []
 
-    def start(self, face: str) -> Driver:
-        """A new process for this face."""
+    def start(self, face: str, env: Mapping[str, str] | None = None) -> Driver:
+        """A new process for this face, with this added to its environment."""
         label = f"{face}#{len(self.started) + 1}"
         try:
-            driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label))
+            driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label, env))
         except DriverError as error:
             # One that is missing is missing in every story: a trace would only be long.
             raise pytest.fail.Exception(str(error), pytrace=False) from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from driver import Client
 from servers import LIMIT_S, Cluster, Server
 
 _POLL_S = 0.005
@@ -19,6 +20,32 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < end, f"not within {LIMIT_S:g} s: {what}"
         time.sleep(_POLL_S)
+
+
+def fence_key(name: str) -> str:
+    """Where a node keeps the fence of a name without braces."""
+    return f"redlock:fence:{{{name}}}"
+
+
+def connect_all(client: Client, nodes: Iterable[Server], name: str) -> None:
+    """Uses a lock until there is a connection to every node: one without is not asked when the others have decided.
+
+    The lock is one that nobody has used yet, for it is by its fence that a node tells.
+    """
+    lock, servers = client.lock(name), list(nodes)
+
+    def asked() -> list[object]:
+        return [server.command("EXISTS", fence_key(name)) for server in servers]
+
+    def all_asked() -> bool:
+        lock.acquire()
+        lock.release()
+        return all(asked())
+
+    assert not any(asked()), "the lock was used before"
+
+    until(all_asked, "there is a connection to every node")
+    until(lambda: not any(server.get(name) for server in servers), "the last node has released it")
 
 
 class Asked:

@@ -10,7 +10,7 @@ from conftest import Drivers
 from driver import FACES
 from history import SLACK_MS
 from servers import Cluster
-from story import until
+from story import connect_all, fence_key, until
 
 every_face = pytest.mark.parametrize("face", FACES)
 HOUR_US = 3_600_000_000
@@ -21,15 +21,8 @@ def test_lost_attempt_leaves_nothing(drivers: Drivers, five_nodes: Cluster, face
     """What a minority granted goes at once and not with the ttl, or two losers could block each other."""
     # It ends when every node has answered its clean-up, for which even a slow machine has the time.
     client = drivers.start(face).client(five_nodes.urls, ttl_ms=60_000, node_timeout_ms=5 * SLACK_MS)
-    lock, other = client.lock(name), client.lock("other" + name)
-
-    def all_asked() -> bool:
-        other.acquire()
-        other.release()
-        return all(server.command("EXISTS", fence_key("other" + name)) for server in five_nodes)
-
-    # A node without a connection when the others have answered is not asked at all.
-    until(all_asked, "there is a connection to every node")
+    lock = client.lock(name)
+    connect_all(client, five_nodes, "other" + name)
     majority, minority = list(five_nodes)[:3], list(five_nodes)[3:]
     for server in majority:
         server.command("SET", name, "another library's token")
@@ -80,8 +73,3 @@ def test_fence_of_one_node_is_kept_by_a_quorum(drivers: Drivers, own_nodes: Clus
     for away in (own_nodes[3], own_nodes[4]):
         away.restart()
     assert lock.acquire()["fence"] > second, "a quorum did not keep the fence"
-
-
-def fence_key(name: str) -> str:
-    """Where a node keeps the fence of a name without braces."""
-    return f"redlock:fence:{{{name}}}"
