@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -120,9 +121,11 @@ FOUND_BY = {
 }
 
 
-def run(config: pytest.Config, fault: str, *stories: str) -> subprocess.CompletedProcess[str]:
+def run(
+    config: pytest.Config, fault: str, *stories: str, options: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Runs stories with the faulty driver."""
-    command = [sys.executable, "-m", "pytest", "-q"]
+    command = [sys.executable, "-m", "pytest", "-q", *options]
     for face in ("python", "asyncio"):
         command += ["--driver", f"{face}={sys.executable} {FAULTY} --fault {fault}"]
     if directory := config.getoption("--driver-dir"):
@@ -139,6 +142,19 @@ def test_fault_is_found(pytestconfig: pytest.Config, fault: str) -> None:
     # Only the line that failed and what it said: what stands above it was right.
     failure = "\n".join(line for line in result.stdout.splitlines() if line.startswith((">", "E ")))
     assert why in failure, result.stdout
+
+
+def test_known_failures_must_fail(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    story, _ = FOUND_BY["told-token"]
+    known = tmp_path / "known_failures.toml"
+    known.write_text("[[failure]]\nstory = 'test_secrets.py::*[python]'\nreason = 'it tells the token'\n")
+    options = ["--known-failures", str(known), "-rxX"]
+    failing = run(pytestconfig, "told-token", story, options=options)
+    assert failing.returncode == 0, failing.stdout
+    assert "it tells the token" in failing.stdout, failing.stdout
+    passing = run(pytestconfig, "none", story, options=options)
+    assert passing.returncode == pytest.ExitCode.TESTS_FAILED, passing.stdout
+    assert "XPASS(strict)" in passing.stdout, passing.stdout
 
 
 def test_every_fault_has_its_story() -> None:
