@@ -19,12 +19,15 @@ LONG_TTL_MS = 60_000
 FENCE_KEEP_MS = 600_000
 MAX_HOLD_MS = 1500
 ROUNDS = 20
+PATIENT_MS = 5 * SLACK_MS
+"""A node_timeout that nodes keep however slow the machine is."""
 
 
 @every_face
 def test_failed_extension_keeps_the_lock(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
     """Nothing is known of nodes that do not answer, so the lock is valid for as long as it was before."""
-    lock = drivers.start(face).client(own_nodes.urls).lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    client = drivers.start(face).client(own_nodes.urls, node_timeout_ms=SLACK_MS)
+    lock = client.lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
     won = lock.acquire()
     hung = list(own_nodes)[:3]
     for server in hung:
@@ -39,8 +42,14 @@ def test_failed_extension_keeps_the_lock(drivers: Drivers, own_nodes: Cluster, f
     assert 0 < state["remaining_ms"] <= won["remaining_ms"]
     for server in hung:
         server.thaw()
-    until(lambda: own_nodes.has(name), "the nodes answer again")
-    assert lock.extend()["remaining_ms"] > state["remaining_ms"]
+
+    def extended() -> bool:
+        # Not while the nodes are still busy with what came when they were hung.
+        with contextlib.suppress(LockError):
+            lock.extend()
+        return bool(lock.state()["remaining_ms"] > state["remaining_ms"])
+
+    until(extended, "it is extended by nodes that answer again")
     lock.release()
 
 
@@ -59,7 +68,7 @@ def test_extension_after_the_end_creates_nothing(drivers: Drivers, nodes: Cluste
 @every_face
 def test_extension_does_not_count_a_later_grant(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """An acquire that arrives late is granted with a larger fence, and there may have been another holder before it."""
-    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS, auto_renew=False)
     lock = client.lock(name)
     connect_all(client, nodes, "other" + name)
     fence = lock.acquire()["fence"]
@@ -90,13 +99,16 @@ def test_release_ends_every_extension(drivers: Drivers, five_nodes: Cluster, fac
         for server in list(five_nodes)[3:]:
             server.command("DEL", lock.name)
         extending = driver.start("extend", lock=lock.handle)
-        if not FACES[face].lock_objects:
-            # There the types keep a release away from an extend, though not from what it leaves behind.
-            extending.result()
-        lock.release()
         if FACES[face].lock_objects:
+            # Either may come first, or both hear too late what they have done. What becomes of the keys is the same.
+            with contextlib.suppress(LockError):
+                lock.release()
             with contextlib.suppress(LockError):
                 extending.result()
+        else:
+            # There the types keep a release away from an extend, though not from what it leaves behind.
+            extending.result()
+            lock.release()
     until(lambda: not any(five_nodes.has(lock.name) for lock in locks), "no key of a released lock is there")
     last = client.lock(name)
     last.acquire()
@@ -121,7 +133,7 @@ def test_extension_does_not_pass_max_hold(drivers: Drivers, nodes: Cluster, face
 @every_face
 def test_fences_are_kept_while_a_lock_is(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     """A node remembers a fence for `fence_keep` after the last extension, and not for ever."""
-    client = drivers.start(face).client(nodes.urls, auto_renew=False)
+    client = drivers.start(face).client(nodes.urls, node_timeout_ms=PATIENT_MS, auto_renew=False)
     lock = client.lock(name, fence_keep_ms=FENCE_KEEP_MS)
     connect_all(client, nodes, "other" + name)
     lock.acquire()
