@@ -161,6 +161,9 @@ def test_every_fault_has_its_story() -> None:
     assert {*FOUND_BY, "none"} == FAULTS.keys()
 
 
-def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config) -> None:
-    result = run(pytestconfig, "none", *dict.fromkeys(story for story, _ in FOUND_BY.values()))
+@pytest.mark.parametrize("file", sorted({story.partition("::")[0] for story, _ in FOUND_BY.values()}))
+def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config, file: str) -> None:
+    result = run(
+        pytestconfig, "none", *dict.fromkeys(story for story, _ in FOUND_BY.values() if story.startswith(file))
+    )
     assert result.returncode == 0, result.stdout + result.stderr
