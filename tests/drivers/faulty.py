@@ -353,7 +353,8 @@ class Lock:
         answers = self.round(self.rules.extend, int(self.ttl_s * 1000), self.fence or 0, self.keep_ms)
         extended = granting(answers)
         self.missing = [node for node in self.nodes if node not in extended]
-        if self.nodes[0] in extended if self.rules.first_answer else len(extended) >= self.quorum:
+        carried = self.nodes[0] in extended if self.rules.first_answer else len(extended) >= self.quorum
+        if carried:
             self.hold_from(start)
         elif (reason := self.loss(answers)) or self.rules.silence_is_loss:
             self.lose(reason or "unreachable")
