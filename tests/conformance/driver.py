@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -86,7 +86,10 @@ class LockError(Exception):
         self.message: str = error["message"]
         known = {case["code"]: case for case in table("errors")["cases"]}
         assert self.code in known, f"{self.code} is no code"
-        assert error["retryable"] == known[self.code]["retryable"], f"retryable is wrong: {error}"
+        row = known[self.code]
+        assert error["retryable"] == row["retryable"], f"retryable is wrong: {error}"
+        assert row["named"] in (None, self.name is not None), f"the name is wrong: {error}"
+        assert row["votes"] in (None, bool(self.nodes)), f"the answers of the nodes are wrong: {error}"
         reasons = table("errors")["lost_reasons"] if self.code == "lost" else [None]
         assert self.reason in reasons, f"the reason is wrong: {error}"
 
@@ -133,7 +136,9 @@ class Call:
 class Driver:
     """A driver process. Starts at once and has said hello; a context manager that kills it."""
 
-    def __init__(self, face: Face, command: Sequence[str], history: History, label: str) -> None:
+    def __init__(
+        self, face: Face, command: Sequence[str], history: History, label: str, env: Mapping[str, str] | None = None
+    ) -> None:
         self.face = face
         self.label = label
         self.history = history
@@ -150,6 +155,7 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            env={name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"} | dict(env or {}),
             preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
         )
         self._reader = threading.Thread(target=self._read, name=label, daemon=True)
@@ -188,9 +194,10 @@ class Driver:
         """Sends a request and waits for its answer."""
         return self.start(op, **fields).result()
 
-    def client(self, nodes: Sequence[str], **options: object) -> Client:
-        """A client in the driver; options are named as in `tables/options.json`."""
-        return Client(self, self.call("client", nodes=list(nodes), options=options)["handle"], options)
+    def client(self, nodes: Sequence[str] | None, **options: object) -> Client:
+        """A client in the driver, by default for the nodes in its environment; options as in `tables/options.json`."""
+        given = {} if nodes is None else {"nodes": list(nodes)}
+        return Client(self, self.call("client", options=options, **given)["handle"], options)
 
     def freeze(self) -> None:
         """Stops the process without ending it, as a suspend or a long pause does."""
@@ -305,6 +312,11 @@ class Client:
         handle = self.driver.call("lock", client=self.handle, name=name.hex(), options=options)["handle"]
         return Lock(self.driver, handle, name, self.options | options)
 
+    def lock_by_text(self, text: str) -> Lock:
+        """A lock whose name is given as the language's own text, and not as bytes."""
+        handle = self.driver.call("lock", client=self.handle, text=text, options={})["handle"]
+        return Lock(self.driver, handle, text.encode(errors="surrogatepass"), self.options)
+
     def inspect(self, name: str | bytes) -> list[Json]:
         """What every node has under a name."""
         name = name.encode() if isinstance(name, str) else name
@@ -344,10 +356,13 @@ class Lock:
             return error.code == "timeout" and not self.driver.face.denies_by_value
         return not acquired and self.driver.face.denies_by_value
 
+    def start_try_acquire(self) -> Call:
+        """Begins to try once."""
+        return self.driver.start("try_acquire", self._acquired, lock=self.handle)
+
     def try_acquire(self) -> bool:
         """Tries once."""
-        call = self.driver.start("try_acquire", self._acquired, lock=self.handle)
-        acquired: bool = call.result()["acquired"]
+        acquired: bool = self.start_try_acquire().result()["acquired"]
         return acquired
 
     def extend(self, **ttl: Any) -> Json:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from conftest import Drivers
 from history import SLACK_MS, History
-from servers import Cluster
+from servers import LIMIT_S, Cluster
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from fenced_store import FencedStore, StaleFence
@@ -35,6 +37,28 @@ def test_larger_fences_only(store: FencedStore) -> None:
             store.read("a", fence=late)
     assert store.read("a", fence=7) == "five again"
     store.write("b", "another name", fence=1)
+
+
+def test_nobody_fits_between_comparing_and_writing(tmp_path: Path) -> None:
+    """A late writer has begun when a later holder's write is on its way, and must not come after it."""
+    path = str(tmp_path / "store.db")
+    FencedStore(path).write("a", "before", fence=1)
+    writing = threading.Event()
+
+    def write_late() -> None:
+        store = FencedStore(path)
+        store.db.set_trace_callback(lambda sql: writing.set() if sql.startswith(("INSERT", "UPDATE")) else None)
+        store.write("a", "late", fence=2)
+
+    with ThreadPoolExecutor() as threads:
+        later = FencedStore(path)
+        later.db.execute("BEGIN IMMEDIATE")
+        late = threads.submit(write_late)
+        assert writing.wait(LIMIT_S)
+        later.write("a", "later", fence=3)
+        with pytest.raises(StaleFence):
+            late.result(LIMIT_S)
+    assert later.read("a", fence=3) == "later"
 
 
 @pytest.mark.parametrize("face", ["rust", "python", "node"])

@@ -113,6 +113,20 @@ def test_late_release_leaves_the_next_holder_alone(drivers: Drivers, nodes: Clus
 
 
 @every_face
+def test_late_release_is_quick(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """There is nothing to wait for, and it says what has happened."""
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False)
+    lock.acquire()
+    until(lambda: not nodes.has(name), "it has run out")
+    began = time.monotonic()
+    with pytest.raises(LockError) as lost:
+        lock.release()
+    took_ms = (time.monotonic() - began) * 1000
+    assert took_ms <= SHORT_TTL_MS / 4 + SLACK_MS, "it has waited for longer than one node_timeout"
+    assert (lost.value.code, lost.value.reason) == ("lost", "expired")
+
+
+@every_face
 def test_paused_holder_learns_of_its_loss(
     drivers: Drivers, history: History, five_nodes: Cluster, face: str, name: str
 ) -> None:

@@ -1,6 +1,6 @@
 """The suite finds planted faults: a suite that never fails proves nothing.
 
-tests/drivers/faulty.py takes the place of the face `python` in a run of its own; with each of its faults the story that
+tests/drivers/faulty.py takes the place of Python's faces in a run of its own; with each of its faults the story that
 is about it must fail, and without a fault the same stories must pass.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -60,20 +61,77 @@ FOUND_BY = {
     "acquired-twice": ("test_life.py::test_misuse[python]", "DID NOT RAISE"),
     "mangled-name": ("test_life.py::test_names_that_are_no_text[one node-python]", "the key is not the name"),
     "any-option": ("test_tables.py::test_unknown_option[python]", "DID NOT RAISE"),
-    "no-votes": ("test_loss.py::test_minority_of_dead_and_hung_nodes[python]", "len(refused.value.nodes)"),
+    "no-votes": (
+        "test_loss.py::test_minority_of_dead_and_hung_nodes[python]",
+        "the answers of the nodes are wrong",
+    ),
     "told-password": (
         "test_secrets.py::test_secrets_are_not_told[python]",
         "told: the password",
     ),
     "told-token": ("test_secrets.py::test_secrets_are_not_told[python]", "told: the token"),
+    "logged-token": ("test_secrets.py::test_secrets_are_not_told[python]", "told: the token"),
+    "half-quorum": ("test_quorum.py::test_attempts[python]", "won is True"),
+    "same-token": ("test_attempt.py::test_every_attempt_has_a_token_of_its_own[python]", "a token is used again"),
+    "blocked-retry": (
+        "test_attempt.py::test_lost_vote_does_not_block_the_retry[five nodes-python]",
+        "its own leftover was in its way",
+    ),
+    "blind-confirm": (
+        "test_attempt.py::test_node_that_was_taken_does_not_confirm[python]",
+        "won with nodes that others hold",
+    ),
+    "kept-cancelled": (
+        "test_attempt.py::test_cancelled_at_any_moment_leaves_nothing[one node-asyncio]",
+        "a cancelled acquire has left its key",
+    ),
+    "down-is-busy": ("test_attempt.py::test_busy_and_down_are_different[python]", "DID NOT RAISE"),
+    "unfenced-extend": (
+        "test_extend.py::test_extension_does_not_count_a_later_grant[five nodes-python]",
+        "DID NOT RAISE",
+    ),
+    "lost-by-silence": (
+        "test_extend.py::test_failed_extension_keeps_the_lock[python]",
+        'code == "unavailable"',
+    ),
+    "first-answer": ("test_quorum.py::test_held_locks[extensions-python]", "two nodes, one gone"),
+    "reviving-extend": (
+        "test_extend.py::test_extension_after_the_end_creates_nothing[one node-python]",
+        "DID NOT RAISE",
+    ),
+    "late-restore": (
+        "test_extend.py::test_release_ends_every_extension[python]",
+        "no key of a released lock is there",
+    ),
+    "endless-hold": (
+        "test_extend.py::test_extension_does_not_pass_max_hold[one node-python]",
+        "extended past max_hold",
+    ),
+    "half-ttl": ("test_tables.py::test_what_options_do_on_a_node[python]", "ttl_ms of"),
+    "endless-fence": (
+        "test_extend.py::test_fences_are_kept_while_a_lock_is[one node-python]",
+        "a fence is kept for ever",
+    ),
+    "forgotten-fence": (
+        "test_extend.py::test_fences_are_kept_while_a_lock_is[one node-python]",
+        "no quorum keeps the fence",
+    ),
+    "patient-release": (
+        "test_loss.py::test_late_release_is_quick[one node-python]",
+        "it has waited for longer than one node_timeout",
+    ),
 }
 
 
-def run(config: pytest.Config, fault: str, *stories: str) -> subprocess.CompletedProcess[str]:
+def run(
+    config: pytest.Config, fault: str, *stories: str, options: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Runs stories with the faulty driver."""
-    command = [sys.executable, "-m", "pytest", "-q", "--driver", f"python={sys.executable} {FAULTY} --fault {fault}"]
+    command = [sys.executable, "-m", "pytest", "-q", *options]
     # One server, so that the stories' ids name none.
     command += ["--server", str(under_test(config)[0])]
+    for face in ("python", "asyncio"):
+        command += ["--driver", f"{face}={sys.executable} {FAULTY} --fault {fault}"]
     if directory := config.getoption("--driver-dir"):
         command += ["--driver-dir", str(directory)]
     paths = [str(HERE / story) for story in stories]
@@ -90,10 +148,26 @@ def test_fault_is_found(pytestconfig: pytest.Config, fault: str) -> None:
     assert why in failure, result.stdout
 
 
+def test_known_failures_must_fail(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    story, _ = FOUND_BY["told-token"]
+    known = tmp_path / "known_failures.toml"
+    known.write_text("[[failure]]\nstory = 'test_secrets.py::*[python]'\nreason = 'it tells the token'\n")
+    options = ["--known-failures", str(known), "-rxX"]
+    failing = run(pytestconfig, "told-token", story, options=options)
+    assert failing.returncode == 0, failing.stdout
+    assert "it tells the token" in failing.stdout, failing.stdout
+    passing = run(pytestconfig, "none", story, options=options)
+    assert passing.returncode == pytest.ExitCode.TESTS_FAILED, passing.stdout
+    assert "XPASS(strict)" in passing.stdout, passing.stdout
+
+
 def test_every_fault_has_its_story() -> None:
     assert {*FOUND_BY, "none"} == FAULTS.keys()
 
 
-def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config) -> None:
-    result = run(pytestconfig, "none", *dict.fromkeys(story for story, _ in FOUND_BY.values()))
+@pytest.mark.parametrize("file", sorted({story.partition("::")[0] for story, _ in FOUND_BY.values()}))
+def test_without_a_fault_nothing_is_found(pytestconfig: pytest.Config, file: str) -> None:
+    result = run(
+        pytestconfig, "none", *dict.fromkeys(story for story, _ in FOUND_BY.values() if story.startswith(file))
+    )
     assert result.returncode == 0, result.stdout + result.stderr

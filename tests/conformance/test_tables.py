@@ -1,15 +1,17 @@
-"""The rows that all languages share: which options and names are taken, and how the others are refused."""
+"""The rows that all languages share: what is taken, what comes of it, and how everything else is refused."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from functools import partial
 
 import pytest
 
 from conftest import Drivers
-from driver import FACES, Json, Lock, LockError, table
-from servers import Cluster
+from driver import FACES, Client, Driver, Json, Lock, LockError, table
+from servers import Cluster, Server
+from story import fence_key
 
 every_face = pytest.mark.parametrize("face", FACES)
 
@@ -45,6 +47,15 @@ def report(differences: dict[str, str | None]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def validity(won: Json, valid_ms: float) -> str | None:
+    """How long a lock was valid when it was acquired, if that is not what its row says."""
+    took_ms = (won["return_ns"] - won["invoke_ns"]) / 1e6
+    # It is valid from the start of its attempt, which is somewhere within the call.
+    if valid_ms - took_ms <= won["remaining_ms"] <= valid_ms:
+        return None
+    return f"valid for {won['remaining_ms']} instead of {valid_ms} ms, after a call of {took_ms} ms"
+
+
 @every_face
 def test_options_of_a_lock(drivers: Drivers, face: str) -> None:
     client = drivers.start(face).client(["memory://options"])
@@ -71,6 +82,85 @@ def test_options_of_a_client(drivers: Drivers, face: str) -> None:
             error = refused
         differences[row["name"]] = difference(error, row)
     report(differences)
+
+
+@every_face
+def test_what_options_do_on_a_node(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(node.urls)
+    differences = {}
+    for row in table("options")["cases"]:
+        if "ok" in row:
+            differences[row["name"]] = effect(client, node[0], f"{name}/{row['name']}", row)
+    report(differences)
+
+
+def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
+    """What a node keeps for a lock with the options of this row, if it differs from the settings that should result."""
+    lock, settings = client.lock(name, **row["options"]), row["ok"]
+    began = time.monotonic()
+    try:
+        if not lock.try_acquire():
+            return "denied"
+    except LockError as error:
+        # A node_timeout of 1 ms may be over sooner.
+        return None if error.code == "unavailable" else str(error)
+    left = {"ttl_ms": server.command("PTTL", name), "fence_keep_ms": server.command("PTTL", fence_key(name))}
+    (view,) = client.inspect(name)
+    took_ms = (time.monotonic() - began) * 1000
+    with contextlib.suppress(LockError):
+        lock.release()
+    wrong = [
+        f"{setting} of {kept!r} instead of {settings[setting]}"
+        for setting, kept in left.items()
+        # -2 is a key that has expired.
+        if not (isinstance(kept, int) and settings[setting] - took_ms - 1 <= kept <= settings[setting])
+        and not (kept == -2 and took_ms >= settings[setting])
+    ]
+    if "owner" in settings and view["state"] == "held" and (view["label"] or "") != settings["owner"]:
+        wrong.append(f"the label {view['label']!r}")
+    return ", ".join(wrong) or None
+
+
+@every_face
+def test_durations(drivers: Drivers, face: str) -> None:
+    client = drivers.start(face).client(["memory://durations"])
+    differences: dict[str, str | None] = {}
+    for i, row in enumerate(table("durations")["cases"]):
+        if row["language"] != FACES[face].language:
+            continue
+        won, error = None, None
+        try:
+            lock = client.lock(f"duration {i}", **row["given"])
+            won = lock.start_try_acquire().result()
+            lock.release()
+        except LockError as refused:
+            error = refused
+        wrong = difference(error, row)
+        if won and "valid_ms" in row:
+            wrong = wrong or validity(won, row["valid_ms"])
+        differences[repr(row["given"])] = wrong
+    report(differences)
+
+
+@every_face
+def test_validity(drivers: Drivers, face: str) -> None:
+    """Of those leases that can be asked for; the options say which."""
+    client = drivers.start(face).client(["memory://leases"])
+    accepted, differences = 0, dict[str, str | None]()
+    for lease in table("quorum")["leases"]:
+        limit = {} if lease["max_hold_ms"] is None else {"max_hold_ms": lease["max_hold_ms"]}
+        try:
+            lock = client.lock(lease["name"], ttl_ms=lease["ttl_ms"], **limit)
+            won = lock.start_try_acquire().result()
+        except LockError as refused:
+            differences[lease["name"]] = None if refused.code == "invalid" else str(refused)
+            continue
+        accepted += 1
+        differences[lease["name"]] = validity(won, lease["valid_until_us"] / 1000 - lease["start_ms"])
+        with contextlib.suppress(LockError):
+            lock.release()
+    report(differences)
+    assert accepted, "every lease was refused"
 
 
 @every_face
@@ -102,17 +192,73 @@ def test_names(drivers: Drivers, node: Cluster, face: str) -> None:
 
 
 @every_face
-def test_addresses(drivers: Drivers, face: str) -> None:
-    driver = drivers.start(face)
+def test_names_as_text(drivers: Drivers, node: Cluster, face: str) -> None:
+    client = drivers.start(face).client(node.urls)
     differences: dict[str, str | None] = {}
-    for row in table("addresses")["cases"]:
-        if "env" in row:
+    for row in table("names")["texts"]:
+        if FACES[face].language not in row.get("languages", [FACES[face].language]):
             continue
-        nodes, error = row["urls"] if "urls" in row else [row["url"]], None
+        error, absent = None, False
         try:
-            driver.client(nodes)
+            lock = client.lock_by_text(row["text"])
+            lock.acquire()
+            absent = not node.has(bytes.fromhex(row["name_hex"]))
+            lock.release()
         except LockError as refused:
             error = refused
-        told = [secret for secret in row.get("never", []) if error and secret in error.message]
-        differences[repr(nodes)] = difference(error, row) or (f"tells {told}" if told else None)
+        differences[repr(row["text"])] = difference(error, row) or ("its bytes are no key" if absent else None)
     report(differences)
+
+
+@every_face
+def test_addresses(drivers: Drivers, face: str) -> None:
+    driver = drivers.start(face)
+    differences = {}
+    for row in table("addresses")["cases"]:
+        if "env" not in row:
+            nodes = row["urls"] if "urls" in row else [row["url"]]
+            differences[repr(nodes)] = address_difference(driver, nodes, row)
+    report(differences)
+
+
+@every_face
+def test_addresses_in_the_environment(drivers: Drivers, face: str) -> None:
+    differences = {}
+    for row in table("addresses")["cases"]:
+        if "env" in row:
+            driver = drivers.start(face, {"REDLOCK_URLS": row["env"]})
+            differences[repr(row["env"])] = address_difference(driver, None, row)
+            driver.finish()
+    report(differences)
+
+
+@every_face
+def test_address_without_any(drivers: Drivers, face: str, name: str) -> None:
+    """Nobody has to listen there: inspection says which node it could not ask."""
+    views = drivers.start(face).client(None).inspect(name)
+    assert [view["node"] for view in views] == ["redis://127.0.0.1:6379"]
+
+
+@every_face
+def test_comma_in_a_password_of_the_environment(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    node[0].command("ACL", "SETUSER", "comma", "on", ">a,b", "~*", "&*", "+@all")
+    driver = drivers.start(face, {"REDLOCK_URLS": f"unix://{node[0].socket}?user=comma&pass=a%2Cb"})
+    lock = driver.client(None).lock(name)
+    assert lock.try_acquire()
+    assert node.has(name)
+    lock.release()
+
+
+def address_difference(driver: Driver, nodes: list[str] | None, row: Json) -> str | None:
+    """How a client differs from what the row of its addresses says, if it does."""
+    try:
+        client = driver.client(nodes)
+    except LockError as refused:
+        told = [secret for secret in row.get("never", []) if secret in refused.message]
+        return difference(refused, row) or (f"tells {told}" if told else None)
+    shown = row.get("ok", {}).get("shown", [])
+    # Nothing outside is asked.
+    if shown and all(node.startswith("memory:") for node in shown):
+        seen = [view["node"] for view in client.inspect("addresses")]
+        return None if seen == shown else f"{seen} instead of {shown}"
+    return difference(None, row)

@@ -1,6 +1,6 @@
 """A driver with one planted fault, which the suite must find; without one it passes the stories that find them.
 
-A lock of its own, in the plain protocol, in the place of the face `python`; see test_suite_bites.py. A fault is a row
+A lock of its own, in the plain protocol, in the place of the faces of Python; see test_suite_bites.py. A fault is a row
 of `FAULTS`: what is right is the default of `Rules`, and the row says what is different.
 """
 
@@ -13,7 +13,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,23 +31,29 @@ Json = dict[str, Any]
 ACQUIRE = """
 if redis.call("EXISTS", KEYS[1]) == 1 then return false end
 local fence = redis.call("INCR", KEYS[2])
+redis.call("PEXPIRE", KEYS[2], ARGV[4])
 redis.call("SET", KEYS[1], ARGV[1] .. ":" .. redis.call("GET", KEYS[2]) .. ":" .. ARGV[3], "PX", ARGV[2])
 return fence
 """
 OURS = """
+local value = redis.call("GET", KEYS[1])
+if not value then return false end
 local begin = ARGV[1] .. ":"
-local ours = string.sub(redis.call("GET", KEYS[1]) or "", 1, #begin) == begin
+if string.sub(value, 1, #begin) ~= begin then return -1 end
 """
-CONFIRM = (
-    OURS
-    + """
-if ours and tonumber(redis.call("GET", KEYS[2])) < tonumber(ARGV[2]) then redis.call("SET", KEYS[2], ARGV[2]) end
-return ours and 1
+RAISE_FENCE = """
+if tonumber(redis.call("GET", KEYS[2])) < tonumber(ARGV[2]) then redis.call("SET", KEYS[2], ARGV[2], "PX", ARGV[3]) end
+return 1
 """
-)
-EXTEND = OURS + 'return ours and redis.call("PEXPIRE", KEYS[1], ARGV[2])'
-RELEASE = OURS + 'return ours and redis.call("DEL", KEYS[1])'
-RECREATE = 'if redis.call("EXISTS", KEYS[1]) == 0 then redis.call("SET", KEYS[1], ARGV[1] .. ":") end'
+CONFIRM = OURS + RAISE_FENCE
+OURS_UP_TO_FENCE = OURS + 'if tonumber(string.match(value, "^%d+", #begin + 1)) > tonumber(ARGV[3]) then return -1 end'
+KEEP_FENCE = 'redis.call("PEXPIRE", KEYS[2], ARGV[4])'
+LIVE_ON = 'return redis.call("PEXPIRE", KEYS[1], ARGV[2])'
+EXTEND = f"{OURS_UP_TO_FENCE}\n{KEEP_FENCE}\n{LIVE_ON}"
+RELEASE = OURS + 'return redis.call("DEL", KEYS[1])'
+RECREATE = """
+if redis.call("EXISTS", KEYS[1]) == 0 then redis.call("SET", KEYS[1], ARGV[1] .. ":" .. ARGV[3] .. ":") end
+"""
 
 POLL_S = 0.002
 OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
@@ -62,18 +68,31 @@ class Rules:
     extend: str = EXTEND
     release: str = RELEASE
     key: Callable[[bytes], bytes] = lambda name: name
+    token: Callable[[str], str] = lambda _: secrets.token_hex(16)
     fence: Callable[[int], int] = lambda fence: fence
     drift: Callable[[float], float] = lambda ttl_s: ttl_s / 100 + 0.002
     shown: Callable[[str], str] = lambda url: url.partition("?")[0]
     label: Callable[[str], str] = lambda value: value.split(":", 2)[2]
     options: Callable[[Json], Json] = lambda given: {name: given[name] for name in given if name not in OPTIONS}
+    kept: Callable[[int], int] = lambda ttl_ms: ttl_ms
+    log: Callable[[str], object] = lambda _: None
+    quorum: Callable[[int], int] = lambda n: n // 2 + 1
+    enough: Callable[[int], int] = lambda n: n // 2 + 1
     over_at_end: bool = True
+    over_at_limit: bool = True
     told: bool = True
     cleans_up: bool = True
-    enough: Callable[[int], int] = lambda n: n // 2 + 1
+    cleans_up_silent: bool = True
     late_s: float = 0
+    release_s: float = 0
     one_holder: bool = True
     votes: bool = True
+    down_is_busy: bool = False
+    silence_is_loss: bool = False
+    first_answer: bool = False
+    extends_late: bool = False
+    restores_late: bool = False
+    keeps_cancelled: bool = False
 
 
 FAULTS = {
@@ -114,6 +133,40 @@ FAULTS = {
     "told-password": Rules(shown=lambda url: url),
     # What inspection shows of a holder is the whole value, token and all.
     "told-token": Rules(label=lambda value: value),
+    # The token of every attempt is logged.
+    "logged-token": Rules(log=lambda token: print(f"attempt {token}", file=sys.stderr, flush=True)),
+    # A half of the nodes is a quorum.
+    "half-quorum": Rules(quorum=lambda n: (n + 1) // 2),
+    # The next attempt uses the token of the one before.
+    "same-token": Rules(token=lambda last: last or secrets.token_hex(16)),
+    # A node that did not answer in time is not cleaned up, and may grant later.
+    "blocked-retry": Rules(cleans_up_silent=False),
+    # A node confirms a fence although its key belongs to somebody else by now.
+    "blind-confirm": Rules(confirm=RAISE_FENCE),
+    # An acquire that was cancelled during its attempt keeps what it won.
+    "kept-cancelled": Rules(keeps_cancelled=True),
+    # Nodes that are down count as others that hold the lock.
+    "down-is-busy": Rules(down_is_busy=True),
+    # An extension counts keys of its token, whenever they were granted.
+    "unfenced-extend": Rules(extend=f"{OURS}\n{KEEP_FENCE}\n{LIVE_ON}"),
+    # A lock is lost when an extension has no answer.
+    "lost-by-silence": Rules(silence_is_loss=True),
+    # What the first node says of an extension is what counts.
+    "first-answer": Rules(first_answer=True),
+    # An extension after the end acquires the lock again.
+    "reviving-extend": Rules(extends_late=True, extend=RECREATE + EXTEND),
+    # After the release an extension puts a key back that it had missed.
+    "late-restore": Rules(restores_late=True),
+    # An extension goes past max_hold.
+    "endless-hold": Rules(over_at_limit=False),
+    # A node keeps the lock for half of its ttl.
+    "half-ttl": Rules(kept=lambda ttl_ms: ttl_ms // 2),
+    # Nodes remember fences for ever.
+    "endless-fence": Rules(acquire=ACQUIRE.replace('redis.call("PEXPIRE", KEYS[2], ARGV[4])', "")),
+    # An extension does not make nodes remember the fence for longer.
+    "forgotten-fence": Rules(extend=f"{OURS_UP_TO_FENCE}\n{LIVE_ON}"),
+    # A release tries for a while to delete what is not there any more.
+    "patient-release": Rules(release_s=3),
 }
 
 
@@ -197,12 +250,15 @@ class Lock:
         self.label = options.get("owner", "")
         self.ttl_s = options.get("ttl_ms", 10_000) / 1000
         self.timeout_s = seconds(options.get("timeout_ms"))
-        self.node_timeout_s = options.get("node_timeout_ms", 500) / 1000
+        self.max_hold_s = options.get("max_hold_ms", 1e12) / 1000
+        self.keep_ms = int(options.get("fence_keep_ms", max(3_600_000, 2000 * self.ttl_s)))
+        self.node_timeout_s = options.get("node_timeout_ms", min(self.ttl_s * 250, 500)) / 1000
         self.nodes = [Node(url, self.node_timeout_s) for url in client.urls]
-        self.quorum = len(self.nodes) // 2 + 1
+        self.quorum = self.rules.quorum(len(self.nodes))
         self.token = ""
         self.fence: int | None = None
-        self.end = 0.0
+        self.end, self.limit = 0.0, 0.0
+        self.missing: list[Node] = []
         self.over: LockError | None = LockError("not_held", name)
 
     @property
@@ -217,19 +273,26 @@ class Lock:
         if self.over:
             raise self.over
         if not self.remaining_s:
-            self.lose("expired")
+            self.lose("expired" if self.end < self.limit else "max_hold")
 
     def lose(self, reason: str) -> None:
-        """Ends the hold."""
+        """Ends the hold, on the nodes too."""
         self.over = LockError("lost", self.name, reason)
+        self.round(RELEASE)
         raise self.over
 
-    def round(self, script: str, *words: Word) -> dict[Node, Reply | Exception]:
+    def hold_from(self, start: float) -> None:
+        """It is valid from this instant for its ttl, and never past max_hold."""
+        end = start + self.ttl_s - self.rules.drift(self.ttl_s)
+        self.end = min(end, self.limit) if self.rules.over_at_limit else end
+
+    def round(self, script: str, *words: Word, but: Sequence[Node] = ()) -> dict[Node, Reply | Exception]:
         """Runs a script on all nodes; the answers that came before enough agreed, or before node_timeout."""
         key = self.rules.key(self.name)
         keys = (2, key, b"redlock:fence:{" + key + b"}")
-        calls = {node.start("EVAL", script, *keys, self.token, *words): node for node in self.nodes}
-        enough = self.rules.enough(len(calls))
+        asked = [node for node in self.nodes if node not in but]
+        calls = {node.start("EVAL", script, *keys, self.token, *words): node for node in asked}
+        enough = self.rules.enough(len(self.nodes))
         answers: dict[Node, Reply | Exception] = {}
         # What comes later than node_timeout does not count.
         with contextlib.suppress(TimeoutError):
@@ -241,25 +304,29 @@ class Lock:
 
     def attempt(self) -> bool:
         """Tries once; false if others hold it."""
-        start, self.token, ttl_ms = time.monotonic(), secrets.token_hex(16), int(self.ttl_s * 1000)
-        answers = self.round(self.rules.acquire, ttl_ms, self.label)
+        start, self.token, ttl_ms = time.monotonic(), self.rules.token(self.token), int(self.ttl_s * 1000)
+        self.rules.log(self.token)
+        answers = self.round(self.rules.acquire, self.rules.kept(ttl_ms), self.label, self.keep_ms)
         if len(granted := granting(answers)) >= self.quorum:
             largest = max(int(str(answers[node])) for node in granted)
-            if len(granting(self.round(self.rules.confirm, largest))) >= self.quorum:
-                self.over, self.end = None, start + self.ttl_s - self.rules.drift(self.ttl_s)
+            if len(granting(self.round(self.rules.confirm, largest, self.keep_ms))) >= self.quorum:
+                self.over, self.limit = None, start + self.max_hold_s
+                self.hold_from(start)
                 self.fence = self.rules.fence(largest)
                 return True
         if self.rules.cleans_up:
-            self.round(RELEASE)
+            silent = [node for node in self.nodes if isinstance(answers.get(node, TimeoutError()), OSError)]
+            self.round(RELEASE, but=[] if self.rules.cleans_up_silent else silent)
         said = {self.rules.shown(node.url): told(answers.get(node, TimeoutError())) for node in self.nodes}
-        if sum(not isinstance(answer, Exception) for answer in answers.values()) >= self.quorum:
+        answered = sum(not isinstance(answer, Exception) for answer in answers.values())
+        if answered >= self.quorum or self.rules.down_is_busy:
             return False
         refused = any(answer.startswith(("WRONGPASS", "NOAUTH")) for answer in said.values())
         code = "forbidden" if refused else "unavailable"
         raise LockError(code, self.name, nodes=said if self.rules.votes else {})
 
-    def acquire(self, timeout_s: float | None) -> bool:
-        """Waits for it; `None` is for ever."""
+    def acquire(self, timeout_s: float | None, cancelled: threading.Event) -> bool:
+        """Waits for it; `None` is for ever. Once cancelled it is not acquired."""
         if self.remaining_s:
             if self.rules.one_holder:
                 raise LockError("already_held", self.name)
@@ -268,22 +335,40 @@ class Lock:
         while True:
             try:
                 if self.attempt():
+                    if cancelled.is_set() and not self.rules.keeps_cancelled:
+                        self.release()
                     return True
             except LockError as error:
                 if error.code == "forbidden" or time.monotonic() > last:
                     raise
-            else:
-                if time.monotonic() > last:
-                    return False
+            if cancelled.is_set() or time.monotonic() > last:
+                return False
             time.sleep(POLL_S)
 
     def extend(self, ttl_s: float | None) -> None:
         """Extends it from now."""
-        self.check()
+        if not self.rules.extends_late:
+            self.check()
         self.ttl_s, start = ttl_s or self.ttl_s, time.monotonic()
-        if len(granting(self.round(self.rules.extend, int(self.ttl_s * 1000)))) < self.quorum:
-            self.lose("deleted")
-        self.end = start + self.ttl_s - self.rules.drift(self.ttl_s)
+        answers = self.round(self.rules.extend, int(self.ttl_s * 1000), self.fence or 0, self.keep_ms)
+        extended = granting(answers)
+        self.missing = [node for node in self.nodes if node not in extended]
+        carried = self.nodes[0] in extended if self.rules.first_answer else len(extended) >= self.quorum
+        if carried:
+            self.hold_from(start)
+        elif (reason := self.loss(answers)) or self.rules.silence_is_loss:
+            self.lose(reason or "unreachable")
+        else:
+            said = {node.url: told(answers.get(node, TimeoutError())) for node in self.nodes}
+            raise LockError("unavailable", self.name, nodes=said)
+
+    def loss(self, answers: dict[Node, Reply | Exception]) -> str | None:
+        """Why it is lost, if so many nodes do not have it that the others are no quorum."""
+        foreign = sum(answer == -1 for answer in answers.values())
+        gone = sum(answer is None for answer in answers.values())
+        if foreign + gone <= len(self.nodes) - self.quorum:
+            return None
+        return "taken" if foreign >= self.quorum else "deleted"
 
     def release(self) -> None:
         """Releases it; again is a no-op."""
@@ -291,11 +376,17 @@ class Lock:
             if self.token:
                 return
             raise self.over
-        released = len(granting(self.round(self.rules.release))) >= self.quorum
+        last = time.monotonic() + self.rules.release_s
+        answers = self.round(self.rules.release)
+        while len(granting(answers)) < self.quorum and time.monotonic() < last:
+            answers = self.round(self.rules.release)
+        if self.rules.restores_late:
+            for node in self.missing:
+                node.start("SET", self.rules.key(self.name), f"{self.token}:{self.fence}:")
         try:
             self.check()
-            if not released:
-                self.lose("taken")
+            if len(granting(answers)) < self.quorum:
+                self.lose(self.loss(answers) or "taken")
         finally:
             # What was lost stays lost.
             self.over = self.over or LockError("not_held", self.name)
@@ -317,7 +408,7 @@ class Lock:
 
 def granting(answers: dict[Node, Reply | Exception]) -> list[Node]:
     """The nodes that did what was asked."""
-    return [node for node, answer in answers.items() if isinstance(answer, int)]
+    return [node for node, answer in answers.items() if isinstance(answer, int) and answer > 0]
 
 
 def told(answer: Reply | Exception) -> str:
@@ -334,7 +425,7 @@ def seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def perform(rules: Rules, kept: list[Any], request: Json) -> Json:
+def perform(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], request: Json) -> Json:
     """Does what a request asks for."""
 
     def keep(value: object) -> Json:
@@ -349,17 +440,20 @@ def perform(rules: Rules, kept: list[Any], request: Json) -> Json:
         case "inspect":
             client: Client = kept[request["client"]]
             return client.inspect(bytes.fromhex(request["name"]))
-    return perform_on(kept[request["lock"]], request)
+        case "cancel":
+            cancels[request["call"]].set()
+            return {}
+    return perform_on(kept[request["lock"]], request, cancels[request["id"]])
 
 
-def perform_on(lock: Lock, request: Json) -> Json:
+def perform_on(lock: Lock, request: Json, cancelled: threading.Event) -> Json:
     """Does what is asked of a lock."""
     match request["op"]:
-        case "acquire":
-            timeout_s = seconds(request["timeout_ms"]) if "timeout_ms" in request else lock.timeout_s
-            return {"acquired": lock.acquire(timeout_s), **lock.state()}
-        case "try_acquire":
-            return {"acquired": lock.acquire(0), **lock.state()}
+        case "acquire" | "try_acquire":
+            own = 0 if request["op"] == "try_acquire" else lock.timeout_s
+            timeout_s = seconds(request["timeout_ms"]) if "timeout_ms" in request else own
+            acquired = lock.acquire(timeout_s, cancelled)
+            return {"cancelled": True} if cancelled.is_set() else {"acquired": acquired, **lock.state()}
         case "extend":
             lock.extend(seconds(request.get("ttl_ms")))
         case "release":
@@ -371,11 +465,11 @@ def perform_on(lock: Lock, request: Json) -> Json:
     return lock.state()
 
 
-def answer(rules: Rules, kept: list[Any], request: Json) -> None:
+def answer(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], request: Json) -> None:
     """Performs a request and writes its answer."""
     invoke_ns, result = now_ns(), {}
     try:
-        result = {"ok": perform(rules, kept, request)}
+        result = {"ok": perform(rules, kept, cancels, request)}
     except LockError as error:
         result = {"error": error.json}
     say({"id": request["id"], **result, "invoke_ns": invoke_ns, "return_ns": now_ns()})
@@ -395,8 +489,12 @@ def main() -> None:
     given = parser.parse_args()
     say({"hello": {"language": "python", "face": given.face, "protocol": 1, "codes": []}})
     kept: list[Any] = []
+    cancels: dict[int, threading.Event] = {}
     for line in sys.stdin:
-        threading.Thread(target=answer, args=[FAULTS[given.fault], kept, json.loads(line)]).start()
+        request = json.loads(line)
+        # Before the next line is read: a cancel must find the call that it is about.
+        cancels[request["id"]] = threading.Event()
+        threading.Thread(target=answer, args=[FAULTS[given.fault], kept, cancels, request]).start()
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ const ops = {
   client({ nodes, options }) {
     return keep(clients, new Redlock(nodes, camelCase(options)));
   },
-  lock({ client, name, options }) {
-    return keep(locks, clients.get(client).lock(Buffer.from(name, "hex"), camelCase(options)));
+  lock({ client, name, text, options }) {
+    return keep(locks, clients.get(client).lock(text ?? Buffer.from(name, "hex"), camelCase(options)));
   },
   async acquire({ id, lock, timeout_ms }) {
     const abort = new AbortController();
@@ -100,7 +100,13 @@ function state(lock) {
 /** Options as Node has them. */
 function camelCase(options) {
   const name = (key) => key.replace(/_ms$/, "").replace(/_(.)/g, (_, letter) => letter.toUpperCase());
-  return Object.fromEntries(Object.entries(options).map(([key, value]) => [name(key), value]));
+  return Object.fromEntries(Object.entries(options).map(([key, value]) => [name(key), own(value)]));
+}
+
+/** A value as it is, or what JSON has no word for. */
+function own(value) {
+  if (value?.Number !== undefined) return Number(value.Number);
+  return value?.BigInt === undefined ? value : BigInt(value.BigInt);
 }
 
 function described({ code, lockName, reason, nodes, message, retryable }) {

@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any
 
 import redlock
@@ -75,10 +76,10 @@ class Driver:
         match op:
             case "client":
                 handle = next(self.handles)
-                self.clients[handle] = self.library.Redlock(of["nodes"], **options(of["options"]))
+                self.clients[handle] = self.library.Redlock(of.get("nodes"), **options(of["options"]))
                 return {"handle": handle}
             case "lock":
-                handle, name = next(self.handles), bytes.fromhex(of["name"])
+                handle, name = next(self.handles), of["text"] if "text" in of else bytes.fromhex(of["name"])
                 self.locks[handle] = lock = self.clients[of["client"]].lock(name, **options(of["options"]))
                 self.losses[handle] = Loss(lock)
                 return {"handle": handle}
@@ -165,8 +166,19 @@ def state(lock: Any) -> Json:
 def options(given: Json) -> Json:
     """Options as Python has them: durations in seconds."""
     return {
-        name.removesuffix("_ms"): seconds(value) if name.endswith("_ms") else value for name, value in given.items()
+        name.removesuffix("_ms"): seconds(value) if name.endswith("_ms") else own(value)
+        for name, value in given.items()
     }
+
+
+def own(value: Any) -> Any:
+    """A value as it is, or what JSON has no word for."""
+    match value:
+        case {"float": text}:
+            return float(text)
+        case {"timedelta": parts}:
+            return timedelta(**parts)
+    return value
 
 
 def seconds(ms: float | None) -> float | None:

@@ -17,13 +17,18 @@ pub(crate) fn id(request: &Value, key: &str) -> u64 {
     request[key].as_u64().unwrap_or_default()
 }
 
-pub(crate) fn texts(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(String::from).collect()
+/// The addresses of nodes, unless they are left out.
+pub(crate) fn nodes(request: &Value) -> Option<Vec<String>> {
+    let nodes = request.get("nodes")?.as_array().into_iter().flatten();
+    Some(nodes.filter_map(Value::as_str).map(String::from).collect())
 }
 
-/// The bytes of a name, which travels as hex digits.
-pub(crate) fn bytes(hex: &Value) -> Vec<u8> {
-    let hex = hex.as_str().unwrap_or_default().as_bytes();
+/// A name, which travels as hex digits, or as text.
+pub(crate) fn name(request: &Value) -> Vec<u8> {
+    if let Some(text) = request["text"].as_str() {
+        return text.into();
+    }
+    let hex = request["name"].as_str().unwrap_or_default().as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
     hex.chunks(2).map(|pair| byte(pair).expect("a name is hex digits")).collect()
 }
@@ -37,7 +42,11 @@ pub(crate) fn duration(request: &Value, key: &str) -> Result<Option<Duration>, E
     request.get(key).map(|value| amount(key, value)).transpose()
 }
 
+/// Milliseconds, or the `Duration` itself, in the form that serde gives it.
 pub(crate) fn amount(key: &str, value: &Value) -> Result<Duration, Error> {
+    if value.is_object() {
+        return Ok(serde_json::from_value(value.clone()).expect("this is a Duration"));
+    }
     given::millis(key.trim_end_matches("_ms"), value.as_f64().unwrap_or(f64::NAN))
 }
 

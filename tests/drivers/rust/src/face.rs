@@ -25,7 +25,7 @@ pub(crate) trait Face: Send + Sync + 'static {
     type Guard: Send + Sync;
 
     fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait;
-    fn client(nodes: &[String], options: &Options) -> Result<Self::Client, Error>;
+    fn client(nodes: Option<&[String]>, options: &Options) -> Result<Self::Client, Error>;
     fn lock(client: &Self::Client, name: &[u8], options: &Options) -> Result<Self::Lock, Error>;
     /// `None` waits for ever.
     fn timeout(lock: Self::Lock, timeout: Option<Duration>) -> Self::Lock;
@@ -47,14 +47,14 @@ macro_rules! set {
     ($target:expr, $options:expr) => {{
         let mut target = $target;
         for (option, value) in $options {
-            target = match (option.as_str(), value) {
-                ("timeout_ms", Value::Null) => target.no_timeout(),
-                ("timeout_ms", value) => target.timeout(convert::amount(option, value)?),
-                ("ttl_ms", value) => target.ttl(convert::amount(option, value)?),
-                ("max_hold_ms", value) => target.max_hold(convert::amount(option, value)?),
-                ("node_timeout_ms", value) => target.node_timeout(convert::amount(option, value)?),
-                ("restart_delay_ms", value) => target.restart_delay(convert::amount(option, value)?),
-                ("fence_keep_ms", value) => target.fence_keep(convert::amount(option, value)?),
+            target = match (option.trim_end_matches("_ms"), value) {
+                ("timeout", Value::Null) => target.no_timeout(),
+                ("timeout", value) => target.timeout(convert::amount(option, value)?),
+                ("ttl", value) => target.ttl(convert::amount(option, value)?),
+                ("max_hold", value) => target.max_hold(convert::amount(option, value)?),
+                ("node_timeout", value) => target.node_timeout(convert::amount(option, value)?),
+                ("restart_delay", value) => target.restart_delay(convert::amount(option, value)?),
+                ("fence_keep", value) => target.fence_keep(convert::amount(option, value)?),
                 ("auto_renew", Value::Bool(auto_renew)) => target.auto_renew(*auto_renew),
                 ("owner", Value::String(owner)) => target.owner(owner),
                 _ => return Err(given::unknown(option)),
@@ -71,8 +71,13 @@ macro_rules! face {
         type Lock = $lib::Lock;
         type Guard = $lib::Guard;
 
-        fn client(nodes: &[String], options: &Options) -> Result<Self::Client, Error> {
-            set!($lib::Redlock::builder().nodes(nodes), options).build()
+        fn client(nodes: Option<&[String]>, options: &Options) -> Result<Self::Client, Error> {
+            let builder = $lib::Redlock::builder();
+            let builder = match nodes {
+                Some(nodes) => builder.nodes(nodes),
+                None => builder,
+            };
+            set!(builder, options).build()
         }
 
         fn lock(client: &Self::Client, name: &[u8], options: &Options) -> Result<Self::Lock, Error> {

@@ -131,11 +131,11 @@ impl<F: Face> Driver<F> {
         let next = || self.handles.fetch_add(1, Ordering::Relaxed);
         match request["op"].as_str().unwrap_or_default() {
             "client" => {
-                let client = F::client(&convert::texts(&request["nodes"]), convert::options(request))?;
+                let client = F::client(convert::nodes(request).as_deref(), convert::options(request))?;
                 Ok(self.clients.put(next(), client))
             }
             "lock" => {
-                let lock = F::lock(&client()?, &convert::bytes(&request["name"]), convert::options(request))?;
+                let lock = F::lock(&client()?, &convert::name(request), convert::options(request))?;
                 Ok(self.locks.put(next(), lock))
             }
             "acquire" => {
@@ -171,7 +171,7 @@ impl<F: Face> Driver<F> {
                 let lost = F::lost(&*guard()?, limit).await;
                 Ok(json!({"lost": lost.as_ref().map(convert::error), "told_ns": convert::now_ns()}))
             }
-            "inspect" => Ok(convert::views(&F::inspect(&client()?, &convert::bytes(&request["name"])).await?)),
+            "inspect" => Ok(convert::views(&F::inspect(&client()?, &convert::name(request)).await?)),
             "cancel" if F::CANCELS => {
                 let cancel = self.cancels.of(request, "call")?.lock().expect("no poison").take();
                 // Nobody receives it when the call is over, which is as good.

@@ -1,0 +1,153 @@
+"""What an extension may do and what it may not, on every face."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from conftest import Drivers
+from driver import FACES, LockError
+from history import SLACK_MS
+from servers import Cluster
+from story import connect_to_all, fence_key, until
+
+every_face = pytest.mark.parametrize("face", FACES)
+TTL_MS = 1000
+SHORT_TTL_MS = 500
+LONG_TTL_MS = 60_000
+FENCE_KEEP_MS = 600_000
+MAX_HOLD_MS = 1500
+ROUNDS = 20
+PATIENT_MS = 5 * SLACK_MS
+"""A node_timeout that nodes keep however slow the machine is."""
+
+
+@every_face
+def test_failed_extension_keeps_the_lock(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    """Nothing is known of nodes that do not answer, so the lock is valid for as long as it was before."""
+    client = drivers.start(face).client(own_nodes.urls, node_timeout_ms=SLACK_MS)
+    lock = client.lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    won = lock.acquire()
+    hung = list(own_nodes)[:3]
+    for server in hung:
+        server.freeze()
+    with pytest.raises(LockError) as failed:
+        lock.extend()
+    assert failed.value.code == "unavailable"
+    assert len(failed.value.nodes) == len(own_nodes)
+    lock.check()
+    state = lock.state()
+    assert state["held"]
+    assert 0 < state["remaining_ms"] <= won["remaining_ms"]
+    for server in hung:
+        server.thaw()
+
+    def extended() -> bool:
+        # Not while the nodes are still busy with what came when they were hung.
+        with contextlib.suppress(LockError):
+            lock.extend()
+        return bool(lock.state()["remaining_ms"] > state["remaining_ms"])
+
+    until(extended, "it is extended by nodes that answer again")
+    lock.release()
+
+
+@every_face
+def test_extension_after_the_end_creates_nothing(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False)
+    lock.acquire()
+    until(lambda: not nodes.has(name), "it has run out")
+    with pytest.raises(LockError) as late:
+        lock.extend()
+    assert (late.value.code, late.value.reason) == ("lost", "expired")
+    assert not nodes.has(name), "the extension has acquired it"
+    assert not lock.state()["held"]
+
+
+@every_face
+def test_extension_does_not_count_a_later_grant(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """An acquire that arrives late is granted with a larger fence, and there may have been another holder before it."""
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS, auto_renew=False)
+    lock = client.lock(name)
+    connect_to_all(client, nodes, name)
+    fence = lock.acquire()["fence"]
+    until(lambda: all(server.get(name) for server in nodes), "every node has granted it")
+    for server in nodes:
+        token, _, rest = (server.get(name) or b"").partition(b":")
+        label = rest.partition(b":")[2]
+        server.command("SET", name, b"%b:%d:%b" % (token, fence + 2, label), "PX", LONG_TTL_MS // 2)
+    with pytest.raises(LockError) as lost:
+        lock.extend()
+    assert lost.value.code == "lost", "it has extended what was granted after another holder"
+    for server in nodes:
+        left = server.command("PTTL", name)
+        assert isinstance(left, int)
+        assert left <= LONG_TTL_MS // 2
+
+
+@every_face
+def test_release_ends_every_extension(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
+    """Whatever an extension still has under way, a key to put back among it, comes to nothing."""
+    driver = drivers.start(face)
+    client = driver.client(five_nodes.urls, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    connect_to_all(client, five_nodes, name)
+    locks = [client.lock(f"{name}/{i}") for i in range(ROUNDS)]
+    for lock in locks:
+        lock.acquire()
+        until(lambda: all(server.get(lock.name) for server in five_nodes), "every node has granted it")  # noqa: B023
+        for server in list(five_nodes)[3:]:
+            server.command("DEL", lock.name)
+        extending = driver.start("extend", lock=lock.handle)
+        if FACES[face].lock_objects:
+            # Either may come first, or both hear too late what they have done. What becomes of the keys is the same.
+            with contextlib.suppress(LockError):
+                lock.release()
+            with contextlib.suppress(LockError):
+                extending.result()
+        else:
+            # There the types keep a release away from an extend, though not from what it leaves behind.
+            extending.result()
+            lock.release()
+    until(lambda: not any(five_nodes.has(lock.name) for lock in locks), "no key of a released lock is there")
+    last = client.lock(name)
+    last.acquire()
+    last.release()
+    until(lambda: not five_nodes.has(name), "the last node has released the last one")
+    assert not any(five_nodes.has(lock.name) for lock in locks), "a key has come back after the release"
+
+
+@every_face
+def test_extension_does_not_pass_max_hold(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    client = drivers.start(face).client(nodes.urls)
+    lock = client.lock(name, ttl_ms=TTL_MS, max_hold_ms=MAX_HOLD_MS)
+    won = lock.acquire()
+    extended = lock.extend(ttl_ms=LONG_TTL_MS)
+    end_ns = won["return_ns"] + MAX_HOLD_MS * 1e6
+    assert extended["read_ns"] + extended["remaining_ms"] * 1e6 <= end_ns, "extended past max_hold"
+    assert lock.start_wait_lost(limit_ms=10_000).result()["lost"]["reason"] == "max_hold"
+    # The nodes would keep it for far longer, but it is released when it ends.
+    assert client.lock(name).acquire(timeout_ms=5 * SLACK_MS)["fence"] > won["fence"]
+
+
+@every_face
+def test_fences_are_kept_while_a_lock_is(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """A node remembers a fence for `fence_keep` after the last extension, and not for ever."""
+    client = drivers.start(face).client(nodes.urls, node_timeout_ms=PATIENT_MS, auto_renew=False)
+    lock = client.lock(name, fence_keep_ms=FENCE_KEEP_MS)
+    connect_to_all(client, nodes, name)
+    lock.acquire()
+    until(lambda: all(server.get(name) for server in nodes), "every node has granted it")
+    assert all(0 < kept <= FENCE_KEEP_MS for kept in kept_ms(nodes, name)), "a fence is kept for ever, or not at all"
+    for server in nodes:
+        server.command("PEXPIRE", fence_key(name), LONG_TTL_MS)
+    for call in (lock.extend, lock.release):
+        call()
+        kept = kept_ms(nodes, name)
+        assert sum(LONG_TTL_MS < each <= FENCE_KEEP_MS for each in kept) > len(nodes) // 2, "no quorum keeps the fence"
+
+
+def kept_ms(nodes: Cluster, name: str) -> list[int]:
+    """For how long every node remembers the fence of a name."""
+    left = [server.command("PTTL", fence_key(name)) for server in nodes]
+    return [each for each in left if isinstance(each, int)]
