@@ -113,9 +113,11 @@ impl Ballots {
             None => Failure::Silent(node_timeout).to_string(),
         };
         let members = &place.set.members.nodes;
-        let answer =
-            |(member, answer): (&Member, _)| NodeAnswer { node: member.address.to_string(), answer: text(answer) };
-        members.iter().zip(self.answers).map(answer).collect()
+        let said = |(member, (vote, answer)): (&Member, _)| NodeAnswer {
+            node: member.address.to_string(),
+            answer: text(vote, answer),
+        };
+        members.iter().zip(self.votes.into_iter().zip(self.answers)).map(said).collect()
     }
 }
 
