@@ -337,7 +337,9 @@ async fn ten_thousand_locks_are_renewed() {
     let mut extended = 0;
     while extended < LOCKS || start.elapsed() < TTL / 2 {
         tokio::time::sleep(TTL / 20).await;
-        guards.iter().for_each(|guard| guard.check().unwrap());
+        for guard in &guards {
+            guard.check().unwrap();
+        }
         extended = scripts_run(&servers[0]) - asked;
     }
     let (elapsed, read) = (start.elapsed(), reads() - read);
