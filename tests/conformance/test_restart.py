@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from conftest import Drivers
-from driver import LockError
+from driver import Client, LockError
 from history import History
 from servers import Cluster, Server
 from story import connect_to_all, one_try_ms, until, within
@@ -65,6 +65,7 @@ def test_nodes_that_have_forgotten_a_lock_do_not_grant_it(
     fence = holder.acquire()["fence"]
     for each in forget:
         each()
+    connect_again(client, name)
     with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as barred:
         client.lock(name, ttl_ms=LONG_TTL_MS).acquire(timeout_ms=0)
     assert barred.value.code == "unavailable"
@@ -94,10 +95,16 @@ def test_restart_delay_may_be_switched_off(
     fence = holder.acquire()["fence"]
     for server in nodes:
         server.wipe()
+    connect_again(client, name)
     assert client.lock(name).acquire(timeout_ms=LIMIT_MS)["fence"] > fence
     with pytest.raises(LockError) as lost:
         holder.extend()
     assert (lost.value.code, lost.value.reason) == ("lost", "taken")
+
+
+def connect_again(client: Client, name: str) -> None:
+    """Waits until the client is connected to every node, and so has seen which of them are new."""
+    until(lambda: all(node["state"] != "failed" for node in client.inspect(name)), "every node is seen")
 
 
 @both_drives
