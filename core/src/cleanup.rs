@@ -98,19 +98,27 @@ impl Claim {
         Request { keys: Arc::clone(&inner.keys), token: inner.token, action }
     }
 
-    /// Asks every node that this token has marked to delete, each over the right connection.
+    /// Asks every node that this token has marked to delete. Where a create is unanswered, behind it, on its connection;
+    /// unless nobody may drive that one any more: then over this lane's, and what finds nothing there may have come too
+    /// early, so that the release stays owed.
     pub(crate) fn release_round(&self, lane: &Arc<Lane>, limit: Moment) -> (Round, Vec<Removal>) {
         let inner = self.inner();
         let mut round = Round::new(lane, &inner.footprint, inner.node_timeout, limit);
         let mut votes = vec![Removal::Gone; lane.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
-            let via = match trace {
+            let (via, may_overtake) = match trace {
                 Trace::Nothing => continue,
-                Trace::Unanswered(connection, _) => Some(connection),
-                Trace::Created => None,
+                Trace::Unanswered(connection, _) if inner.is_driven(lane, node, &connection) => {
+                    (Some(connection), false)
+                }
+                Trace::Unanswered(..) => (None, true),
+                Trace::Created => (None, false),
             };
             votes[node] = Removal::Pending;
             round.ask(node, self.request(Action::Release), via);
+            if may_overtake {
+                round.overtakes(node);
+            }
         }
         (round, votes)
     }
@@ -208,6 +216,13 @@ struct Debt {
 }
 
 impl Inner {
+    /// Whether somebody drives `connection` to `node` during a call on `lane`: that call, or a runtime that nobody
+    /// leaves between two calls.
+    fn is_driven(&self, lane: &Lane, node: usize, connection: &Connection) -> bool {
+        lane.is_over(node, connection)
+            || self.set.lane_over(node, connection).is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
+    }
+
     fn release(&self) -> Request {
         Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release }
     }

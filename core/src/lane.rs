@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -174,6 +174,10 @@ impl Lane {
         self.runtime.id() == runtime.id() && self.is_alive()
     }
 
+    pub(crate) fn runtime_id(&self) -> Id {
+        self.runtime.id()
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.sentinel.alive.load(Ordering::Acquire)
     }
@@ -186,6 +190,11 @@ impl Lane {
     /// The connection to `node`, if there is one.
     pub(crate) fn connection(&self, node: usize) -> Option<Connection> {
         self.slots[node].state().connection.clone()
+    }
+
+    /// Whether `connection` is the one that this lane has to `node`.
+    pub(crate) fn is_over(&self, node: usize, connection: &Connection) -> bool {
+        self.slots[node].state().connection.as_ref().is_some_and(|current| current.same(connection))
     }
 
     /// How many nodes could be asked at once.

@@ -26,9 +26,13 @@ const FRESH: Duration = Duration::from_millis(1);
 /// How often a call looks whether it is interrupted: at once, to whoever pressed Ctrl-C.
 const TICK: Duration = Duration::from_millis(25);
 
-/// The idle runtimes of one process.
+/// The runtimes of one process.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<Vec<Idle>>);
+pub(crate) struct Pool {
+    idle: Mutex<Vec<Idle>>,
+    /// Every one that there is, idle or driven. One that a panic has dropped may stay on this list.
+    made: Mutex<Vec<Id>>,
+}
 
 #[derive(Debug)]
 struct Idle {
@@ -39,7 +43,22 @@ struct Idle {
 
 impl Pool {
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.0.lock().expect("no panic while holding this")
+        self.idle.lock().expect("no panic while holding this")
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Id>> {
+        self.made.lock().expect("no panic while holding this")
+    }
+
+    /// Whether the runtime is one of these, which nobody drives between two calls.
+    pub(crate) fn has_made(&self, runtime: Id) -> bool {
+        self.made().contains(&runtime)
+    }
+
+    fn make(&self) -> io::Result<Runtime> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        self.made().push(runtime.handle().id());
+        Ok(runtime)
     }
 
     /// Drives `future` to its end on the calling thread, on the runtime `home` if that is idle. Returns its output, and
@@ -94,7 +113,7 @@ impl Pool {
     ) -> io::Result<(T, Id)> {
         let (runtime, look, mut tick) = match self.take(home) {
             Some(idle) => (idle.runtime, clock.now().since(idle.since) > FRESH, idle.tick),
-            None => (Builder::new_current_thread().enable_all().build()?, false, Tick::every(TICK)),
+            None => (self.make()?, false, Tick::every(TICK)),
         };
         let output = runtime.block_on(async {
             if look {
@@ -109,6 +128,9 @@ impl Pool {
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {
             idle.push(Idle { runtime, since: clock.now(), tick });
+        } else {
+            drop(idle);
+            self.made().retain(|made| *made != id);
         }
         Ok((output, id))
     }

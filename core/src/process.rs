@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::farewell::Farewell;
 use crate::lane::{Lane, Member, Members, Upset};
 use crate::node::health::Health;
-use crate::node::{MemoryNodes, Node};
+use crate::node::{Connection, MemoryNodes, Node};
 use crate::pool::Pool;
 use crate::random::Random;
 use crate::renew::Renewal;
@@ -197,6 +197,12 @@ impl NodeSet {
                 }
             })
         })
+    }
+
+    /// The lane whose connection to `node` this is, if that has not been given up and its runtime still runs.
+    pub(crate) fn lane_over(&self, node: usize, connection: &Connection) -> Option<Arc<Lane>> {
+        let lanes = self.lanes.lock().expect("no panic while holding this");
+        lanes.iter().find(|lane| lane.is_alive() && lane.is_over(node, connection)).cloned()
     }
 
     /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.

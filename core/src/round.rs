@@ -51,6 +51,7 @@ struct Part {
     /// Whether the request has been polled, and so has its place.
     queued: bool,
     resent: bool,
+    overtakes: bool,
 }
 
 /// What happened in a round.
@@ -106,9 +107,14 @@ impl Round {
         self.parts[node].asking.is_some()
     }
 
-    /// Whether `node`'s request had to be sent a second time.
+    /// Whether `node`'s request had to be sent a second time, or may have overtaken a create.
     pub(crate) fn was_resent(&self, node: usize) -> bool {
-        self.parts[node].resent
+        self.parts[node].resent || self.parts[node].overtakes
+    }
+
+    /// The request to `node` goes over another connection than a create that is unanswered.
+    pub(crate) fn overtakes(&mut self, node: usize) {
+        self.parts[node].overtakes = true;
     }
 
     /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.

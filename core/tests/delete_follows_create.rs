@@ -248,6 +248,28 @@ fn after_a_blocking_call_that_nobody_drives_any_more() {
     eventually("the key is gone", || slow.get("undriven").is_none() && others[0].get("undriven").is_none());
 }
 
+/// Where nobody drives the connection of the acquire any more, the answers that lie there are not waited for.
+#[test]
+fn a_release_in_another_place_needs_no_answer_from_there() {
+    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (late, proxy) = stage();
+    let others = harness::cluster(2);
+    let nodes = [others[0].url(), proxy.url(), others[1].url()];
+    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
+    connect_to_all_blocking(&redlock);
+    proxy.hold_replies();
+    let guard = redlock.lock("elsewhere").node_timeout(Duration::from_secs(10)).acquire().unwrap();
+    eventually("the late node has granted too", || late.get("elsewhere").is_some());
+    proxy.let_go();
+    // So that the late node's vote is needed.
+    others[0].command(&["DEL", "elsewhere"]);
+    let start = Instant::now();
+    // In a tokio context blocking calls run in the background.
+    runtime().block_on(async { guard.release() }).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "it has waited for {:?}", start.elapsed());
+    eventually("no key is left", || late.get("elsewhere").is_none() && others[1].get("elsewhere").is_none());
+}
+
 /// The release of the third node is lost with its connection, after the others had decided and the caller had gone.
 #[test]
 fn after_a_blocking_release_that_was_lost_on_the_way() {
