@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test matrix lint bench clean
+.PHONY: help doctor setup demo test matrix lint bench soak clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -78,10 +78,11 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
 	cargo test --locked --workspace --no-fail-fast
-	cargo build --locked --release --package redlock-driver --package redlock-history
+	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo
+	$(BIN)/python -m pytest tests/soak
 
 matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
 	@sh tests/setup/doctor.sh
@@ -97,12 +98,18 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/ruff format --quiet --check python tests
 	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml redlock
-	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/*/*.py)
+	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out tests/soak/%,$(wildcard tests/*/*.py))
+	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
 bench: $(SERVER) ## Compare speed with a bare socket (on a quiet machine)
 	cargo run --locked --release --quiet --package redlock-bench
+
+# For each test, in seconds: the longest acquires and releases a million times.
+soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
+	cargo build --locked --release --package redlock-soak
+	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
 clean: ## Remove everything that was built or installed here
 	cargo clean

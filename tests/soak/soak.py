@@ -1,0 +1,241 @@
+"""Worker processes, what is alive in them and on the servers, and whether it grows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from servers import LIMIT_S, Cluster, Server, die_with_parent
+
+ROOT = Path(__file__).parents[2]
+
+LANGUAGES = {"rust": "rust", "rust-blocking": "rust", "python": "python", "asyncio": "python", "node": "node"}
+"""Of every face."""
+
+MIB = 1 << 20
+
+LIVE_ALLOWED = {"rust": 96 << 10, "python": 500, "node": MIB // 2}
+"""How much more may be alive by a language's own count, for each node: bytes, in Python blocks of memory."""
+
+MARKS = 12
+"""How often everything is counted."""
+
+WARM_UP = MARKS // 3
+"""Marks before anything has to be flat; what comes then are two halves."""
+
+# Fence keys are the only ones that may stay.
+COUNT_KEYS = """
+local counts = {0, 0}
+for _, key in ipairs(redis.call("KEYS", "*")) do
+    local kind = string.sub(key, 1, 14) == "redlock:fence:" and 2 or 1
+    counts[kind] = counts[kind] + 1
+end
+return counts
+"""
+
+POLL_S = 0.01
+
+QUIET_S = 0.5
+"""Longer than a worker's node_timeout, for which the library keeps what it has sent and is not answered."""
+
+FENCE_BYTES = 300
+"""What a fence key takes on a server at most, its expiry and its place in the tables among it."""
+
+Json = dict[str, Any]
+
+
+class Programs:
+    """Starts workers and servers."""
+
+    def __init__(self, worker_dir: Path | None, server: Path | None) -> None:
+        target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+        self._rust = (worker_dir or target / "release") / "redlock-soak"
+        self._server = server
+
+    def nodes(self, n: int) -> Cluster:
+        """New servers."""
+        return Cluster(n, program=self._server)
+
+    def worker(self, face: str, work: str, nodes: Cluster, *options: str) -> Worker:
+        """A new process that does `work` on this face."""
+        here = Path(__file__).parent
+        command = {
+            "rust": [str(self._rust)],
+            # A lock that was collected while it was held would be told.
+            "python": [sys.executable, "-W", "default", str(here / "worker.py")],
+            "node": ["node", "--expose-gc", str(here / "worker.mjs")],
+        }[LANGUAGES[face]]
+        return Worker([*command, "--face", face, "--work", work, *options, *nodes.urls], f"{face} {work}")
+
+
+class Worker:
+    """A process that uses the lock again and again; a context manager that kills it."""
+
+    def __init__(self, command: Sequence[str], label: str) -> None:
+        self.label = label
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the worker)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
+        )
+        self._alive = psutil.Process(self._process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(LIMIT_S)
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream is not None
+            stream.close()
+
+    def perform(self, count: int) -> Json:
+        """Lets it take so many turns; what it says then."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"{self.label} has ended:\n{self._complaints()}"
+        answer: Json = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """Lets it end by itself; it must have had nothing to complain about."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert (self._process.wait(LIMIT_S), self._complaints()) == (0, "")
+
+    def memory(self) -> int:
+        """Resident, in bytes."""
+        return int(self._alive.memory_info().rss)
+
+    def descriptors(self) -> int:
+        """How many files and sockets are open."""
+        return self._alive.num_fds()
+
+    def threads(self) -> int:
+        """How many there are."""
+        return self._alive.num_threads()
+
+    def _complaints(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()
+
+
+def lock_keys(nodes: Cluster) -> int:
+    """How many keys of locks there are, on all nodes."""
+    return sum(_keys(node)[0] for node in nodes)
+
+
+def fence_keys(nodes: Cluster) -> int:
+    """How many fence keys there are, on the node with the most."""
+    return max(_keys(node)[1] for node in nodes)
+
+
+def _keys(node: Server) -> tuple[int, int]:
+    counts = node.command("EVAL", COUNT_KEYS, 0)
+    assert isinstance(counts, list)
+    locks, fences = counts
+    assert isinstance(locks, int)
+    assert isinstance(fences, int)
+    return locks, fences
+
+
+def told(nodes: Cluster, field: str) -> int:
+    """A number in what the servers tell of themselves, on all nodes."""
+    texts = [node.command("INFO") for node in nodes]
+    lines = (line.partition(b":") for text in texts if isinstance(text, bytes) for line in text.splitlines())
+    return sum(int(value) for name, _, value in lines if name == field.encode())
+
+
+def falls(counts: Callable[[], Json], most: Json, limit_s: float = LIMIT_S) -> None:
+    """Waits until no count is above `most`: what is let go may take its time, but not longer than the limit."""
+    end = time.monotonic() + limit_s
+    while above := {what: count for what, count in counts().items() if count > most.get(what, count)}:
+        assert time.monotonic() < end, f"too many {', '.join(above)}: {above}, and right are {most}"
+        time.sleep(POLL_S)
+
+
+def empties(nodes: Cluster, limit_s: float = LIMIT_S) -> None:
+    """Waits until no lock's key is left."""
+    falls(lambda: {"lock keys": lock_keys(nodes)}, {"lock keys": 0}, limit_s)
+
+
+@dataclass
+class Growth:
+    """Whether what a worker does leaves anything behind, in it or on the servers.
+
+    names    how many names so many turns use
+    limit_s  longest wait for what is let go
+    """
+
+    worker: Worker
+    nodes: Cluster
+    live_allowed: int
+    names: Callable[[int], int] = lambda _: 1
+    limit_s: float = LIMIT_S
+
+    def judge(self, count: int) -> None:
+        """Lets the worker take about `count` turns, and fails if anything grows behind the warm-up."""
+        # As many for each of the tasks that share them.
+        turns = max(1, count // MARKS // 4) * 4
+        most = {"lock keys": 0}
+        sizes = []
+        for mark in range(1, MARKS + 1):
+            self.worker.perform(turns)
+            falls(self._counts, most | {"fence keys": self.names(mark * turns)}, self.limit_s)
+            if mark == WARM_UP:
+                most |= self._settled()
+            sizes.append({"memory": self.worker.memory(), "server memory": told(self.nodes, "used_memory")})
+            print(f"{self.worker.label}, {mark * turns} of {MARKS * turns}: {sizes[-1]}, {self._counts()}", flush=True)
+        self._judge_sizes(sizes, self.names(MARKS * turns) - self.names(WARM_UP * turns))
+
+    def _counts(self) -> dict[str, int]:
+        """What may not grow at all, and `live`, which is counted exactly."""
+        return {
+            "lock keys": lock_keys(self.nodes),
+            "fence keys": fence_keys(self.nodes),
+            "descriptors": self.worker.descriptors(),
+            "threads": self.worker.threads(),
+            "connections": told(self.nodes, "connected_clients"),
+            **{what: count for what, count in self.worker.perform(0).items() if what in {"live", "tasks"}},
+        }
+
+    def _settled(self) -> dict[str, int]:
+        """The counts when nothing falls any more, and with what they may grow by.
+
+        The background connects to a node when it first has something to do there, such as a release that was not
+        answered in time, and that may be late: one connection a node.
+        """
+        late = len(self.nodes)
+        now = self._counts()
+        while True:
+            time.sleep(QUIET_S)
+            before, now = now, self._counts()
+            if all(now[what] >= before[what] for what in now):
+                grown = {"live": self.live_allowed * late, "descriptors": late, "connections": late}
+                return {what: count + grown.get(what, 0) for what, count in now.items()}
+
+    def _judge_sizes(self, sizes: list[dict[str, int]], fences: int) -> None:
+        """Compares the halves of what came behind the warm-up: their least, because garbage is no leak."""
+        allowed = {"memory": 8 * MIB, "server memory": MIB + FENCE_BYTES * fences * len(self.nodes)}
+        half = (MARKS - WARM_UP) // 2
+        for what, most in allowed.items():
+            before, after = (min(size[what] for size in part) for part in (sizes[WARM_UP:-half], sizes[-half:]))
+            assert after <= before + before // 10 + most, f"{what} grows: from {before} to {after}"

@@ -1,0 +1,51 @@
+//! What the worker is told to do.
+
+use clap::{Parser, ValueEnum};
+
+/// Use the lock again and again, as often as a line of standard input says, and say what is alive then.
+#[derive(Parser)]
+pub(crate) struct Args {
+    /// Which of the library's faces to use.
+    #[arg(long)]
+    pub(crate) face: FaceName,
+    #[arg(long)]
+    pub(crate) work: Work,
+    /// For the random moments and names.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    #[arg(long)]
+    pub(crate) leak: Option<Leak>,
+    /// The nodes' URLs, of unix sockets.
+    pub(crate) nodes: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum FaceName {
+    Rust,
+    RustBlocking,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Work {
+    /// Acquire and release one name.
+    Cycle,
+    /// Acquire and release one name, several tasks at once.
+    Wait,
+    /// Acquire and release a new name each time.
+    Names,
+    /// Open a client, acquire and release, and close the client.
+    Clients,
+    /// Cancel acquires and releases.
+    Cancel,
+}
+
+/// A fault of the worker, which must be found.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Leak {
+    /// A lock stays held each time something was done.
+    Keys,
+    /// Each turn keeps some memory.
+    Memory,
+    /// A connection stays open each time something was done.
+    Descriptors,
+}

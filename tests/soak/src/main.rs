@@ -1,0 +1,66 @@
+//! The Rust worker of the soak; `worker.py` and `worker.mjs` beside it do the same. It never judges.
+//!
+//! A line of standard input is a number of turns. The worker takes them and says in a line of JSON what is alive.
+
+mod args;
+mod cancel;
+mod face;
+mod work;
+
+use std::alloc::System;
+use std::io::{self, BufRead, Write};
+use std::sync::atomic::Ordering;
+
+use cap::Cap;
+use clap::Parser;
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use crate::args::{Args, FaceName, Work};
+use crate::face::{Async, Blocking, Face, RUNTIME};
+use crate::work::Worker;
+
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
+
+fn main() {
+    let args = Args::parse();
+    match (args.work, args.face) {
+        (Work::Cancel, _) => cancel(&args),
+        (_, FaceName::Rust) => serve::<Async>(args),
+        (_, FaceName::RustBlocking) => serve::<Blocking>(args),
+    }
+}
+
+fn serve<F: Face>(args: Args) {
+    let mut worker = Worker::<F>::new(args);
+    each_line(|count| {
+        worker.perform(count);
+        json!({})
+    });
+}
+
+fn cancel(args: &Args) {
+    let mut rng = Rng::with_seed(args.seed);
+    let client = work::client::<Async>(&args.nodes);
+    each_line(|count| {
+        let counts = cancel::perform(&client, args.leak, count, &mut rng);
+        json!({
+            "cancelled": counts.cancelled.load(Ordering::Relaxed),
+            "won": counts.won.load(Ordering::Relaxed),
+            "releases_cancelled": counts.releases_cancelled.load(Ordering::Relaxed),
+        })
+    });
+}
+
+/// Does what each line asks for, and says what came of it and what is alive.
+fn each_line(mut perform: impl FnMut(u64) -> Value) {
+    for line in io::stdin().lock().lines() {
+        let count = line.expect("standard input is text").parse().expect("a line is a number");
+        let mut answer = perform(count);
+        answer["live"] = json!(HEAP.allocated());
+        answer["tasks"] = json!(RUNTIME.metrics().num_alive_tasks());
+        let mut out = io::stdout().lock();
+        writeln!(out, "{answer}").and_then(|()| out.flush()).expect("somebody listens");
+    }
+}

@@ -1,0 +1,40 @@
+"""The soak finds leaks: a judge that is never angry proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs, empties
+
+TURNS = 2_400
+
+LIMIT_S = 1.0
+"""What is not let go within this time is leaked: nothing of it is on its way."""
+
+
+@pytest.mark.parametrize(
+    ("face", "leak", "found"),
+    [
+        ("rust", "keys", "too many lock keys"),
+        ("rust", "descriptors", "too many descriptors, connections"),
+        # Each language has a count of its own.
+        ("rust", "memory", "too many live"),
+        ("python", "memory", "too many live"),
+        ("node", "memory", "too many live"),
+    ],
+)
+def test_leak_is_found(programs: Programs, face: str, leak: str, found: str) -> None:
+    """A worker that leaks does not pass."""
+    with programs.nodes(1) as nodes, programs.worker(face, "cycle", nodes, "--leak", leak) as worker:
+        growth = Growth(worker, nodes, LIVE_ALLOWED[LANGUAGES[face]], limit_s=LIMIT_S)
+        with pytest.raises(AssertionError, match=found):
+            growth.judge(TURNS)
+
+
+@pytest.mark.parametrize("face", ["rust", "asyncio", "node", "python"])
+def test_forgotten_release_is_found(programs: Programs, face: str) -> None:
+    """A worker that does not release what it won leaves keys."""
+    with programs.nodes(1) as nodes, programs.worker(face, "cancel", nodes, "--leak", "keys") as worker:
+        worker.perform(20)
+        with pytest.raises(AssertionError, match="too many lock keys"):
+            empties(nodes, LIMIT_S)

@@ -1,0 +1,69 @@
+"""What is cancelled leaves no key: acquires and releases, at random moments, while nodes freeze."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from typing import Self
+
+import pytest
+
+from servers import Cluster
+from soak import Programs, empties, lock_keys
+
+SHORT = 0.1
+
+CANCELS = {"rust": 10_000, "asyncio": 10_000, "node": 10_000, "python": 500}
+"""At full scale. The face `python` is cancelled by Ctrl-C, which it looks for now and then."""
+
+BATCHES = {"rust": 1_000, "asyncio": 1_000, "node": 1_000, "python": 100}
+"""Cancels before the servers must be empty, and are replaced: done before the ttl of the first is over, so that no key
+hides in it, and before so many releases are owed to a node that keys are left to their ttl."""
+
+# A node is frozen for up to twice the node_timeout of the workers, and then left alone for a while.
+FROZEN_S = 0.4
+THAWED_S = 0.6
+
+
+class Freezing:
+    """Freezes and thaws nodes at random until it is left."""
+
+    def __init__(self, nodes: Cluster, seed: int) -> None:
+        self._nodes, self._random = nodes, random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(THAWED_S * self._random.random()):
+            node = self._random.choice(list(self._nodes))
+            node.freeze()
+            self._over.wait(FROZEN_S * self._random.random())
+            node.thaw()
+
+
+@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
+@pytest.mark.parametrize("face", CANCELS)
+def test_cancelled_calls_leave_no_key(programs: Programs, pytestconfig: pytest.Config, face: str, n: int) -> None:
+    """Once the servers answer, they are empty of locks: what was cancelled is released, held by nobody."""
+    count = int(CANCELS[face] * (pytestconfig.getoption("--scale") or SHORT))
+    happened: Counter[str] = Counter()
+    while happened["cancelled"] < count:
+        seed = happened["cancelled"]
+        with programs.nodes(n) as nodes, programs.worker(face, "cancel", nodes, "--seed", str(seed)) as worker:
+            with Freezing(nodes, seed):
+                happened.update(worker.perform(min(BATCHES[face], count - happened["cancelled"])))
+            empties(nodes)
+            worker.end()
+            assert lock_keys(nodes) == 0
+        print(f"{worker.label}, of {count}: {dict(happened)}", flush=True)
+    for what in ("won", "releases_cancelled"):
+        assert happened[what], f"it never happened: {what}"

@@ -1,0 +1,287 @@
+"""The Python worker of the soak; the Rust program and `worker.mjs` beside it do the same. It never judges.
+
+A line of standard input is a number of turns. The worker takes them and says in a line of JSON what is alive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import redlock
+import redlock.asyncio
+
+Json = dict[str, Any]
+
+TTL_S = 60
+"""Longer than the servers may take to be empty, so that a key that nobody deletes is found."""
+
+NODE_TIMEOUT_S = 0.2
+"""Short, so that a node is given up while it is frozen."""
+
+WAITERS = 4
+"""How many want one name at once."""
+
+TASKS = 8
+"""How many cancel at once: few, so that what is owed to a frozen node stays below the limit for that."""
+
+WANTED = 3
+"""How many names all tasks want."""
+
+LONGEST_S = 0.02
+"""Latest moment of a cancellation."""
+
+
+class Leaks:
+    """What a leaking worker keeps: a fault that must be found."""
+
+    def __init__(self, kind: str | None, nodes: list[str]) -> None:
+        self.kind, self.nodes = kind, nodes
+        self.kept: list[object] = []
+
+    def add(self, count: int, done: int) -> None:
+        """Leaks what `count` turns would."""
+        match self.kind:
+            case "keys":
+                lock = redlock.Redlock(self.nodes).lock(f"leaked-{done}")
+                lock.acquire()
+                self.kept.append(lock)
+            case "memory":
+                self.kept += [bytearray(256) for _ in range(count)]
+            case "descriptors":
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(urlsplit(self.nodes[0]).path)
+                self.kept.append(connection)
+
+
+class Blocking:
+    """What is done again and again, on the face `python`."""
+
+    def __init__(self, work: str, nodes: list[str]) -> None:
+        self.work, self.nodes = work, nodes
+        self.done = 0
+        self.client = None if work == "clients" else self._client()
+
+    def _client(self) -> redlock.Redlock:
+        return redlock.Redlock(self.nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
+
+    def perform(self, count: int) -> Json:
+        """Takes `count` turns, and returns with everything released."""
+        if self.work == "wait":
+            threads = [threading.Thread(target=self._turns, args=[count // WAITERS]) for _ in range(WAITERS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        else:
+            self._turns(count)
+        self.done += count
+        return {}
+
+    def _turns(self, count: int) -> None:
+        for turn in range(self.done, self.done + count):
+            with contextlib.nullcontext(self.client) if self.client else self._client() as client:
+                lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
+                lock.on_lost(lost)
+                with lock:
+                    pass
+
+
+class Asyncio:
+    """What is done again and again, on the face `asyncio`."""
+
+    def __init__(self, work: str, nodes: list[str]) -> None:
+        self.work, self.nodes = work, nodes
+        self.done = 0
+        self.client = None if work == "clients" else self._client()
+
+    def _client(self) -> redlock.asyncio.Redlock:
+        return redlock.asyncio.Redlock(self.nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
+
+    async def perform(self, count: int) -> Json:
+        """Takes `count` turns, and returns with everything released."""
+        tasks = WAITERS if self.work == "wait" else 1
+        await asyncio.gather(*(self._turns(count // tasks) for _ in range(tasks)))
+        self.done += count
+        return {"tasks": len(asyncio.all_tasks())}
+
+    async def _turns(self, count: int) -> None:
+        for turn in range(self.done, self.done + count):
+            async with contextlib.nullcontext(self.client) if self.client else self._client() as client:
+                lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
+                lock.on_lost(lost)
+                async with lock:
+                    pass
+
+
+class Cancelling:
+    """Acquires and releases that are cancelled at random moments."""
+
+    def __init__(self, nodes: list[str], leaks: Leaks, seed: int) -> None:
+        self.client = redlock.asyncio.Redlock(nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
+        self.leaks, self.random = leaks, random.Random(seed)
+        self.cancelled = self.won = self.releases_cancelled = 0
+
+    async def perform(self, count: int) -> Json:
+        """Cancels until `count` more acquires were cancelled, and returns with everything released, or about to be."""
+        self.cancelled = self.won = self.releases_cancelled = 0
+        await asyncio.gather(*(self._turns(task, count) for task in range(TASKS)))
+        return {"cancelled": self.cancelled, "won": self.won, "releases_cancelled": self.releases_cancelled}
+
+    async def _turns(self, task: int, count: int) -> None:
+        while self.cancelled < count:
+            name = self.random.randrange(WANTED) if self.random.random() < 0.5 else WANTED + task
+            lock = self.client.lock(str(name))
+            if await self._cut(lock.acquire()):
+                assert not lock.held, "a cancelled acquire holds the lock"
+                self.cancelled += 1
+            elif lock.held:
+                self.won += 1
+                await asyncio.sleep(self.random.choice([0, LONGEST_S * self.random.random()]))
+                await self._release(lock)
+
+    async def _release(self, lock: redlock.asyncio.Lock) -> None:
+        if self.leaks.kind == "keys":
+            # As if what follows a cancelled release had been forgotten.
+            self.leaks.kept.append(lock)
+            self.releases_cancelled += 1
+        elif await self._cut(lock.release()):
+            self.releases_cancelled += 1
+            # Either it had not begun, or there is nothing left to do.
+            if lock.held or self.random.random() < 0.5:
+                with contextlib.suppress(redlock.LockUnavailable):
+                    await lock.release()
+            assert not lock.held, "a released lock is held"
+
+    async def _cut(self, call: Awaitable[object]) -> bool:
+        """Whether the call was cancelled before it had ended."""
+        task = asyncio.ensure_future(call)
+        if self.random.random() < 0.5:
+            for _ in range(self.random.randrange(20)):
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(LONGEST_S * self.random.random())
+        asked = task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return True
+        except redlock.LockUnavailable:
+            # A frozen node does no more.
+            return False
+        assert not asked, "the cancellation is lost"
+        return False
+
+
+class Interrupting:
+    """Acquires and releases that Ctrl-C ends at random moments."""
+
+    def __init__(self, nodes: list[str], leaks: Leaks, seed: int) -> None:
+        self.client = redlock.Redlock(nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
+        self.leaks, self.random = leaks, random.Random(seed)
+        # Whoever starts processes in the background may have them ignore it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def perform(self, count: int) -> Json:
+        """Interrupts until `count` acquires were interrupted, while other threads want the same names."""
+        counts = {"cancelled": 0, "won": 0, "releases_cancelled": 0}
+        over = threading.Event()
+        rivals = [threading.Thread(target=self._contend, args=[name, over]) for name in range(WANTED)]
+        for rival in rivals:
+            rival.start()
+        try:
+            while counts["cancelled"] < count:
+                self._turn(counts)
+        finally:
+            over.set()
+        for rival in rivals:
+            rival.join()
+        return counts
+
+    def _turn(self, counts: Json) -> None:
+        lock = self.client.lock(str(self.random.randrange(WANTED)))
+        interrupted = self._cut(lock.acquire)
+        counts["cancelled" if interrupted and not lock.held else "won"] += 1
+        if self.leaks.kind == "keys":
+            self.leaks.kept.append(lock)
+            return
+        while lock.held:
+            counts["releases_cancelled"] += self._cut(lock.release)
+
+    def _contend(self, name: int, over: threading.Event) -> None:
+        lengths = random.Random(name)
+        lock = self.client.lock(str(name), timeout=1)
+        while not over.wait(LONGEST_S * lengths.random()):
+            with contextlib.suppress(redlock.LockUnavailable, redlock.LockTimeout), lock:
+                over.wait(LONGEST_S * 5 * lengths.random())
+
+    def _cut(self, call: Callable[[], object]) -> bool:
+        """Whether Ctrl-C came before the call had ended."""
+        ended, main = False, threading.main_thread().ident or 0
+        delay_s = self.random.choice([0, 3 * LONGEST_S * self.random.random()])
+        timer = threading.Timer(delay_s, signal.pthread_kill, [main, signal.SIGINT])
+        try:
+            timer.start()
+            with contextlib.suppress(redlock.LockUnavailable):
+                call()
+            ended = True
+            time.sleep(TTL_S)
+            raise AssertionError("Ctrl-C was not heard")
+        except KeyboardInterrupt:
+            timer.join()
+        return not ended
+
+
+def lost(error: redlock.LockLost) -> None:
+    """Nothing disturbs the nodes."""
+    raise error
+
+
+def arguments() -> argparse.Namespace:
+    """What the worker is told to do."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--face", choices=["python", "asyncio"], required=True)
+    parser.add_argument("--work", choices=["cycle", "wait", "names", "clients", "cancel"], required=True)
+    parser.add_argument("--seed", type=int, default=0, help="for the random moments and names")
+    parser.add_argument("--leak", choices=["keys", "memory", "descriptors"])
+    parser.add_argument("nodes", nargs="+", help="the nodes' URLs, of unix sockets")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Takes turns until the input ends."""
+    args = arguments()
+    leaks = Leaks(args.leak, args.nodes)
+    worker: Any
+    if args.work == "cancel":
+        worker = {"python": Interrupting, "asyncio": Cancelling}[args.face](args.nodes, leaks, args.seed)
+    else:
+        worker = {"python": Blocking, "asyncio": Asyncio}[args.face](args.work, args.nodes)
+    with asyncio.Runner() as runner:
+        done = 0
+        for line in sys.stdin:
+            count = int(line)
+            done += count
+            counts = worker.perform(count)
+            if args.face == "asyncio":
+                counts = runner.run(counts)
+            if args.work != "cancel" and count:
+                leaks.add(count, done)
+            gc.collect()
+            print(json.dumps({**counts, "live": sys.getallocatedblocks()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
