@@ -45,8 +45,11 @@ const HASTE_EACH: Duration = Duration::from_micros(100);
 
 /// The first release went unanswered just now; a node is rarely back sooner.
 const OWED_FIRST: Duration = Duration::from_millis(50);
-/// A release is owed for one ttl at most, so later tries come too seldom to be of use.
+/// How late the key of a short ttl may go after its node is back.
 const OWED_MOST: Duration = Duration::from_secs(2);
+/// A release is owed for one ttl at most. Of a long one, some tens of tries are enough for a key that most likely never
+/// comes.
+const OWED_TRIES: u32 = 16;
 
 /// Before the next try for a lock that others hold; `ttl_left` is the shortest remaining ttl that nodes reported.
 pub(crate) fn contended(attempt: u32, unit: f64, ttl_left: Option<Duration>) -> Duration {
@@ -81,9 +84,9 @@ pub(crate) fn haste(locks: usize) -> Duration {
     HASTE_EACH.saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX)).max(HASTE_LEAST)
 }
 
-/// Before a release that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
-pub(crate) fn owed(attempt: u32) -> Duration {
-    doubled(OWED_FIRST, OWED_MOST, attempt)
+/// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
+pub(crate) fn owed(attempt: u32, ttl: Duration) -> Duration {
+    doubled(OWED_FIRST, OWED_MOST.max(ttl / OWED_TRIES), attempt)
 }
 
 fn doubled(first: Duration, most: Duration, attempt: u32) -> Duration {
@@ -113,8 +116,9 @@ mod tests {
         assert_eq!(unavailable, [25, 50, 100, 200, 400, 500, 500].map(ms));
         let reconnect: Vec<_> = (0..8).map(|attempt| reconnect(attempt, 0.0)).collect();
         assert_eq!(reconnect, [5, 10, 20, 40, 80, 160, 250, 250].map(ms));
-        let owed: Vec<_> = (0..8).map(owed).collect();
+        let owed: Vec<_> = (0..8).map(|attempt| owed(attempt, ms(32_000))).collect();
         assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
+        assert_eq!(super::owed(30, ms(86_400_000)), ms(5_400_000));
     }
 
     #[test]
@@ -166,7 +170,7 @@ mod tests {
             }
             prop_assert!((UNAVAILABLE_FIRST / 2..=UNAVAILABLE_MOST).contains(&unavailable(attempt, unit)));
             prop_assert!((RECONNECT_FIRST / 2..=RECONNECT_MOST).contains(&reconnect(attempt, unit)));
-            prop_assert!((OWED_FIRST..=OWED_MOST).contains(&owed(attempt)));
+            prop_assert!((OWED_FIRST..=OWED_MOST).contains(&owed(attempt, ms(32_000))));
         }
 
         #[test]
@@ -174,7 +178,7 @@ mod tests {
             prop_assert!(contended(attempt, unit, None) <= contended(attempt + 1, unit, None));
             prop_assert!(unavailable(attempt, unit) <= unavailable(attempt + 1, unit));
             prop_assert!(reconnect(attempt, unit) <= reconnect(attempt + 1, unit));
-            prop_assert!(owed(attempt) <= owed(attempt + 1));
+            prop_assert!(owed(attempt, ms(100_000)) <= owed(attempt + 1, ms(100_000)));
         }
     }
 }

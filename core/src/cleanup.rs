@@ -5,7 +5,8 @@
 //!
 //! - where a create is unanswered, the release is queued at once on that same connection, right behind it;
 //! - everything else, and every release that was not answered, is *owed*: the background sends it on a connection of
-//!   its own, again after 50 ms, doubling, until a reply says deleted or one ttl has passed.
+//!   its own, again after 50 ms, doubling up to 2 s or a sixteenth of the ttl, until a reply says deleted or one ttl
+//!   has passed.
 //!
 //! What may interrupt it: the connection's runtime ends or is not driven (no answer within `node_timeout`, so it is
 //! owed); the process forks (the child drops nothing, the parent still holds); the background cannot start (the keys
@@ -223,6 +224,11 @@ impl Inner {
             || self.set.lane_over(node, connection).is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
     }
 
+    /// The ttl that the keys were given last.
+    fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.ttl.load(Ordering::Relaxed))
+    }
+
     fn release(&self) -> Request {
         Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release }
     }
@@ -238,7 +244,7 @@ impl Inner {
     /// Pays all debts at once.
     async fn pay(self: Box<Self>, debts: Vec<(Debt, Duty)>) {
         let lane = self.set.lane(&Handle::current());
-        let until = lane.clock.now().after(Duration::from_nanos(self.ttl.load(Ordering::Relaxed)));
+        let until = lane.clock.now().after(self.ttl());
         let mut payments: Vec<_> =
             debts.into_iter().map(|(debt, duty)| Some(Box::pin(self.pay_one(&lane, debt, duty, until)))).collect();
         poll_fn(|cx| {
@@ -291,7 +297,7 @@ impl Inner {
                 Some(Err(_)) => {}
                 None => lane.missed(node),
             }
-            let again = lane.clock.now().after(backoff::owed(attempt));
+            let again = lane.clock.now().after(backoff::owed(attempt, self.ttl()));
             if again >= until {
                 return;
             }
