@@ -349,6 +349,30 @@ async fn ten_thousand_locks_are_renewed() {
     assert!(read < extended / 5, "{read} reads for {extended} extensions");
 }
 
+/// Neither while its renewals are answered nor when all of them are refused.
+#[tokio::test]
+async fn a_short_ttl_is_no_hot_loop() {
+    let shortest = Duration::from_millis(100);
+    let servers = cluster(1);
+    let guard = client(&servers).lock("foo").ttl(shortest).await.unwrap();
+    let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
+    while guard.held() && start.elapsed() < TTL {
+        tokio::time::sleep(shortest / 10).await;
+    }
+    // Each three tenths of the ttl after the last one, less what they are rounded down by; the first was acquired before.
+    let most = start.elapsed().as_millis() / 29 + 1;
+    assert!(u128::from(scripts_run(&servers[0]) - asked) <= most);
+    drop(guard);
+
+    let guard = lock(&servers).await.unwrap();
+    servers[0].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
+    assert_eq!(lost(&guard).await.reason(), Some(LostReason::Unreachable));
+    // A twentieth of the ttl after the last one, or half of that.
+    let most = start.elapsed().as_millis() / 25 + 1;
+    assert!(u128::from(scripts_run(&servers[0]) - asked) <= most);
+}
+
 /// A number among the server's statistics.
 fn field(server: &Server, name: &str) -> u64 {
     let stats: String = from_redis_value(server.command(&["INFO", "stats"])).unwrap();
