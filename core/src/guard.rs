@@ -187,11 +187,16 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
             Err(error.with_name(held.place.spec.name.bytes()).with_nodes(nodes))
         }
         Extended::Lost(loss) => {
-            held.lose(loss.clone());
-            Err(held.lost_error(loss))
+            held.lose(loss);
+            Err(over(&held))
         }
-        Extended::Over => held.remaining().and_then(|_| Err(held.error(ErrorKind::NotHeld))),
+        Extended::Over => Err(over(&held)),
     }
+}
+
+/// Why it is not held any more: what a round heard of a lock that was released meanwhile is no loss.
+fn over(held: &Held) -> Error {
+    held.remaining().err().unwrap_or_else(|| held.error(ErrorKind::NotHeld))
 }
 
 /// Releases where the caller is, or in the background for a caller without a runtime. Not for a forked child.

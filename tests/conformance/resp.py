@@ -1,4 +1,4 @@
-"""Asking a server: its protocol in a few lines, over its unix socket.
+"""Asking a server: its protocol in a few lines, over its unix socket or TCP.
 
 ask(server.socket, "SET", "a", 1)
 
@@ -20,6 +20,9 @@ Reply = None | int | bytes | list["Reply"]
 
 Word = str | bytes | int
 
+Address = Path | tuple[str, int]
+"""A unix socket, or a host and its port."""
+
 
 class ReplyError(Exception):
     """The server answered with an error."""
@@ -28,11 +31,12 @@ class ReplyError(Exception):
 class Connection:
     """A connection that stays open; a context manager that closes it. Raises `OSError` if nobody listens."""
 
-    def __init__(self, path: Path, *, limit_s: float = LIMIT_S) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
+    def __init__(self, address: Address, *, limit_s: float | None = LIMIT_S) -> None:
+        target = str(address) if isinstance(address, Path) else address
+        self._socket = socket.socket(socket.AF_UNIX if isinstance(target, str) else socket.AF_INET)
         try:
             self._socket.settimeout(limit_s)
-            self._socket.connect(str(path))
+            self._socket.connect(target)
         except BaseException:
             self._socket.close()
             raise
@@ -52,17 +56,18 @@ class Connection:
     def ask(self, *words: Word) -> Reply:
         """Runs one command; raises `ReplyError`, or `OSError` if nobody answers."""
         self.send(*words)
-        return self._reply()
+        return self.receive()
 
     def send(self, *words: Word) -> None:
-        """Sends a command whose answer nobody waits for."""
+        """Sends a command; its answer is left to `receive`."""
         request = b"*%d\r\n" % len(words)
         for word in words:
             value = word if isinstance(word, bytes) else str(word).encode()
             request += b"$%d\r\n%b\r\n" % (len(value), value)
         self._socket.sendall(request)
 
-    def _reply(self) -> Reply:
+    def receive(self) -> Reply:
+        """The answer to the oldest command that has none yet; raises `ReplyError`, or `OSError` if there is none."""
         line = self._reader.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionError("the server closed the connection")
@@ -77,11 +82,11 @@ class Connection:
             case b"$":
                 return None if rest == b"-1" else self._reader.read(int(rest) + 2)[:-2]
             case b"*":
-                return None if rest == b"-1" else [self._reply() for _ in range(int(rest))]
+                return None if rest == b"-1" else [self.receive() for _ in range(int(rest))]
         raise ValueError(f"a reply begins with {kind!r}")
 
 
-def ask(path: Path, *words: Word, limit_s: float = LIMIT_S) -> Reply:
+def ask(address: Address, *words: Word, limit_s: float = LIMIT_S) -> Reply:
     """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens or answers."""
-    with Connection(path, limit_s=limit_s) as connection:
+    with Connection(address, limit_s=limit_s) as connection:
         return connection.ask(*words)

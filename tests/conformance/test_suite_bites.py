@@ -85,6 +85,18 @@ FOUND_BY = {
         "test_attempt.py::test_cancelled_at_any_moment_leaves_nothing[one node-asyncio]",
         "a cancelled acquire has left its key",
     ),
+    "overtaking-release": (
+        "test_network.py::test_release_that_overtakes_its_acquire[python]",
+        "the key is gone from every node",
+    ),
+    "single-release": (
+        "test_network.py::test_acquire_that_outlives_its_connection[python]",
+        "the key is gone from every node",
+    ),
+    "late-win": (
+        "test_network.py::test_answers_later_than_the_validity[two rounds-python]",
+        "won although its validity was over",
+    ),
     "down-is-busy": ("test_attempt.py::test_busy_and_down_are_different[python]", "DID NOT RAISE"),
     "unfenced-extend": (
         "test_extend.py::test_extension_does_not_count_a_later_grant[five nodes-python]",

@@ -13,8 +13,9 @@ import secrets
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from urllib.parse import parse_qs, urlsplit
 sys.path.append(str(Path(__file__).parents[1] / "conformance"))
 from driver import table
 from history import now_ns
-from servers import Reply, ReplyError, Word, ask
+from resp import Connection
+from servers import LIMIT_S, Reply, ReplyError, Word, ask
 
 Json = dict[str, Any]
+Answer = Reply | Exception
 
 # KEYS: the lock's key, its fence key. ARGV: the token, then what the script needs.
 ACQUIRE = """
@@ -83,6 +86,8 @@ class Rules:
     told: bool = True
     cleans_up: bool = True
     cleans_up_silent: bool = True
+    release_follows: bool = True
+    released: Callable[[Reply], bool] = lambda reply: reply == 1
     late_s: float = 0
     release_s: float = 0
     one_holder: bool = True
@@ -90,6 +95,7 @@ class Rules:
     down_is_busy: bool = False
     silence_is_loss: bool = False
     first_answer: bool = False
+    wins_late: bool = False
     extends_late: bool = False
     restores_late: bool = False
     keeps_cancelled: bool = False
@@ -141,6 +147,12 @@ FAULTS = {
     "same-token": Rules(token=lambda last: last or secrets.token_hex(16)),
     # A node that did not answer in time is not cleaned up, and may grant later.
     "blocked-retry": Rules(cleans_up_silent=False),
+    # What an unanswered acquire may create is released over another connection, once, and perhaps too early.
+    "overtaking-release": Rules(release_follows=False, released=lambda _: True),
+    # What an unanswered acquire may create is not released again when the node has answered that there is nothing.
+    "single-release": Rules(released=lambda _: True),
+    # An acquire counts as won though its validity is over when the last answer comes.
+    "late-win": Rules(wins_late=True),
     # A node confirms a fence although its key belongs to somebody else by now.
     "blind-confirm": Rules(confirm=RAISE_FENCE),
     # An acquire that was cancelled during its attempt keeps what it won.
@@ -189,37 +201,61 @@ class LockError(Exception):
 
 
 class Node:
-    """A node, for one lock: a worker sends one command after the other, so that a delete follows its create."""
+    """A node, for a client: one connection, on which a release follows its acquire."""
 
-    def __init__(self, url: str, node_timeout_s: float) -> None:
-        self.url, self.path = url, Path(urlsplit(url).path)
-        self.login = [word for key in ("user", "pass") for word in parse_qs(urlsplit(url).query).get(key, [])]
-        self.node_timeout_s = node_timeout_s
-        self.worker = ThreadPoolExecutor(1)
+    def __init__(self, url: str) -> None:
+        self.url, parts = url, urlsplit(url)
+        self.address = (parts.hostname or "", parts.port) if parts.port else Path(parts.path)
+        self.login = [word for key in ("user", "pass") for word in parse_qs(parts.query).get(key, [])]
+        self.lock = threading.Lock()
+        self.connection: Connection | None = None
+        self.waiting: deque[Future[Answer]] = deque()
 
-    def start(self, *words: Word) -> Future[Reply | Exception]:
+    def start(self, *words: Word) -> Future[Answer]:
         """Begins to ask it; an error is an answer, too."""
-
-        def asked() -> Reply | Exception:
+        answer = Future[Answer]()
+        with self.lock:
             try:
-                return self.ask(*words)
+                connection = self.connection or self.connect()
             except (OSError, ReplyError) as error:
-                return error
+                answer.set_result(error)
+                return answer
+            self.waiting.append(answer)
+            # Whoever reads hears of a broken connection, too.
+            with contextlib.suppress(OSError):
+                connection.send(*words)
+        return answer
 
-        return self.worker.submit(asked)
-
-    def ask(self, *words: Word) -> Reply:
-        """Asks it; the user's password is tried before, on a connection of its own."""
+    def connect(self) -> Connection:
+        """Connects; the user's password is tried before, on a connection of its own."""
         if self.login:
-            ask(self.path, "AUTH", *self.login, limit_s=self.node_timeout_s)
-        return ask(self.path, *words, limit_s=self.node_timeout_s)
+            ask(self.address, "AUTH", *self.login)
+        self.connection, self.waiting = Connection(self.address, limit_s=None), deque()
+        threading.Thread(target=self.read, args=[self.connection, self.waiting], daemon=True).start()
+        return self.connection
+
+    def read(self, connection: Connection, waiting: deque[Future[Answer]]) -> None:
+        """Hands out the answers of a connection, until it breaks."""
+        try:
+            while True:
+                try:
+                    answer: Answer = connection.receive()
+                except ReplyError as error:
+                    answer = error
+                waiting.popleft().set_result(answer)
+        except OSError as error:
+            with self.lock:
+                self.connection = None
+            connection.close()
+            for unanswered in waiting:
+                unanswered.set_result(error)
 
 
 class Client:
     """The nodes and the options of locks."""
 
     def __init__(self, rules: Rules, urls: list[str], options: Json) -> None:
-        self.rules, self.urls = rules, urls
+        self.rules, self.nodes = rules, [Node(url) for url in urls]
         self.options = self.read(options)
 
     def read(self, options: Json) -> Json:
@@ -231,12 +267,12 @@ class Client:
     def inspect(self, name: bytes) -> Json:
         """What every node has under a name."""
         views = []
-        for url in self.urls:
-            value = Node(url, 1).ask("GET", self.rules.key(name))
+        for node in self.nodes:
+            value = node.start("GET", self.rules.key(name)).result(LIMIT_S)
             held = isinstance(value, bytes) and value.count(b":") > 1
             label = self.rules.label(value.decode()) if held and isinstance(value, bytes) else None
             state = "free" if value is None else "held" if held else "foreign"
-            views.append({"node": self.rules.shown(url), "state": state, "label": label})
+            views.append({"node": self.rules.shown(node.url), "state": state, "label": label})
         return {"nodes": [{**view, "fence": None, "ttl_left_ms": None} for view in views]}
 
 
@@ -253,7 +289,7 @@ class Lock:
         self.max_hold_s = options.get("max_hold_ms", 1e12) / 1000
         self.keep_ms = int(options.get("fence_keep_ms", max(3_600_000, 2000 * self.ttl_s)))
         self.node_timeout_s = options.get("node_timeout_ms", min(self.ttl_s * 250, 500)) / 1000
-        self.nodes = [Node(url, self.node_timeout_s) for url in client.urls]
+        self.nodes = client.nodes
         self.quorum = self.rules.quorum(len(self.nodes))
         self.token = ""
         self.fence: int | None = None
@@ -286,14 +322,17 @@ class Lock:
         end = start + self.ttl_s - self.rules.drift(self.ttl_s)
         self.end = min(end, self.limit) if self.rules.over_at_limit else end
 
-    def round(self, script: str, *words: Word, but: Sequence[Node] = ()) -> dict[Node, Reply | Exception]:
-        """Runs a script on all nodes; the answers that came before enough agreed, or before node_timeout."""
+    def command(self, script: str, *words: Word) -> list[Word]:
+        """What runs a script on a node."""
         key = self.rules.key(self.name)
-        keys = (2, key, b"redlock:fence:{" + key + b"}")
+        return ["EVAL", script, 2, key, b"redlock:fence:{" + key + b"}", self.token, *words]
+
+    def round(self, script: str, *words: Word, but: Sequence[Node] = ()) -> dict[Node, Answer]:
+        """Runs a script on all nodes; the answers that came before enough agreed, or before node_timeout."""
         asked = [node for node in self.nodes if node not in but]
-        calls = {node.start("EVAL", script, *keys, self.token, *words): node for node in asked}
+        calls = {node.start(*self.command(script, *words)): node for node in asked}
         enough = self.rules.enough(len(self.nodes))
-        answers: dict[Node, Reply | Exception] = {}
+        answers: dict[Node, Answer] = {}
         # What comes later than node_timeout does not count.
         with contextlib.suppress(TimeoutError):
             for call in as_completed(calls, timeout=self.node_timeout_s):
@@ -313,10 +352,11 @@ class Lock:
                 self.over, self.limit = None, start + self.max_hold_s
                 self.hold_from(start)
                 self.fence = self.rules.fence(largest)
-                return True
+                if self.remaining_s or self.rules.wins_late:
+                    return True
+                self.over = LockError("not_held", self.name)
         if self.rules.cleans_up:
-            silent = [node for node in self.nodes if isinstance(answers.get(node, TimeoutError()), OSError)]
-            self.round(RELEASE, but=[] if self.rules.cleans_up_silent else silent)
+            self.clean_up([node for node in self.nodes if isinstance(answers.get(node, TimeoutError()), OSError)])
         said = {self.rules.shown(node.url): told(answers.get(node, TimeoutError())) for node in self.nodes}
         answered = sum(not isinstance(answer, Exception) for answer in answers.values())
         if answered >= self.quorum or self.rules.down_is_busy:
@@ -324,6 +364,23 @@ class Lock:
         refused = any(answer.startswith(("WRONGPASS", "NOAUTH")) for answer in said.values())
         code = "forbidden" if refused else "unavailable"
         raise LockError(code, self.name, nodes=said if self.rules.votes else {})
+
+    def clean_up(self, silent: list[Node]) -> None:
+        """Releases what an attempt has created, or may still create where its acquire is unanswered."""
+        follows = self.rules.cleans_up_silent and self.rules.release_follows
+        self.round(RELEASE, but=[] if follows else silent)
+        for node in silent if self.rules.cleans_up_silent else []:
+            threading.Thread(target=self.owe, args=[node, self.command(RELEASE)], daemon=True).start()
+
+    def owe(self, node: Node, release: list[Word]) -> None:
+        """Sends a release over connections of its own until it has deleted the key, which lives for one ttl at most."""
+        pause_s, end = 0.05, time.monotonic() + self.ttl_s
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError, ReplyError):
+                if self.rules.released(ask(node.address, *release, limit_s=self.node_timeout_s)):
+                    return
+            time.sleep(pause_s)
+            pause_s *= 2
 
     def acquire(self, timeout_s: float | None, cancelled: threading.Event) -> bool:
         """Waits for it; `None` is for ever. Once cancelled it is not acquired."""
@@ -362,7 +419,7 @@ class Lock:
             said = {node.url: told(answers.get(node, TimeoutError())) for node in self.nodes}
             raise LockError("unavailable", self.name, nodes=said)
 
-    def loss(self, answers: dict[Node, Reply | Exception]) -> str | None:
+    def loss(self, answers: dict[Node, Answer]) -> str | None:
         """Why it is lost, if so many nodes do not have it that the others are no quorum."""
         foreign = sum(answer == -1 for answer in answers.values())
         gone = sum(answer is None for answer in answers.values())
@@ -406,12 +463,12 @@ class Lock:
         return {"read_ns": read_ns, "held": remaining > 0, "remaining_ms": remaining * 1000, "fence": self.fence}
 
 
-def granting(answers: dict[Node, Reply | Exception]) -> list[Node]:
+def granting(answers: dict[Node, Answer]) -> list[Node]:
     """The nodes that did what was asked."""
     return [node for node, answer in answers.items() if isinstance(answer, int) and answer > 0]
 
 
-def told(answer: Reply | Exception) -> str:
+def told(answer: Answer) -> str:
     """A node's answer in an error."""
     if isinstance(answer, ReplyError):
         return str(answer)

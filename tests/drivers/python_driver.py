@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
-import itertools
 import json
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Coroutine
+from concurrent import futures
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import redlock
@@ -24,35 +25,16 @@ import redlock.asyncio
 Json = dict[str, Any]
 
 
-class Loss:
-    """What a lock was told of its loss."""
-
-    def __init__(self, lock: Any) -> None:
-        self.told = threading.Event()
-        self.error: redlock.LockLost | None = None
-        self.told_ns = 0
-        lock.on_lost(self._tell)
-
-    def forget(self) -> None:
-        """For the next acquisition."""
-        self.told.clear()
-        self.error = None
-
-    def _tell(self, error: redlock.LockLost) -> None:
-        self.error, self.told_ns = error, now_ns()
-        self.told.set()
-
-
 class Driver:
     """Both faces: what differs is only that the calls of one are awaited."""
 
     def __init__(self, face: str) -> None:
         self.is_async = face == "asyncio"
         self.library: Any = redlock.asyncio if self.is_async else redlock
-        self.handles = itertools.count(1)
         self.clients: dict[int, Any] = {}
         self.locks: dict[int, Any] = {}
-        self.losses: dict[int, Loss] = {}
+        self.losses: dict[int, futures.Future[tuple[redlock.LockLost | None, int]]] = {}
+        """What locks are told of the loss of their last acquisition, and when."""
         self.calls: dict[int, asyncio.Task[None]] = {}
 
     async def answer(self, request: Json) -> None:
@@ -71,20 +53,21 @@ class Driver:
         say({"id": request["id"], **answer, "invoke_ns": invoke_ns, "return_ns": now_ns()})
 
     async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911
-        """Does what `op` asks for."""
+        """Does what `op` asks for; what it makes has the request's id as its handle."""
+        client: Any = self.clients.get(of.get("client", 0))
         lock: Any = self.locks.get(of.get("lock", 0))
         match op:
             case "client":
-                handle = next(self.handles)
-                self.clients[handle] = self.library.Redlock(of.get("nodes"), **options(of["options"]))
-                return {"handle": handle}
+                self.clients[id] = self.library.Redlock(of.get("nodes"), **options(of["options"]))
+                return {"handle": id}
             case "lock":
-                handle, name = next(self.handles), of["text"] if "text" in of else bytes.fromhex(of["name"])
-                self.locks[handle] = lock = self.clients[of["client"]].lock(name, **options(of["options"]))
-                self.losses[handle] = Loss(lock)
-                return {"handle": handle}
+                name = of["text"] if "text" in of else bytes.fromhex(of["name"])
+                self.locks[id] = lock = client.lock(name, **options(of["options"]))
+                self.losses[id] = futures.Future()
+                lock.on_lost(lambda error: self.losses[id].set_result((error, now_ns())))
+                return {"handle": id}
             case "acquire" | "try_acquire":
-                self.losses[of["lock"]].forget()
+                self.losses[of["lock"]] = futures.Future()
                 timeout = {"timeout": seconds(of["timeout_ms"])} if "timeout_ms" in of else {}
                 how = {"blocking": False} if op == "try_acquire" else timeout
                 acquired = await done(lock.acquire(**how))
@@ -94,26 +77,26 @@ class Driver:
                 return state(lock)
             case "release":
                 await done(lock.release())
-                return {}
             case "check":
                 lock.check()
-                return {}
             case "state":
                 return state(lock)
             case "wait_lost":
-                loss, limit = self.losses[of["lock"]], of["limit_ms"] / 1000
-                await (asyncio.to_thread(loss.told.wait, limit) if self.is_async else done(loss.told.wait(limit)))
-                return {"lost": loss.error and described(loss.error), "told_ns": loss.told_ns}
+                loss = self.losses[of["lock"]]
+                wait = partial(futures.wait, [loss], of["limit_ms"] / 1000)
+                await (asyncio.to_thread(wait) if self.is_async else done(wait()))
+                error, told_ns = loss.result() if loss.done() else (None, 0)
+                return {"lost": error and described(error), "told_ns": told_ns}
             case "inspect":
-                views = await done(self.clients[of["client"]].inspect(bytes.fromhex(of["name"])))
+                views = await done(client.inspect(bytes.fromhex(of["name"])))
                 return {"nodes": [viewed(view) for view in views]}
             case "cancel" if self.is_async:
                 self.calls[of["call"]].cancel()
-                return {}
             case "close":
-                await done(self.clients[of["client"]].close())
-                return {}
-        raise ValueError(f"no such op on this face: {op}")
+                await done(client.close())
+            case _:
+                raise ValueError(f"no such op on this face: {op}")
+        return {}
 
     def serve(self) -> None:
         """The blocking face: a thread for every request."""

@@ -1,46 +1,29 @@
-//! The two faces of the Rust library behind one trait, so that the driver is written once.
+//! What is asked of the two faces of the Rust library, written once.
 
-use std::pin::pin;
-use std::sync::LazyLock;
-use std::task::{Context, Poll, Waker};
+use std::convert::identity;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::{Error, NodeView, blocking, given};
-use serde_json::{Map, Value, json};
+use redlock::{Error, blocking, given};
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 
-use crate::convert;
+use crate::json::{Failure, Request, described, duration, ms, now_ns, viewed};
+use crate::kept::Kept;
 
-type Options = Map<String, Value>;
+/// A future of either face.
+pub(crate) type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Waits for the end of what was spawned.
 pub(crate) type Wait = Box<dyn FnOnce()>;
 
-pub(crate) trait Face: Send + Sync + 'static {
-    /// Whether a call in flight can be ended from outside.
-    const CANCELS: bool;
-    type Client: Clone + Send + Sync;
-    type Lock: Clone + Send + Sync;
-    type Guard: Send + Sync;
-
-    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait;
-    fn client(nodes: Option<&[String]>, options: &Options) -> Result<Self::Client, Error>;
-    fn lock(client: &Self::Client, name: &[u8], options: &Options) -> Result<Self::Lock, Error>;
-    /// `None` waits for ever.
-    fn timeout(lock: Self::Lock, timeout: Option<Duration>) -> Self::Lock;
-    fn acquire(lock: Self::Lock) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
-    fn try_acquire(lock: Self::Lock) -> impl Future<Output = Result<Option<Self::Guard>, Error>> + Send;
-    fn extend(guard: &Self::Guard, ttl: Option<Duration>) -> impl Future<Output = Result<(), Error>> + Send;
-    fn release(guard: Self::Guard) -> impl Future<Output = Result<(), Error>> + Send;
-    fn lost(guard: &Self::Guard, limit: Duration) -> impl Future<Output = Option<Error>> + Send;
-    fn inspect(client: &Self::Client, name: &[u8]) -> impl Future<Output = Result<Vec<NodeView>, Error>> + Send;
-    fn check(guard: &Self::Guard) -> Result<(), Error>;
-    fn state(guard: Option<&Self::Guard>) -> Value;
-}
-
-pub(crate) struct Async;
-pub(crate) struct Blocking;
+/// What ends calls in flight, under their ids.
+pub(crate) static CANCELS: Kept<oneshot::Sender<()>> = Kept::new("unknown call");
 
 /// What the builders and the locks of both faces have in common, which is no trait of the library.
 macro_rules! set {
@@ -49,115 +32,119 @@ macro_rules! set {
         for (option, value) in $options {
             target = match (option.trim_end_matches("_ms"), value) {
                 ("timeout", Value::Null) => target.no_timeout(),
-                ("timeout", value) => target.timeout(convert::amount(option, value)?),
-                ("ttl", value) => target.ttl(convert::amount(option, value)?),
-                ("max_hold", value) => target.max_hold(convert::amount(option, value)?),
-                ("node_timeout", value) => target.node_timeout(convert::amount(option, value)?),
-                ("restart_delay", value) => target.restart_delay(convert::amount(option, value)?),
-                ("fence_keep", value) => target.fence_keep(convert::amount(option, value)?),
+                ("timeout", value) => target.timeout(duration(option, value)?),
+                ("ttl", value) => target.ttl(duration(option, value)?),
+                ("max_hold", value) => target.max_hold(duration(option, value)?),
+                ("node_timeout", value) => target.node_timeout(duration(option, value)?),
+                ("restart_delay", value) => target.restart_delay(duration(option, value)?),
+                ("fence_keep", value) => target.fence_keep(duration(option, value)?),
                 ("auto_renew", Value::Bool(auto_renew)) => target.auto_renew(*auto_renew),
                 ("owner", Value::String(owner)) => target.owner(owner),
-                _ => return Err(given::unknown(option)),
+                _ => return Err(given::unknown(option).into()),
             };
         }
         target
     }};
 }
 
-/// The part that differs by an `.await` only.
+/// What is asked of the face of `$lib`, whose calls `$future` makes futures.
 macro_rules! face {
-    ($lib:ident $(, $await:tt)?) => {
-        type Client = $lib::Redlock;
-        type Lock = $lib::Lock;
-        type Guard = $lib::Guard;
-
-        fn client(nodes: Option<&[String]>, options: &Options) -> Result<Self::Client, Error> {
-            let builder = $lib::Redlock::builder();
-            let builder = match nodes {
-                Some(nodes) => builder.nodes(nodes),
-                None => builder,
-            };
-            set!(builder, options).build()
-        }
-
-        fn lock(client: &Self::Client, name: &[u8], options: &Options) -> Result<Self::Lock, Error> {
-            Ok(set!(client.lock(name), options))
-        }
-
-        fn timeout(lock: Self::Lock, timeout: Option<Duration>) -> Self::Lock {
-            match timeout {
-                Some(timeout) => lock.timeout(timeout),
-                None => lock.no_timeout(),
-            }
-        }
-
-        async fn acquire(lock: Self::Lock) -> Result<Self::Guard, Error> {
-            lock.acquire()$(.$await)?
-        }
-
-        async fn try_acquire(lock: Self::Lock) -> Result<Option<Self::Guard>, Error> {
-            lock.try_acquire()$(.$await)?
-        }
-
-        async fn extend(guard: &Self::Guard, ttl: Option<Duration>) -> Result<(), Error> {
-            match ttl {
-                Some(ttl) => guard.extend_to(ttl)$(.$await)?,
-                None => guard.extend()$(.$await)?,
-            }
-        }
-
-        async fn release(guard: Self::Guard) -> Result<(), Error> {
-            guard.release()$(.$await)?
-        }
-
-        async fn inspect(client: &Self::Client, name: &[u8]) -> Result<Vec<NodeView>, Error> {
-            client.inspect(name)$(.$await)?
-        }
-
-        fn check(guard: &Self::Guard) -> Result<(), Error> {
-            guard.check()
-        }
-
-        fn state(guard: Option<&Self::Guard>) -> Value {
-            // The clock first, so that what remains is never counted from a later instant than the library means.
-            let read_ns = convert::now_ns();
-            let remaining = guard.map(|guard| guard.remaining().as_secs_f64() * 1000.0);
-            let held = guard.is_some_and(|guard| guard.held());
-            let fence = guard.map(|guard| guard.fence());
-            json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining.unwrap_or(0.0), "fence": fence})
+    ($perform:ident, $lib:ident, $future:ident, $lost:ident, $cancels:literal) => {
+        pub(crate) fn $perform(request: Request) -> Work<Result<Value, Failure>> {
+            static CLIENTS: Kept<$lib::Redlock> = Kept::new("unknown client");
+            static LOCKS: Kept<$lib::Lock> = Kept::new("unknown lock");
+            // Under the handle of their lock.
+            static GUARDS: Kept<Arc<$lib::Guard>> =
+                Kept::new("no guard: a guard is what a handle holds from acquire to release");
+            Box::pin(async move {
+                let client = || CLIENTS.of(request.client);
+                let lock = || LOCKS.of(request.lock);
+                let guard = || GUARDS.of(request.lock);
+                let state = || {
+                    let guard = guard().ok();
+                    // The clock first, so that what remains is never counted from a later instant than is meant.
+                    let read_ns = now_ns();
+                    let remaining_ms = guard.as_ref().map_or(0.0, |guard| ms(guard.remaining()));
+                    let held = guard.as_ref().is_some_and(|guard| guard.held());
+                    let fence = guard.map(|guard| guard.fence());
+                    json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining_ms, "fence": fence})
+                };
+                let won = |guard| {
+                    GUARDS.put(request.lock, Arc::new(guard));
+                    let mut answer = state();
+                    answer["acquired"] = true.into();
+                    answer
+                };
+                Ok(match request.op.as_str() {
+                    "client" => {
+                        let mut builder = $lib::Redlock::builder();
+                        if let Some(nodes) = &request.nodes {
+                            builder = builder.nodes(nodes);
+                        }
+                        CLIENTS.put(request.id, set!(builder, &request.options).build()?)
+                    }
+                    "lock" => LOCKS.put(request.id, set!(client()?.lock(request.name()), &request.options)),
+                    "acquire" => won($future(set!(lock()?, &request.timeout).acquire()).await?),
+                    "try_acquire" => {
+                        $future(lock()?.try_acquire()).await?.map_or_else(|| json!({"acquired": false}), won)
+                    }
+                    "extend" => {
+                        match request.ttl_ms {
+                            Some(ttl_ms) => $future(guard()?.extend_to(given::millis("ttl", ttl_ms)?)).await?,
+                            None => $future(guard()?.extend()).await?,
+                        }
+                        state()
+                    }
+                    "release" => {
+                        let guard = Arc::into_inner(GUARDS.take(request.lock)?).ok_or("the guard is in use")?;
+                        $future(guard.release()).await?;
+                        json!({})
+                    }
+                    "check" => guard()?.check().map(|()| json!({}))?,
+                    "state" => state(),
+                    "wait_lost" => {
+                        let lost = $lost(&*guard()?, Duration::from_millis(request.limit_ms)).await;
+                        json!({"lost": lost.as_ref().map(described), "told_ns": now_ns()})
+                    }
+                    "inspect" => {
+                        let views = $future(client()?.inspect(request.name())).await?;
+                        json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
+                    }
+                    "cancel" if $cancels => {
+                        // Nobody receives it when the call is over, which is as good.
+                        let _ = CANCELS.take(request.call)?.send(());
+                        json!({})
+                    }
+                    "close" => CLIENTS.take(request.client).map(|_| json!({}))?,
+                    _ => return Err("no such op on this face".into()),
+                })
+            })
         }
     };
 }
 
-impl Face for Async {
-    face!(redlock, await);
-    const CANCELS: bool = true;
+face!(perform, redlock, identity, lost, true);
 
-    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait {
-        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime can be made"));
-        let task = RUNTIME.spawn(work);
-        Box::new(|| RUNTIME.block_on(task).expect("the task did not panic"))
-    }
-
-    async fn lost(guard: &Self::Guard, limit: Duration) -> Option<Error> {
-        tokio::time::timeout(limit, guard.lost()).await.ok()
-    }
+async fn lost(guard: &redlock::Guard, limit: Duration) -> Option<Error> {
+    tokio::time::timeout(limit, guard.lost()).await.ok()
 }
 
-impl Face for Blocking {
-    face!(blocking);
-    const CANCELS: bool = false;
+pub(crate) fn spawn(work: Work<()>) -> Wait {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime can be made"));
+    let task = RUNTIME.spawn(work);
+    Box::new(|| RUNTIME.block_on(task).expect("the task did not panic"))
+}
 
-    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait {
-        // Every call blocks inside the first poll.
-        let thread = thread::spawn(|| match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(()) => {}
-            Poll::Pending => unreachable!("a blocking call does not wait for a waker"),
-        });
-        Box::new(|| thread.join().expect("the thread did not panic"))
-    }
+face!(perform_blocking, blocking, ready, wait_lost, false);
 
-    async fn lost(guard: &Self::Guard, limit: Duration) -> Option<Error> {
-        guard.wait_lost(limit)
-    }
+fn wait_lost(guard: &blocking::Guard, limit: Duration) -> Ready<Option<Error>> {
+    ready(guard.wait_lost(limit))
+}
+
+pub(crate) fn spawn_blocking(mut work: Work<()>) -> Wait {
+    let thread = thread::spawn(move || {
+        let poll = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll.is_ready(), "a blocking call does not wait for a waker");
+    });
+    Box::new(|| thread.join().expect("the thread did not panic"))
 }
