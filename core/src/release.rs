@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use crate::attempt::Place;
 use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, NodeAnswer};
-use crate::held::Held;
+use crate::held::{Held, Loss};
 use crate::lane::{CONNECT_LIMIT, Lane};
 use crate::node::Failure;
 use crate::quorum::{self, Released, Removal};
@@ -47,17 +48,25 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
     if verdict == Released::Unknown {
         // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
         drop(round);
-        return Err(unavailable(held, &votes, &failures));
+        return Err(unavailable(&held.place, &votes, &failures));
     }
     claim.leave(round);
     match verdict {
-        Released::Lost(reason) => Err(held.lost_error(reason.into())),
+        Released::Lost(reason) => Err(held.lost_error(Loss { reason, nodes: answers(&held.place, &votes, &failures) })),
         _ => Ok(()),
     }
 }
 
-fn unavailable(held: &Held, votes: &[Removal], failures: &[Option<Failure>]) -> Error {
-    let place = &held.place;
+fn unavailable(place: &Place, votes: &[Removal], failures: &[Option<Failure>]) -> Error {
+    let message =
+        "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
+    Error::new(ErrorKind::Unavailable, message)
+        .with_name(place.spec.name.bytes())
+        .with_nodes(answers(place, votes, failures))
+}
+
+/// What each node said, for people.
+fn answers(place: &Place, votes: &[Removal], failures: &[Option<Failure>]) -> Vec<NodeAnswer> {
     let answer = |(node, vote): (usize, &Removal)| NodeAnswer {
         node: place.set.members.nodes[node].address.to_string(),
         answer: match (vote, &failures[node]) {
@@ -65,12 +74,9 @@ fn unavailable(held: &Held, votes: &[Removal], failures: &[Option<Failure>]) -> 
             (Removal::Deleted, _) => "released".to_owned(),
             (Removal::Gone, _) => "did not have it".to_owned(),
             (Removal::Taken, _) => "held by another".to_owned(),
-            (Removal::Pending | Removal::Failed, _) => Failure::Silent(place.spec.settings.node_timeout).to_string(),
+            (Removal::Pending, _) => "no answer yet".to_owned(),
+            (Removal::Failed, _) => Failure::Silent(place.spec.settings.node_timeout).to_string(),
         },
     };
-    let message =
-        "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
-    Error::new(ErrorKind::Unavailable, message)
-        .with_name(place.spec.name.bytes())
-        .with_nodes(votes.iter().enumerate().map(answer).collect())
+    votes.iter().enumerate().map(answer).collect()
 }

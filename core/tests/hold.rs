@@ -424,6 +424,19 @@ async fn a_restart_that_forgot_the_lock_is_told_at_once() {
     }
 }
 
+/// As behind a proxy that knows no HELLO.
+#[tokio::test]
+async fn a_server_without_resp3_is_renewed_on_all_the_same() {
+    let servers = [Server::builder().args(["--rename-command", "HELLO", ""]).start()];
+    let guard = lock(&servers).await.unwrap();
+    let start = Instant::now();
+    eventually("it is held for longer than its ttl", || {
+        guard.check().unwrap();
+        start.elapsed() > TTL * 3 / 2
+    });
+    guard.release().await.unwrap();
+}
+
 /// Whoever restarts it every few milliseconds must not have it renewed as often.
 #[tokio::test]
 async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
@@ -474,6 +487,8 @@ async fn a_release_begun_after_another_took_the_lock_says_so() {
         }
         let error = guard.release().await.unwrap_err();
         assert_eq!((error.kind(), error.reason()), (ErrorKind::Lost, Some(LostReason::Taken)));
+        assert_eq!(error.nodes().len(), nodes, "{error}");
+        assert!(error.nodes().iter().any(|node| node.answer == "held by another"), "{error}");
         assert!(servers.iter().all(|server| text(server).as_deref() == Some("somebody")));
         for server in &servers {
             server.command(&["DEL", "foo"]);

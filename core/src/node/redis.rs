@@ -72,12 +72,12 @@ impl RedisNode {
             Client::open(info)
         };
         let unusable = |_| Error::invalid(format!("{address}: not an address of a server"));
-        let new = client(ProtocolVersion::RESP3).map_err(unusable)?;
+        let hearing = client(ProtocolVersion::RESP3).map_err(unusable)?;
         // RESP2 needs no HELLO, which some proxies refuse.
         let plain = if address.protocol() == Some(3) { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
         Ok(Self {
             client: client(plain).map_err(unusable)?,
-            hearing: (address.protocol() != Some(2)).then_some(new),
+            hearing: (address.protocol() != Some(2)).then_some(hearing),
             is_deaf: AtomicBool::new(false),
         })
     }
