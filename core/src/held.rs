@@ -19,6 +19,7 @@ use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::footprint::Footprint;
+use crate::lane::Member;
 use crate::quorum;
 use crate::script::{Action, Request};
 
@@ -44,7 +45,7 @@ struct State {
     renew_at: Option<Moment>,
     /// When the last renewal or extension began.
     asked: Moment,
-    /// What each node said to the last renewal, if that found no quorum.
+    /// What each node said to the last renewal, if that found no quorum; empty while the first one is on its way.
     unanswered: Option<Vec<NodeAnswer>>,
     /// This lock's place on the agenda of renewals.
     due: Option<(Moment, u64)>,
@@ -198,12 +199,20 @@ impl Held {
         let loss = if self.limit.is_some_and(|limit| limit <= now) {
             LostReason::MaxHold.into()
         } else if let Some(nodes) = state.unanswered.take() {
+            let nodes = if nodes.is_empty() { self.unheard() } else { nodes };
             Loss { reason: LostReason::Unreachable, nodes }
         } else {
             LostReason::Expired.into()
         };
         self.end(state, loss.clone());
         self.lost_error(loss)
+    }
+
+    /// What there is to say of the nodes before any of them has answered a renewal.
+    fn unheard(&self) -> Vec<NodeAnswer> {
+        let unheard =
+            |member: &Member| NodeAnswer { node: member.address.to_string(), answer: "no answer yet".to_owned() };
+        self.place.set.members.nodes.iter().map(unheard).collect()
     }
 
     /// Ends a held lock. The claim is dropped outside the mutex: its drop releases everywhere.

@@ -195,7 +195,9 @@ async fn a_lock_is_lost_as_unreachable_before_its_first_renewal_gives_up() {
     let proxy = Proxy::to(&servers[0]);
     let guard = Redlock::new(proxy.url()).unwrap().lock("foo").ttl(TTL).await.unwrap();
     proxy.hold_requests();
-    assert_eq!(lost(&guard).await.reason(), Some(LostReason::Unreachable));
+    let error = lost(&guard).await;
+    assert_eq!(error.reason(), Some(LostReason::Unreachable));
+    assert_eq!(error.nodes()[0].answer, "no answer yet");
     proxy.let_go();
     eventually("no key stays", || text(&servers[0]).is_none());
 }
