@@ -33,6 +33,7 @@ mod error;
 mod extend;
 mod farewell;
 mod footprint;
+mod gate;
 #[doc(hidden)]
 pub mod given;
 mod guard;
@@ -42,6 +43,7 @@ pub mod holder;
 mod inspect;
 mod lane;
 mod lock;
+mod lookout;
 mod name;
 mod node;
 mod options;
@@ -60,6 +62,7 @@ mod script;
 pub mod simulation;
 mod token;
 mod wait;
+mod watch;
 
 pub use client::{Builder, IntoNodes, Redlock};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};

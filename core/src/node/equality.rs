@@ -85,18 +85,19 @@ fn label() -> impl Strategy<Value = Arc<str>> {
 fn action() -> impl Strategy<Value = Action> {
     let slack = prop::sample::select(vec![Duration::ZERO, NO_CLAMP]);
     prop_oneof![
-        4 => (ttl(), number(), slack, ttl(), label()).prop_map(|(ttl, proposal, slack, fence_keep, label)| {
-            Action::Acquire { ttl, proposal, slack, fence_keep, label }
+        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(0..4_u32)).prop_map(|(ttl, proposal, slack, fence_keep, label, wants)| {
+            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants }
         }),
         3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_keep, label)| {
             Action::Confirm { granted, fence, fence_keep, label }
         }),
         2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_keep)| Action::Extend { ttl, fence, fence_keep }),
-        1 => Just(Action::Release),
+        1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
         2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_keep, label)| {
             Action::Restore { ttl, fence, fence_keep, label }
         }),
         1 => Just(Action::Inspect),
+        1 => (0..4_u32).prop_map(|place| Action::Peek { place }),
     ]
 }
 
@@ -217,7 +218,7 @@ impl Pair {
         if let (Ok(memory), Ok(server)) = (&memory, &server) {
             near("ttl in the reply", ttl_of(memory), ttl_of(server))?;
         }
-        for key in [&request.keys.lock, &request.keys.fence] {
+        for key in [&request.keys.lock, &request.keys.fence, &request.keys.want] {
             let (memory, server) = (self.memory.look(key), self.server.look(key));
             equal("content", &memory.as_ref().map(shown), &server.as_ref().map(shown))?;
             near("ttl", memory.and_then(|seen| seen.left), server.and_then(|seen| seen.left))?;
@@ -348,7 +349,7 @@ const IN_2100: u64 = 4_102_444_800_000_000;
 
 fn acquire(proposal: u64, slack: Duration) -> Action {
     let hour = Duration::from_secs(3_600);
-    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into() }
+    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into(), wants: None }
 }
 
 /// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
@@ -420,7 +421,7 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
 #[test]
 fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
     let hour = Duration::from_secs(3_600);
-    let held = Reply::Held { ours: None, ttl_left: None, label: None };
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for tail in ["3label", "0", "0:label", "9007199254740992:label", "99999999999999999999999999:label"] {
@@ -433,7 +434,7 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
             let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
             let extend = Action::Extend { ttl: hour, fence: 5, fence_keep: hour };
             assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
-            assert_eq!(pair.ask(0, Action::Release), Ok(Ok(Reply::Deleted)), "{tail}");
+            assert_eq!(pair.ask(0, Action::Release { asks: true }), Ok(Ok(Reply::Deleted { waiting: 0 })), "{tail}");
         }
     });
 }
