@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test matrix lint bench soak clean
+.PHONY: help doctor setup demo test matrix lint bench peers soak clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -22,6 +22,9 @@ TOOLS := .venv/.tools
 MODULES := node/node_modules/.package-lock.json
 PYTHON := .venv/.redlock
 NODE := node/lib/.built
+PEERS_PYTHON := .venv/.peers
+PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
+PEERS_RUST := target/peers/release/redlock-peers
 
 ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs -type f)
 
@@ -55,6 +58,18 @@ $(TOOLS): tests/setup/tools.txt | $(SERVER)
 
 $(MODULES): node/package.json node/package-lock.json
 	cd node && npm ci --no-audit --no-fund
+	touch $@
+
+$(PEERS_PYTHON): tests/peers/requirements.txt | $(SERVER)
+	$(PIP) --no-deps -r $<
+	touch $@
+
+$(PEERS_NODE): tests/peers/node/package.json tests/peers/node/package-lock.json
+	cd tests/peers/node && npm ci --no-audit --no-fund
+	touch $@
+
+$(PEERS_RUST): $(wildcard tests/peers/rust/Cargo.* tests/peers/rust/src/*)
+	cd tests/peers/rust && cargo build --locked --release --target-dir $(CURDIR)/target/peers
 	touch $@
 
 # As users install it: a wheel, and not the sources.
@@ -106,6 +121,8 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 bench: $(SERVER) ## Compare speed with a bare socket (on a quiet machine)
 	cargo run --locked --release --quiet --package redlock-bench
 
+peers: $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST)
+
 # For each test, in seconds: the longest acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
 	cargo build --locked --release --package redlock-soak
@@ -113,4 +130,4 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak sh
 
 clean: ## Remove everything that was built or installed here
 	cargo clean
-	rm -rf .venv node/node_modules node/lib node/*.node
+	rm -rf .venv node/node_modules node/lib node/*.node tests/peers/node/node_modules
