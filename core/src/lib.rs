@@ -18,6 +18,8 @@
 #![doc = include_str!("../docs/protocol.md")]
 //!
 #![doc = include_str!("../docs/processes.md")]
+//!
+#![doc = include_str!("../docs/moving.md")]
 #![forbid(unsafe_code)]
 
 mod address;
