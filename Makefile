@@ -27,7 +27,7 @@ PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
 PEERS_RUST := target/peers/release/redlock-peers
 # Where there is no Go or no Maven, their libraries are left out.
 PEERS_GO := $(if $(shell command -v go),target/peers/redlock-peers-go)
-PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/.fetched)
+PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/Driver.class)
 PEERS := $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST) $(PEERS_GO) $(PEERS_JAVA)
 
 ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs -type f)
@@ -80,10 +80,10 @@ target/peers/redlock-peers-go: $(wildcard tests/peers/go/*)
 	cd tests/peers/go && go build -o $(CURDIR)/$@ .
 	touch $@
 
-target/peers/java/.fetched: tests/peers/java/pom.xml
+target/peers/java/Driver.class: tests/peers/java/pom.xml tests/peers/java/Driver.java
 	rm -rf $(@D)
 	cd tests/peers/java && mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
-	touch $@
+	javac -cp '$(@D)/*' -d $(@D) tests/peers/java/Driver.java
 
 # As users install it: a wheel, and not the sources.
 $(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)

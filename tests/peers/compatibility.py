@@ -67,7 +67,8 @@ class Row:
     several: bool = False
     shares: bool = True
     """It uses the plain protocol."""
-    ttl_ms: int = 10_000
+    wait_ms: int | None = None
+    """How long it waits in one go where it competes."""
 
     @property
     def version(self) -> str:

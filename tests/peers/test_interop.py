@@ -10,7 +10,7 @@ import pytest
 
 from compatibility import ROWS, Row
 from driver import ANSWER_LIMIT_S, FACES, Driver
-from interop import OURS, Peer, PeerError
+from interop import OURS, TTL_MS, Peer, PeerError
 from servers import Cluster, Server
 from story import Asked, until, within
 
@@ -48,9 +48,9 @@ def test_both_hold_and_wait(row: Row, n: int, ours_by: str, ours: Start, theirs:
     peer, mine = theirs(row, nodes), client.lock(row.key)
 
     fence = mine.acquire()["fence"]
-    assert not peer.acquire("foo", ttl_ms=row.ttl_ms)
+    assert not peer.acquire("foo")
     asked = Asked(nodes)
-    peer.start_acquire("foo", ttl_ms=row.ttl_ms)
+    peer.start_acquire("foo")
     asked.wait()
     assert peer.pending
     mine.check()
@@ -61,7 +61,7 @@ def test_both_hold_and_wait(row: Row, n: int, ours_by: str, ours: Start, theirs:
     # One that still had our key when it asked does not have its own.
     has_it = [view for view in views if view["state"] == "foreign"]
     assert len(has_it) > n // 2
-    assert all(0 < view["ttl_left_ms"] <= row.ttl_ms for view in has_it)
+    assert all(0 < view["ttl_left_ms"] <= TTL_MS for view in has_it)
     assert not mine.try_acquire()
     asked = Asked(nodes)
     waiting = mine.start_acquire()
@@ -119,7 +119,8 @@ def test_both_compete(row: Row, n: int, ours: Start, theirs: Peers, start_nodes:
         mine.release()
 
     def enter_theirs() -> None:
-        assert peer.acquire("foo", wait_ms=None, ttl_ms=row.ttl_ms)
+        while not peer.acquire("foo", row.wait_ms):
+            assert row.wait_ms, "it has not waited for ever"
         section.enter("theirs")
         peer.release()
 
@@ -136,7 +137,7 @@ def test_both_compete(row: Row, n: int, ours: Start, theirs: Peers, start_nodes:
 
 def test_waiters_of_python_redis_lock_sleep_on(ours: Start, theirs: Peers, start_nodes: Nodes, seen: Note) -> None:
     """They wait for an item in a list, which its own release pushes and ours does not."""
-    row, expire_ms = BY_NAME["python-redis-lock"], 3000
+    row, expire_ms = BY_NAME["python-redis-lock"], 5000
     nodes = start_nodes(1)
     mine, peer = ours("python").client(nodes.urls).lock(row.key), theirs(row, nodes)
     mine.acquire()
@@ -165,6 +166,7 @@ def blocked(server: Server) -> bool:
 
 if "redisson" in BY_NAME:
 
+    @pytest.mark.timeout(180)
     def test_redisson_has_a_protocol_of_its_own(ours: Start, theirs: Peers, start_nodes: Nodes, seen: Note) -> None:
         row = BY_NAME["redisson"]
         nodes = start_nodes(1, tcp=True)
@@ -175,7 +177,7 @@ if "redisson" in BY_NAME:
         assert not mine.try_acquire()
         (view,) = client.inspect(row.key)
         assert view["state"] == "foreign"
-        assert 0 < view["ttl_left_ms"] <= row.ttl_ms
+        assert 0 < view["ttl_left_ms"] <= TTL_MS
         asked = Asked(nodes)
         waiting = mine.start_acquire()
         asked.wait()

@@ -1,10 +1,13 @@
 // Does with Redisson's lock what a test asks for: JSON lines in, JSON lines out, as tests/peers/README.md describes them.
 
+import static java.nio.charset.StandardCharsets.UTF_8;
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
-import java.util.Scanner;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -15,12 +18,12 @@ final class Driver {
     private RedissonClient redisson;
     private RLock lock;
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws IOException {
         Gson gson = new Gson();
         Driver driver = new Driver();
-        Scanner lines = new Scanner(System.in);
-        while (lines.hasNextLine()) {
-            JsonObject request = gson.fromJson(lines.nextLine(), JsonObject.class);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            JsonObject request = gson.fromJson(line, JsonObject.class);
             JsonObject answer = new JsonObject();
             answer.add("id", request.get("id"));
             try {
