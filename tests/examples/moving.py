@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from program import ROOT
+from servers import Cluster
 
 PAGE = (ROOT / "core" / "docs" / "moving.md").read_text(encoding="utf-8")
 
@@ -41,6 +42,10 @@ class Move:
         (name,) = re.findall(r'"(\S+:17)"', self.after.code)
         assert isinstance(name, str)
         return name
+
+    def is_free(self, nodes: Cluster) -> bool:
+        """Whether others can have the lock: what is killed right after its release may leave the key on a minority."""
+        return sum(node.command("EXISTS", self.key) == 1 for node in nodes) <= self.nodes // 2
 
 
 def _moves() -> list[Move]:

@@ -28,7 +28,7 @@ def test_after(move: Move, tmp_path: Path) -> None:
         command = interpreted(tmp_path, move.after.language, move.after.code)
         with Running(nodes.urls, tmp_path, *command) as program:
             program.wait_for_work()
-            assert any(node.command("EXISTS", move.key) for node in nodes)
+            assert not move.is_free(nodes)
             assert program.end(), program.said
         assert program.said == "working\n"
-        until(lambda: not any(node.command("EXISTS", move.key) for node in nodes), "it is released everywhere")
+        until(lambda: move.is_free(nodes), "it is released")

@@ -73,7 +73,7 @@ def test_exclude_each_other(move: Move, old_first: bool, tmp_path: Path) -> None
                 denied.end()
                 assert not denied.works, "both hold the lock"
             assert holder.end(), holder.said
-        until(lambda: not any(node.command("EXISTS", move.key) for node in nodes), "it is released everywhere")
+        until(lambda: move.is_free(nodes), "it is released")
         with start(second, nodes, tmp_path / "follows") as follower:
             follower.wait_for_work()
             assert follower.end(), follower.said
