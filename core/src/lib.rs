@@ -20,6 +20,8 @@
 #![doc = include_str!("../docs/compatibility.md")]
 //!
 #![doc = include_str!("../docs/processes.md")]
+//!
+#![doc = include_str!("../docs/moving.md")]
 #![forbid(unsafe_code)]
 
 mod address;
