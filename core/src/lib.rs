@@ -17,7 +17,11 @@
 //!
 #![doc = include_str!("../docs/protocol.md")]
 //!
+#![doc = include_str!("../docs/compatibility.md")]
+//!
 #![doc = include_str!("../docs/processes.md")]
+//!
+#![doc = include_str!("../docs/moving.md")]
 #![forbid(unsafe_code)]
 
 mod address;
@@ -57,6 +61,8 @@ mod release;
 mod renew;
 mod round;
 mod script;
+mod setnx;
+mod setnx_lock;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
@@ -70,3 +76,4 @@ pub use farewell::farewell;
 pub use guard::Guard;
 pub use inspect::{NodeState, NodeView};
 pub use lock::Lock;
+pub use setnx_lock::{SetnxGuard, SetnxLock};

@@ -64,12 +64,22 @@ pub(crate) enum Action {
     Inspect,
     /// As an acquire that takes nothing: is the lock held, and what is the caller's place in line?
     Peek { place: u32 },
+    /// In the older SETNX protocol: take the lock if it is free or its time is over. The token is not used.
+    SetnxAcquire { ttl: Duration },
+    /// In the older SETNX protocol: delete the key before our own `expiry`, a Unix second. The token is not used.
+    SetnxRelease { expiry: u64 },
 }
 
 impl Action {
     /// Whether executing this can create the lock key, so that a delete must follow it.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Restore { .. })
+        matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::SetnxAcquire { .. })
+    }
+
+    /// Whether executing this twice does no more than executing it once, so that it may be sent again where its answer
+    /// was not heard.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !self.creates() && !matches!(self, Self::SetnxRelease { .. })
     }
 
     /// Whether executing this counts those who wait, or ends that count.
@@ -89,6 +99,8 @@ impl Action {
 pub(crate) enum Reply {
     /// Acquire: ours now, with this fence.
     Granted(u64),
+    /// Acquire in the SETNX protocol: ours up to this Unix second.
+    GrantedUntil(u64),
     /// Acquire or peek: held. `ours` is the fence in the value if the value is this attempt's own; `place` is the
     /// caller's place in line, 0 if that is not known.
     Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, place: u32 },
@@ -106,6 +118,8 @@ pub(crate) enum Reply {
     Foreign(Option<Box<str>>),
     /// Release: deleted, and how many were denied meanwhile and wait.
     Deleted { waiting: u32 },
+    /// Release in the SETNX protocol: too late, nothing was done.
+    Late,
     /// Restore: the node has the lock again.
     Restored,
     /// Inspect or peek: what is there.
@@ -115,12 +129,15 @@ pub(crate) enum Reply {
 impl Reply {
     /// Whether the lock key is another now, or lives longer: whoever has read it before is told.
     pub(crate) fn changes(&self) -> bool {
-        matches!(self, Self::Granted(_) | Self::Extended | Self::Deleted { .. } | Self::Restored)
+        matches!(
+            self,
+            Self::Granted(_) | Self::GrantedUntil(_) | Self::Extended | Self::Deleted { .. } | Self::Restored
+        )
     }
 
     /// Whether the lock key was read and left as it was: who did that is told of its next change.
     pub(crate) fn reads(&self) -> bool {
-        matches!(self, Self::Held { .. } | Self::Seen(_) | Self::Absent | Self::Foreign(_) | Self::Ahead)
+        matches!(self, Self::Held { .. } | Self::Seen(_) | Self::Absent | Self::Foreign(_) | Self::Ahead | Self::Late)
     }
 }
 

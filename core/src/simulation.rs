@@ -480,6 +480,8 @@ fn script(action: &Action) -> &'static str {
         Action::Restore { .. } => "restore",
         Action::Inspect => "inspect",
         Action::Peek { .. } => "peek",
+        Action::SetnxAcquire { .. } => "setnx_acquire",
+        Action::SetnxRelease { .. } => "setnx_release",
     }
 }
 

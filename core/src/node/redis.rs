@@ -308,6 +308,8 @@ static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
         Text::new(include_str!("../lua/release.lua")),
         Text::new(include_str!("../lua/restore.lua")),
         Text::new(include_str!("../lua/inspect.lua")),
+        Text::new(include_str!("../lua/setnx_acquire.lua")),
+        Text::new(include_str!("../lua/setnx_release.lua")),
     ]
 });
 
@@ -369,6 +371,16 @@ fn command(request: &Request, by: By, hints: bool) -> Cmd {
             command.arg(token).arg(0).arg(0).arg(0).arg(0).arg("").arg(*place);
             command
         }
+        Action::SetnxAcquire { ttl } => {
+            let mut command = begin(&[lock]);
+            command.arg(millis(*ttl));
+            command
+        }
+        Action::SetnxRelease { expiry } => {
+            let mut command = begin(&[lock]);
+            command.arg(*expiry);
+            command
+        }
     }
 }
 
@@ -389,10 +401,12 @@ enum Question {
     Release,
     Restore,
     Inspect,
+    SetnxAcquire,
+    SetnxRelease,
 }
 
 impl Question {
-    const COUNT: usize = 6;
+    const COUNT: usize = 8;
 
     fn of(action: &Action) -> Self {
         match action {
@@ -402,6 +416,8 @@ impl Question {
             Action::Release { .. } => Self::Release,
             Action::Restore { .. } => Self::Restore,
             Action::Inspect => Self::Inspect,
+            Action::SetnxAcquire { .. } => Self::SetnxAcquire,
+            Action::SetnxRelease { .. } => Self::SetnxRelease,
         }
     }
 }
@@ -421,10 +437,16 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Release, Value::Int(waiting @ 1..)) => {
             Ok(Reply::Deleted { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
         }
-        (Question::Extend | Question::Release, Value::Int(0)) => Ok(Reply::Absent),
-        (Question::Extend | Question::Release, Value::Int(-1)) => Ok(Reply::Foreign(None)),
+        (Question::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
         (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
         (Question::Inspect, Value::Array(items)) => sight(&items),
+        (Question::SetnxAcquire, Value::Int(expiry)) => {
+            u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::Garbled)
+        }
+        (Question::SetnxAcquire, Value::Array(items)) => held_until(&items),
+        (Question::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
         _ => Err(Failure::Garbled),
     }
 }
@@ -462,6 +484,11 @@ fn held(items: &[Value]) -> Result<Reply, Failure> {
     };
     let place = u32::try_from(*place).unwrap_or(0);
     Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), place })
+}
+
+fn held_until(items: &[Value]) -> Result<Reply, Failure> {
+    let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
+    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, place: 0 })
 }
 
 fn sight(items: &[Value]) -> Result<Reply, Failure> {
