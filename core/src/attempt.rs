@@ -1,4 +1,5 @@
-//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won.
+//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won. A try in the older SETNX protocol
+//! is in `setnx`; both end in an [`Outcome`].
 //!
 //! States: *opening* (fewer than q connections) → *asking* (acquire round) → *confirming* (the fences differ; the
 //! largest is written back) → *won*, or *settling* (releases to whatever was created) → *lost*. What may interrupt each
@@ -21,11 +22,12 @@ use crate::error::NodeAnswer;
 use crate::lane::{CONNECT_LIMIT, Lane};
 use crate::name::Name;
 use crate::node::Failure;
-use crate::options::Settings;
+use crate::options::{Protocol, Settings};
 use crate::process::{NodeSet, Process};
 use crate::quorum::{self, Mask, Verdict, Vote};
 use crate::round::{Event, Round};
 use crate::script::{Action, Keys, Reply};
+use crate::setnx::{self, Grant};
 
 /// How far a proposed fence may be off the server's clock with several nodes. With one node the server's clock alone
 /// counts, so that no client's clock matters.
@@ -60,10 +62,18 @@ pub(crate) enum Outcome {
     Indistinct(Ballots),
 }
 
+/// What a won attempt may delete on the nodes, in each protocol. Dropped, it is released.
+#[derive(Debug)]
+pub(crate) enum Title {
+    Plain(Claim),
+    Setnx(Grant),
+}
+
 /// A won attempt.
 #[derive(Debug)]
 pub(crate) struct Won {
-    pub(crate) claim: Claim,
+    pub(crate) title: Title,
+    /// Zero, and told to nobody, in a protocol that has none.
     pub(crate) fence: u64,
     pub(crate) acquired: Moment,
     pub(crate) valid_until: Moment,
@@ -84,7 +94,7 @@ pub(crate) struct Ballots {
 }
 
 impl Ballots {
-    fn new(nodes: usize, node_timeout: Duration) -> Self {
+    pub(crate) fn new(nodes: usize, node_timeout: Duration) -> Self {
         Self {
             votes: vec![Vote::Pending; nodes],
             failures: vec![None; nodes],
@@ -135,15 +145,22 @@ impl Ballots {
         self.votes.iter().enumerate().map(answer).collect()
     }
 
-    fn fail(&mut self, node: usize, failure: Failure) {
+    pub(crate) fn fail(&mut self, node: usize, failure: Failure) {
         self.votes[node] = Vote::Failed;
         self.failures[node] = Some(failure);
     }
 }
 
-/// One try, on `lane`. Votes end at `limit` if that is sooner than `node_timeout`. `highest` is the highest fence seen in
-/// this call.
+/// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
+/// `highest` is the highest fence seen in this call.
 pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, highest: &mut u64) -> Outcome {
+    match place.spec.settings.protocol {
+        Protocol::Plain => plain(place, lane, limit, highest).await,
+        Protocol::Setnx => setnx::attempt(place, limit).await,
+    }
+}
+
+async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, highest: &mut u64) -> Outcome {
     let settings = &place.spec.settings;
     let nodes = lane.members.len();
     lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)).await;
@@ -171,7 +188,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
     {
         round.leave((), |(), _, _, _| ());
         let unit = claim.unit();
-        return Outcome::Won(Won { claim, fence, acquired: start, valid_until, unit });
+        return Outcome::Won(Won { title: Title::Plain(claim), fence, acquired: start, valid_until, unit });
     }
     // Takes back what was not written yet.
     drop(round);
@@ -180,7 +197,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
 }
 
 /// Why no quorum can come before anything is sent.
-fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
+pub(crate) fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
     let health = &lane.members.health;
     let nodes = lane.members.len();
     let settings = &place.spec.settings;
@@ -301,7 +318,7 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
 }
 
 /// Says of grants that did not count why, and which nodes were not waited for.
-fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
+pub(crate) fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
     let now = lane.clock.now();
     let suspects = lane.members.health.suspects();
     for node in 0..ballots.votes.len() {

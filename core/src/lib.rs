@@ -55,6 +55,8 @@ mod release;
 mod renew;
 mod round;
 mod script;
+mod setnx;
+mod setnx_lock;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
@@ -67,3 +69,4 @@ pub use farewell::farewell;
 pub use guard::Guard;
 pub use inspect::{NodeState, NodeView};
 pub use lock::Lock;
+pub use setnx_lock::{SetnxGuard, SetnxLock};

@@ -59,12 +59,22 @@ pub(crate) enum Action {
     Restore { ttl: Duration, fence: u64, fence_keep: Duration, label: Arc<str> },
     /// Look, change nothing. The token is not used.
     Inspect,
+    /// In the older SETNX protocol: take the lock if it is free or its time is over. The token is not used.
+    SetnxAcquire { ttl: Duration },
+    /// In the older SETNX protocol: delete the key before our own `expiry`, a Unix second. The token is not used.
+    SetnxRelease { expiry: u64 },
 }
 
 impl Action {
     /// Whether executing this can create the lock key, so that a delete must follow it.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Restore { .. })
+        matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::SetnxAcquire { .. })
+    }
+
+    /// Whether executing this twice does no more than executing it once, so that it may be sent again where its answer
+    /// was not heard.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !self.creates() && !matches!(self, Self::SetnxRelease { .. })
     }
 }
 
@@ -73,6 +83,8 @@ impl Action {
 pub(crate) enum Reply {
     /// Acquire: ours now, with this fence.
     Granted(u64),
+    /// Acquire in the SETNX protocol: ours up to this Unix second.
+    GrantedUntil(u64),
     /// Acquire: held. `ours` is the fence in the value if the value is this attempt's own.
     Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>> },
     /// Confirm: the node remembers the fence.
@@ -89,6 +101,8 @@ pub(crate) enum Reply {
     Foreign(Option<Box<str>>),
     /// Release: deleted.
     Deleted,
+    /// Release in the SETNX protocol: too late, nothing was done.
+    Late,
     /// Restore: the node has the lock again.
     Restored,
     /// Inspect: what is there.

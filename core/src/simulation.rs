@@ -438,6 +438,8 @@ fn script(action: &Action) -> &'static str {
         Action::Release => "release",
         Action::Restore { .. } => "restore",
         Action::Inspect => "inspect",
+        Action::SetnxAcquire { .. } => "setnx_acquire",
+        Action::SetnxRelease { .. } => "setnx_release",
     }
 }
 

@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
             "pool",
             "attempt",
             "cleanup",
+            "setnx",
             "held",
             "extend",
             "release",
@@ -29,7 +30,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
             "farewell",
         ],
     ),
-    ("faces", &["lib", "client", "lock", "guard", "holder", "queue", "blocking", "simulation"]),
+    ("faces", &["lib", "client", "lock", "setnx_lock", "guard", "holder", "queue", "blocking", "simulation"]),
 ];
 
 const TOP: usize = LAYERS.len() - 1;

@@ -4,6 +4,7 @@
 //! It excludes nobody outside this process.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -14,6 +15,12 @@ use crate::token::Token;
 
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
 const FENCE_MAX: u64 = 9_007_199_254_740_990;
+
+/// In microseconds.
+const SECOND: u64 = 1_000_000;
+
+/// What a value of the SETNX protocol can be, in Unix seconds.
+const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
 
 /// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as a
 /// server has it.
@@ -56,6 +63,8 @@ impl Store {
                 self.restore(now, request, *fence, (*ttl, *fence_keep), label)
             }
             Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
+            Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
+            Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
         }
     }
 
@@ -156,6 +165,36 @@ impl Store {
         }
     }
 
+    fn setnx_acquire(&mut self, now: u64, lock: &[u8], ttl: Duration) -> Reply {
+        let second = now / SECOND;
+        if let Some(entry) = self.keys.get(lock) {
+            let expiry = setnx_expiry(&entry.value);
+            if expiry.is_none_or(|expiry| second <= expiry) {
+                let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
+                let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
+                return Reply::Held { ours: None, ttl_left, label: None };
+            }
+        }
+        let own = second + micros(ttl).div_ceil(SECOND) + 1;
+        let entry = Entry { value: Content::Text(own.to_string().into()), expires: Some((own + 1) * SECOND) };
+        self.keys.insert(lock.to_vec(), entry);
+        Reply::GrantedUntil(own)
+    }
+
+    fn setnx_release(&mut self, now: u64, lock: &[u8], expiry: u64) -> Reply {
+        if now / SECOND >= expiry {
+            return Reply::Late;
+        }
+        match self.keys.get(lock).map(|entry| &entry.value) {
+            None => Reply::Absent,
+            Some(Content::Other) => Reply::Foreign(None),
+            Some(Content::Text(_)) => {
+                self.keys.remove(lock);
+                Reply::Deleted
+            }
+        }
+    }
+
     /// What the fence key says; 0 where there is none.
     fn last_fence(&self, key: &[u8]) -> Result<u64, Failure> {
         match self.keys.get(key).map(|entry| &entry.value) {
@@ -242,6 +281,18 @@ impl<'a> Value<'a> {
     }
 }
 
+/// The expiry in a value of the SETNX protocol, in whole Unix seconds; some clients write a fraction too.
+fn setnx_expiry(content: &Content) -> Option<u64> {
+    let Content::Text(text) = content else { return None };
+    let whole = leading_digits(text);
+    match &text[whole.len()..] {
+        [] => {}
+        [b'.', fraction @ ..] if !fraction.is_empty() && leading_digits(fraction).len() == fraction.len() => {}
+        _ => return None,
+    }
+    number(whole).filter(|expiry| SETNX_EXPIRIES.contains(expiry))
+}
+
 fn leading_digits(text: &[u8]) -> &[u8] {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     &text[..digits]
@@ -303,5 +354,33 @@ impl MemoryConnection {
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
         let now = self.clock.wall_micros();
         self.store.lock().expect("no panic while holding this").execute(now, request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+    use crate::random::Random;
+    use crate::script::Keys;
+
+    /// The clocks of the property test are no use at the edge of a second.
+    #[test]
+    fn a_setnx_lock_ends_at_whole_seconds() {
+        let (mut store, granted) = (Store::default(), 1_700_000_000 * SECOND + 999_999);
+        let mut ask = |now, action| {
+            let keys = Keys::of(&Name::parse(b"foo").unwrap());
+            store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
+        };
+        let ttl = Duration::from_millis(1_001);
+        let (acquire, expiry) = (Action::SetnxAcquire { ttl }, 1_700_000_003);
+        assert_eq!(ask(granted, acquire.clone()), Reply::GrantedUntil(expiry), "the ttl is rounded up");
+        assert_eq!(ask(expiry * SECOND, Action::SetnxRelease { expiry }), Reply::Late);
+        let last = (expiry + 1) * SECOND - 1;
+        let ttl_left = Some(Duration::from_micros(1));
+        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None });
+        assert_eq!(ask(last + 1, acquire), Reply::GrantedUntil(expiry + 4));
+        let next = expiry + 4;
+        assert_eq!(ask(next * SECOND - 1, Action::SetnxRelease { expiry: next }), Reply::Deleted);
     }
 }

@@ -261,6 +261,8 @@ static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
         Text::new(include_str!("../lua/release.lua")),
         Text::new(include_str!("../lua/restore.lua")),
         Text::new(include_str!("../lua/inspect.lua")),
+        Text::new(include_str!("../lua/setnx_acquire.lua")),
+        Text::new(include_str!("../lua/setnx_release.lua")),
     ]
 });
 
@@ -314,6 +316,16 @@ fn command(request: &Request, by: By) -> Cmd {
             command
         }
         Action::Inspect => begin(script, by, &[lock]),
+        Action::SetnxAcquire { ttl } => {
+            let mut command = begin(script, by, &[lock]);
+            command.arg(millis(*ttl));
+            command
+        }
+        Action::SetnxRelease { expiry } => {
+            let mut command = begin(script, by, &[lock]);
+            command.arg(*expiry);
+            command
+        }
     }
 }
 
@@ -334,10 +346,12 @@ enum Question {
     Release,
     Restore,
     Inspect,
+    SetnxAcquire,
+    SetnxRelease,
 }
 
 impl Question {
-    const COUNT: usize = 6;
+    const COUNT: usize = 8;
 
     fn of(action: &Action) -> Self {
         match action {
@@ -347,6 +361,8 @@ impl Question {
             Action::Release => Self::Release,
             Action::Restore { .. } => Self::Restore,
             Action::Inspect => Self::Inspect,
+            Action::SetnxAcquire { .. } => Self::SetnxAcquire,
+            Action::SetnxRelease { .. } => Self::SetnxRelease,
         }
     }
 }
@@ -362,11 +378,16 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Restore, Value::Int(1)) => Ok(Reply::Restored),
         (Question::Extend, Value::Int(1)) => Ok(Reply::Extended),
         (Question::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
-        (Question::Release, Value::Int(1)) => Ok(Reply::Deleted),
-        (Question::Extend | Question::Release, Value::Int(0)) => Ok(Reply::Absent),
-        (Question::Extend | Question::Release, Value::Int(-1)) => Ok(Reply::Foreign(None)),
+        (Question::Release | Question::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
         (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
         (Question::Inspect, Value::Array(items)) => sight(&items),
+        (Question::SetnxAcquire, Value::Int(expiry)) => {
+            u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::Garbled)
+        }
+        (Question::SetnxAcquire, Value::Array(items)) => held_until(&items),
+        (Question::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
         _ => Err(Failure::Garbled),
     }
 }
@@ -403,6 +424,11 @@ fn held(items: &[Value]) -> Result<Reply, Failure> {
         digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
     };
     Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label) })
+}
+
+fn held_until(items: &[Value]) -> Result<Reply, Failure> {
+    let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
+    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None })
 }
 
 fn sight(items: &[Value]) -> Result<Reply, Failure> {
