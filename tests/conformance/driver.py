@@ -74,6 +74,10 @@ FACES = {
 }
 
 
+OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels=False)
+"""Code that is older than the library; see tests/drivers/older.py."""
+
+
 class LockError(Exception):
     """An error of the library, as a driver passed it on."""
 
@@ -336,7 +340,7 @@ class Lock:
         self.handle = handle
         self.name = name
         self.fence: int | None = None
-        self._renewed = options.get("auto_renew", True)
+        self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
 
     def start_acquire(self, **timeout: Any) -> Call:
         """Begins to acquire: `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""
@@ -434,7 +438,8 @@ class Lock:
     def _acquired(self, answer: Json) -> None:
         state = answer.get("ok", {})
         if state.get("acquired"):
-            self.fence = state["fence"]
+            # Where there are none, the history still has to tell one acquisition from the next.
+            self.fence = self.driver.history.number() if state["fence"] is None else state["fence"]
             self.driver.held[self.handle] = self
             self.record(Kind.ACQUIRE, answer, ok=True, fence=self.fence, state=state)
         else:
