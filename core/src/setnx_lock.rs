@@ -58,7 +58,8 @@ pub(crate) use setnx_setters;
 /// - no second try for a release: nothing in the key tells whose it is, so where the answer to an acquire or a release
 ///   is lost with its connection, the key stays until its time is over.
 ///
-/// Never use one name in both protocols: each sees the other's key as held, and for ever where the key has no ttl.
+/// Never use one name in both protocols. Here each sees the other's key as held; but older clients take a plain key for one
+/// whose time is over, and overwrite it.
 ///
 /// # Examples
 ///

@@ -340,6 +340,8 @@ class Lock:
         self.handle = handle
         self.name = name
         self.fence: int | None = None
+        self._hold: int | None = None
+        """The fence; in a protocol that has none, when the lock was won stands in its place in the history."""
         self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
 
     def start_acquire(self, **timeout: Any) -> Call:
@@ -371,7 +373,7 @@ class Lock:
 
     def extend(self, **ttl: Any) -> Json:
         """Extends it: `ttl_ms=...`, or the ttl in force."""
-        fence = self.fence
+        fence = self._hold
 
         def then(answer: Json) -> None:
             # An extend of what was never acquired has nothing to do with any hold.
@@ -431,16 +433,16 @@ class Lock:
             invoke_ns=answer["invoke_ns"],
             return_ns=answer["return_ns"],
             ok=ok,
-            fence=self.fence if fence is None and kind is not Kind.ACQUIRE else fence,
+            fence=self._hold if fence is None and kind is not Kind.ACQUIRE else fence,
             valid_until_ns=until_ns,
         )
 
     def _acquired(self, answer: Json) -> None:
         state = answer.get("ok", {})
         if state.get("acquired"):
-            # Where there are none, the history still has to tell one acquisition from the next.
-            self.fence = self.driver.history.number() if state["fence"] is None else state["fence"]
+            self.fence = state["fence"]
+            self._hold = answer["return_ns"] if self.fence is None else self.fence
             self.driver.held[self.handle] = self
-            self.record(Kind.ACQUIRE, answer, ok=True, fence=self.fence, state=state)
+            self.record(Kind.ACQUIRE, answer, ok=True, fence=self._hold, state=state)
         else:
             self.record(Kind.ACQUIRE, answer, ok=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -34,17 +33,10 @@ class History:
     def __init__(self) -> None:
         self._records: list[str] = []
         self._rules: list[str] = []
-        self._numbers = itertools.count(1)
 
     def rule(self, *options: str) -> None:
         """Has it judged with these options of `redlock-history`."""
         self._rules.extend(options)
-
-    def number(self) -> int:
-        """A number in the place of the fence that an acquisition does not have; it says nothing about the order."""
-        if "--no-order" not in self._rules:
-            self.rule("--no-order")
-        return next(self._numbers)
 
     def add(
         self,

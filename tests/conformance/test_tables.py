@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from functools import partial
 
@@ -11,7 +12,7 @@ import pytest
 from conftest import Drivers
 from driver import FACES, Client, Driver, Json, Lock, LockError, table
 from servers import Cluster, Server
-from story import fence_key
+from story import SLACK_MS, fence_key
 
 every_face = pytest.mark.parametrize("face", FACES)
 
@@ -104,6 +105,8 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
     except LockError as error:
         # A node_timeout of 1 ms may be over sooner.
         return None if error.code == "unavailable" else str(error)
+    if settings.get("protocol") == "setnx":
+        return setnx_effect(lock, server, name, settings["ttl_ms"])
     left = {"ttl_ms": server.command("PTTL", name), "fence_keep_ms": server.command("PTTL", fence_key(name))}
     (view,) = client.inspect(name)
     took_ms = (time.monotonic() - began) * 1000
@@ -119,6 +122,20 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
     if "owner" in settings and view["state"] == "held" and (view["label"] or "") != settings["owner"]:
         wrong.append(f"the label {view['label']!r}")
     return ", ".join(wrong) or None
+
+
+def setnx_effect(lock: Lock, server: Server, name: str, ttl_ms: int) -> str | None:
+    """The same for a lock of the older protocol, whose value is a Unix second and says all."""
+    value, left_ms, (now, _) = (server.command(*of) for of in (("GET", name), ("PTTL", name), ("TIME",)))
+    fence = server.command("EXISTS", fence_key(name))
+    lock.release()
+    expiry_s, now_s = int(value), int(now)
+    late_ms = (now_s + math.ceil(ttl_ms / 1000) + 1 - expiry_s) * 1000
+    # It goes a second after its time, in which it is nobody's.
+    early_ms = (expiry_s + 1 - now_s) * 1000 - left_ms
+    if not 0 <= late_ms <= SLACK_MS or abs(early_ms) > SLACK_MS:
+        return f"{value!r} for {left_ms} ms at {now!r}"
+    return "a fence" if fence else None
 
 
 @every_face

@@ -74,7 +74,7 @@ return redis.call("DEL", KEYS[1])
 """
 
 POLL_S = 0.002
-OPTIONS = {"protocol"} | {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
+OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
 
 
 @dataclass(frozen=True)

@@ -334,7 +334,7 @@ fn near(what: &str, memory: Option<Duration>, server: Option<Duration>) -> Resul
 
 fn shown(seen: &Seen) -> Result<String, &'static str> {
     let text = seen.text().ok_or("not a string")?;
-    Ok(number_in(text).map(ttl_from_now).unwrap_or_else(|| text.escape_ascii().to_string()))
+    Ok(number_in(text).map_or_else(|| text.escape_ascii().to_string(), ttl_from_now))
 }
 
 fn ttl_of(reply: &Reply) -> Option<Duration> {
