@@ -12,8 +12,8 @@ const LONG: Second = 5;
 /// The first second; what ends before it is expired.
 const START: Second = 10;
 
-/// Time for a lock to be won, to expire and to be taken over four times.
-const SECONDS: Second = 4 * (TTL + 2);
+/// Time for a lock to be won, to expire and to be taken over three times.
+const SECONDS: Second = 3 * (TTL + 2);
 
 /// Clients that do not stall, and find what one that crashed has left.
 fn model<const N: usize>(clients: [(Way, Second); N]) -> Setnx<N> {
