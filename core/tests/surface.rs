@@ -264,6 +264,8 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
         } else if line == "}" {
             owner = None;
         }
+        // An attribute is over with what it stands before, be that found here or not.
+        hidden &= matches!(line.trim().get(..2), Some("#[" | "//"));
     }
     found
 }

@@ -74,6 +74,10 @@ FACES = {
 }
 
 
+OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels=False)
+"""Code that is older than the library; see tests/drivers/older.py."""
+
+
 class LockError(Exception):
     """An error of the library, as a driver passed it on."""
 
@@ -338,7 +342,7 @@ class Lock:
         self.fence: int | None = None
         self._hold: int | None = None
         """The fence; in a protocol that has none, when the lock was won stands in its place in the history."""
-        self._renewed = options.get("auto_renew", options.get("protocol") != "setnx")
+        self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
 
     def start_acquire(self, **timeout: Any) -> Call:
         """Begins to acquire: `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""

@@ -77,133 +77,180 @@ fn protocol(options: &Map<String, Value>) -> Result<Option<Protocol>, Error> {
 
 /// What is asked of the face of `$lib`, whose calls `$future` makes futures.
 macro_rules! face {
-    ($perform:ident, $lib:ident, $future:ident, $cancels:literal) => {
-        pub(crate) fn $perform(request: Request) -> Work<Result<Value, Failure>> {
+    ($face:ident, $lib:ident, $future:ident, $cancels:literal) => {
+        pub(crate) mod $face {
+            use super::*;
+
             /// A lock of either protocol.
             #[derive(Clone)]
             enum Lock {
                 Plain($lib::Lock),
                 Setnx($lib::SetnxLock),
             }
+
+            impl Lock {
+                fn new(client: &$lib::Redlock, protocol: Protocol, request: &Request) -> Result<Self, Failure> {
+                    let (name, options) = (request.name(), &request.options);
+                    Ok(match protocol {
+                        Protocol::Plain => Self::Plain(set!(client.lock(name), options)),
+                        Protocol::Setnx => Self::Setnx(set_setnx!(client.setnx(name), options)),
+                    })
+                }
+
+                async fn acquire(self, timeout: &Map<String, Value>) -> Result<Guard, Failure> {
+                    Ok(match self {
+                        Self::Plain(lock) => Guard::Plain($future(set!(lock, timeout).acquire()).await?),
+                        Self::Setnx(lock) => Guard::Setnx($future(set_setnx!(lock, timeout).acquire()).await?),
+                    })
+                }
+
+                async fn try_acquire(self) -> Result<Option<Guard>, Failure> {
+                    Ok(match self {
+                        Self::Plain(lock) => $future(lock.try_acquire()).await?.map(Guard::Plain),
+                        Self::Setnx(lock) => $future(lock.try_acquire()).await?.map(Guard::Setnx),
+                    })
+                }
+            }
+
+            /// Its guard.
             enum Guard {
                 Plain($lib::Guard),
                 Setnx($lib::SetnxGuard),
             }
-            // With the protocol of their locks.
-            static CLIENTS: Kept<($lib::Redlock, Protocol)> = Kept::new("unknown client");
-            static LOCKS: Kept<Lock> = Kept::new("unknown lock");
-            // Under the handle of their lock.
-            static GUARDS: Kept<Arc<Guard>> =
-                Kept::new("no guard: a guard is what a handle holds from acquire to release");
-            Box::pin(async move {
-                let client = || CLIENTS.of(request.client);
-                let lock = || LOCKS.of(request.lock);
-                let guard = || GUARDS.of(request.lock);
-                let state = || {
-                    let guard = guard().ok();
-                    // The clock first, so that what remains is never counted from a later instant than is meant.
-                    let read_ns = now_ns();
-                    let (remaining, held, fence) = match guard.as_deref() {
-                        Some(Guard::Plain(guard)) => (guard.remaining(), guard.held(), Some(guard.fence())),
-                        Some(Guard::Setnx(guard)) => (guard.remaining(), guard.held(), None),
-                        None => (Duration::ZERO, false, None),
+
+            impl Guard {
+                fn remaining(&self) -> Duration {
+                    match self {
+                        Self::Plain(guard) => guard.remaining(),
+                        Self::Setnx(guard) => guard.remaining(),
+                    }
+                }
+
+                fn held(&self) -> bool {
+                    match self {
+                        Self::Plain(guard) => guard.held(),
+                        Self::Setnx(guard) => guard.held(),
+                    }
+                }
+
+                fn fence(&self) -> Option<u64> {
+                    match self {
+                        Self::Plain(guard) => Some(guard.fence()),
+                        Self::Setnx(_) => None,
+                    }
+                }
+
+                fn check(&self) -> Result<(), Error> {
+                    match self {
+                        Self::Plain(guard) => guard.check(),
+                        Self::Setnx(guard) => guard.check(),
+                    }
+                }
+
+                async fn extend(&self, ttl_ms: Option<f64>) -> Result<(), Error> {
+                    match (self, ttl_ms) {
+                        (Self::Plain(guard), None) => $future(guard.extend()).await,
+                        (Self::Plain(guard), Some(ttl_ms)) => {
+                            $future(guard.extend_to(given::millis("ttl", ttl_ms)?)).await
+                        }
+                        // It would not compile, and is refused as an option that would not.
+                        (Self::Setnx(_), _) => Err(given::unknown("extend")),
+                    }
+                }
+
+                async fn lost(&self, limit: Duration) -> Option<Error> {
+                    match self {
+                        Self::Plain(guard) => guard.lost_within(limit).await,
+                        Self::Setnx(guard) => guard.lost_within(limit).await,
+                    }
+                }
+
+                async fn release(self) -> Result<(), Error> {
+                    match self {
+                        Self::Plain(guard) => $future(guard.release()).await,
+                        Self::Setnx(guard) => $future(guard.release()).await,
+                    }
+                }
+            }
+
+            pub(crate) fn perform(request: Request) -> Work<Result<Value, Failure>> {
+                // With the protocol of its locks.
+                static CLIENTS: Kept<($lib::Redlock, Protocol)> = Kept::new("unknown client");
+                static LOCKS: Kept<Lock> = Kept::new("unknown lock");
+                // Under the handle of their lock.
+                static GUARDS: Kept<Arc<Guard>> =
+                    Kept::new("no guard: a guard is what a handle holds from acquire to release");
+                Box::pin(async move {
+                    let client = || CLIENTS.of(request.client);
+                    let lock = || LOCKS.of(request.lock);
+                    let guard = || GUARDS.of(request.lock);
+                    let state = || {
+                        let guard = guard().ok();
+                        // The clock first, so that what remains is never counted from a later instant than is meant.
+                        let read_ns = now_ns();
+                        let remaining_ms = guard.as_ref().map_or(0.0, |guard| ms(guard.remaining()));
+                        let held = guard.as_ref().is_some_and(|guard| guard.held());
+                        let fence = guard.and_then(|guard| guard.fence());
+                        json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining_ms, "fence": fence})
                     };
-                    let remaining_ms = ms(remaining);
-                    json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining_ms, "fence": fence})
-                };
-                let won = |guard| {
-                    GUARDS.put(request.lock, Arc::new(guard));
-                    let mut answer = state();
-                    answer["acquired"] = true.into();
-                    answer
-                };
-                Ok(match request.op.as_str() {
-                    "client" => {
-                        let mut builder = $lib::Redlock::builder();
-                        if let Some(nodes) = &request.nodes {
-                            builder = builder.nodes(nodes);
-                        }
-                        let client = set!(builder, &request.options).build()?;
-                        CLIENTS.put(request.id, (client, protocol(&request.options)?.unwrap_or_default()))
-                    }
-                    "lock" => {
-                        let (client, default) = client()?;
-                        let lock = match protocol(&request.options)?.unwrap_or(default) {
-                            Protocol::Plain => Lock::Plain(set!(client.lock(request.name()), &request.options)),
-                            Protocol::Setnx => {
-                                Lock::Setnx(set_setnx!(client.setnx(request.name()), &request.options))
+                    let won = |guard| {
+                        GUARDS.put(request.lock, Arc::new(guard));
+                        let mut answer = state();
+                        answer["acquired"] = true.into();
+                        answer
+                    };
+                    Ok(match request.op.as_str() {
+                        "client" => {
+                            let mut builder = $lib::Redlock::builder();
+                            if let Some(nodes) = &request.nodes {
+                                builder = builder.nodes(nodes);
                             }
-                        };
-                        LOCKS.put(request.id, lock)
-                    }
-                    "acquire" => won(match lock()? {
-                        Lock::Plain(lock) => {
-                            Guard::Plain($future(set!(lock, &request.timeout).acquire()).await?)
+                            let client = set!(builder, &request.options).build()?;
+                            CLIENTS.put(request.id, (client, protocol(&request.options)?.unwrap_or_default()))
                         }
-                        Lock::Setnx(lock) => {
-                            Guard::Setnx($future(set_setnx!(lock, &request.timeout).acquire()).await?)
+                        "lock" => {
+                            let (client, default) = client()?;
+                            let protocol = protocol(&request.options)?.unwrap_or(default);
+                            LOCKS.put(request.id, Lock::new(&client, protocol, &request)?)
                         }
-                    }),
-                    "try_acquire" => {
-                        let guard = match lock()? {
-                            Lock::Plain(lock) => $future(lock.try_acquire()).await?.map(Guard::Plain),
-                            Lock::Setnx(lock) => $future(lock.try_acquire()).await?.map(Guard::Setnx),
-                        };
-                        guard.map_or_else(|| json!({"acquired": false}), won)
-                    }
-                    "extend" => {
-                        match (&*guard()?, request.ttl_ms) {
-                            (Guard::Plain(guard), Some(ttl_ms)) => {
-                                $future(guard.extend_to(given::millis("ttl", ttl_ms)?)).await?;
-                            }
-                            (Guard::Plain(guard), None) => $future(guard.extend()).await?,
-                            // It does not compile, and is refused like an option that does not.
-                            (Guard::Setnx(_), _) => return Err(given::unknown("extend").into()),
+                        "acquire" => won(lock()?.acquire(&request.timeout).await?),
+                        "try_acquire" => {
+                            lock()?.try_acquire().await?.map_or_else(|| json!({"acquired": false}), won)
                         }
-                        state()
-                    }
-                    "release" => {
-                        let guard = Arc::into_inner(GUARDS.take(request.lock)?).ok_or("the guard is in use")?;
-                        match guard {
-                            Guard::Plain(guard) => $future(guard.release()).await?,
-                            Guard::Setnx(guard) => $future(guard.release()).await?,
+                        "extend" => {
+                            guard()?.extend(request.ttl_ms).await?;
+                            state()
                         }
-                        json!({})
-                    }
-                    "check" => {
-                        match &*guard()? {
-                            Guard::Plain(guard) => guard.check()?,
-                            Guard::Setnx(guard) => guard.check()?,
+                        "release" => {
+                            let guard = Arc::into_inner(GUARDS.take(request.lock)?).ok_or("the guard is in use")?;
+                            guard.release().await?;
+                            json!({})
                         }
-                        json!({})
-                    }
-                    "state" => state(),
-                    "wait_lost" => {
-                        let limit = Duration::from_millis(request.limit_ms);
-                        let lost = match &*guard()? {
-                            Guard::Plain(guard) => guard.lost_within(limit).await,
-                            Guard::Setnx(guard) => guard.lost_within(limit).await,
-                        };
-                        json!({"lost": lost.as_ref().map(described), "told_ns": now_ns()})
-                    }
-                    "inspect" => {
-                        let views = $future(client()?.0.inspect(request.name())).await?;
-                        json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
-                    }
-                    "cancel" if $cancels => {
-                        // Nobody receives it when the call is over, which is as good.
-                        let _ = CANCELS.take(request.call)?.send(());
-                        json!({})
-                    }
-                    "close" => CLIENTS.take(request.client).map(|_| json!({}))?,
-                    _ => return Err("no such op on this face".into()),
+                        "check" => guard()?.check().map(|()| json!({}))?,
+                        "state" => state(),
+                        "wait_lost" => {
+                            let lost = guard()?.lost(Duration::from_millis(request.limit_ms)).await;
+                            json!({"lost": lost.as_ref().map(described), "told_ns": now_ns()})
+                        }
+                        "inspect" => {
+                            let views = $future(client()?.0.inspect(request.name())).await?;
+                            json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
+                        }
+                        "cancel" if $cancels => {
+                            // Nobody receives it when the call is over, which is as good.
+                            let _ = CANCELS.take(request.call)?.send(());
+                            json!({})
+                        }
+                        "close" => CLIENTS.take(request.client).map(|_| json!({}))?,
+                        _ => return Err("no such op on this face".into()),
+                    })
                 })
-            })
+            }
         }
     };
 }
 
-face!(perform, redlock, identity, true);
+face!(async_face, redlock, identity, true);
 
 /// What guards of both faces and protocols tell of a loss.
 trait Lose {
@@ -235,7 +282,7 @@ pub(crate) fn spawn(work: Work<()>) -> Wait {
     Box::new(|| RUNTIME.block_on(task).expect("the task did not panic"))
 }
 
-face!(perform_blocking, blocking, ready, false);
+face!(blocking_face, blocking, ready, false);
 
 pub(crate) fn spawn_blocking(mut work: Work<()>) -> Wait {
     let thread = thread::spawn(move || {
