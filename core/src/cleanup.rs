@@ -125,7 +125,7 @@ impl Claim {
     /// Takes down a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
         let inner = self.inner();
-        inner.yield_if_wanted(answer);
+        inner.tell_gate(answer);
         released(&inner.footprint, node, answer, sent)
     }
 
@@ -239,12 +239,11 @@ impl Inner {
         Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release { asks: true } }
     }
 
-    /// Leaves the lock to others if they wait for it.
-    fn yield_if_wanted(&self, answer: &Result<Reply, Failure>) {
-        if let Ok(Reply::Deleted { waiting: waiting @ 1.. }) = answer {
-            let now = self.process.clock.now();
-            let until = now.after(backoff::courtesy(*waiting, self.process.random.unit()));
-            self.set.gates.yield_until(&self.keys.lock, until, now);
+    /// Tells those of this process who wait, and leaves the lock to others if there are any.
+    fn tell_gate(&self, answer: &Result<Reply, Failure>) {
+        if let Ok(Reply::Deleted { waiting }) = answer {
+            let unit = || self.process.random.unit();
+            self.set.gates.released(&self.keys.lock, *waiting, self.process.clock.now(), unit);
         }
     }
 
@@ -284,7 +283,7 @@ impl Inner {
         if let Some(behind) = debt.behind
             && let Some(answer @ Ok(_)) = within(lane, self.node_timeout, behind).await
         {
-            self.yield_if_wanted(&answer);
+            self.tell_gate(&answer);
             // Executed right behind the create, whatever it found: nothing of the token is left, or will be.
             lane.heard(node);
             return;
@@ -303,7 +302,7 @@ impl Inner {
             };
             let answer = within(lane, self.node_timeout, ask).await;
             if let Some(answer) = &answer {
-                self.yield_if_wanted(answer);
+                self.tell_gate(answer);
             }
             match answer {
                 Some(Ok(Reply::Deleted { .. })) => return lane.heard(node),

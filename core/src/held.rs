@@ -370,6 +370,26 @@ impl Held {
         if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(Gone) }
     }
 
+    /// Waits until the lock is not held any more, be it released, lost or run out. Cancel safe.
+    pub(crate) async fn over(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.lost.notified());
+            changed.as_mut().enable();
+            let (phase, end) = {
+                let state = self.state();
+                (state.phase.clone(), state.valid_until)
+            };
+            if phase != Phase::Held || self.now() >= end {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = self.place.process.clock.sleep_until(end) => {}
+            }
+        }
+    }
+
     /// Waits until the lock is lost; for ever once it is released. In a forked child it is not held from the start.
     /// Cancel safe.
     pub(crate) async fn lost(self: Arc<Self>) -> Error {

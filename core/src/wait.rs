@@ -25,7 +25,7 @@ use crate::attempt::{self, Ballots, Carried, Outcome, Place};
 use crate::backoff;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::gate::Told;
+use crate::gate::{InLine, Told};
 use crate::held::{Held, Owned};
 use crate::lane::{CONNECT_LIMIT, Lane};
 use crate::lookout::Lookout;
@@ -244,24 +244,43 @@ impl Waiting {
         }
     }
 
-    /// In line, and then attempts until won or failed.
+    /// One try, or in line and then attempts until won or failed.
     async fn attempts(&mut self, pause: Duration) -> Result<Owned, Error> {
         let set = Arc::clone(&self.place.set);
+        if self.is_one_try() {
+            return match self.attempt(&set.lane(&Handle::current())).await? {
+                Step::Won(owned) => Ok(owned),
+                Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
+            };
+        }
         let gate = set.gates.enter(&self.place.spec.keys.lock);
         let clock = self.place.process.clock.clone();
         let first = clock.now().after(pause);
+        let turn = async {
+            let turn = gate.turn().await;
+            gate.vacated(&clock).await;
+            clock.sleep_until(first).await;
+            turn
+        };
         let turn = tokio::select! {
             biased;
-            turn = gate.turn() => Some(turn),
+            turn = turn => Some(turn),
             () = clock.sleep_until(self.deadline) => None,
         };
         let told = gate.told();
         self.last = told.ballots.or_else(|| self.last.take());
         let Some(_turn) = turn else { return Err(self.over_unseen()) };
         self.unavailable_since = told.unavailable_since.map(|since| since.max(self.began));
-        let lane = set.waiting_lane(&Handle::current());
+        let owned = self.in_front(&gate).await?;
+        gate.won(owned.held());
+        Ok(owned)
+    }
+
+    /// In front of the line: attempts, and sleep between them, until won or failed.
+    async fn in_front(&mut self, gate: &InLine) -> Result<Owned, Error> {
+        let clock = self.place.process.clock.clone();
+        let lane = self.place.set.waiting_lane(&Handle::current());
         let mut lookout = Lookout::new(self.place.clone(), Arc::clone(&lane));
-        clock.sleep_until(first.min(self.deadline)).await;
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
