@@ -233,7 +233,8 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
     const MEMBERS: [&str; 5] = ["pub fn ", "pub async fn ", "pub const fn ", "pub const ", "pub "];
     let (mut found, mut owner, mut hidden) = (BTreeSet::new(), None, false);
     for line in source.lines() {
-        if line.trim() == "#[doc(hidden)]" {
+        // Deeper down it is about what a macro makes.
+        if matches!(line, "#[doc(hidden)]" | "    #[doc(hidden)]") {
             hidden = true;
         } else if let Some(member) = line.strip_prefix("    ") {
             let field =
