@@ -25,6 +25,7 @@ NODE := node/lib/.built
 PEERS_PYTHON := .venv/.peers
 PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
 PEERS_RUST := target/peers/release/redlock-peers
+BENCH_RSLOCK := target/peers/release/redlock-bench-rslock
 
 ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs -type f)
 
@@ -96,7 +97,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
 	$(BIN)/python -m pytest tests/soak
 
 matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
@@ -118,8 +119,15 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	cd node && npm run --silent lint && npm run --silent typecheck
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
-bench: $(SERVER) ## Compare speed with a bare socket (on a quiet machine)
-	cargo run --locked --release --quiet --package redlock-bench
+bench: ## Compare speed with other libraries, on a quiet machine (three minutes once built; ARGS=--long is thorough)
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK)
+	cargo build --locked --release --package redlock-bench
+	@$(BIN)/python tests/bench/bench.py $(ARGS)
+
+$(BENCH_RSLOCK): $(ENGINE) $(wildcard tests/bench/Cargo.toml tests/bench/src/*) $(wildcard tests/bench/rslock/Cargo.* tests/bench/rslock/src/*)
+	cd tests/bench/rslock && cargo build --locked --release --target-dir $(CURDIR)/target/peers
+	touch $@
 
 peers: $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST)
 
