@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test matrix lint bench peers soak clean
+.PHONY: help doctor setup demo test matrix interop lint bench peers soak clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -26,6 +26,10 @@ PEERS_PYTHON := .venv/.peers
 PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
 PEERS_RUST := target/peers/release/redlock-peers
 BENCH_RSLOCK := target/peers/release/redlock-bench-rslock
+# Where there is no Go or no Maven, their libraries are left out.
+PEERS_GO := $(if $(shell command -v go),target/peers/redlock-peers-go)
+PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/Driver.class)
+PEERS := $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST) $(PEERS_GO) $(PEERS_JAVA)
 
 ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs -type f)
 
@@ -73,6 +77,15 @@ $(PEERS_RUST): $(wildcard tests/peers/rust/Cargo.* tests/peers/rust/src/*)
 	cd tests/peers/rust && cargo build --locked --release --target-dir $(CURDIR)/target/peers
 	touch $@
 
+target/peers/redlock-peers-go: $(wildcard tests/peers/go/*)
+	cd tests/peers/go && go build -o $(CURDIR)/$@ .
+	touch $@
+
+target/peers/java/Driver.class: tests/peers/java/pom.xml tests/peers/java/Driver.java
+	rm -rf $(@D)
+	cd tests/peers/java && mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
+	javac -cp '$(@D)/*' -d $(@D) tests/peers/java/Driver.java
+
 # As users install it: a wheel, and not the sources.
 $(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)
 	@echo 'building the Python package (about two minutes the first time)'
@@ -106,6 +119,19 @@ matrix: ## Run the conformance suite on old and new servers, and with the fewest
 	cargo build --locked --release --package redlock-driver --package redlock-history
 	@$(BIN)/python tests/setup/matrix.py $(PARALLEL)
 
+interop: ## Share locks with other libraries, and write down which of them exclude us and we them
+	@sh tests/setup/doctor.sh
+	@$(MAKE) --no-print-directory setup peers
+	cd tests/peers/rust && cargo fmt --check && \
+		cargo clippy --locked --all-targets --target-dir $(CURDIR)/target/peers -- -D warnings
+	cd tests/bench/rslock && cargo fmt --check && \
+		cargo clippy --locked --all-targets --target-dir $(CURDIR)/target/peers -- -D warnings
+	$(if $(PEERS_GO),cd tests/peers/go && go vet . && test -z "$$(gofmt -l .)")
+	cargo build --locked --release --package redlock-driver --package redlock-history
+	$(BIN)/python -m pytest $(PARALLEL) tests/peers --seen tests/peers/seen.json
+	$(BIN)/python tests/peers/compatibility.py
+	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
+
 lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, documentation and generated files
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -114,9 +140,11 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/ruff format --quiet --check python tests
 	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml redlock
-	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out tests/soak/%,$(wildcard tests/*/*.py))
+	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out tests/soak/% tests/peers/%,$(wildcard tests/*/*.py))
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
+	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/peers/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck
+	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node tests/bench
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
 bench: ## Compare speed with other libraries, on a quiet machine (three minutes once built; ARGS=--long is thorough)
@@ -129,7 +157,7 @@ $(BENCH_RSLOCK): $(ENGINE) $(wildcard tests/bench/Cargo.toml tests/bench/src/*) 
 	cd tests/bench/rslock && cargo build --locked --release --target-dir $(CURDIR)/target/peers
 	touch $@
 
-peers: $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST)
+peers: $(TOOLS) $(PEERS)
 
 # For each test, in seconds: the longest acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)

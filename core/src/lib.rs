@@ -17,6 +17,8 @@
 //!
 #![doc = include_str!("../docs/protocol.md")]
 //!
+#![doc = include_str!("../docs/compatibility.md")]
+//!
 #![doc = include_str!("../docs/processes.md")]
 #![forbid(unsafe_code)]
 

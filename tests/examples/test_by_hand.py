@@ -1,0 +1,89 @@
+"""The commands of `core/docs/protocol.md`, "By hand", take and release a lock that counts, and release one of ours."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redlock
+
+from servers import Server
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "core" / "docs" / "protocol.md").read_text()
+
+Run = Callable[[Server, list[str]], str]
+
+
+def by_cli(server: Server, words: list[str]) -> str:
+    """What `redis-cli` says to a command."""
+    command = [words[0], "-s", str(server.socket), *words[1:]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    return done.stdout.strip()
+
+
+def by_connection(server: Server, words: list[str]) -> str:
+    """What the server says to the same command, sent without `redis-cli`."""
+    match words[1:]:
+        case ["--eval", script, *keys, ",", argument]:
+            reply = server.command("EVAL", (ROOT / script).read_text(), len(keys), *keys, argument)
+        case command:
+            reply = server.command(*command)
+    return "" if reply is None else reply.decode() if isinstance(reply, bytes) else str(reply)
+
+
+WAYS = {"without redis-cli": by_connection} | ({"redis-cli": by_cli} if shutil.which("redis-cli") else {})
+
+
+@pytest.fixture(params=WAYS)
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a command: with `redis-cli` where there is one, and without it everywhere."""
+    return WAYS[request.param]
+
+
+def commands() -> list[list[str]]:
+    """The commands of the page."""
+    found = re.search(r"\*\*By hand\.\*\*.*?```sh\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    return [shlex.split(line, comments=True) for line in found[1].splitlines()]
+
+
+def test_a_lock_by_hand_counts(run: Run) -> None:
+    take, whose, left, release = commands()
+    with Server() as server, redlock.Redlock(server.url) as client:
+        assert run(server, take) == "OK"
+        assert run(server, take) == ""
+        assert run(server, whose) == "my-token"
+        assert 0 < int(run(server, left)) <= 10_000
+
+        lock = client.lock("foo")
+        assert not lock.acquire(timeout=0)
+        (view,) = client.inspect("foo")
+        assert view.state == "foreign"
+        assert view.ttl_left is not None
+        assert 0 < view.ttl_left <= 10
+
+        assert run(server, release) == "1"
+        assert run(server, release) == "0"
+        assert lock.acquire(timeout=0)
+        lock.release()
+
+
+def test_a_lock_of_ours_is_released_by_hand(run: Run) -> None:
+    take, whose, _, release = commands()
+    with Server() as server, redlock.Redlock(server.url) as client:
+        lock = client.lock("foo")
+        lock.acquire()
+        assert run(server, take) == ""
+        assert run(server, release) == "-1"
+
+        token = run(server, whose).partition(":")[0]
+        assert run(server, [*release[:-1], token]) == "1"
+        assert run(server, take) == "OK"
+        with pytest.raises(redlock.LockLost):
+            lock.release()
