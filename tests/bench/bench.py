@@ -46,8 +46,10 @@ def main() -> int:
         print("\nstopped; nothing is left running", file=sys.stderr)
         return 130
     print(page.summary(results))
-    directory = TARGET / "bench"
-    return write(results, page.RESULTS, page.PAGE) if args.keep else write(results, directory, directory / "RESULTS.md")
+    if not (args.out or args.only or args.form == "smoke"):
+        return write(results, page.RESULTS, page.PAGE)
+    directory = args.out or TARGET / "bench"
+    return write(results, directory, directory / page.PAGE.name)
 
 
 def parse() -> argparse.Namespace:
@@ -68,13 +70,13 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
     parser.add_argument("--cores", choices=CORES, default="free", help="where clients and servers run (Linux)")
+    parser.add_argument("--out", type=Path, help="where page, pictures and numbers go instead of where they are kept")
     parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")
     args = parser.parse_args()
     args.form = args.form or "short"
     unknown = set(args.only) - set(known)
     if unknown:
         parser.error(f"nothing is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    args.keep = not args.only and args.form != "smoke"
     return args
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
@@ -96,9 +97,10 @@ class Process:
             raise Failed(f"did not end within {limit_s:g} s") from None
 
     def kill(self) -> None:
-        """Ends it at once."""
-        self._process.kill()
-        self._process.wait()
+        """Ends it at once, and what it has started: a tracer is another process than what it traces."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             assert stream
             try:

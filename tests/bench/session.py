@@ -48,7 +48,7 @@ class Form:
     cold_starts: int
     pairs: int
     """How many acquisitions memory is watched over; 0 leaves that out."""
-    growth_limit_s: float = 600
+    growth_limit_s: float = 180
     """Memory is watched no longer than this."""
 
 
