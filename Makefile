@@ -107,7 +107,8 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
 	cargo test --locked --workspace --no-fail-fast
-	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak
+	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak \
+		--package redlock-bench
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench

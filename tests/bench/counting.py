@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from process import Process
+from process import Failed, Process
 from session import LIMIT_S, STARTS_S, Session, end
 from subjects import LIMIT, OURS, Subject
 
@@ -29,9 +30,9 @@ HEAP = ("--expose-gc", "--max-semi-space-size=256", "--min-semi-space-size=256")
 
 def system_calls(session: Session, workload: str) -> None:
     """Of the client, all its threads together."""
-    tracer = next((tracer for tracer in TRACERS if shutil.which(tracer)), None)
+    tracer = next(filter(_works, TRACERS), None)
     if tracer is None:
-        session.notes.append("System calls were not counted: there is neither strace nor perf.")
+        session.notes.append("System calls were not counted: neither strace nor perf works here.")
         return
     session.one.empty()
     for subject in session.subjects:
@@ -40,22 +41,32 @@ def system_calls(session: Session, workload: str) -> None:
             session.record(workload, subject, 0, tracer=tracer, calls=(many - few) / (MANY - FEW))
 
 
+def _works(tracer: str) -> bool:
+    with tempfile.NamedTemporaryFile("r") as file:
+        command = [*TRACERS[tracer], file.name, "true"]
+        # Where it is there, tracing may be forbidden.
+        works = shutil.which(tracer) and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        return bool(works) and total(file.read()) is not None
+
+
 def _traced(session: Session, subject: Subject, tracer: str, file: Path, pairs: int) -> int:
     with Process([*TRACERS[tracer], str(file), *subject.worker(session.one.urls)]) as process:
         process.answer(STARTS_S)
         process.ask({"op": "pairs", "names": [f"calls:{subject.name}"], "count": pairs}, TRACED_S)
         process.end(TRACED_S)
-        return total(file.read_text())
+        counted = total(file.read_text())
+        if counted is None:
+            raise Failed(f"{tracer} has counted nothing")
+        return counted
 
 
-def total(text: str) -> int:
-    """How many system calls a tracer counted."""
+def total(text: str) -> int | None:
+    """How many system calls a tracer counted; `None` if it could not."""
     # The last line of strace is `100.00 0.01 1 1234 [errors] total`; perf writes `1234,,raw_syscalls:sys_enter,...`.
     found = re.search(r"^\s*100\.00\s+\S+\s+\S+\s+(\d+).*total$", text, re.MULTILINE) or re.search(
         r"^(\d+),.*sys_enter", text, re.MULTILINE
     )
-    assert found, text
-    return int(found[1])
+    return int(found[1]) if found else None
 
 
 def allocations(session: Session, workload: str) -> None:

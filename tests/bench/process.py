@@ -115,8 +115,7 @@ class Process:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._lines:
-                left_s = end - time.monotonic()
-                if left_s <= 0 or not selector.select(left_s):
+                if not selector.select(end - time.monotonic()):
                     raise Failed(f"no answer for {time.monotonic() - self._asked_s:.0f} s")
                 more = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not more:

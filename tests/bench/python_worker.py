@@ -22,9 +22,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-import redlock
-import redlock.asyncio
-
 Json = dict[str, Any]
 
 MOST_SAMPLES = 2_000
@@ -33,8 +30,10 @@ MOST_SAMPLES = 2_000
 HANDS = 32
 """How many tasks or threads acquire the locks that `hold` is to hold."""
 
+OURS = {"python-sync": "redlock", "python-asyncio": "redlock.asyncio"}
+
 DISTRIBUTIONS = {"redis-py": "redis", "redis-py-asyncio": "redis", "pottery-aio": "pottery"}
-"""Of the subjects that are not called like theirs."""
+"""Of the peers that are not called like theirs."""
 
 now_ns = time.monotonic_ns
 cpu_ns = time.process_time_ns
@@ -126,11 +125,11 @@ class Worker:
     def __init__(self, subject: str, urls: Sequence[str], ttl_s: float) -> None:
         self.runner: Threads | Tasks = Threads()
         self.held: list[Handle] = []
-        if subject == "python-sync":
-            self.lock: Callable[[str], Handle] = redlock.Redlock(urls, ttl=ttl_s).lock
-        elif subject == "python-asyncio":
-            self.runner = Tasks()
-            self.lock = redlock.asyncio.Redlock(urls, ttl=ttl_s).lock
+        # Nobody's memory has anybody else's library in it.
+        if subject in OURS:
+            library: Any = importlib.import_module(OURS[subject])
+            self.runner = Tasks() if subject == "python-asyncio" else Threads()
+            self.lock: Callable[[str], Handle] = library.Redlock(urls, ttl=ttl_s).lock
         else:
             sys.path.append(str(Path(__file__).parents[1] / "peers"))
             peer: Any = importlib.import_module("peers").PEERS[subject]
@@ -290,8 +289,8 @@ def main() -> None:
     parser.add_argument("urls", nargs="+")
     args = parser.parse_args()
     worker = Worker(args.subject, args.urls, args.ttl_ms / 1000)
-    ours = args.subject.startswith("python-")
-    say({"ready": {"version": version("redlock-rs" if ours else DISTRIBUTIONS.get(args.subject, args.subject))}})
+    distribution = "redlock-rs" if args.subject in OURS else DISTRIBUTIONS.get(args.subject, args.subject)
+    say({"ready": {"version": version(distribution)}})
     worker.runner.serve(worker.perform)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import page
+from counting import total
 from figures import Spread, ahead, percentile, ratios, unevenness
 from nodes import Counters, parse
 
@@ -68,6 +69,28 @@ def test_a_server_is_asked_what_it_did_in_between() -> None:
     assert (done.cpu_us, done.reads, done.calls) == (250_000, 5, {"set": 3, "evalsha": 3})
     assert done.usec["set"] == 12
     assert Counters(calls={"set": 1}, usec={"set": 2}).script_us is None
+
+
+STRACE = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 60.00    0.002000           4       500           epoll_wait
+ 40.00    0.001000           2       500        20 read
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.003000           3      1000        20 total
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (STRACE, 1000),
+        (STRACE.replace("        20 total", "           total"), 1000),
+        ("# started on Sat\n\n1000,,raw_syscalls:sys_enter,1053704,100.00,,\n", 1000),
+        ("<not supported>,,raw_syscalls:sys_enter,0,100.00,,\n", None),
+    ],
+)
+def test_system_calls_are_those_that_a_tracer_counted(text: str, calls: int | None) -> None:
+    assert total(text) == calls
 
 
 def test_the_kept_page_is_what_the_kept_numbers_say() -> None:
