@@ -29,7 +29,7 @@ use crate::lane::Lane;
 use crate::node::{Connection, Failure};
 use crate::process::{NodeSet, Process};
 use crate::quorum::Removal;
-use crate::round::{Event, Round};
+use crate::round::{Event, Round, Sent};
 use crate::script::{Action, Keys, Reply, Request};
 use crate::token::Token;
 
@@ -107,26 +107,23 @@ impl Claim {
         let mut round = Round::new(lane, &inner.footprint, inner.node_timeout, limit);
         let mut votes = vec![Removal::Gone; lane.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
-            let (via, may_overtake) = match trace {
+            let release = self.request(Action::Release);
+            match trace {
                 Trace::Nothing => continue,
                 Trace::Unanswered(connection, _) if inner.is_driven(lane, node, &connection) => {
-                    (Some(connection), false)
+                    round.ask(node, release, Some(connection));
                 }
-                Trace::Unanswered(..) => (None, true),
-                Trace::Created => (None, false),
-            };
-            votes[node] = Removal::Pending;
-            round.ask(node, self.request(Action::Release), via);
-            if may_overtake {
-                round.overtakes(node);
+                Trace::Unanswered(..) => round.ask_ahead(node, release),
+                Trace::Created => round.ask(node, release, None),
             }
+            votes[node] = Removal::Pending;
         }
         (round, votes)
     }
 
     /// Takes down a node's answer to a release.
-    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, resent: bool) -> Removal {
-        released(self.footprint(), node, answer, resent)
+    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
+        released(self.footprint(), node, answer, sent)
     }
 
     /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
@@ -140,7 +137,7 @@ impl Claim {
                 break;
             }
             match round.next().await {
-                Some(Event::Vote(node, answer)) => votes[node] = self.released(node, &answer, round.was_resent(node)),
+                Some(Event::Vote(node, answer)) => votes[node] = self.released(node, &answer, round.sent(node)),
                 Some(Event::TimeUp) | None => break,
             }
         }
@@ -163,26 +160,32 @@ impl Claim {
         }
         let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
         let due = round.started().after(inner.node_timeout);
-        round.leave(footprint, |footprint, node, answer, resent| {
-            released(footprint, node, answer, resent);
+        round.leave(footprint, |footprint, node, answer, sent| {
+            released(footprint, node, answer, sent);
         });
         process.renewal.drop_at(self, due);
     }
 }
 
-/// Takes down a node's answer to a release.
-fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, resent: bool) -> Removal {
+/// Takes down a node's answer to a release. What stays marked in the footprint stays owed.
+fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
     let vote = match answer {
-        // Absent when sent a second time: the first one did it.
-        Ok(Reply::Absent) if resent => Removal::Deleted,
         Ok(Reply::Deleted) => Removal::Deleted,
+        // The create may come yet: whether the lock was there, and will be, is not known.
+        Ok(Reply::Absent) if sent == Sent::Ahead => return Removal::Failed,
+        // The first one did it.
+        Ok(Reply::Absent) if sent == Sent::Again => Removal::Deleted,
         Ok(Reply::Absent) => Removal::Gone,
         Ok(Reply::Foreign(_)) => Removal::Taken,
         _ => return Removal::Failed,
     };
-    // Sent over another connection than an unanswered create, it may have come before it: still owed then.
-    let overtaken = resent && matches!(footprint.all()[node], Trace::Unanswered(..));
-    if !overtaken || matches!(answer, Ok(Reply::Deleted)) {
+    // Behind a create only on the connection of the first time.
+    let may_come_yet = match sent {
+        Sent::Once => false,
+        Sent::Again => matches!(footprint.all()[node], Trace::Unanswered(..)),
+        Sent::Ahead => true,
+    };
+    if !may_come_yet || matches!(answer, Ok(Reply::Deleted)) {
         footprint.clear(node);
     }
     vote

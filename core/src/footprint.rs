@@ -1,7 +1,8 @@
 //! Where one token may have created a key: what a release has to reach, and over which connection.
 //!
 //! A node is asked to delete over the connection on which an unanswered create is on its way, so that the delete is
-//! executed after it. Over any other connection it may be executed first, and the key stays.
+//! executed after it. Over any other connection it may be executed first, and the key stays: where nobody drives that
+//! connection any more, it is asked over another one and the delete stays owed until a node says that it deleted.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

@@ -33,13 +33,14 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
         }
         match round.next().await {
             Some(Event::Vote(node, answer)) => {
-                votes[node] = claim.released(node, &answer, round.was_resent(node));
+                votes[node] = claim.released(node, &answer, round.sent(node));
                 failures[node] = answer.err();
             }
             Some(Event::TimeUp) | None => {
-                for vote in &mut votes {
+                for (vote, failure) in votes.iter_mut().zip(&mut failures) {
                     if *vote == Removal::Pending {
                         *vote = Removal::Failed;
+                        *failure = Some(Failure::Silent(held.place.spec.settings.node_timeout));
                     }
                 }
             }
@@ -75,7 +76,7 @@ fn answers(place: &Place, votes: &[Removal], failures: &[Option<Failure>]) -> Ve
             (Removal::Gone, _) => "did not have it".to_owned(),
             (Removal::Taken, _) => "held by another".to_owned(),
             (Removal::Pending, _) => "no answer yet".to_owned(),
-            (Removal::Failed, _) => Failure::Silent(place.spec.settings.node_timeout).to_string(),
+            (Removal::Failed, _) => "does not have it, but the acquire may still reach it".to_owned(),
         },
     };
     votes.iter().enumerate().map(answer).collect()

@@ -51,7 +51,19 @@ struct Part {
     /// Whether the request has been polled, and so has its place.
     queued: bool,
     resent: bool,
-    overtakes: bool,
+    sent: Sent,
+}
+
+/// How a node's request went out, which says what an answer that finds nothing means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Once, behind everything that this token has sent there.
+    #[default]
+    Once,
+    /// A second time: the first may have been executed.
+    Again,
+    /// Over another connection than a create that is unanswered, and which may be executed after it.
+    Ahead,
 }
 
 /// What happened in a round.
@@ -107,14 +119,15 @@ impl Round {
         self.parts[node].asking.is_some()
     }
 
-    /// Whether `node`'s request had to be sent a second time, or may have overtaken a create.
-    pub(crate) fn was_resent(&self, node: usize) -> bool {
-        self.parts[node].resent || self.parts[node].overtakes
+    /// How `node`'s request went out.
+    pub(crate) fn sent(&self, node: usize) -> Sent {
+        self.parts[node].sent
     }
 
-    /// The request to `node` goes over another connection than a create that is unanswered.
-    pub(crate) fn overtakes(&mut self, node: usize) {
-        self.parts[node].overtakes = true;
+    /// Asks `node` over the lane's connection although a create is unanswered on another one.
+    pub(crate) fn ask_ahead(&mut self, node: usize, request: Request) {
+        self.ask(node, request, None);
+        self.parts[node].sent = Sent::Ahead;
     }
 
     /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
@@ -195,6 +208,9 @@ impl Round {
             Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, By::Text),
             Err(Failure::Closed) if !creates && !self.parts[node].resent => {
                 self.parts[node].resent = true;
+                if self.parts[node].sent == Sent::Once {
+                    self.parts[node].sent = Sent::Again;
+                }
                 self.asking(node, request, None, By::Hash)
             }
             _ => return false,
@@ -272,11 +288,11 @@ impl Round {
 
     /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
     /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
-    /// answer and whether its request had to be sent a second time.
+    /// answer and how its request went out.
     pub(crate) fn leave<T: Send + 'static>(
         mut self,
         kept: T,
-        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, bool) + Send + 'static,
+        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Sent) + Send + 'static,
     ) {
         self.open = false;
         if self.is_idle() {
@@ -298,7 +314,7 @@ impl Round {
         let lane = Arc::clone(&self.lane);
         lane.spawn(async move {
             while let Some(Event::Vote(node, answer)) = self.next().await {
-                heard(&kept, node, &answer, self.was_resent(node));
+                heard(&kept, node, &answer, self.sent(node));
             }
         });
     }

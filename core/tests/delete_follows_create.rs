@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use harness::redis::{cmd, from_redis_value};
 use harness::{LIMIT, Proxy, Server, eventually};
-use redlock::{NodeState, Redlock, blocking};
+use redlock::{ErrorKind, NodeState, Redlock, blocking};
 
 /// What a server executes: (connection, command, first key), scripts' inner commands left out.
 struct Monitor(Arc<Mutex<Vec<(String, String, String)>>>);
@@ -268,6 +268,28 @@ fn a_release_in_another_place_needs_no_answer_from_there() {
     runtime().block_on(async { guard.release() }).unwrap();
     assert!(start.elapsed() < Duration::from_secs(5), "it has waited for {:?}", start.elapsed());
     eventually("no key is left", || late.get("elsewhere").is_none() && others[1].get("elsewhere").is_none());
+}
+
+/// A release that may have come before the acquire cannot tell from finding nothing that the lock was there.
+#[test]
+fn a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing() {
+    let _alone = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (late, proxy) = stage();
+    let others = harness::cluster(2);
+    let nodes = [others[0].url(), proxy.url(), others[1].url()];
+    let redlock = blocking::Redlock::builder().nodes(nodes).ttl(Duration::from_secs(60)).build().unwrap();
+    connect_to_all_blocking(&redlock);
+    proxy.hold_replies();
+    let guard = redlock.lock("unsure").node_timeout(Duration::from_secs(2)).acquire().unwrap();
+    eventually("the late node has granted too", || late.get("unsure").is_some());
+    proxy.let_go();
+    // One key is left of three: whoever released now held nothing, but only two answers say so.
+    others[0].command(&["DEL", "unsure"]);
+    late.command(&["DEL", "unsure"]);
+    let error = runtime().block_on(async { guard.release() }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.nodes().iter().any(|node| node.answer.contains("may still reach it")), "{error:?}");
+    eventually("no key is left", || others[1].get("unsure").is_none());
 }
 
 /// The release of the third node is lost with its connection, after the others had decided and the caller had gone.
