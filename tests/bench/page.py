@@ -70,7 +70,8 @@ def _ahead(results: Results) -> str:
     lines = ["## Where a peer is ahead"]
     lines.append(
         "Each peer is compared with the face of this library that its users could use instead, in every column that "
-        "costs something; named are those that are better by more than 5 %, in nine rounds of ten."
+        "costs something. Named is what is better by more than 5 % in the median of the rounds, and better in nine "
+        "rounds of ten; where a workload has one round only, that decides."
     )
     if not found:
         lines.append("Nowhere in this run.")

@@ -260,7 +260,11 @@ WORKLOADS = [
         [
             Column("MiB at the end", lambda turn: turn["memory"][-1] / 2**20),
             Column("MiB at the start", lambda turn: turn["memory"][0] / 2**20, judged=False),
-            Column("KiB growth", lambda turn: (turn["memory"][-1] - turn["memory"][len(turn["memory"]) // 2]) / 2**10),
+            Column(
+                "KiB growth",
+                lambda turn: (turn["memory"][-1] - turn["memory"][len(turn["memory"]) // 2]) / 2**10,
+                judged=False,
+            ),
             Column("acquisitions", lambda turn: turn["count"], "{:,.0f}", judged=False),
         ],
         limits=(),
