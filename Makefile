@@ -154,7 +154,7 @@ bench: ## Compare speed with other libraries, on a quiet machine (three minutes 
 	cargo build --locked --release --package redlock-bench
 	@$(BIN)/python tests/bench/bench.py $(ARGS)
 
-$(BENCH_RSLOCK): $(ENGINE) $(wildcard tests/bench/Cargo.toml tests/bench/src/*) $(wildcard tests/bench/rslock/Cargo.* tests/bench/rslock/src/*)
+$(BENCH_RSLOCK): Cargo.toml $(wildcard tests/bench/worker/Cargo.toml tests/bench/worker/src/* tests/bench/rslock/Cargo.* tests/bench/rslock/src/*)
 	cd tests/bench/rslock && cargo build --locked --release --target-dir $(CURDIR)/target/peers
 	touch $@
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use redlock_bench::{Args, Failure, Tally, Until, answer_each, cold, cpu_ns, now_ns};
+use redlock_bench_worker::{Args, Failure, Tally, Until, answer_each, cold, cpu_ns, now_ns};
 use serde_json::{Value, json};
 
 /// Compare and delete, as every client of the plain protocol does it.

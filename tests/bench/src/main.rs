@@ -6,7 +6,7 @@ mod ours;
 use std::process::ExitCode;
 
 use clap::Parser;
-use redlock_bench::{Args, Failure, now_ns, serve};
+use redlock_bench_worker::{Args, Failure, now_ns, serve};
 
 use crate::bare::Plan;
 use crate::ours::{Async, Blocking};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock::blocking;
-use redlock_bench::{Failure, Subject, Wait, run_blocking, spawn_async};
+use redlock_bench_worker::{Failure, Subject, Wait, run_blocking, spawn_async};
 
 pub(crate) struct Async;
 pub(crate) struct Blocking;

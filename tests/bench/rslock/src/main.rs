@@ -1,10 +1,10 @@
-//! The worker of the benchmark for rslock: everything but the library's own calls is in `redlock-bench`.
+//! The worker of the benchmark for rslock: everything but the library's own calls is in `redlock-bench-worker`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use redlock_bench::{Args, Failure, Subject, Wait, now_ns, serve, spawn_async};
+use redlock_bench_worker::{Args, Failure, Subject, Wait, now_ns, serve, spawn_async};
 use rslock::{LockGuard, LockManager};
 
 struct Rslock;

@@ -1,4 +1,4 @@
-//! The Rust worker of the benchmark, for any library: `README.md` beside it has the protocol. It never judges.
+//! A Rust worker of the benchmark, for any library: `tests/bench/README.md` has the protocol. It never judges.
 //!
 //! A library takes part by implementing [`Subject`]; what a workload asks for is written once.
 
