@@ -6,7 +6,7 @@ import time
 
 from nodes import Nodes
 from process import Failed, Json, Process
-from session import LIMIT_S, Session, able, end
+from session import LIMIT_S, Session, able
 from subjects import Subject
 
 FILLS_S = 60.0
@@ -56,16 +56,10 @@ def waiting(session: Session, workload: str) -> None:
     session.random.shuffle(subjects)
     for subject in subjects:
         session.one.empty()
-        with session.trying(workload, subject):
-            holder = session.start(subject, session.one.urls, ttl_ms=FOR_EVER_MS)
-            try:
-                process = session.start(subject, session.one.urls)
-                try:
-                    _wait(session, workload, subject, holder, process)
-                finally:
-                    process.kill()
-            finally:
-                end(holder)
+        with session.crew(workload, lambda _: session.one.urls, [subject], size=2, ttl_ms=FOR_EVER_MS) as crew:
+            for there in crew.shuffled():
+                with crew.trying(there) as (holder, process):
+                    _wait(session, workload, there, holder, process)
 
 
 def _wait(session: Session, workload: str, subject: Subject, holder: Process, process: Process) -> None:

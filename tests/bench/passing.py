@@ -56,9 +56,9 @@ def contention(session: Session, workload: str, processes: int) -> None:
                 continue
             session.one.empty()
             with session.crew(workload, lambda _: session.one.urls, [subject], size=processes) as crew:
-                if crew.shuffled():
-                    with crew.trying(subject) as crowd:
-                        _contend(session, workload, subject, turn, crowd)
+                for there in crew.shuffled():
+                    with crew.trying(there) as crowd:
+                        _contend(session, workload, there, turn, crowd)
 
 
 def _contend(session: Session, workload: str, subject: Subject, turn: int, crowd: list[Process]) -> None:

@@ -56,7 +56,7 @@ FORMS = {
     form.name: form
     for form in (
         Form("smoke", 2, 0.02, 0.02, 2, 0.1, 20, 1_000, 20, 0.2, 1, 0),
-        Form("short", 7, 0.1, 0.12, 8, 0.8, 1_000, 2_000, 1_000, 1.0, 3, 0),
+        Form("short", 7, 0.1, 0.12, 6, 0.8, 1_000, 2_000, 1_000, 0.7, 3, 0),
         Form("long", 40, 0.3, 0.5, 50, 4.0, 10_000, 10_000, 1_000, 10.0, 15, 1_000_000),
     )
 }
@@ -127,12 +127,18 @@ class Session:
 
     @contextmanager
     def crew(
-        self, workload: str, urls: Callable[[Subject], Sequence[str]], subjects: Sequence[Subject], size: int = 1
+        self,
+        workload: str,
+        urls: Callable[[Subject], Sequence[str]],
+        subjects: Sequence[Subject],
+        *,
+        size: int = 1,
+        ttl_ms: int = 10_000,
     ) -> Iterator[Crew]:
         """So many workers of each subject, all started at once and ready."""
         with ExitStack() as stack:
             started = {
-                subject: [stack.enter_context(Process(subject.worker(urls(subject)))) for _ in range(size)]
+                subject: [stack.enter_context(Process(subject.worker(urls(subject), ttl_ms))) for _ in range(size)]
                 for subject in subjects
             }
             crew = Crew(self, workload, started)
