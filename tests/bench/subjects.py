@@ -143,7 +143,7 @@ SUBJECTS = [
     _go("redsync", "`WithFailFast(true)`, tried again after 50 to 250 ms, without end"),
     _go(
         "rueidislock",
-        "`KeyMajority: 1` and `NoLoopTracking: true`, which are for one node; it renews by default, and tries for 20 ms",
+        "`KeyMajority: 1` and `NoLoopTracking: true`, which are for one node; it renews, and a try takes 20 ms at most",
         many_nodes=False,
         renews=True,
     ),
