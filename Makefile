@@ -25,6 +25,7 @@ NODE := node/lib/.built
 PEERS_PYTHON := .venv/.peers
 PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
 PEERS_RUST := target/peers/release/redlock-peers
+BENCH_RSLOCK := target/peers/release/redlock-bench-rslock
 # Where there is no Go or no Maven, their libraries are left out.
 PEERS_GO := $(if $(shell command -v go),target/peers/redlock-peers-go)
 PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/Driver.class)
@@ -80,10 +81,10 @@ target/peers/redlock-peers-go: $(wildcard tests/peers/go/*)
 	cd tests/peers/go && go build -o $(CURDIR)/$@ .
 	touch $@
 
-target/peers/java/Driver.class: tests/peers/java/pom.xml tests/peers/java/Driver.java
+target/peers/java/Driver.class: $(wildcard tests/peers/java/*)
 	rm -rf $(@D)
 	cd tests/peers/java && mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
-	javac -cp '$(@D)/*' -d $(@D) tests/peers/java/Driver.java
+	javac -Xlint:all -Werror -proc:none -cp '$(@D)/*' -d $(@D) tests/peers/java/*.java
 
 # As users install it: a wheel, and not the sources.
 $(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)
@@ -106,10 +107,11 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
 	cargo test --locked --workspace --no-fail-fast
-	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak
+	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak \
+		--package redlock-bench
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
 	$(BIN)/python -m pytest tests/soak
 
 matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
@@ -122,6 +124,8 @@ interop: ## Share locks with other libraries, and write down which of them exclu
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup peers
 	cd tests/peers/rust && cargo fmt --check && \
+		cargo clippy --locked --all-targets --target-dir $(CURDIR)/target/peers -- -D warnings
+	cd tests/bench/rslock && cargo fmt --check && \
 		cargo clippy --locked --all-targets --target-dir $(CURDIR)/target/peers -- -D warnings
 	$(if $(PEERS_GO),cd tests/peers/go && go vet . && test -z "$$(gofmt -l .)")
 	cargo build --locked --release --package redlock-driver --package redlock-history
@@ -141,11 +145,19 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/peers/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck
-	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node
+	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node tests/bench
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
-bench: $(SERVER) ## Compare speed with a bare socket (on a quiet machine)
-	cargo run --locked --release --quiet --package redlock-bench
+bench: ## Compare speed with other libraries, on a quiet machine (three minutes once built; ARGS=--long is thorough)
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
+		$(PEERS_GO) $(PEERS_JAVA)
+	cargo build --locked --release --package redlock-bench
+	@$(BIN)/python tests/bench/bench.py $(ARGS)
+
+$(BENCH_RSLOCK): Cargo.toml $(wildcard tests/bench/worker/Cargo.toml tests/bench/worker/src/* tests/bench/rslock/Cargo.* tests/bench/rslock/src/*)
+	cd tests/bench/rslock && cargo build --locked --release --target-dir $(CURDIR)/target/peers
+	touch $@
 
 peers: $(TOOLS) $(PEERS)
 

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::Failure;
+use redlock_bench_worker::{Args, Failure, Tally, Until, answer_each, cold, cpu_ns, now_ns};
+use serde_json::{Value, json};
 
 /// Compare and delete, as every client of the plain protocol does it.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -15,67 +16,107 @@ const TOKEN: &str = "00112233445566778899aabbccddeeff";
 /// How long a server may be silent before the benchmark gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One connection to each node, and the two commands of a pair, ready to be sent.
-pub(crate) struct Bare {
+/// What is sent to take and to give back a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    /// `SET NX PX`, and compare and delete: nobody who takes a lock over this network can do with less.
+    Plain,
+    /// The library's own scripts, fence included: what is left of a face's ratio then is the library's own doing.
+    Ours,
+}
+
+/// Answers `pairs`, the only op of a socket, or starts cold.
+pub(crate) fn serve(args: &Args, begun_ns: u64, plan: Plan) -> Result<(), Failure> {
+    let mut bare = Bare::connect(&args.urls, plan, args.ttl_ms)?;
+    if args.cold {
+        let (acquire, release) = bare.pair("bench:cold");
+        bare.exchange(&[acquire], bare.granted)?;
+        cold(begun_ns)?;
+        return bare.exchange(&[release], DELETED);
+    }
+    answer_each(&json!({"ready": {"version": null}}), |request| match request["op"].as_str() {
+        Some("pairs") => bare.pairs(request),
+        op => Err(format!("a bare socket does not do this: {op:?}").into()),
+    })
+}
+
+/// The reply to a release of what was held.
+const DELETED: &[u8] = b":1\r\n";
+
+/// One connection to each node.
+struct Bare {
     nodes: Vec<Socket>,
-    acquire: Vec<u8>,
-    release: Vec<u8>,
+    plan: Plan,
+    ttl_ms: String,
+    acquire: String,
+    release: String,
     /// How the reply to an acquire that got the lock begins.
     granted: &'static [u8],
 }
 
 impl Bare {
-    /// Connects to every address (as [`crate::faces::Route::address`] writes it), to send the plain protocol.
-    pub(crate) fn connect(addresses: &[String], key: &str) -> Result<Self, Failure> {
-        let mut nodes = addresses.iter().map(|address| Socket::connect(address)).collect::<Result<Vec<_>, _>>()?;
-        let mut digest = String::new();
-        for node in &mut nodes {
-            digest = node.ask(&["SCRIPT", "LOAD", RELEASE])?;
-        }
-        let acquire = command(&["SET", key, TOKEN, "NX", "PX", "10000"]);
-        let release = command(&["EVALSHA", &digest, "1", key, TOKEN]);
-        Ok(Self { nodes, acquire, release, granted: b"+OK\r\n" })
-    }
-
-    /// As [`Bare::connect`], to send the library's own scripts, fence included: what is left of a face's ratio then is
-    /// the library's own doing.
-    pub(crate) fn scripted(addresses: &[String], key: &str) -> Result<Self, Failure> {
-        let mut nodes = addresses.iter().map(|address| Socket::connect(address)).collect::<Result<Vec<_>, _>>()?;
+    fn connect(urls: &[String], plan: Plan, ttl_ms: u64) -> Result<Self, Failure> {
+        let mut nodes = urls.iter().map(|url| Socket::connect(url)).collect::<Result<Vec<_>, _>>()?;
         let (mut acquire, mut release) = (String::new(), String::new());
         for node in &mut nodes {
-            acquire = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/acquire.lua")])?;
-            release = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/release.lua")])?;
+            match plan {
+                Plan::Plain => release = node.ask(&["SCRIPT", "LOAD", RELEASE])?,
+                Plan::Ours => {
+                    acquire = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/acquire.lua")])?;
+                    release = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/release.lua")])?;
+                }
+            }
         }
-        let fence_key = format!("redlock:fence:{{{key}}}");
-        // A server raises a proposal that is too low, as a client's would be after the first time.
-        let arguments = ["2", key, &fence_key, TOKEN, "10000", "1", "60000000", "3600000", "bench:1"];
-        let acquire = command(&[&["EVALSHA", acquire.as_str()][..], &arguments].concat());
-        let release = command(&["EVALSHA", &release, "1", key, TOKEN]);
-        Ok(Self { nodes, acquire, release, granted: b":" })
+        let granted: &[u8] = match plan {
+            Plan::Plain => b"+OK\r\n",
+            Plan::Ours => b":",
+        };
+        Ok(Self { nodes, plan, ttl_ms: ttl_ms.to_string(), acquire, release, granted })
     }
 
-    /// Takes and gives back the lock: every node is sent a command before the first reply is read.
-    pub(crate) fn pair(&mut self) -> Result<(), Failure> {
-        for (request, reply) in [(&self.acquire, self.granted), (&self.release, b":1\r\n")] {
-            for node in &mut self.nodes {
-                node.write_all(request)?;
+    /// The two commands for a name.
+    fn pair(&self, name: &str) -> (Vec<u8>, Vec<u8>) {
+        let release = command(&["EVALSHA", &self.release, "1", name, TOKEN]);
+        let acquire = match self.plan {
+            Plan::Plain => command(&["SET", name, TOKEN, "NX", "PX", &self.ttl_ms]),
+            Plan::Ours => {
+                let fence_key = format!("redlock:fence:{{{name}}}");
+                // A server raises a proposal that is too low, as a client's would be after the first time.
+                let rest = [TOKEN, &self.ttl_ms, "1", "60000000", "3600000", "bench:1"];
+                command(&[&["EVALSHA", &self.acquire, "2", name, &fence_key][..], &rest].concat())
             }
-            for node in &mut self.nodes {
-                node.expect(reply)?;
+        };
+        (acquire, release)
+    }
+
+    /// Takes and gives back the locks of all names at once, again and again.
+    fn pairs(&mut self, request: &Value) -> Result<Value, Failure> {
+        let names: Vec<String> = serde_json::from_value(request["names"].clone())?;
+        let until = Until::of(request, names.len())?;
+        let (acquires, releases): (Vec<_>, Vec<_>) = names.iter().map(|name| self.pair(name)).unzip();
+        let mut tally = Tally::default();
+        let (begun_ns, cpu) = (now_ns(), cpu_ns());
+        while until.goes_on(tally.count / names.len() as u64) {
+            let asked_ns = now_ns();
+            self.exchange(&acquires, self.granted)?;
+            self.exchange(&releases, DELETED)?;
+            for _ in &names {
+                tally.add_since(asked_ns);
             }
+        }
+        Ok(tally.json(now_ns() - begun_ns, cpu_ns() - cpu))
+    }
+
+    /// Every node is sent all commands before the first reply is read; each reply has to begin like this.
+    fn exchange(&mut self, commands: &[Vec<u8>], reply: &[u8]) -> Result<(), Failure> {
+        let bytes = commands.concat();
+        for node in &mut self.nodes {
+            node.write_all(&bytes)?;
+        }
+        for node in &mut self.nodes {
+            node.expect(commands.len(), reply)?;
         }
         Ok(())
-    }
-
-    /// What the first node says it is: `Redis 7.0.15`.
-    pub(crate) fn version(&mut self) -> Result<String, Failure> {
-        let info = self.nodes.first_mut().ok_or("no node")?.ask(&["INFO", "server"])?;
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        match (field("valkey_version:"), field("redis_version:")) {
-            (Some(version), _) => Ok(format!("Valkey {version}")),
-            (None, Some(version)) => Ok(format!("Redis {version}")),
-            (None, None) => Err("the server does not say its version".into()),
-        }
     }
 }
 
@@ -104,21 +145,27 @@ impl Socket {
         Ok(Self::Tcp(stream))
     }
 
-    /// Reads one short line, which has to begin like this.
-    fn expect(&mut self, start: &[u8]) -> Result<(), Failure> {
-        let mut buffer = [0; 64];
-        let mut read = 0;
-        while !buffer[..read].ends_with(b"\r\n") {
+    /// Reads so many short lines, which have to begin like this.
+    fn expect(&mut self, lines: usize, start: &[u8]) -> Result<(), Failure> {
+        let mut buffer = [0; 4096];
+        let (mut read, mut seen) = (0, 0);
+        while seen < lines {
             match self.read(&mut buffer[read..])? {
                 0 => return Err("a node ended its reply early".into()),
                 more => read += more,
             }
+            let whole = buffer[..read].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+            for line in buffer[..whole].split_inclusive(|&byte| byte == b'\n') {
+                if !line.starts_with(start) {
+                    let (said, start) = (String::from_utf8_lossy(line), String::from_utf8_lossy(start));
+                    return Err(format!("a node answered {said:?} instead of {start:?}").into());
+                }
+                seen += 1;
+            }
+            buffer.copy_within(whole..read, 0);
+            read -= whole;
         }
-        if buffer[..read].starts_with(start) {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&buffer[..read]);
-        Err(format!("a node answered {said:?} instead of {:?}", String::from_utf8_lossy(start)).into())
+        Ok(())
     }
 
     /// Sends a command whose reply is a bulk string and reads that; not for measured loops.

@@ -1,0 +1,162 @@
+"""Compares this library, its peers and sockets without a library on the same servers, in one run.
+
+python bench.py                       about three minutes; writes RESULTS.md and results/
+python bench.py --long                everything, for as long as it takes
+python bench.py --only handover,node  one workload, one subject: shown, and written to target/bench
+python bench.py --redraw              the page and its pictures once more, from the kept numbers
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "conformance"))
+
+import page  # noqa: E402
+import plots  # noqa: E402
+from results import Results  # noqa: E402
+from session import CORES, FORMS, Session  # noqa: E402
+from subjects import ROOT, SUBJECTS, TARGET, Subject  # noqa: E402
+from subjects import chosen as chosen_subjects  # noqa: E402
+from workload import WORKLOADS, Workload  # noqa: E402
+from workload import chosen as chosen_workloads  # noqa: E402
+
+
+def main() -> int:
+    """The exit status."""
+    args = parse()
+    if args.redraw:
+        return write(page.load(), page.RESULTS, page.PAGE)
+    subjects = chosen_subjects(args.only)
+    workloads = chosen_workloads(args.only, args.form)
+    try:
+        results = run(args, subjects, workloads)
+    except KeyboardInterrupt:
+        print("\nstopped; nothing is left running", file=sys.stderr)
+        return 130
+    print(page.summary(results))
+    if not (args.out or args.only or args.form == "smoke"):
+        return write(results, page.RESULTS, page.PAGE)
+    directory = args.out or TARGET / "bench"
+    return write(results, directory, directory / page.PAGE.name)
+
+
+def parse() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description="Compare speed with other lock libraries and with a bare socket.")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--long", dest="form", action="store_const", const="long", help="everything, however long it takes"
+    )
+    form.add_argument("--smoke", dest="form", action="store_const", const="smoke", help="only see that it works")
+    known = [*(workload.name for workload in WORKLOADS), *(subject.name for subject in SUBJECTS)]
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="NAME,...",
+        help=f"only these workloads and subjects: {', '.join(known)}",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
+    parser.add_argument("--cores", choices=CORES, default="free", help="where clients and servers run (Linux)")
+    parser.add_argument("--out", type=Path, help="where page, pictures and numbers go instead of where they are kept")
+    parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")
+    args = parser.parse_args()
+    args.form = args.form or "short"
+    unknown = set(args.only) - set(known)
+    if unknown:
+        parser.error(f"nothing is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return args
+
+
+def run(args: argparse.Namespace, subjects: Sequence[Subject], workloads: Sequence[Workload]) -> Results:
+    """Measures everything."""
+    missing = {subject.name: subject.missing for subject in subjects if subject.missing}
+    here = [subject for subject in subjects if not subject.missing]
+    for name, why in missing.items():
+        print(f"not here: {name}, because {why}", flush=True)
+    machine = about_machine(args.cores)
+    begun_s = time.monotonic()
+    with Session(FORMS[args.form], here, args.seed, args.cores) as session:
+        for workload in workloads:
+            print(f"{time.monotonic() - begun_s:5.0f} s  {workload.title}", flush=True)
+            workload.measure(session, workload.name)
+        print(f"{time.monotonic() - begun_s:5.0f} s  done\n", flush=True)
+        kept = {"kind", "language", "title", "configuration", "counterpart"}
+        return Results(
+            {
+                "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+                "form": asdict(session.form),
+                "seed": args.seed,
+                "commit": commit(),
+                "machine": machine,
+                "server": session.one.version,
+                "languages": languages(),
+                "subjects": {
+                    subject.name: {key: value for key, value in vars(subject).items() if key in kept}
+                    | {"version": session.versions.get(subject.name)}
+                    for subject in here
+                },
+                "missing": missing,
+                "notes": session.notes,
+                "failures": session.failures,
+                "turns": session.turns,
+            }
+        )
+
+
+def write(results: Results, directory: Path, file: Path) -> int:
+    """The numbers, the pictures and the page."""
+    results.write(directory / page.NUMBERS)
+    plots.draw(results, directory)
+    file.write_text(page.text(results, str(directory.relative_to(file.parent))))
+    print(f"written: {file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}")
+    return 0
+
+
+def about_machine(cores: str) -> dict[str, Any]:
+    """What it ran on."""
+    info = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    return {
+        "cores": os.cpu_count(),
+        "model": models[0] if models else platform.processor(),
+        "system": f"{platform.system()} {platform.release()}",
+        "load": os.getloadavg()[0],
+        "cores_used": cores,
+    }
+
+
+def commit() -> str:
+    """Which version of this project it is."""
+    return said("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*") or "unknown"
+
+
+def languages() -> list[str]:
+    """What the workers ran with."""
+    found = [said("rustc", "--version").split(" (")[0], f"Python {platform.python_version()}"]
+    found += [f"Node {said('node', '--version')}", said("go", "version").removeprefix("go version ").split(" ")[0]]
+    return [name for name in [*found, said("java", "--version").split("\n")[0]] if name]
+
+
+def said(*command: str) -> str:
+    """What a command writes, or nothing if there is no such command."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout.strip()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

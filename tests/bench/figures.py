@@ -1,0 +1,51 @@
+"""What is made of the numbers: medians, how far they are apart, ratios within a round, who is ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median, and how far the values are apart."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """The 10th percentile, the median and the 90th percentile; raises `ValueError` if there are no values."""
+        values = sorted(values)
+        return cls(percentile(values, 10), percentile(values, 50), percentile(values, 90))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """A value that was measured, below which or at which are so many percent of all; `values` may be in any order."""
+    if not values:
+        raise ValueError("nothing was measured")
+    return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
+
+
+def ratios(values: Mapping[int, float], by: Mapping[int, float]) -> list[float]:
+    """Values by round, divided by those of another in the same round; rounds that one of them lacks are left out."""
+    return [value / by[number] for number, value in sorted(values.items()) if by.get(number)]
+
+
+def unevenness(most: int, least: int) -> float:
+    """The busiest's count by that of the least busy: 1 is fair, infinite if somebody got nothing."""
+    return most / least if least else math.inf
+
+
+def ahead(peer: Mapping[int, float], ours: Mapping[int, float], *, more_is_better: bool = False) -> float | None:
+    """By what factor a peer is better, or `None` if it is not.
+
+    Better is who has 5 % less (or more) in the median of the rounds, and is on the same side in nine rounds of ten.
+    """
+    compared = ratios(ours, peer) if not more_is_better else ratios(peer, ours)
+    if not compared:
+        return None
+    spread = Spread.of(compared)
+    return spread.median if spread.median >= 1.05 and spread.low > 1 else None

@@ -1,0 +1,102 @@
+"""While nothing happens: many locks that are held and renewed, and many that are waited for."""
+
+from __future__ import annotations
+
+import time
+
+from nodes import Nodes
+from process import Failed, Json, Process
+from session import LIMIT_S, Session, able
+from subjects import Subject
+
+FILLS_S = 60.0
+"""How long it may take to acquire all of them."""
+
+FOR_EVER_MS = 600_000
+"""Longer than anybody is watched."""
+
+
+def holding(session: Session, workload: str) -> None:
+    """One process that holds many locks, each renewed in the background."""
+    subjects = [subject for subject in session.subjects if subject.renews]
+    session.random.shuffle(subjects)
+    for subject in subjects:
+        session.one.empty()
+        with session.trying(workload, subject):
+            process = session.start(subject, session.one.urls, ttl_ms=session.form.hold_ttl_ms)
+            try:
+                _hold(session, workload, subject, process)
+            finally:
+                process.kill()
+
+
+def _hold(session: Session, workload: str, subject: Subject, process: Process) -> None:
+    form, prefix = session.form, f"{workload}:{subject.name}:"
+    process.ask({"op": "pairs", "names": ["warm"], "count": 10}, LIMIT_S)
+    memory = process.memory()
+    filled = process.ask({"op": "hold", "prefix": prefix, "count": form.locks}, FILLS_S)
+    # A whole ttl: everybody has to renew every lock, however often, and what is not renewed is gone then.
+    seen = _watch(session, process, session.one, form.hold_ttl_ms / 1000)
+    kept = session.one.locks(prefix)
+    session.record(
+        workload,
+        subject,
+        0,
+        locks=form.locks,
+        kept=kept,
+        filled_ns=filled["wall_ns"],
+        grown=seen["memory"] - memory,
+        **seen,
+    )
+
+
+def waiting(session: Session, workload: str) -> None:
+    """One process with many waiters for one lock, which somebody else holds."""
+    subjects = able(session.subjects, waits=True)
+    session.random.shuffle(subjects)
+    for subject in subjects:
+        session.one.empty()
+        with session.crew(workload, lambda _: session.one.urls, [subject], size=2, ttl_ms=FOR_EVER_MS) as crew:
+            for there in crew.shuffled():
+                with crew.trying(there) as (holder, process):
+                    _wait(session, workload, there, holder, process)
+
+
+def _wait(session: Session, workload: str, subject: Subject, holder: Process, process: Process) -> None:
+    form, name = session.form, f"{workload}:{subject.name}"
+    holder.ask({"op": "acquire", "name": name}, LIMIT_S)
+    process.ask({"op": "pairs", "names": ["warm"], "count": 10}, LIMIT_S)
+    memory = process.memory()
+    process.ask({"op": "wait", "names": [name] * form.waiters}, FILLS_S)
+    _settle(process)
+    seen = _watch(session, process, session.one, form.window_s)
+    session.record(workload, subject, 0, waiters=form.waiters, grown=seen["memory"] - memory, **seen)
+
+
+def _settle(process: Process) -> None:
+    """Waits until the waiters have begun: their first burst is over when the memory does not grow any more."""
+    memory, deadline = -1, time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        process.ask({"op": "usage"}, FILLS_S)
+        time.sleep(0.25)
+        now = process.memory()
+        if now - memory < 1 << 16:
+            return
+        memory = now
+
+
+def _watch(session: Session, process: Process, nodes: Nodes, seconds: float) -> Json:
+    with session.counted(nodes) as count:
+        before, begun_ns = process.ask({"op": "usage"}, LIMIT_S), time.monotonic_ns()
+        time.sleep(seconds)
+        after, ended_ns = process.ask({"op": "usage"}, LIMIT_S), time.monotonic_ns()
+    if not process.alive:
+        raise Failed("ended while it was watched")
+    return {
+        "wall_ns": ended_ns - begun_ns,
+        "cpu_ns": after["cpu_ns"] - before["cpu_ns"],
+        "memory": process.memory(),
+        "server_cpu_us": count.done.cpu_us,
+        "requests": count.done.reads,
+        "commands": count.done.commands,
+    }

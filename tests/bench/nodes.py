@@ -1,0 +1,151 @@
+"""The servers of the benchmark, and what they themselves count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Self
+
+from resp import Connection
+from servers import Cluster, Server, embedded, system, version
+
+PROGRAM = system() or embedded()
+"""That of the system, which is what users have, or else the one that came with the packages."""
+
+
+@dataclass
+class Counters:
+    """What servers have done: since they were started, or in between."""
+
+    cpu_us: float = 0
+    """Processor time."""
+    reads: int = 0
+    """How often something arrived: a request, or several that were sent together."""
+    calls: dict[str, int] = field(default_factory=dict)
+    """Of each command, those inside scripts among them."""
+    usec: dict[str, float] = field(default_factory=dict)
+    """How long all calls of a command took."""
+
+    def __add__(self, other: Counters) -> Counters:
+        return Counters(
+            self.cpu_us + other.cpu_us,
+            self.reads + other.reads,
+            {name: self.calls.get(name, 0) + other.calls.get(name, 0) for name in self.calls | other.calls},
+            {name: self.usec.get(name, 0) + other.usec.get(name, 0) for name in self.usec | other.usec},
+        )
+
+    def since(self, before: Counters) -> Counters:
+        """What was done after `before`."""
+        return Counters(
+            self.cpu_us - before.cpu_us,
+            self.reads - before.reads,
+            {name: n - before.calls.get(name, 0) for name, n in self.calls.items() if n > before.calls.get(name, 0)},
+            {name: us - before.usec.get(name, 0) for name, us in self.usec.items()},
+        )
+
+    @property
+    def commands(self) -> int:
+        """How many commands ran."""
+        return sum(self.calls.values())
+
+    @property
+    def script_us(self) -> float | None:
+        """How long one script took; `None` if there was none."""
+        names = [name for name in self.calls if name in ("eval", "evalsha", "fcall")]
+        calls = sum(self.calls[name] for name in names)
+        return sum(self.usec[name] for name in names) / calls if calls else None
+
+
+def parse(info: str) -> Counters:
+    """What `INFO everything` says."""
+    fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    counters = Counters(
+        cpu_us=1e6 * (float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])),
+        reads=int(fields["total_reads_processed"]),
+    )
+    for name, stats in fields.items():
+        found = re.match(r"calls=(\d+),usec=(\d+)", stats)
+        # Our own question is not part of the answer.
+        if found and name.startswith("cmdstat_") and name != "cmdstat_info":
+            command = name.removeprefix("cmdstat_").split("|")[0]
+            counters += Counters(calls={command: int(found[1])}, usec={command: float(found[2])})
+    return counters
+
+
+class Nodes:
+    """Some servers, with a connection to each for questions. A context manager that stops them."""
+
+    def __init__(self, n: int) -> None:
+        with ExitStack() as stack:
+            self.servers = stack.enter_context(Cluster(n, tcp=True, program=PROGRAM))
+            self._connections = [stack.enter_context(server.connect()) for server in self.servers]
+            self._frozen: set[int] = set()
+            self._questions = 0
+            self._question_us = 0.0
+            counts = [self.count() for _ in range(10)]
+            # What it costs to be asked is nobody's.
+            self._question_us = min(after.since(before).cpu_us for before, after in pairwise(counts)) / n
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self.servers)
+
+    @property
+    def urls(self) -> list[str]:
+        """Their addresses over TCP."""
+        return self.servers.urls
+
+    @property
+    def unix_urls(self) -> list[str]:
+        """Their unix sockets."""
+        return [f"unix://{server.socket}" for server in self.servers]
+
+    @property
+    def version(self) -> str:
+        """What they are."""
+        return version(self.servers[0].program)
+
+    def freeze(self, i: int) -> None:
+        """Stops a server without ending it; it is not asked until it goes on."""
+        self.servers[i].freeze()
+        self._frozen.add(i)
+
+    def thaw(self, i: int) -> None:
+        """Lets it go on."""
+        self.servers[i].thaw()
+        self._frozen.discard(i)
+
+    def empty(self) -> None:
+        """Removes every key."""
+        for connection in self._awake():
+            connection.ask("FLUSHALL")
+
+    def locks(self, prefix: str) -> int:
+        """How many locks with such a name the first has, whatever a library puts before the name."""
+        keys = self.servers[0].keys()
+        return sum(prefix.encode() in key and not key.startswith(b"redlock:fence:") for key in keys)
+
+    def count(self) -> Counters:
+        """What all of them that are not frozen have done so far."""
+        counters = Counters()
+        for connection in self._awake():
+            info = connection.ask("INFO", "everything")
+            assert isinstance(info, bytes)
+            counters += parse(info.decode())
+            # The question itself arrived too.
+            self._questions += 1
+        counters.reads -= self._questions
+        counters.cpu_us -= self._questions * self._question_us
+        return counters
+
+    def _awake(self) -> list[Connection]:
+        return [connection for i, connection in enumerate(self._connections) if i not in self._frozen]

@@ -1,0 +1,182 @@
+"""The page of results, made from the kept numbers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from results import Ahead, Results
+from subjects import LIMIT, OURS, PEER
+from workload import Column, Workload
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "RESULTS.md"
+RESULTS = HERE / "results"
+NUMBERS = "results.json"
+
+HOW = """\
+Every subject has a process of its own, whose loop is in its own language. They take turns in short rounds, in an order
+that is shuffled for each, and are divided by the bare socket of the same round: the machine may change its mood between
+rounds, the ratio does not. Figures are medians of all rounds. In pictures, the thin lines reach from the 10th to the
+90th percentile of the rounds. Microseconds belong to this machine and this hour; CPU time is steadier than wall time.
+Ours are used with their defaults, which give every acquisition a fence and renew in the background; most peers do
+neither. Each peer is used in the configuration that its own documentation calls for. [README.md](README.md) says how to
+run this, and how a library takes part."""
+
+
+def load(directory: Path = RESULTS) -> Results:
+    """The kept numbers."""
+    return Results.read(directory / NUMBERS)
+
+
+def text(results: Results, pictures: str = "results") -> str:
+    """The page, in Markdown; `pictures` is where it finds those."""
+    sections = [_head(results), _ahead(results), _failed(results)]
+    sections += [_section(results, workload, pictures) for workload in results.workloads]
+    sections.append(_subjects(results))
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(results: Results) -> str:
+    data, machine = results.data, results.data["machine"]
+    lines = [
+        "# Benchmark",
+        "Made by `make bench`; do not edit.",
+        HOW,
+        _table(
+            ["", ""],
+            [
+                ["run", f"{data['date']}, {data['form']['name']} form, seed {data['seed']}, commit {data['commit']}"],
+                ["machine", f"{machine['cores']} cores, {machine['model']}, {machine['system']}"],
+                ["load at the start", f"{machine['load']:.2f}"],
+                [
+                    "clients and servers",
+                    {"free": "placed by the scheduler", "apart": "on cores of their own"}.get(
+                        machine["cores_used"], "on one core"
+                    ),
+                ],
+                ["servers", data["server"]],
+                ["languages", ", ".join(data["languages"])],
+            ],
+        ),
+    ]
+    return "\n\n".join([*lines, *data["notes"]])
+
+
+def _ahead(results: Results) -> str:
+    found = [ahead for workload in results.workloads for ahead in results.peers_ahead(workload)]
+    lines = ["## Where a peer is ahead"]
+    lines.append(
+        "Each peer is compared with the face of this library that its users could use instead, in every column that "
+        "costs something. Named is what is better by more than 5 % in the median of the rounds, and better in nine "
+        "rounds of ten; where a workload has one round only, that decides."
+    )
+    foreign = {s["language"] for s in results.subjects.values() if s["kind"] == PEER and not s["counterpart"]}
+    if foreign:
+        lines.append(f"Peers in {' and '.join(sorted(foreign))} have no such face; the tables have their figures.")
+    if not found:
+        lines.append("Nowhere in this run.")
+    else:
+        by_peer = sorted(found, key=lambda ahead: list(results.subjects).index(ahead.peer))
+        lines.append("\n".join(_sentence(results, list(group)) for _, group in groupby(by_peer, lambda it: it.peer)))
+    return "\n\n".join(lines)
+
+
+def _sentence(results: Results, found: Sequence[Ahead]) -> str:
+    lines = [f"- **{found[0].peer}** is ahead of {results.subjects[found[0].ours]['title']}"]
+    for workload, group in groupby(found, lambda ahead: ahead.workload):
+        lines.append(f"  - {workload.title}: {'; '.join(_compared(results, ahead) for ahead in group)}")
+    return "\n".join(lines)
+
+
+def _compared(results: Results, ahead: Ahead) -> str:
+    theirs, ours = (
+        _cell(ahead.column, results.figure(ahead.workload, ahead.column, who)) for who in (ahead.peer, ahead.ours)
+    )
+    return f"{ahead.column.title} {theirs} against {ours}"
+
+
+def _failed(results: Results) -> str:
+    if not results.failures:
+        return ""
+    titles = {workload.name: workload.title for workload in results.workloads}
+    rows = [
+        [
+            results.subjects[f["subject"]]["title"],
+            titles.get(f["workload"], f["workload"]),
+            f["seen"].replace("|", "\\|"),
+        ]
+        for f in results.failures
+    ]
+    why = "What did not do what it was asked for, and what was seen. The process was ended then."
+    return "\n\n".join(["## What failed", why, _table(["subject", "workload", "seen"], rows)])
+
+
+def _section(results: Results, workload: Workload, pictures: str) -> str:
+    columns = [
+        column
+        for column in workload.columns
+        if any(results.figure(workload, column, name) is not None for name in results.subjects)
+    ]
+    first = workload.columns[0]
+    rows = []
+    for name in results.ranking(workload):
+        cells = [_cell(column, results.figure(workload, column, name)) for column in columns]
+        spread = results.spread(workload, first, name)
+        if spread and len(results.by_round(workload, first, name)) > 1:
+            cells[0] += f" ({_cell(first, spread.low)} to {_cell(first, spread.high)})"
+        rows.append([_title(results, name), *cells])
+    failed = [name for name in results.subjects if results.failure(workload, name)]
+    rows += [
+        [_title(results, name), "failed", *[""] * (len(columns) - 1)]
+        for name in failed
+        if name not in results.ranking(workload)
+    ]
+    lines = [f"## {workload.title}", workload.text.format(**results.data["form"])]
+    if workload.drawn and rows:
+        lines.append(f"![{workload.title}]({pictures}/{workload.name}.svg)")
+    if rows:
+        lines.append(_table(["", *(column.title for column in columns)], rows, figures=True))
+    return "\n\n".join(lines)
+
+
+def _title(results: Results, name: str) -> str:
+    subject = results.subjects[name]
+    return f"**{subject['title']}**" if subject["kind"] == OURS else str(subject["title"])
+
+
+def _subjects(results: Results) -> str:
+    rows = [
+        [_title(results, name), subject["language"], subject["version"] or "", subject["configuration"]]
+        for name, subject in results.subjects.items()
+    ]
+    lines = ["## Who took part", _table(["", "language", "version", "configuration"], rows)]
+    lines += [f"Not here: {name}, because {why}." for name, why in results.data["missing"].items()]
+    return "\n\n".join(lines)
+
+
+def _cell(column: Column, figure: float | None) -> str:
+    if figure is None:
+        return ""
+    return "∞" if math.isinf(figure) else column.form.format(figure)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, figures: bool = False) -> str:
+    lines = [head, ["---", *["---:" if figures else "---"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summary(results: Results) -> str:
+    """What the terminal shows at the end: the first column of everything."""
+    lines = []
+    for workload in results.workloads:
+        column = workload.columns[0]
+        lines.append(f"{workload.title} ({column.title})")
+        for name in results.ranking(workload):
+            figure = _cell(column, results.figure(workload, column, name))
+            mark = {OURS: "*", PEER: " ", LIMIT: "-"}[results.subjects[name]["kind"]]
+            lines.append(f"  {mark} {results.subjects[name]['title']:<28} {figure:>12}")
+        lines += [f"    {f['subject']}: {f['seen']}" for f in results.failures if f["workload"] == workload.name]
+    return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Acquire and release, again and again: alone, on several nodes, with one frozen, by many tasks at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from figures import percentile
+from nodes import Nodes
+from process import Json, Process
+from session import LIMIT_S, Crew, Session, able
+from subjects import LIMIT, Subject
+
+
+def one(session: Session, workload: str) -> None:
+    """One task, one name, one node."""
+    Turns(session, workload, session.one).take(session.one.urls, session.subjects, session.form.rounds)
+
+
+def unix(session: Session, workload: str) -> None:
+    """The same over a unix socket."""
+    Turns(session, workload, session.one).take(session.one.unix_urls, session.subjects, session.form.rounds // 2)
+
+
+def five(session: Session, workload: str) -> None:
+    """One task, one name, five nodes."""
+    subjects = able(session.subjects, many_nodes=True)
+    Turns(session, workload, session.five).take(session.five.urls, subjects, session.form.rounds)
+
+
+def tasks(session: Session, workload: str) -> None:
+    """Many tasks in one process, each with a name of its own, one node."""
+    Turns(session, workload, session.one, many=True).take(session.one.urls, session.subjects, session.form.rounds)
+
+
+def frozen(session: Session, workload: str) -> None:
+    """Five nodes, of which one stops answering while everybody is connected; the limit leaves it out."""
+    turns, living = Turns(session, workload, session.five), session.five.urls[1:]
+
+    def urls(subject: Subject) -> Sequence[str]:
+        return living if subject.kind == LIMIT else session.five.urls
+
+    session.five.empty()
+    with session.crew(workload, urls, able(session.subjects, many_nodes=True)) as crew:
+        turns.warm_up(crew)
+        session.five.freeze(0)
+        try:
+            turns.first(crew)
+            turns.measure(crew, session.form.rounds // 2)
+        finally:
+            session.five.thaw(0)
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Turns of acquiring and releasing, of everybody on the same nodes."""
+
+    session: Session
+    workload: str
+    nodes: Nodes
+    many: bool = False
+    """Whether there are many tasks, each with a name of its own."""
+
+    def take(self, urls: Sequence[str], subjects: Sequence[Subject], rounds: int) -> None:
+        """All turns of new workers."""
+        self.nodes.empty()
+        with self.session.crew(self.workload, lambda _: urls, subjects) as crew:
+            self.warm_up(crew)
+            self.measure(crew, rounds)
+
+    def warm_up(self, crew: Crew) -> None:
+        """A turn that connects, loads scripts, and lets compilers see what is used."""
+        for subject in crew.shuffled():
+            with crew.trying(subject) as (process,):
+                process.ask(self._request(subject, seconds=self.session.form.warm_up_s), LIMIT_S)
+
+    def first(self, crew: Crew) -> None:
+        """One pair of everybody, side by side, because most of them only wait."""
+        for subject in crew.shuffled():
+            with crew.trying(subject) as (process,):
+                process.send(self._request(subject, count=1))
+        end_s = time.monotonic() + LIMIT_S
+        for subject in crew.shuffled():
+            with crew.trying(subject) as (process,):
+                answer = process.answer(max(end_s - time.monotonic(), 0.001))
+                self.session.record(f"{self.workload}-first", subject, 0, wall_ns=answer["wall_ns"])
+
+    def measure(self, crew: Crew, rounds: int) -> None:
+        """In each round, a turn of everybody."""
+        for turn in range(rounds):
+            for subject in crew.shuffled():
+                with crew.trying(subject) as (process,):
+                    self._turn(process, subject, turn)
+
+    def _turn(self, process: Process, subject: Subject, turn: int) -> None:
+        seconds = self.session.form.turn_s
+        with self.session.counted(self.nodes) as count:
+            answer = process.ask(self._request(subject, seconds=seconds), seconds + LIMIT_S)
+        samples = answer.pop("samples_ns")
+        self.session.record(
+            self.workload,
+            subject,
+            turn,
+            **answer,
+            p99_ns=percentile(samples, 99),
+            server_cpu_us=count.done.cpu_us,
+            requests=count.done.reads,
+            commands=count.done.commands,
+            script_us=count.done.script_us,
+        )
+
+    def _request(self, subject: Subject, **until: float) -> Json:
+        # Nobody may meet what somebody else still owes the servers.
+        names = [f"{self.workload}:{subject.name}:{i}" for i in range(subject.tasks if self.many else 1)]
+        return {"op": "pairs", "names": names, **until}

@@ -1,0 +1,98 @@
+"""From one process to another: one hand-over at a time, and many processes that want one lock."""
+
+from __future__ import annotations
+
+import time
+
+from figures import percentile
+from process import Failed, Process
+from session import LIMIT_S, Session, able, sleep_until
+from subjects import Subject
+
+HOLD_MS = 1
+"""How long each of many holds the lock."""
+
+WAITS_S = 0.02, 0.12
+"""How long somebody has waited when the lock is released: by chance, so that nobody's polling falls in step with it."""
+
+SLOWEST_S = 30.0
+"""How long anybody may wait for a lock."""
+
+SOON_NS = 100_000_000
+"""Until when every process has read that it is to begin."""
+
+
+def hand_over(session: Session, workload: str) -> None:
+    """Two processes, one of which waits when the other releases."""
+    session.one.empty()
+    subjects = able(session.subjects, waits=True)
+    with session.crew(workload, lambda _: session.one.urls, subjects, size=2) as crew:
+        for turn in range(2):
+            for subject in crew.shuffled():
+                with crew.trying(subject) as (holder, waiter):
+                    _hand_overs(session, workload, subject, turn, holder, waiter)
+
+
+def _hand_overs(session: Session, workload: str, subject: Subject, turn: int, holder: Process, waiter: Process) -> None:
+    acquire, release = {"op": "acquire", "name": f"{workload}:{subject.name}"}, {"op": "release"}
+    holder.ask(acquire, SLOWEST_S)
+    for i in range(session.form.hand_overs):
+        waiter.send(acquire)
+        time.sleep(session.random.uniform(*WAITS_S))
+        released = holder.ask(release, LIMIT_S)
+        took_ns = waiter.answer(SLOWEST_S)["held_ns"] - released["asked_ns"]
+        session.record(workload, subject, turn * session.form.hand_overs + i, took_ns=took_ns)
+        holder, waiter = waiter, holder
+    holder.ask(release, LIMIT_S)
+
+
+def contention(session: Session, workload: str, processes: int) -> None:
+    """So many processes that want one lock, hold it for a moment and want it again."""
+    for turn in range(max(session.form.rounds // 10, 1)):
+        subjects = [subject for subject in able(session.subjects, waits=True) if processes <= subject.processes]
+        session.random.shuffle(subjects)
+        for subject in subjects:
+            if any(f["subject"] == subject.name and f["workload"] == workload for f in session.failures):
+                continue
+            session.one.empty()
+            with session.crew(workload, lambda _: session.one.urls, [subject], size=processes) as crew:
+                for there in crew.shuffled():
+                    with crew.trying(there) as crowd:
+                        _contend(session, workload, there, turn, crowd)
+
+
+def _contend(session: Session, workload: str, subject: Subject, turn: int, crowd: list[Process]) -> None:
+    for i, process in enumerate(crowd):
+        process.send({"op": "pairs", "names": [f"{workload}:{subject.name}:{i}"], "count": 3})
+    for process in crowd:
+        process.answer(SLOWEST_S)
+    start_ns = time.monotonic_ns() + SOON_NS
+    end_ns = start_ns + int(session.form.contention_s * 1e9)
+    name = f"{workload}:{subject.name}"
+    for process in crowd:
+        process.send({"op": "contend", "name": name, "start_ns": start_ns, "end_ns": end_ns, "hold_ms": HOLD_MS})
+    sleep_until(start_ns)
+    with session.counted(session.one) as count:
+        sleep_until(end_ns)
+    answers = [process.answer(SLOWEST_S) for process in crowd]
+    counts = [answer["count"] for answer in answers]
+    if not any(counts):
+        raise Failed(f"nobody got the lock within {session.form.contention_s:g} s")
+    waits = [wait for answer in answers for wait in answer["samples_ns"]]
+    session.record(
+        workload,
+        subject,
+        turn,
+        processes=len(crowd),
+        count=sum(counts),
+        most=max(counts),
+        least=min(counts),
+        wall_ns=end_ns - start_ns,
+        held_ns=sum(answer["held_ns"] for answer in answers),
+        cpu_ns=sum(answer["cpu_ns"] for answer in answers),
+        p50_ns=percentile(waits, 50),
+        p99_ns=percentile(waits, 99),
+        server_cpu_us=count.done.cpu_us,
+        requests=count.done.reads,
+        commands=count.done.commands,
+    )

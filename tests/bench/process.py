@@ -1,0 +1,132 @@
+"""A worker process: asked in JSON lines, given a limit for each answer, ended by its id."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from servers import die_with_parent
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).resolve().parent
+
+
+class Failed(Exception):
+    """A subject did not do what it was asked for; the text is what was seen."""
+
+
+class Process:
+    """A process of ours that says JSON lines; a context manager that kills it."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        self.started_ns = time.monotonic_ns()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd=HERE,
+            # Ctrl-C is for us alone; we end them.
+            start_new_session=True,
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
+        )
+        self._lines = bytearray()
+        self._asked_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def memory(self) -> int:
+        """Resident, in bytes."""
+        return int(psutil.Process(self.pid).memory_info().rss)
+
+    def ask(self, request: Json, limit_s: float) -> Json:
+        """The answer to a request; raises `Failed`."""
+        self.send(request)
+        return self.answer(limit_s)
+
+    def send(self, request: Json) -> None:
+        """Asks; the answer is left to `answer`. Raises `Failed`."""
+        assert self._process.stdin
+        self._asked_s = time.monotonic()
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed(self._epitaph()) from None
+
+    def answer(self, limit_s: float) -> Json:
+        """The next line that it says; raises `Failed` if that is an error, late, or never."""
+        answer: Json = json.loads(self._line(limit_s))
+        if "error" in answer:
+            raise Failed(str(answer["error"]))
+        return answer
+
+    def end(self, limit_s: float) -> None:
+        """Closes its input and waits for its end; raises `Failed`."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"did not end within {limit_s:g} s") from None
+
+    def kill(self) -> None:
+        """Ends it at once, and what it has started: a tracer is another process than what it traces."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            assert stream
+            try:
+                stream.close()
+            except BrokenPipeError:
+                # What was still to be written to it.
+                continue
+
+    def _line(self, limit_s: float) -> bytes:
+        assert self._process.stdout
+        end = time.monotonic() + limit_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._lines:
+                if not selector.select(end - time.monotonic()):
+                    raise Failed(f"no answer for {time.monotonic() - self._asked_s:.0f} s")
+                more = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not more:
+                    raise Failed(self._epitaph())
+                self._lines += more
+        line, _, rest = bytes(self._lines).partition(b"\n")
+        self._lines = bytearray(rest)
+        return line
+
+    def _epitaph(self) -> str:
+        status = self._process.wait()
+        self._errors.seek(0)
+        last = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        return f"ended with {status}: {last[0][:300]}"

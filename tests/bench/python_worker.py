@@ -1,0 +1,298 @@
+"""The Python worker of the benchmark: both Python faces, and the peers of `tests/peers`. README.md has its protocol.
+
+    python python_worker.py --ttl-ms 10000 redis-py redis://127.0.0.1:6379
+
+What a request asks for is written once, as coroutines: those of blocking locks never wait for anything but the lock,
+and run on threads instead of tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import statistics
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+Json = dict[str, Any]
+
+MOST_SAMPLES = 2_000
+"""More samples of a turn than this are thinned out."""
+
+HANDS = 32
+"""How many tasks or threads acquire the locks that `hold` is to hold."""
+
+OURS = {"python-sync": "redlock", "python-asyncio": "redlock.asyncio"}
+
+DISTRIBUTIONS = {"redis-py": "redis", "redis-py-asyncio": "redis", "pottery-aio": "pottery"}
+"""Of the peers that are not called like theirs."""
+
+now_ns = time.monotonic_ns
+cpu_ns = time.process_time_ns
+
+
+class Handle(Protocol):
+    """A lock of anybody's."""
+
+    def acquire(self) -> Any:
+        """Whether it was acquired, or a coroutine of that."""
+
+    def release(self) -> Any:
+        """Releases it, or is a coroutine that does."""
+
+
+class Threads:
+    """Where blocking locks are used: works side by side are threads."""
+
+    is_async = False
+
+    @staticmethod
+    def serve(perform: Callable[[Json], Coroutine[Any, Any, Json]]) -> None:
+        """Answers requests until the end of the input."""
+        for line in sys.stdin:
+            say(drive(answered(perform, line)))
+
+    @staticmethod
+    async def each(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Does all of it side by side; what it comes to."""
+        results: list[Any] = []
+        threads = [threading.Thread(target=lambda work=work: results.append(outcome(work))) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
+
+    @staticmethod
+    def start(work: Coroutine[Any, Any, Any]) -> None:
+        """Does it beside everything else, until the process is killed."""
+        threading.Thread(target=drive, args=(work,), daemon=True).start()
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        """Lets time pass."""
+        time.sleep(max(seconds, 0))
+
+
+class Tasks:
+    """Where asynchronous locks are used: works side by side are tasks of one loop."""
+
+    is_async = True
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    @staticmethod
+    def serve(perform: Callable[[Json], Coroutine[Any, Any, Json]]) -> None:
+        """Answers requests until the end of the input."""
+
+        async def main() -> None:
+            # In a thread, so that what renews and what waits goes on.
+            while line := await asyncio.to_thread(sys.stdin.readline):
+                say(await answered(perform, line))
+
+        asyncio.run(main())
+
+    @staticmethod
+    async def each(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Does all of it side by side; what it comes to."""
+        return list(await asyncio.gather(*works))
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Does it beside everything else, until the process is killed."""
+        self._running.add(asyncio.get_running_loop().create_task(work))
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        """Lets time pass."""
+        await asyncio.sleep(seconds)
+
+
+class Worker:
+    """One client of a subject, and the locks that it holds."""
+
+    def __init__(self, subject: str, urls: Sequence[str], ttl_s: float) -> None:
+        self.runner: Threads | Tasks = Threads()
+        self.held: list[Handle] = []
+        # Nobody's memory has anybody else's library in it.
+        if subject in OURS:
+            library: Any = importlib.import_module(OURS[subject])
+            self.runner = Tasks() if subject == "python-asyncio" else Threads()
+            self.lock: Callable[[str], Handle] = library.Redlock(urls, ttl=ttl_s).lock
+        else:
+            sys.path.append(str(Path(__file__).parents[1] / "peers"))
+            peer: Any = importlib.import_module("peers").PEERS[subject]
+            self.runner = Tasks() if peer.is_async else Threads()
+            session = peer.open(urls)
+            self.lock = lambda name: cast("Handle", session.lock(name, ttl_s, None))
+
+    async def perform(self, request: Json) -> Json:
+        """Does what a request asks for."""
+        op = request.pop("op")
+        ops = {"pairs", "allocations", "acquire", "release", "contend", "hold", "wait", "usage"}
+        if op not in ops:
+            raise ValueError(f"no such op: {op}")
+        answer: Json = await getattr(self, op)(**request)
+        return answer
+
+    async def take(self, name: str) -> Handle:
+        """Acquires a lock, however long that takes."""
+        lock = self.lock(name)
+        taken = lock.acquire()
+        if self.runner.is_async:
+            taken = await taken
+        if not taken:
+            raise RuntimeError(f"{name} was not acquired")
+        return lock
+
+    async def give_back(self, lock: Handle) -> None:
+        """Releases it."""
+        released = lock.release()
+        if self.runner.is_async:
+            await released
+
+    async def pairs(self, names: Sequence[str], seconds: float | None = None, count: int = 0) -> Json:
+        """Acquires and releases again and again, one task for each name."""
+        end_ns = None if seconds is None else now_ns() + int(seconds * 1e9)
+        most = sys.maxsize if seconds is not None else count // len(names)
+
+        async def turn(name: str) -> list[int]:
+            samples: list[int] = []
+            while len(samples) < most:
+                begun_ns = now_ns()
+                await self.give_back(await self.take(name))
+                now = now_ns()
+                samples.append(now - begun_ns)
+                if end_ns is not None and now >= end_ns:
+                    break
+            return samples
+
+        wall_ns, cpu = now_ns(), cpu_ns()
+        samples = [sample for turns in await self.runner.each(turn(name) for name in names) for sample in turns]
+        return tally(samples, now_ns() - wall_ns, cpu_ns() - cpu)
+
+    async def allocations(self, names: Sequence[str], count: int) -> Json:
+        """What a pair has allocated at most."""
+        await self.pairs(names, count=count)
+        tracemalloc.start()
+        peaks = []
+        for _ in range(count):
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            await self.give_back(await self.take(names[0]))
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+        tracemalloc.stop()
+        counted = "the most bytes of Python objects at one time within a pair (tracemalloc)"
+        return {"count": 1, "bytes": statistics.median(peaks), "counted": counted}
+
+    async def acquire(self, name: str) -> Json:
+        """Acquires one lock."""
+        asked_ns = now_ns()
+        self.held.append(await self.take(name))
+        return {"asked_ns": asked_ns, "held_ns": now_ns()}
+
+    async def release(self) -> Json:
+        """Releases the lock that was acquired last."""
+        lock, asked_ns = self.held.pop(), now_ns()
+        await self.give_back(lock)
+        return {"asked_ns": asked_ns, "released_ns": now_ns()}
+
+    async def contend(self, name: str, start_ns: int, end_ns: int, hold_ms: int) -> Json:
+        """Acquires, holds and releases a lock that others want too."""
+        await self.runner.sleep((start_ns - now_ns()) / 1e9)
+        cpu, waits, in_time, held_ns = cpu_ns(), [], 0, 0
+        while (asked_ns := now_ns()) < end_ns:
+            lock = await self.take(name)
+            since_ns = now_ns()
+            waits.append(since_ns - asked_ns)
+            await self.runner.sleep(hold_ms / 1000)
+            if since_ns < end_ns:
+                in_time += 1
+                held_ns += now_ns() - since_ns
+            await self.give_back(lock)
+        return tally(waits, end_ns - start_ns, cpu_ns() - cpu) | {"count": in_time, "held_ns": held_ns}
+
+    async def hold(self, prefix: str, count: int) -> Json:
+        """Acquires many locks and keeps them."""
+        begun_ns = now_ns()
+
+        async def hand(first: int) -> None:
+            for i in range(first, count, HANDS):
+                self.held.append(await self.take(f"{prefix}{i}"))
+
+        await self.runner.each(hand(first) for first in range(HANDS))
+        return {"held": len(self.held), "wall_ns": now_ns() - begun_ns}
+
+    async def wait(self, names: Sequence[str]) -> Json:
+        """Starts waiters that are never heard of again."""
+        for name in names:
+            self.runner.start(self.take(name))
+        return {"waiting": len(names)}
+
+    async def usage(self) -> Json:
+        """Processor time so far."""
+        return {"cpu_ns": cpu_ns()}
+
+
+async def answered(perform: Callable[[Json], Coroutine[Any, Any, Json]], line: str) -> Json:
+    """What is answered to a line."""
+    try:
+        return await perform(json.loads(line))
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def tally(samples: Sequence[int], wall_ns: int, cpu: int) -> Json:
+    """What a turn came to."""
+    step = max(-(-len(samples) // MOST_SAMPLES), 1)
+    return {"count": len(samples), "wall_ns": wall_ns, "cpu_ns": cpu, "samples_ns": samples[::step]}
+
+
+def drive(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never waits for a loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("a blocking lock does not wait for a loop")
+
+
+def outcome(work: Coroutine[Any, Any, Any]) -> Any:
+    """As `drive`, with errors as results."""
+    try:
+        return drive(work)
+    except BaseException as error:
+        return error
+
+
+def say(value: Json) -> None:
+    """Writes one line."""
+    print(json.dumps(value, separators=(",", ":")), flush=True)
+
+
+def main() -> None:
+    """Answers requests until the end of the input."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ttl-ms", type=int, default=10_000)
+    parser.add_argument("subject")
+    parser.add_argument("urls", nargs="+")
+    args = parser.parse_args()
+    worker = Worker(args.subject, args.urls, args.ttl_ms / 1000)
+    distribution = "redlock-rs" if args.subject in OURS else DISTRIBUTIONS.get(args.subject, args.subject)
+    say({"ready": {"version": version(distribution)}})
+    worker.runner.serve(worker.perform)
+
+
+if __name__ == "__main__":
+    main()

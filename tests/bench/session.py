@@ -1,0 +1,204 @@
+"""One run of the benchmark: its servers, who takes part, and what was measured and seen."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from nodes import Counters, Nodes
+from process import Failed, Json, Process
+from subjects import LIMIT, Subject
+
+FIVE = 5
+
+STARTS_S = 20.0
+"""How long it may take to start a process and to end it."""
+
+LIMIT_S = 5.0
+"""How much longer than planned a turn may take."""
+
+CORES = ("free", "apart", "one")
+"""Where clients and servers run: where the scheduler puts them; on cores of their own, as if they were two machines;
+all of them on one core, where every instruction counts and ratios repeat best."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How long everything takes."""
+
+    name: str
+    rounds: int
+    """In each, everybody has a turn."""
+    turn_s: float
+    warm_up_s: float
+    hand_overs: int
+    """In each of two rounds."""
+    contention_s: float
+    locks: int
+    """How many are held and renewed."""
+    hold_ttl_ms: int
+    waiters: int
+    window_s: float
+    """For how long those who wait are watched."""
+    cold_starts: int
+    pairs: int
+    """How many acquisitions memory is watched over; 0 leaves that out."""
+    growth_limit_s: float = 180
+    """Memory is watched no longer than this."""
+
+
+FORMS = {
+    form.name: form
+    for form in (
+        Form("smoke", 2, 0.02, 0.02, 2, 0.1, 20, 1_000, 20, 0.2, 1, 0),
+        Form("short", 7, 0.1, 0.12, 6, 0.8, 1_000, 2_000, 1_000, 0.7, 3, 0),
+        Form("long", 40, 0.3, 0.5, 50, 4.0, 10_000, 10_000, 1_000, 10.0, 15, 1_000_000),
+    )
+}
+
+
+@dataclass
+class Count:
+    """What the servers did within a block."""
+
+    done: Counters = field(default_factory=Counters)
+
+
+class Session:
+    """A run: servers, subjects, and a list of what each turn came to. A context manager that stops the servers."""
+
+    def __init__(self, form: Form, subjects: Sequence[Subject], seed: int, cores: str) -> None:
+        self.form = form
+        self.subjects = subjects
+        self.random = random.Random(seed)
+        self.turns: list[Json] = []
+        self.failures: list[Json] = []
+        self.notes: list[str] = []
+        self.versions: dict[str, str | None] = {}
+        with ExitStack() as stack:
+            self.one = stack.enter_context(Nodes(1))
+            self.five = stack.enter_context(Nodes(FIVE))
+            self._place(cores)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def record(self, workload: str, subject: Subject, turn: int, **numbers: Any) -> None:
+        """Keeps what a turn came to."""
+        self.turns.append({"workload": workload, "subject": subject.name, "round": turn, **numbers})
+
+    @contextmanager
+    def trying(self, workload: str, subject: Subject) -> Iterator[None]:
+        """What fails inside is kept as what was seen of this subject, and is the end of the block."""
+        try:
+            yield
+        except Failed as failed:
+            self.failures.append({"workload": workload, "subject": subject.name, "seen": str(failed)})
+
+    @contextmanager
+    def counted(self, nodes: Nodes) -> Iterator[Count]:
+        """Counts what the servers do inside."""
+        count, before = Count(), nodes.count()
+        yield count
+        count.done = nodes.count().since(before)
+
+    def start(self, subject: Subject, urls: Sequence[str], *, ttl_ms: int = 10_000) -> Process:
+        """A worker that is ready; raises `Failed`."""
+        process = Process(subject.worker(urls, ttl_ms))
+        try:
+            self.ready(subject, process)
+        except BaseException:
+            process.kill()
+            raise
+        return process
+
+    def ready(self, subject: Subject, process: Process) -> None:
+        """Waits until a worker is ready; raises `Failed`."""
+        self.versions[subject.name] = process.answer(subject.starts_s)["ready"]["version"]
+
+    @contextmanager
+    def crew(
+        self,
+        workload: str,
+        urls: Callable[[Subject], Sequence[str]],
+        subjects: Sequence[Subject],
+        *,
+        size: int = 1,
+        ttl_ms: int = 10_000,
+    ) -> Iterator[Crew]:
+        """So many workers of each subject, all started at once and ready."""
+        with ExitStack() as stack:
+            started = {
+                subject: [stack.enter_context(Process(subject.worker(urls(subject), ttl_ms))) for _ in range(size)]
+                for subject in subjects
+            }
+            crew = Crew(self, workload, started)
+            for subject in subjects:
+                with crew.trying(subject) as processes:
+                    for process in processes:
+                        self.ready(subject, process)
+            yield crew
+
+    def _place(self, cores: str) -> None:
+        if cores == "free":
+            return
+        mine = sorted(os.sched_getaffinity(0))
+        last = {mine[-1]}
+        for server in (*self.one, *self.five):
+            os.sched_setaffinity(server.pid, last)
+        # Workers inherit it.
+        os.sched_setaffinity(0, last if cores == "one" or len(mine) == 1 else set(mine) - last)
+
+
+class Crew:
+    """The workers of a workload; who fails is dropped."""
+
+    def __init__(self, session: Session, workload: str, started: dict[Subject, list[Process]]) -> None:
+        self._session = session
+        self._workload = workload
+        self._started = started
+
+    @contextmanager
+    def trying(self, subject: Subject) -> Iterator[list[Process]]:
+        """The workers of a subject; if something fails inside, they are killed."""
+        done = False
+        with self._session.trying(self._workload, subject):
+            yield self._started[subject]
+            done = True
+        if not done:
+            for process in self._started.pop(subject):
+                process.kill()
+
+    def shuffled(self) -> list[Subject]:
+        """Who is still there, in an order of its own for each round."""
+        order = list(self._started)
+        self._session.random.shuffle(order)
+        return order
+
+
+def able(subjects: Sequence[Subject], *, many_nodes: bool = False, waits: bool = False) -> list[Subject]:
+    """Those who can use several nodes, or wait for somebody."""
+    return [s for s in subjects if (s.many_nodes or not many_nodes) and (s.kind != LIMIT or not waits)]
+
+
+def sleep_until(at_ns: int) -> None:
+    """Lets time pass until this instant of the clock that all processes share."""
+    left_ns = at_ns - time.monotonic_ns()
+    if left_ns > 0:
+        time.sleep(left_ns / 1e9)
+
+
+def end(process: Process) -> None:
+    """Ends a worker that has nothing more to say."""
+    with suppress(Failed):
+        process.end(LIMIT_S)
+    process.kill()

@@ -1,0 +1,159 @@
+"""Who takes part: our faces, the peers, and sockets without a library."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+PEERS = HERE.parent / "peers"
+
+OURS, PEER, LIMIT = "ours", "peer", "limit"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Somebody's lock."""
+
+    name: str
+    kind: str
+    language: str
+    title: str
+    """As pictures and tables call it."""
+    command: tuple[str, ...]
+    """What starts a worker; the subject's name and the addresses come behind it."""
+    needs: Path | str
+    """A file, or a module of Python, without which it cannot take part."""
+    configuration: str
+    counterpart: str | None = None
+    """Our face whose users could use this peer instead."""
+    many_nodes: bool = True
+    renews: bool = False
+    """Whether a lock that is held is kept, without the caller's doing anything."""
+    processes: int = 64
+    """How many at once a machine can be asked to start."""
+    starts_s: float = 20
+    """How long its worker may take to start."""
+    tasks: int = 64
+    """How many tasks or threads it gets where it is to be used by many."""
+    cold: tuple[str, ...] | None = None
+    """What starts it cold, if not the worker: addresses come behind it."""
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot take part, if it cannot."""
+        if isinstance(self.needs, Path):
+            return None if self.needs.exists() else f"{self.needs.name} is not here"
+        return None if importlib.util.find_spec(self.needs) else f"the Python package {self.needs} is not installed"
+
+    def worker(self, urls: Sequence[str], ttl_ms: int = 10_000) -> list[str]:
+        """The command of a worker for these nodes."""
+        return [*self.command, "--ttl-ms", str(ttl_ms), self.name, *urls]
+
+    def cold_start(self, urls: Sequence[str]) -> list[str]:
+        """The command of a process that acquires once."""
+        return [*self.cold, *urls] if self.cold else [*self.command, "--cold", self.name, *urls]
+
+
+_RUST = (str(TARGET / "release" / "redlock-bench"),)
+_RSLOCK = (str(TARGET / "peers" / "release" / "redlock-bench-rslock"),)
+_PYTHON = (sys.executable, str(HERE / "python_worker.py"))
+_NODE = (shutil.which("node") or "node", str(HERE / "node_worker.mjs"))
+_MODULES = PEERS / "node" / "node_modules"
+_GO = ROOT / "target" / "peers" / "redlock-peers-go"
+_JAVA = ROOT / "target" / "peers" / "java"
+_WARM_UP = 2_000
+_THREADS = 32
+_DEFAULTS = "its defaults: a fence with every acquisition, renewal in the background, waiters that are woken"
+
+
+def _ours(name: str, title: str, language: str, command: tuple[str, ...], needs: Path | str, **more: Any) -> Subject:
+    return Subject(name, OURS, language, f"redlock · {title}", command, needs, _DEFAULTS, renews=True, **more)
+
+
+def _bare(name: str, title: str, configuration: str) -> Subject:
+    return Subject(name, LIMIT, "Rust", title, _RUST, Path(_RUST[0]), configuration)
+
+
+def _python(name: str, module: str, configuration: str, counterpart: str, **more: Any) -> Subject:
+    tasks = _THREADS if counterpart == "python-sync" else 64
+    more = {"counterpart": counterpart, "tasks": tasks, "cold": _cold_python(name), **more}
+    return Subject(name, PEER, "Python", name, _PYTHON, module, configuration, **more)
+
+
+def _node(name: str, package: str, configuration: str, **more: Any) -> Subject:
+    more = {"counterpart": "node", "cold": _cold_node(name), **more}
+    return Subject(name, PEER, "Node", name, _NODE, _MODULES / package, configuration, **more)
+
+
+def _go(name: str, configuration: str, **more: Any) -> Subject:
+    return Subject(name, PEER, "Go", name, (str(_GO),), _GO, configuration, **more)
+
+
+def _java(name: str, configuration: str, **more: Any) -> Subject:
+    command = (shutil.which("java") or "java", "-cp", f"{_JAVA}{os.pathsep}{_JAVA}/*", "Worker")
+    warm = (*command, "--warm-up", str(_WARM_UP))
+    # The start and the warm-up of each take seconds of a core.
+    more = {"cold": (*command, "--cold", name), "processes": 8, "starts_s": 90, **more}
+    return Subject(name, PEER, "Java", name, warm, _JAVA / "Worker.class", configuration, **more)
+
+
+def _cold_python(name: str) -> tuple[str, ...]:
+    return (sys.executable, str(HERE / "cold.py"), name)
+
+
+def _cold_node(name: str) -> tuple[str, ...]:
+    return (_NODE[0], str(HERE / "cold.mjs"), name)
+
+
+_REDISSON = (
+    "`lock()`, renewed by its watchdog, whose time-out is the ttl; one node, because `RedissonRedLock` is deprecated; "
+    f"epoll over a unix socket, else NIO; {_WARM_UP:,} pairs before anything but a cold start is measured; at most 8 "
+    "processes at once"
+)
+_RSLOCK_WAITS = "`acquire`, which waits for ever"
+
+SUBJECTS = [
+    _bare("bare", "bare socket", "SET NX PX, and EVALSHA of compare and delete"),
+    _bare("bare-scripts", "bare socket, our scripts", "the scripts of this library, fence included"),
+    _ours("rust-async", "Rust", "Rust", _RUST, Path(_RUST[0])),
+    _ours("rust-blocking", "Rust, blocking", "Rust", _RUST, Path(_RUST[0])),
+    _ours("python-sync", "Python", "Python", _PYTHON, "redlock", tasks=_THREADS, cold=_cold_python("python-sync")),
+    _ours("python-asyncio", "Python, asyncio", "Python", _PYTHON, "redlock", cold=_cold_python("python-asyncio")),
+    _ours("node", "Node", "Node", _NODE, ROOT / "node" / "lib" / "index.js", cold=_cold_node("node")),
+    Subject("rslock", PEER, "Rust", "rslock", _RSLOCK, Path(_RSLOCK[0]), _RSLOCK_WAITS, counterpart="rust-async"),
+    _python("redis-py", "redis", "`Lock` with `timeout`", "python-sync", many_nodes=False),
+    _python("redis-py-asyncio", "redis", "`redis.asyncio` `Lock` with `timeout`", "python-asyncio", many_nodes=False),
+    _python("pottery", "pottery", "`Redlock` with `auto_release_time`", "python-sync"),
+    _python("pottery-aio", "pottery", "`AIORedlock` with `auto_release_time`", "python-asyncio"),
+    _python(
+        "python-redis-lock", "redis_lock", "`expire` and `auto_renewal`", "python-sync", many_nodes=False, renews=True
+    ),
+    _node("node-redlock", "redlock", "`acquire`, tried again after 200 ms ± 200 ms, without end"),
+    _node("redlock-universal", "redlock-universal", "`createLock`, `createRedlock`, tried again after 100 ms"),
+    _node("redis-semaphore", "redis-semaphore", "`Mutex`, `RedlockMutex`: it renews by default", renews=True),
+    _go("redsync", "`WithFailFast(true)`, tried again after 50 to 250 ms, without end"),
+    _go(
+        "rueidislock",
+        "`KeyMajority: 1` and `NoLoopTracking: true`, which are for one node; it renews, and a try takes 20 ms at most",
+        many_nodes=False,
+        renews=True,
+    ),
+    _java("redisson", _REDISSON, many_nodes=False, renews=True),
+]
+"""Everybody, in the order of the pages."""
+
+
+def chosen(only: Sequence[str]) -> list[Subject]:
+    """Those whose name is in `only`, and the limits; everybody if nobody is in it."""
+    if not any(subject.name in only for subject in SUBJECTS):
+        return SUBJECTS
+    return [subject for subject in SUBJECTS if subject.kind == LIMIT or subject.name in only]

@@ -1,0 +1,49 @@
+"""The benchmark itself works: every workload gives figures, and what hangs or fails is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import page
+from process import Failed, Process
+from results import Results
+from workload import WORKLOADS
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.mark.timeout(180)
+def test_every_workload_gives_figures(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "bench.py"), "--smoke", "--only", "python-sync,node", "--out", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    results = Results.read(tmp_path / page.NUMBERS)
+    assert results.failures == []
+    left_out = {"calls"} if results.data["notes"] else set()
+    for workload in (w for w in WORKLOADS if not w.long_only and w.name not in left_out):
+        assert {"python-sync", "node"} <= set(results.ranking(workload)), f"{workload.name}\n{ran.stdout}"
+        assert (tmp_path / f"{workload.name}.svg").exists() == workload.drawn
+    assert "## Where a peer is ahead\n\n" in (tmp_path / "RESULTS.md").read_text()
+
+
+def worker(program: str) -> Process:
+    return Process([sys.executable, "-c", program])
+
+
+def test_who_hangs_is_given_up() -> None:
+    with worker("input(); input()") as process, pytest.raises(Failed, match=r"^no answer for \d s$"):
+        process.ask({"op": "pairs"}, 0.1)
+
+
+def test_who_ends_says_why() -> None:
+    with worker("input(); raise SystemExit('no memory')") as process, pytest.raises(Failed, match=r": no memory$"):
+        process.ask({"op": "pairs"}, 20)
+
+
+def test_an_error_is_no_answer() -> None:
+    with worker("""print('{"error": "denied"}')""") as process, pytest.raises(Failed, match=r"^denied$"):
+        process.answer(20)

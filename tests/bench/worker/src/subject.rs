@@ -1,0 +1,67 @@
+//! A library whose locks are measured.
+
+use std::pin::pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::Failure;
+
+/// The runtime of the async subjects, as `#[tokio::main]` makes it.
+pub static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| Builder::new_multi_thread().enable_all().build().expect("a runtime can be made"));
+
+/// Waits for the end of what was spawned.
+pub type Wait = Box<dyn FnOnce()>;
+
+/// A library whose locks are measured. Blocking ones have futures that never wait.
+pub trait Subject: 'static {
+    /// Its connections to a set of nodes.
+    type Client: Clone + Send + Sync + 'static;
+    /// A lock that is held.
+    type Held: Send + 'static;
+
+    /// Its version.
+    fn version() -> &'static str;
+
+    /// Runs this beside everything else: as a task, or on a thread of its own.
+    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait;
+
+    /// Lets time pass in what was spawned.
+    fn sleep(duration: Duration) -> impl Future<Output = ()> + Send;
+
+    /// A client for these nodes.
+    fn open(urls: &[String], ttl: Duration) -> Result<Self::Client, Failure>;
+
+    /// Acquires a lock, however long that takes.
+    fn acquire(client: &Self::Client, name: &str) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
+
+    /// Releases it.
+    fn release(held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// [`Subject::spawn`] of async libraries.
+///
+/// # Panics
+///
+/// While it waits for what has panicked.
+pub fn spawn_async(work: impl Future<Output = ()> + Send + 'static) -> Wait {
+    let task = RUNTIME.spawn(work);
+    Box::new(|| RUNTIME.block_on(task).expect("the task did not panic"))
+}
+
+/// [`Subject::spawn`] of blocking libraries: every call blocks inside the first poll.
+///
+/// # Panics
+///
+/// While it waits for what has panicked.
+pub fn run_blocking(work: impl Future<Output = ()> + Send + 'static) -> Wait {
+    let thread = thread::spawn(|| match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(()) => {}
+        Poll::Pending => unreachable!("a blocking call does not wait for a waker"),
+    });
+    Box::new(|| thread.join().expect("the thread did not panic"))
+}

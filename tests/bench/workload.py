@@ -1,0 +1,301 @@
+"""The questions that the benchmark asks: how each is measured, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import counting
+import keeping
+import life
+import pairs
+import passing
+from figures import percentile, unevenness
+from process import Json
+from session import Session
+
+Value = Callable[[Json], float | None]
+
+median = partial(percentile, percent=50)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of each turn, and of all turns of a subject together."""
+
+    title: str
+    of: Value
+    form: str = "{:,.1f}"
+    over: Callable[[Sequence[float]], float] = median
+    """What is made of the turns."""
+    by: str | None = None
+    """The subject by whose figure of the same round each is divided."""
+    source: str = ""
+    """Another workload's turns, `-first` behind the name of its own."""
+    judged: bool = True
+    """Whether a peer that is better here is named."""
+    more_is_better: bool = False
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A question."""
+
+    name: str
+    title: str
+    text: str
+    """What is done; fields of `Form` in braces."""
+    measure: Callable[[Session, str], None]
+    columns: Sequence[Column]
+    """The first is the one that is drawn."""
+    drawn: bool = True
+    limits: Sequence[str] = ("bare",)
+    """Whose figures are lines in the picture."""
+    long_only: bool = False
+
+
+def per(field: str, by: str = "count", scale: float = 1) -> Value:
+    """One field divided by another."""
+
+    def value(turn: Json) -> float | None:
+        return turn[field] / turn[by] / scale if turn[by] and turn[field] is not None else None
+
+    return value
+
+
+def _pairs(first: Sequence[Column]) -> list[Column]:
+    return [
+        *first,
+        Column("CPU µs, client", per("cpu_ns", scale=1e3)),
+        Column("CPU µs, servers", per("server_cpu_us")),
+        Column("requests", per("requests"), "{:,.1f}"),
+        Column("commands", per("commands"), "{:,.1f}", judged=False),
+        Column("µs per script", lambda turn: turn["script_us"], judged=False),
+    ]
+
+
+RATIO = Column("times a bare socket", per("wall_ns"), "{:,.2f}", by="bare", judged=False)
+WALL = Column("µs", per("wall_ns", scale=1e3))
+P99 = Column("p99 µs", lambda turn: turn["p99_ns"] / 1e3, "{:,.0f}", judged=False)
+
+TOGETHER = "the limit sends the commands of all at once"
+EXPLAINED = (
+    "Requests are what arrives at a server in one piece; commands are what it runs for them, those inside scripts "
+    "included."
+)
+
+
+def _between_ms(turn: Json) -> float | None:
+    return max(turn["wall_ns"] - turn["held_ns"], 0) / turn["count"] / 1e6 if turn["count"] else None
+
+
+def _contention(name: str, processes: int, long_only: bool) -> Workload:
+    return Workload(
+        name,
+        f"{processes} processes that want one lock",
+        f"{processes} processes acquire one name, hold it for 1 ms, release it and want it again at once, for "
+        "{contention_s:g} s. Drawn is the time from one hold to the next: what is left of the run without the holds, "
+        "for each acquisition. CPU of clients is that of all processes.",
+        partial(passing.contention, processes=processes),
+        [
+            Column("ms between holds", _between_ms, "{:,.2f}"),
+            Column("acquisitions per s", per("count", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True, judged=False),
+            Column("p50 wait ms", lambda turn: turn["p50_ns"] / 1e6, judged=False),
+            Column("p99 wait ms", lambda turn: turn["p99_ns"] / 1e6),
+            Column("busiest : least busy", lambda turn: unevenness(turn["most"], turn["least"])),
+            Column("requests", per("requests")),
+            Column("CPU µs, clients", per("cpu_ns", scale=1e3), "{:,.0f}"),
+            Column("CPU µs, server", per("server_cpu_us"), "{:,.0f}"),
+        ],
+        limits=(),
+        long_only=long_only,
+    )
+
+
+def _share(field: str, scale: float) -> Value:
+    def value(turn: Json) -> float | None:
+        return 100 * scale * float(turn[field]) / float(turn["wall_ns"])
+
+    return value
+
+
+def _rate(field: str, by: str, scale: float = 1) -> Value:
+    def value(turn: Json) -> float | None:
+        return float(turn[field]) * scale / float(turn[by]) / (float(turn["wall_ns"]) / 1e9)
+
+    return value
+
+
+WORKLOADS = [
+    Workload(
+        "one",
+        "One lock, nobody else wants it, one node",
+        f"One task acquires and releases a name, again and again. {EXPLAINED}",
+        pairs.one,
+        _pairs([RATIO, WALL, P99]),
+        limits=("bare", "bare-scripts"),
+    ),
+    Workload(
+        "unix",
+        "The same over a unix socket",
+        "As above; the network is not TCP.",
+        pairs.unix,
+        _pairs([RATIO, WALL, P99]),
+        limits=("bare", "bare-scripts"),
+    ),
+    Workload(
+        "five",
+        "Five nodes",
+        "One task acquires and releases a name on five independent nodes.",
+        pairs.five,
+        _pairs([RATIO, WALL, P99]),
+        limits=("bare", "bare-scripts"),
+    ),
+    Workload(
+        "frozen",
+        "Five nodes, one of which hangs",
+        "One of the five is stopped (SIGSTOP) while everybody is connected to it: it takes connections and answers "
+        "nothing. The limit uses the other four. The first acquire and release after that is told apart.",
+        pairs.frozen,
+        [
+            Column("µs", per("wall_ns", scale=1e3), "{:,.0f}"),
+            Column("first, ms", lambda turn: turn["wall_ns"] / 1e6, source="-first"),
+            P99,
+            Column("CPU µs, client", per("cpu_ns", scale=1e3)),
+            Column("CPU µs, living servers", per("server_cpu_us")),
+            Column("requests", per("requests")),
+        ],
+        limits=("bare", "bare-scripts"),
+    ),
+    Workload(
+        "tasks",
+        "64 tasks, each with a lock of its own",
+        "64 tasks of one process (32 threads where Python blocks, 64 where Rust or Java does) acquire and release a "
+        f"name of their own each, on one node; {TOGETHER}.",
+        pairs.tasks,
+        [
+            Column("pairs per s", per("count", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True),
+            Column(
+                "pairs per CPU s",
+                lambda turn: turn["count"] / (turn["cpu_ns"] + 1e3 * turn["server_cpu_us"]) * 1e9,
+                "{:,.0f}",
+                more_is_better=True,
+            ),
+            Column("p99 µs", lambda turn: turn["p99_ns"] / 1e3, "{:,.0f}"),
+            Column("CPU µs, client", per("cpu_ns", scale=1e3)),
+            Column("CPU µs, server", per("server_cpu_us")),
+            Column("requests", per("requests"), "{:,.2f}", judged=False),
+        ],
+    ),
+    Workload(
+        "handover",
+        "Hand-over from one process to another",
+        "One process holds the lock, another waits for it and has done so for 20 to 120 ms. Measured from the "
+        "holder's call of release to the moment at which the other has the lock.",
+        passing.hand_over,
+        [
+            Column("median ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}"),
+            Column(
+                "p90 ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", partial(percentile, percent=90), judged=False
+            ),
+            Column("most ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", max, judged=False),
+        ],
+        limits=(),
+    ),
+    _contention("contention8", 8, False),
+    _contention("contention64", 64, True),
+    Workload(
+        "holding",
+        "Many locks that are held and renewed",
+        "One process holds {locks:,} locks with a ttl of {hold_ttl_ms:,} ms, each renewed in the background; watched "
+        "for as long. Only libraries that renew a lock by themselves take part. Kept are the locks whose keys are "
+        "still there then.",
+        keeping.holding,
+        [
+            Column("CPU µs per lock and s, client", _rate("cpu_ns", "locks", 1e-3)),
+            Column("CPU µs per lock and s, server", _rate("server_cpu_us", "locks")),
+            Column("commands per lock and s", _rate("commands", "locks"), "{:,.2f}", judged=False),
+            Column("requests per lock and s", _rate("requests", "locks"), "{:,.2f}", judged=False),
+            Column("KiB per lock", per("grown", "locks", 1024), "{:,.2f}"),
+            Column("kept", lambda turn: turn["kept"], "{:,.0f}", judged=False),
+            Column("of", lambda turn: turn["locks"], "{:,.0f}", judged=False),
+        ],
+        limits=(),
+    ),
+    Workload(
+        "waiting",
+        "Many waiters, and nothing happens",
+        "{waiters:,} waiters in one process (tasks, or threads where calls block) want one lock that another process "
+        "holds; watched for {window_s:g} s.",
+        keeping.waiting,
+        [
+            Column("% of a core, client", _share("cpu_ns", 1), "{:,.2f}"),
+            Column("% of a core, server", _share("server_cpu_us", 1e3), "{:,.2f}"),
+            Column("requests per s", per("requests", "wall_ns", 1e-9), "{:,.1f}"),
+            Column("KiB per waiter", per("grown", "waiters", 1024), "{:,.1f}"),
+        ],
+        limits=(),
+    ),
+    Workload(
+        "cold",
+        "Cold start",
+        "A new process that loads its library, connects, and acquires its first lock: from the start of the process "
+        "to the lock. What the language needs before it runs the first line is part of it.",
+        life.cold,
+        [
+            Column("ms", lambda turn: turn["wall_ns"] / 1e6),
+            Column("start of the language", lambda turn: turn["started_ns"] / 1e6, judged=False),
+            Column("import", lambda turn: turn["import_ns"] / 1e6),
+            Column("first acquire", lambda turn: turn["acquire_ns"] / 1e6),
+            Column("CPU ms", lambda turn: turn["cpu_ns"] / 1e6),
+        ],
+    ),
+    Workload(
+        "growth",
+        "Memory after very many acquisitions",
+        "One process acquires and releases one name {pairs:,} times, or for {growth_limit_s:g} s. Memory is what is "
+        "resident; the growth is from the middle to the end.",
+        life.growth,
+        [
+            Column("MiB at the end", lambda turn: turn["memory"][-1] / 2**20),
+            Column("MiB at the start", lambda turn: turn["memory"][0] / 2**20, judged=False),
+            Column(
+                "KiB growth",
+                lambda turn: (turn["memory"][-1] - turn["memory"][len(turn["memory"]) // 2]) / 2**10,
+                judged=False,
+            ),
+            Column("acquisitions", lambda turn: turn["count"], "{:,.0f}", judged=False),
+        ],
+        limits=(),
+        long_only=True,
+    ),
+    Workload(
+        "calls",
+        "System calls of one acquire and release",
+        "Counted on one node by strace, or else by perf, over all threads of the client: what 200 pairs more cost.",
+        counting.system_calls,
+        [Column("system calls", lambda turn: turn["calls"])],
+    ),
+    Workload(
+        "allocations",
+        "Allocations of one acquire and release",
+        "Compare within a language only. Rust: calls of the allocator and the bytes asked for. Python: the most bytes "
+        "of Python objects at one time within a pair (tracemalloc). Node: bytes on V8's heap. Go: "
+        "objects on its heap and their bytes. Java: the bytes that threads asked its heap for.",
+        counting.allocations,
+        [
+            Column("bytes", lambda turn: turn["bytes"], "{:,.0f}"),
+            Column("allocations", lambda turn: turn["allocations"]),
+        ],
+        drawn=False,
+        limits=(),
+    ),
+]
+"""In the order of the page."""
+
+
+def chosen(only: Sequence[str], form: str) -> list[Workload]:
+    """Those whose name is in `only`; all that belong to the form if none is in it."""
+    named = [workload for workload in WORKLOADS if workload.name in only]
+    return named or [workload for workload in WORKLOADS if form == "long" or not workload.long_only]
