@@ -182,7 +182,7 @@ pub(crate) struct Carried {
 pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome {
     match place.spec.settings.protocol {
         Protocol::Plain => plain(place, lane, limit, carried).await,
-        Protocol::Setnx => setnx::attempt(place, limit).await,
+        Protocol::Setnx => setnx::attempt(place, lane, limit).await,
     }
 }
 

@@ -50,10 +50,12 @@ const NODE: usize = 0;
 /// How much longer than its ttl a key can live: its value counts whole seconds.
 const WHOLE_SECONDS: Duration = Duration::from_secs(3);
 
-/// One try, in the background. The vote ends at `limit` if that is sooner than `node_timeout`.
-pub(crate) async fn attempt(place: &Place, limit: Moment) -> Outcome {
+/// One try, in the background: on `lane` if that is the one for waiting, whose node will tell of the key's next change.
+/// The vote ends at `limit` if that is sooner than `node_timeout`.
+pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> Outcome {
     let (caller, outcome) = oneshot::channel();
-    place.process.background.spawn(ask(place.clone(), limit, caller));
+    let lane = lane.watches().then(|| Arc::clone(lane));
+    place.process.background.spawn(ask(place.clone(), lane, limit, caller));
     outcome.await.unwrap_or_else(|_| {
         let mut ballots = Ballots::new(1, place.spec.settings.node_timeout);
         ballots.fail(NODE, Failure::Unreachable("the background has dropped the try".into()));
@@ -62,12 +64,9 @@ pub(crate) async fn attempt(place: &Place, limit: Moment) -> Outcome {
 }
 
 /// The background's part of a try.
-async fn ask(place: Place, limit: Moment, mut caller: oneshot::Sender<Outcome>) {
+async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: oneshot::Sender<Outcome>) {
     let settings = &place.spec.settings;
-    // Who will wait if it is denied has to be told of the key's next change.
-    let waits = settings.timeout != Some(Duration::ZERO);
-    let background = Handle::current();
-    let lane = if waits { place.set.waiting_lane(&background) } else { place.set.lane(&background) };
+    let lane = lane.unwrap_or_else(|| place.set.lane(&Handle::current()));
     tokio::select! {
         biased;
         () = caller.closed() => return,
