@@ -81,10 +81,10 @@ target/peers/redlock-peers-go: $(wildcard tests/peers/go/*)
 	cd tests/peers/go && go build -o $(CURDIR)/$@ .
 	touch $@
 
-target/peers/java/Driver.class: tests/peers/java/pom.xml tests/peers/java/Driver.java
+target/peers/java/Driver.class: $(wildcard tests/peers/java/*)
 	rm -rf $(@D)
 	cd tests/peers/java && mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
-	javac -cp '$(@D)/*' -d $(@D) tests/peers/java/Driver.java
+	javac -Xlint:all -Werror -proc:none -cp '$(@D)/*' -d $(@D) tests/peers/java/*.java
 
 # As users install it: a wheel, and not the sources.
 $(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)
@@ -150,7 +150,8 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 
 bench: ## Compare speed with other libraries, on a quiet machine (three minutes once built; ARGS=--long is thorough)
 	@sh tests/setup/doctor.sh cargo cc python3 node
-	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK)
+	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
+		$(PEERS_GO) $(PEERS_JAVA)
 	cargo build --locked --release --package redlock-bench
 	@$(BIN)/python tests/bench/bench.py $(ARGS)
 

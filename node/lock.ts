@@ -73,6 +73,7 @@ export class Lock {
    * fence of that hold.
    *
    * @throws {@link LockNotHeld} before an acquire and after a release.
+   * @throws {@link LockInvalid}: the protocol `"setnx"` has none.
    */
   get fence(): number {
     return unwrap(this.#holder.fence());
@@ -181,7 +182,7 @@ export class Lock {
    * @throws {@link LockLost}: the lock was lost, or is lost with this.
    * @throws {@link LockUnavailable}: no quorum of nodes answered; the lock stays valid until its time is over.
    * @throws {@link LockNotHeld}: there is nothing to extend.
-   * @throws {@link LockInvalid}: a wrong ttl.
+   * @throws {@link LockInvalid}: a wrong ttl, or the protocol `"setnx"`, which cannot extend.
    */
   async extend(ttl?: number): Promise<void> {
     if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);

@@ -108,6 +108,8 @@ export interface Options {
   fenceKeep?: number
   /** The label that inspection shows. */
   owner?: string
+  /** How the lock stands on its nodes. */
+  protocol?: string
 }
 
 /** The id of a call that was started, or why none was. */

@@ -44,6 +44,17 @@ export interface LockOptions {
   readonly fenceKeep?: number | undefined;
   /** The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, "" for none. */
   readonly owner?: string | undefined;
+  /**
+   * `"setnx"` is for a key that is shared with code which still uses the older protocol of SETNX, GET and GETSET, where
+   * the value is the Unix second up to which the lock is held; default `"plain"`.
+   *
+   * It is for one node, and has neither a fence nor a renewal: `autoRenew` is off, and several nodes, `autoRenew: true`,
+   * {@link Lock.fence} and {@link Lock.extend} are `invalid`. `fenceKeep` and `owner` mean nothing to it. A crashed
+   * holder blocks others for at most 3 s longer than the ttl. A release is sent once only: where its answer, or that to
+   * an acquire, is lost with the connection, the key stays until its time is over. Older clients can still make two
+   * holders: by a stall between GET and GETSET, by another ttl, by a wrong clock. Never use one name in both protocols.
+   */
+  readonly protocol?: "plain" | "setnx" | undefined;
 }
 
 const OPTIONS: Kinds = {
@@ -55,6 +66,7 @@ const OPTIONS: Kinds = {
   restartDelay: MILLISECONDS,
   fenceKeep: MILLISECONDS,
   owner: TEXT,
+  protocol: TEXT,
 } satisfies Record<keyof LockOptions, unknown>;
 
 /** What one node has under a lock's name. */

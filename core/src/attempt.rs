@@ -1,4 +1,5 @@
-//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won.
+//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won. A try in the older SETNX protocol
+//! is in `setnx`; both end in an [`Outcome`].
 //!
 //! States: *opening* (fewer than q connections) → *asking* (acquire round) → *confirming* (the fences differ; the
 //! largest is written back) → *won*, or *settling* (releases to whatever was created) → *lost*. What may interrupt each
@@ -21,11 +22,12 @@ use crate::error::NodeAnswer;
 use crate::lane::{CONNECT_LIMIT, Lane};
 use crate::name::Name;
 use crate::node::Failure;
-use crate::options::Settings;
+use crate::options::{Protocol, Settings};
 use crate::process::{NodeSet, Process};
 use crate::quorum::{self, Mask, Verdict, Vote};
 use crate::round::{Event, Round};
 use crate::script::{Action, Keys, Reply};
+use crate::setnx::{self, Grant};
 
 /// How far a proposed fence may be off the server's clock with several nodes. With one node the server's clock alone
 /// counts, so that no client's clock matters.
@@ -60,10 +62,18 @@ pub(crate) enum Outcome {
     Indistinct(Ballots),
 }
 
+/// What a won attempt may delete on the nodes, in each protocol. Dropped, it is released.
+#[derive(Debug)]
+pub(crate) enum Title {
+    Plain(Claim),
+    Setnx(Grant),
+}
+
 /// A won attempt.
 #[derive(Debug)]
 pub(crate) struct Won {
-    pub(crate) claim: Claim,
+    pub(crate) title: Title,
+    /// Zero, and told to nobody, in a protocol that has none.
     pub(crate) fence: u64,
     pub(crate) acquired: Moment,
     pub(crate) valid_until: Moment,
@@ -80,16 +90,20 @@ pub(crate) struct Ballots {
     pub(crate) ttl_left: Option<Duration>,
     /// Whether every node had its time to answer.
     pub(crate) complete: bool,
+    /// The place in line that each node gave.
+    places: Vec<u32>,
     node_timeout: Duration,
 }
 
 impl Ballots {
-    fn new(nodes: usize, node_timeout: Duration) -> Self {
+    /// Before any node has answered.
+    pub(crate) fn new(nodes: usize, node_timeout: Duration) -> Self {
         Self {
             votes: vec![Vote::Pending; nodes],
             failures: vec![None; nodes],
             ttl_left: None,
             complete: true,
+            places: vec![0; nodes],
             node_timeout,
         }
     }
@@ -108,6 +122,20 @@ impl Ballots {
             (_, objection) => objection.is_some(),
         };
         self.votes.iter().zip(&self.failures).filter(failed).count() <= self.votes.len() - self.quorum()
+    }
+
+    /// The caller's place in line: the lowest by which a quorum, or all that say so, agree that it is not later.
+    fn place(&self) -> u32 {
+        let mut places: Vec<u32> = self.places.iter().copied().filter(|place| *place > 0).collect();
+        places.sort_unstable();
+        places.get(self.quorum() - 1).or(places.last()).copied().unwrap_or(0)
+    }
+
+    /// The nodes that granted, and have been asked to delete since.
+    pub(crate) fn granted(&self) -> Mask {
+        let granted = |vote: &Vote| matches!(vote, Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed);
+        let nodes = self.votes.iter().enumerate().filter(|(_, vote)| granted(vote));
+        nodes.fold(Mask::NONE, |mask, (node, _)| mask.with(node))
     }
 
     /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
@@ -135,15 +163,30 @@ impl Ballots {
         self.votes.iter().enumerate().map(answer).collect()
     }
 
-    fn fail(&mut self, node: usize, failure: Failure) {
+    pub(crate) fn fail(&mut self, node: usize, failure: Failure) {
         self.votes[node] = Vote::Failed;
         self.failures[node] = Some(failure);
     }
 }
 
-/// One try, on `lane`. Votes end at `limit` if that is sooner than `node_timeout`. `highest` is the highest fence seen in
-/// this call.
-pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, highest: &mut u64) -> Outcome {
+/// What a call carries from one attempt to the next.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Carried {
+    /// The highest fence seen.
+    pub(crate) highest: u64,
+    /// Its place in line during the present hold; 0 before it has one.
+    pub(crate) place: u32,
+}
+
+/// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
+pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome {
+    match place.spec.settings.protocol {
+        Protocol::Plain => plain(place, lane, limit, carried).await,
+        Protocol::Setnx => setnx::attempt(place, limit).await,
+    }
+}
+
+async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome {
     let settings = &place.spec.settings;
     let nodes = lane.members.len();
     lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)).await;
@@ -154,8 +197,8 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
     let mut round = Round::new(lane, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes, settings.node_timeout);
-    let proposal = quorum::proposal(lane.clock.wall_micros(), *highest);
-    let acquire = acquire(&place.spec, nodes, proposal);
+    let proposal = quorum::proposal(lane.clock.wall_micros(), carried.highest);
+    let acquire = acquire(&place.spec, nodes, proposal, carried.place);
     for node in 0..nodes {
         if round.leaves_out(node) {
             ballots.fail(node, Failure::Suspect);
@@ -163,7 +206,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
             round.ask(node, claim.request(acquire.clone()), None);
         }
     }
-    let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, highest).await;
+    let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, &mut carried.highest).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
     let valid_until = quorum::valid_until(start, settings.ttl, limit);
     if let Some(fence) = verdict
@@ -171,16 +214,17 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, high
     {
         round.leave((), |(), _, _, _| ());
         let unit = claim.unit();
-        return Outcome::Won(Won { claim, fence, acquired: start, valid_until, unit });
+        return Outcome::Won(Won { title: Title::Plain(claim), fence, acquired: start, valid_until, unit });
     }
     // Takes back what was not written yet.
     drop(round);
     claim.settle(lane).await;
+    carried.place = ballots.place();
     Outcome::Lost(ballots)
 }
 
 /// Why no quorum can come before anything is sent.
-fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
+pub(crate) fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
     let health = &lane.members.health;
     let nodes = lane.members.len();
     let settings = &place.spec.settings;
@@ -208,7 +252,7 @@ fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
     }
 }
 
-fn acquire(spec: &Spec, nodes: usize, proposal: u64) -> Action {
+fn acquire(spec: &Spec, nodes: usize, proposal: u64, place: u32) -> Action {
     let settings = &spec.settings;
     Action::Acquire {
         ttl: settings.ttl,
@@ -216,6 +260,7 @@ fn acquire(spec: &Spec, nodes: usize, proposal: u64) -> Action {
         slack: if nodes == 1 { Duration::ZERO } else { SLACK },
         fence_keep: settings.fence_keep,
         label: Arc::clone(&settings.owner),
+        wants: (settings.timeout != Some(Duration::ZERO)).then_some(place),
     }
 }
 
@@ -285,8 +330,9 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
             *highest = (*highest).max(fence);
             ballots.votes[node] = Vote::Granted(fence);
         }
-        Ok(Reply::Held { ttl_left, .. }) => {
+        Ok(Reply::Held { ttl_left, place, .. }) => {
             ballots.votes[node] = Vote::Held;
+            ballots.places[node] = place;
             ballots.ttl_left = match (ballots.ttl_left, ttl_left) {
                 (Some(one), Some(two)) => Some(one.min(two)),
                 (one, two) => one.or(two),
@@ -301,7 +347,7 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
 }
 
 /// Says of grants that did not count why, and which nodes were not waited for.
-fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
+pub(crate) fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
     let now = lane.clock.now();
     let suspects = lane.members.health.suspects();
     for node in 0..ballots.votes.len() {

@@ -16,6 +16,28 @@ const SPREAD: Duration = Duration::from_millis(10);
 /// No answer asks for a try at once: even a ttl that is over gets a pause, or a loop would spin.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// How late a change is noticed that nothing has told of.
+const BACKSTOP: Duration = Duration::from_secs(2);
+
+/// What one place in line is worth: less asks too early, more leaves the lock idle where many wait for it once.
+const SLOT_FIRST: Duration = Duration::from_millis(2);
+/// Without a least one, many who wait for a lock that is held for long would all ask at once.
+const SLOT_LEAST: Duration = Duration::from_millis(1);
+/// How the slot shrinks with every denial, so that newcomers come later.
+const PATIENCE: f64 = 0.9;
+/// How long a lock may lie idle because those in front have gone.
+const STAGGER_MOST: Duration = Duration::from_millis(100);
+/// Fixed slots fall into step with locks that are always held for the same time: then somebody always comes too early.
+const STAGGER_SPREAD: f64 = 0.4;
+/// More would mix up the order of those far behind.
+const STAGGER_SPREAD_MOST: Duration = Duration::from_millis(3);
+/// As many places as there are others.
+const COURTESY: Duration = Duration::from_micros(500);
+const COURTESY_EACH: Duration = Duration::from_micros(1_250);
+
+/// A release reaches all nodes within about this time.
+pub(crate) const GATHER: Duration = Duration::from_millis(2);
+
 /// A node that cannot answer needs longer than a lock that is held.
 const UNAVAILABLE_FIRST: Duration = Duration::from_millis(50);
 /// How late a recovered quorum may be noticed.
@@ -50,6 +72,36 @@ const OWED_MOST: Duration = Duration::from_secs(2);
 /// A release is owed for one ttl at most. Of a long one, some tens of tries are enough for a key that most likely never
 /// comes.
 const OWED_TRIES: u32 = 16;
+
+/// Between the news that a lock may be free and the attempt to take it, for whoever has this `place` in line, 1 being
+/// the first, and was denied so many times. Nobody knows how long others hold the lock; those who are early are denied
+/// and keep their order. `place` 0 is not known.
+pub(crate) fn stagger(place: u32, denials: u32, unit: f64) -> Duration {
+    let patience = PATIENCE.powi(i32::try_from(denials.saturating_sub(1)).unwrap_or(i32::MAX));
+    let slot = SLOT_FIRST.mul_f64(patience).max(SLOT_LEAST);
+    let pause = match place {
+        // Whoever is first, or alone, loses no time.
+        1 => return Duration::ZERO,
+        0 => return SLOT_FIRST.saturating_mul(denials.saturating_sub(1)).min(STAGGER_MOST).mul_f64(unit),
+        _ => slot.saturating_mul(place - 1),
+    };
+    if pause >= STAGGER_MOST {
+        return STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0 * unit);
+    }
+    pause.saturating_sub(pause.mul_f64(STAGGER_SPREAD).min(STAGGER_SPREAD_MOST).mul_f64(unit))
+}
+
+/// How long a process that has just released a lock leaves it to the `waiting`, as many as were denied meanwhile.
+pub(crate) fn courtesy(waiting: u32, unit: f64) -> Duration {
+    let pause = COURTESY + COURTESY_EACH.saturating_mul(waiting);
+    pause.mul_f64(1.0 - STAGGER_SPREAD * unit).min(STAGGER_MOST)
+}
+
+/// After what time a waiter asks although nothing was told.
+pub(crate) fn backstop(ttl_left: Option<Duration>, unit: f64) -> Duration {
+    let free = ttl_left.map_or(Duration::MAX, |left| left.saturating_add(SPREAD.mul_f64(unit)));
+    free.min(BACKSTOP.mul_f64(1.0 - unit / 4.0)).max(SHORTEST)
+}
 
 /// Before the next try for a lock that others hold; `ttl_left` is the shortest remaining ttl that nodes reported.
 pub(crate) fn contended(attempt: u32, unit: f64, ttl_left: Option<Duration>) -> Duration {

@@ -29,7 +29,8 @@ use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::held::{Held, Owned};
 use crate::inspect::NodeView;
-use crate::options::Options;
+use crate::lock::{left, tried};
+use crate::options::{Options, Protocol};
 use crate::process::Process;
 use crate::wait;
 
@@ -67,6 +68,11 @@ impl Redlock {
     /// A lock with this name; see [`crate::Redlock::lock`].
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock { client: self.0.clone(), name: name.as_ref().into(), options: Options::default() }
+    }
+
+    /// A lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx`].
+    pub fn setnx(&self, name: impl AsRef<[u8]>) -> SetnxLock {
+        SetnxLock(self.lock(name))
     }
 
     /// What every node has under this name; see [`crate::Redlock::inspect`].
@@ -146,7 +152,12 @@ impl Lock {
     ///
     /// `timeout`, `unavailable`, `forbidden` or `invalid`.
     pub fn acquire(&self) -> Result<Guard, Error> {
-        let place = self.client.place(&self.name, self.options.clone())?;
+        self.acquire_in(Protocol::Plain)
+    }
+
+    fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
+        let options = Options { protocol: Some(protocol), ..self.options.clone() };
+        let place = self.client.place(&self.name, options)?;
         let process = Arc::clone(&place.process);
         let (owned, home) = drive(&process, None, wait::acquire(place))?;
         Ok(Guard { owned: owned?, home })
@@ -158,11 +169,7 @@ impl Lock {
     ///
     /// `unavailable`, `forbidden` or `invalid`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match self.clone().timeout(Duration::ZERO).acquire() {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
-            Err(error) => Err(error),
-        }
+        tried(self.clone().timeout(Duration::ZERO).acquire())
     }
 
     /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
@@ -175,10 +182,7 @@ impl Lock {
     pub fn run<T>(&self, body: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let output = body(&guard);
-        match guard.release() {
-            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-            _ => Ok(output),
-        }
+        left(guard.release()).map(|()| output)
     }
 }
 
@@ -296,6 +300,95 @@ impl Guard {
             return Err(self.shared().error(ErrorKind::NotHeld));
         }
         drive(&process, self.home, guard::release(self.owned))?.0
+    }
+}
+
+/// A lock by name in the older SETNX protocol, without async; see [`crate::SetnxLock`].
+#[derive(Clone, Debug)]
+#[must_use = "a lock is not held until it is acquired"]
+pub struct SetnxLock(Lock);
+
+impl SetnxLock {
+    crate::setnx_lock::setnx_setters!();
+
+    /// Acquires the lock, waiting until the timeout; see [`crate::SetnxLock::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `timeout`, `unavailable`, `forbidden` or `invalid`.
+    pub fn acquire(&self) -> Result<SetnxGuard, Error> {
+        self.0.acquire_in(Protocol::Setnx).map(SetnxGuard)
+    }
+
+    /// Tries once: `None` if others hold the lock; see [`crate::SetnxLock::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable`, `forbidden` or `invalid`.
+    pub fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
+        tried(self.clone().timeout(Duration::ZERO).acquire())
+    }
+
+    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
+    /// check the guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned. A release that is not confirmed is
+    /// no error here.
+    pub fn run<T>(&self, body: impl FnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
+        let guard = self.acquire()?;
+        let output = body(&guard);
+        left(guard.release()).map(|()| output)
+    }
+}
+
+/// A held lock of the older SETNX protocol, without async; see [`crate::SetnxGuard`].
+#[derive(Debug)]
+#[must_use = "dropping a guard releases its lock"]
+pub struct SetnxGuard(Guard);
+
+impl SetnxGuard {
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.0.name()
+    }
+
+    /// How long the lock can still be relied on; see [`crate::SetnxGuard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Whether the lock is held at this moment.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.0.held()
+    }
+
+    /// Fails when the lock is not held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// `lost` with its reason; `not_held` in a forked child.
+    pub fn check(&self) -> Result<(), Error> {
+        self.0.check()
+    }
+
+    /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    #[must_use]
+    pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
+        self.0.wait_lost(limit)
+    }
+
+    /// Releases the lock; see [`crate::SetnxGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// `lost`, `unavailable` or `not_held`.
+    pub fn release(self) -> Result<(), Error> {
+        self.0.release()
     }
 }
 

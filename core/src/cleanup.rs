@@ -102,12 +102,13 @@ impl Claim {
     /// Asks every node that this token has marked to delete. Where a create is unanswered, behind it, on its connection;
     /// unless nobody may drive that one any more: then over this lane's, and what finds nothing there may have come too
     /// early, so that the release stays owed.
-    pub(crate) fn release_round(&self, lane: &Arc<Lane>, limit: Moment) -> (Round, Vec<Removal>) {
+    /// `asks` whether others wait.
+    pub(crate) fn release_round(&self, lane: &Arc<Lane>, limit: Moment, asks: bool) -> (Round, Vec<Removal>) {
         let inner = self.inner();
         let mut round = Round::new(lane, &inner.footprint, inner.node_timeout, limit);
         let mut votes = vec![Removal::Gone; lane.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
-            let release = self.request(Action::Release);
+            let release = self.request(Action::Release { asks });
             match trace {
                 Trace::Nothing => continue,
                 Trace::Unanswered(connection, _) if inner.is_driven(lane, node, &connection) => {
@@ -123,13 +124,15 @@ impl Claim {
 
     /// Takes down a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
-        released(self.footprint(), node, answer, sent)
+        let inner = self.inner();
+        inner.tell_gate(answer);
+        released(&inner.footprint, node, answer, sent)
     }
 
     /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
     /// answered, so that nothing of the attempt stays unwritten. Cancel safe: what is left is owed.
     pub(crate) async fn settle(self, lane: &Arc<Lane>) {
-        let (mut round, mut votes) = self.release_round(lane, Moment::NEVER);
+        let (mut round, mut votes) = self.release_round(lane, Moment::NEVER, false);
         loop {
             let suspects = lane.members.health.suspects();
             let waiting = |(node, vote): (usize, &Removal)| *vote == Removal::Pending && !suspects.has(node);
@@ -170,7 +173,7 @@ impl Claim {
 /// Takes down a node's answer to a release. What stays marked in the footprint stays owed.
 fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
     let vote = match answer {
-        Ok(Reply::Deleted) => Removal::Deleted,
+        Ok(Reply::Deleted { .. }) => Removal::Deleted,
         // The create may come yet: whether the lock was there, and will be, is not known.
         Ok(Reply::Absent) if sent == Sent::Ahead => return Removal::Failed,
         // The first one did it.
@@ -185,7 +188,7 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
         Sent::Again => matches!(footprint.all()[node], Trace::Unanswered(..)),
         Sent::Ahead => true,
     };
-    if !may_come_yet || matches!(answer, Ok(Reply::Deleted)) {
+    if !may_come_yet || matches!(answer, Ok(Reply::Deleted { .. })) {
         footprint.clear(node);
     }
     vote
@@ -233,7 +236,15 @@ impl Inner {
     }
 
     fn release(&self) -> Request {
-        Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release }
+        Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release { asks: true } }
+    }
+
+    /// Tells those of this process who wait, and leaves the lock to others if there are any.
+    fn tell_gate(&self, answer: &Result<Reply, Failure>) {
+        if let Ok(Reply::Deleted { waiting }) = answer {
+            let unit = || self.process.random.unit();
+            self.set.gates.released(&self.keys.lock, *waiting, self.process.clock.now(), unit);
+        }
     }
 
     fn debt(&self, node: usize, trace: Trace) -> Option<Debt> {
@@ -270,8 +281,9 @@ impl Inner {
         let _owing = Owing { lane, node };
         let unanswered = debt.behind.is_some();
         if let Some(behind) = debt.behind
-            && let Some(Ok(_)) = within(lane, self.node_timeout, behind).await
+            && let Some(answer @ Ok(_)) = within(lane, self.node_timeout, behind).await
         {
+            self.tell_gate(&answer);
             // Executed right behind the create, whatever it found: nothing of the token is left, or will be.
             lane.heard(node);
             return;
@@ -288,8 +300,12 @@ impl Inner {
                 }
                 answer
             };
-            match within(lane, self.node_timeout, ask).await {
-                Some(Ok(Reply::Deleted)) => return lane.heard(node),
+            let answer = within(lane, self.node_timeout, ask).await;
+            if let Some(answer) = &answer {
+                self.tell_gate(answer);
+            }
+            match answer {
+                Some(Ok(Reply::Deleted { .. })) => return lane.heard(node),
                 Some(Ok(_)) => {
                     lane.heard(node);
                     // Absent: final, unless a create may still be on its way over another connection.

@@ -17,6 +17,7 @@ use crate::name::Name;
 use crate::options::Options;
 use crate::process::{NodeSet, PerProcess, Process};
 use crate::script::Keys;
+use crate::setnx_lock::SetnxLock;
 
 /// Where [`Redlock::from_env`] looks for addresses.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
@@ -96,6 +97,15 @@ impl Redlock {
         Lock::new(self.clone(), name.as_ref())
     }
 
+    /// A lock with this name in the older SETNX protocol, for a key that is shared with code which still uses it; see
+    /// [`SetnxLock`]. Sends nothing.
+    ///
+    /// It takes from the client's options what it has itself. It is for one node: acquiring it through a client of several
+    /// is `invalid`, and so it is where the client's `auto_renew` was switched on.
+    pub fn setnx(&self, name: impl AsRef<[u8]>) -> SetnxLock {
+        SetnxLock::new(self.lock(name))
+    }
+
     /// What every node has under this name, in the order of the addresses. Changes nothing.
     ///
     /// Takes at most 1 s where connections have to be made, and the `node_timeout` of the client's options. Cancel safe.
@@ -159,8 +169,10 @@ impl Redlock {
     pub(crate) fn spec(&self, name: &[u8], options: Options) -> Result<Arc<Spec>, Error> {
         let process = &self.0.own()?.process;
         let name = Name::parse(name)?;
-        let settings =
-            options.or(&self.0.options).check(&process.owner).map_err(|error| error.with_name(name.bytes()))?;
+        let settings = options
+            .or(&self.0.options)
+            .check(&process.owner, self.0.addresses.iter().len())
+            .map_err(|error| error.with_name(name.bytes()))?;
         Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
     }
 
@@ -271,7 +283,7 @@ impl Builder {
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
         let process = Process::current();
-        self.options.check(&process.owner)?;
+        self.options.check(&process.owner, addresses.iter().len())?;
         let set = process.set(&addresses)?;
         Ok(Redlock(Arc::new(Client::new(addresses, self.options, Own { process, set: Mutex::new(Some(set)) }))))
     }

@@ -5,6 +5,16 @@
 use std::time::Duration;
 
 use crate::error::Error;
+pub use crate::options::Protocol;
+
+/// The protocol of this name.
+///
+/// # Errors
+///
+/// `invalid` if there is none.
+pub fn protocol(name: &str) -> Result<Protocol, Error> {
+    Protocol::named(name)
+}
 
 /// `amount` seconds, given for `option`.
 ///

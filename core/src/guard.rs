@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::attempt::Title;
 use crate::client::in_background;
 use crate::error::{Error, ErrorKind};
 use crate::extend::{self, Extended};
@@ -202,7 +203,8 @@ fn over(held: &Held) -> Error {
 /// Releases where the caller is, or in the background for a caller without a runtime. Not for a forked child.
 pub(crate) async fn release(owned: Owned) -> Result<(), Error> {
     let claim = match owned.held().begin_release()? {
-        Begun::Release(claim) => claim,
+        Begun::Release(Title::Plain(claim)) => claim,
+        Begun::Release(Title::Setnx(grant)) => return grant.release(&owned.released()).await,
         Begun::Already => return Ok(()),
     };
     let held = owned.released();

@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::attempt::{Place, Won};
+use crate::attempt::{Place, Title, Won};
 use crate::backoff;
-use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::footprint::Footprint;
@@ -27,6 +26,7 @@ use crate::script::{Action, Request};
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) place: Place,
+    /// Zero, and told to nobody, in a protocol that has none.
     pub(crate) fence: u64,
     /// Latest end, by `max_hold`.
     limit: Option<Moment>,
@@ -40,7 +40,7 @@ struct State {
     valid_until: Moment,
     /// The ttl of later renewals.
     ttl: Duration,
-    claim: Option<Claim>,
+    title: Option<Title>,
     /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
     renew_at: Option<Moment>,
     /// When the last renewal or extension began.
@@ -111,7 +111,7 @@ pub(crate) struct Gone;
 #[derive(Debug)]
 pub(crate) enum Begun {
     /// The keys are to be deleted.
-    Release(Claim),
+    Release(Title),
     /// It was released before: nothing to do.
     Already,
 }
@@ -124,7 +124,7 @@ impl Held {
             phase: Phase::Held,
             valid_until: won.valid_until,
             ttl,
-            claim: Some(won.claim),
+            title: Some(won.title),
             renew_at: None,
             asked: won.acquired,
             unanswered: None,
@@ -215,16 +215,16 @@ impl Held {
         self.place.set.members.nodes.iter().map(unheard).collect()
     }
 
-    /// Ends a held lock. The claim is dropped outside the mutex: its drop releases everywhere.
+    /// Ends a held lock. Its title is dropped outside the mutex, which releases everywhere.
     fn end(&self, mut state: MutexGuard<'_, State>, loss: Loss) {
         state.phase = Phase::Lost(loss.clone());
-        let claim = state.claim.take();
+        let title = state.title.take();
         let due = state.due.take();
         let listener = state.listener.take();
         drop(state);
         self.place.process.renewal.remove(due);
         tracing::warn!(name = %self.place.spec.name, reason = %loss.reason, "a held lock is lost");
-        drop(claim);
+        drop(title);
         self.lost.notify_waiters();
         if let Some(Listener(heard)) = listener {
             heard(self.lost_error(loss));
@@ -270,21 +270,22 @@ impl Held {
             Phase::Held if now >= state.valid_until => return Err(self.ended(state, now)),
             Phase::Held => state.phase = Phase::Released,
         }
-        let claim = state.claim.take().expect("held locks have their claim");
+        let title = state.title.take().expect("held locks have their title");
         let due = state.due.take();
         let listener = state.listener.take();
         drop(state);
         drop(listener);
         self.place.process.renewal.remove(due);
         self.lost.notify_waiters();
-        Ok(Begun::Release(claim))
+        Ok(Begun::Release(title))
     }
 
-    /// What an extension to `ttl` has to ask, and the footprint its answers belong to; `None` when not held.
+    /// What an extension to `ttl` has to ask, and the footprint its answers belong to; `None` when not held, and in a
+    /// protocol without extensions.
     pub(crate) fn extension(&self, ttl: Duration) -> Option<(Request, Arc<Footprint>)> {
         let mut state = self.state();
         state.asked = self.now();
-        let claim = state.claim.as_ref()?;
+        let Some(Title::Plain(claim)) = &state.title else { return None };
         claim.prolong(ttl);
         let action = Action::Extend { ttl, fence: self.fence, fence_keep: self.fence_keep(ttl) };
         Some((claim.request(action), Arc::clone(claim.footprint())))
@@ -294,7 +295,7 @@ impl Held {
     /// finds the footprint of what it queued; `None` when not held.
     pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T) -> Option<T> {
         let state = self.state();
-        let claim = state.claim.as_ref()?;
+        let Some(Title::Plain(claim)) = &state.title else { return None };
         let action = Action::Restore {
             ttl: state.ttl,
             fence: self.fence,
@@ -369,6 +370,26 @@ impl Held {
         if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(Gone) }
     }
 
+    /// Waits until the lock is not held any more, be it released, lost or run out. Cancel safe.
+    pub(crate) async fn over(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.lost.notified());
+            changed.as_mut().enable();
+            let (phase, end) = {
+                let state = self.state();
+                (state.phase.clone(), state.valid_until)
+            };
+            if phase != Phase::Held || self.now() >= end {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = self.place.process.clock.sleep_until(end) => {}
+            }
+        }
+    }
+
     /// Waits until the lock is lost; for ever once it is released. In a forked child it is not held from the start.
     /// Cancel safe.
     pub(crate) async fn lost(self: Arc<Self>) -> Error {
@@ -438,7 +459,7 @@ impl Drop for Owned {
             std::mem::forget(held);
             return;
         }
-        // The claim's drop does what is left to do.
+        // The drop of its title does what is left to do.
         drop(held.begin_release());
     }
 }

@@ -22,8 +22,8 @@ use crate::blocking::drive_unless;
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::held::{Held, Listener, Owned};
-use crate::lock::Lock;
-use crate::options;
+use crate::lock::{Lock, left};
+use crate::options::{self, Protocol};
 use crate::process::PerProcess;
 use crate::wait;
 
@@ -103,8 +103,9 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// `not_held` before an acquire and after a release.
+    /// `not_held` before an acquire and after a release; `invalid` in a protocol without fences.
     pub fn fence(&self) -> Result<u64, Error> {
+        self.allowed(Protocol::allows_fence)?;
         self.hold().map(|held| held.fence)
     }
 
@@ -157,7 +158,7 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// `not_held`, and those of [`crate::Guard::extend_to`].
+    /// `not_held`, those of [`crate::Guard::extend_to`], and `invalid` in a protocol without extensions.
     pub fn extend<E>(
         &self,
         ttl: Option<Duration>,
@@ -242,6 +243,7 @@ impl Holder {
 
     /// What an extension is about: the hold, the ttl, and where it lives.
     pub(crate) fn extension(&self, ttl: Option<Duration>) -> Result<(Arc<Held>, Duration, Option<Id>), Error> {
+        self.allowed(Protocol::allows_extend)?;
         let state = self.own().state();
         let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
         let (shared, home) = (Arc::clone(hold.owned.held()), hold.home);
@@ -283,6 +285,11 @@ impl Holder {
         if let Some(held) = held {
             held.listen(listener);
         }
+    }
+
+    /// Fails where the lock's protocol does not allow the call, held or not.
+    fn allowed(&self, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
+        allows(self.own().spec(&self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
     }
 
     fn hold(&self) -> Result<Arc<Held>, Error> {
@@ -365,14 +372,6 @@ fn release<E>(hold: Hold, interrupted: impl FnMut() -> Result<(), E>) -> Result<
     let process = Arc::clone(&hold.owned.held().place.process);
     let driven = drive_unless(&process, hold.home, guard::release(hold.owned), interrupted)?;
     Ok(driven.map(|((), _)| ()))
-}
-
-/// What the end of a block says of a release: a loss.
-pub(crate) fn left(released: Result<(), Error>) -> Result<(), Error> {
-    match released {
-        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

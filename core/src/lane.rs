@@ -29,8 +29,8 @@ use crate::backoff;
 use crate::clock::{Clock, Moment};
 use crate::deadline::Deadlines;
 use crate::node::health::Health;
-use crate::node::{Connection, Ear, Failure, Node};
-use crate::quorum::quorum;
+use crate::node::{Connection, Ear, Failure, Heard, Node};
+use crate::quorum::{Mask, quorum};
 use crate::random::Random;
 
 /// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
@@ -72,26 +72,41 @@ pub(crate) struct Lane {
     slots: Vec<Slot>,
     /// The deadlines of the rounds on this lane.
     pub(crate) deadlines: Arc<Deadlines>,
-    /// Who hears that a connection has ended, or is back after one has, while nobody asks. Only a lane that is driven
-    /// all the time can tell.
-    upset: Option<Upset>,
+    /// Who is told what is heard of the nodes while nobody asks. Only a lane that is driven all the time can tell.
+    audience: Option<Audience>,
     /// Some slot has become ready or empty.
     changed: Notify,
     sentinel: Sentinel,
 }
 
-/// Called when what a node knows may have changed: must neither block nor panic.
-pub(crate) struct Upset(Box<dyn Fn() + Send + Sync>);
+/// What is heard of a node while nobody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News<'a> {
+    /// A connection has ended, or is back after one has: the node may have forgotten what it knew, or changed anything
+    /// unheard.
+    Upset,
+    /// This key has changed.
+    Changed(&'a [u8]),
+    /// Any key may have changed.
+    AllChanged,
+}
 
-impl Upset {
-    pub(crate) fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Box::new(tell))
+/// Who is told: must neither block nor panic.
+pub(crate) struct Audience {
+    tell: Box<dyn Fn(usize, News<'_>) + Send + Sync>,
+    watches: bool,
+}
+
+impl Audience {
+    /// With `watches` the nodes are asked to tell of changed keys, each key that is read on the lane once.
+    pub(crate) fn new(watches: bool, tell: impl Fn(usize, News<'_>) + Send + Sync + 'static) -> Self {
+        Self { tell: Box::new(tell), watches }
     }
 }
 
-impl fmt::Debug for Upset {
+impl fmt::Debug for Audience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Upset")
+        f.debug_struct("Audience").field("watches", &self.watches).finish_non_exhaustive()
     }
 }
 
@@ -116,6 +131,8 @@ struct State {
     failure: Option<Failure>,
     /// Whether there was a connection before, so that the next one may lead to a node that has forgotten.
     is_again: bool,
+    /// Whether the node tells of changed keys on the connection.
+    watched: bool,
 }
 
 impl Slot {
@@ -161,17 +178,31 @@ impl Lane {
         clock: Clock,
         random: Random,
         runtime: Handle,
-        upset: Option<Upset>,
+        audience: Option<Audience>,
     ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
         let sentinel = Sentinel::watch(&runtime);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
-        Self { members, clock, random, runtime, slots, deadlines, upset, changed: Notify::new(), sentinel }
+        Self { members, clock, random, runtime, slots, deadlines, audience, changed: Notify::new(), sentinel }
     }
 
     /// Whether this lane is of `runtime` and that runtime still runs.
     pub(crate) fn is_of(&self, runtime: &Handle) -> bool {
         self.runtime.id() == runtime.id() && self.is_alive()
+    }
+
+    /// Whether this lane's nodes are asked to tell of changed keys.
+    pub(crate) fn watches(&self) -> bool {
+        self.audience.as_ref().is_some_and(|audience| audience.watches)
+    }
+
+    /// The nodes that will tell of the next change of every key that was read on this lane.
+    pub(crate) fn watched(&self) -> Mask {
+        let is_watched = |node: &usize| {
+            let state = self.slots[*node].state();
+            state.watched && state.connection.is_some()
+        };
+        (0..self.slots.len()).filter(is_watched).fold(Mask::NONE, Mask::with)
     }
 
     pub(crate) fn runtime_id(&self) -> Id {
@@ -271,12 +302,15 @@ impl Lane {
 
     /// What hears of the end of the connection that is being made to `node`.
     fn ear(self: &Arc<Self>, node: usize) -> Option<Ear> {
-        self.upset.as_ref()?;
+        let watches = self.audience.as_ref()?.watches;
         let number = self.slots[node].state().tries + 1;
         let lane = Arc::downgrade(self);
-        Some(Ear::new(move || {
-            if let Some(lane) = lane.upgrade() {
-                lane.ended(node, number);
+        Some(Ear::new(watches, move |heard| {
+            let Some(lane) = lane.upgrade() else { return };
+            match heard {
+                Heard::Ended => lane.ended(node, number),
+                Heard::Changed(key) => lane.tell(node, News::Changed(key)),
+                Heard::AllChanged => lane.tell(node, News::AllChanged),
             }
         }))
     }
@@ -289,17 +323,17 @@ impl Lane {
         };
         if dropped.is_some() {
             self.start_connecting(node, true);
-            self.tell_upset();
+            self.tell(node, News::Upset);
         }
     }
 
-    fn tell_upset(&self) {
-        if let Some(Upset(tell)) = &self.upset {
-            tell();
+    fn tell(&self, node: usize, news: News<'_>) {
+        if let Some(audience) = &self.audience {
+            (audience.tell)(node, news);
         }
     }
 
-    fn connected(&self, node: usize, result: Result<Connection, Failure>) {
+    fn connected(&self, node: usize, result: Result<(Connection, bool), Failure>) {
         let slot = &self.slots[node];
         let mut is_back = false;
         {
@@ -307,7 +341,8 @@ impl Lane {
             state.connecting = false;
             state.tries += 1;
             match result {
-                Ok(connection) => {
+                Ok((connection, watched)) => {
+                    state.watched = watched;
                     is_back = std::mem::replace(&mut state.is_again, true);
                     state.connection = Some(connection);
                     state.failures = 0;
@@ -325,7 +360,7 @@ impl Lane {
         }
         self.changed.notify_waiters();
         if is_back {
-            self.tell_upset();
+            self.tell(node, News::Upset);
         }
     }
 
@@ -432,7 +467,7 @@ impl Connecting {
             Err(_) => {}
         }
         self.finished = true;
-        lane.connected(node, result.map(|(connection, _)| connection));
+        lane.connected(node, result.map(|(connection, introduction)| (connection, introduction.watched)));
     }
 }
 

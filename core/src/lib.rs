@@ -17,9 +17,13 @@
 //!
 #![doc = include_str!("../docs/protocol.md")]
 //!
+#![doc = include_str!("../docs/waiting.md")]
+//!
 #![doc = include_str!("../docs/compatibility.md")]
 //!
 #![doc = include_str!("../docs/processes.md")]
+//!
+#![doc = include_str!("../docs/moving.md")]
 #![forbid(unsafe_code)]
 
 mod address;
@@ -35,6 +39,7 @@ mod error;
 mod extend;
 mod farewell;
 mod footprint;
+mod gate;
 #[doc(hidden)]
 pub mod given;
 mod guard;
@@ -44,6 +49,7 @@ pub mod holder;
 mod inspect;
 mod lane;
 mod lock;
+mod lookout;
 mod name;
 mod node;
 mod options;
@@ -57,11 +63,14 @@ mod release;
 mod renew;
 mod round;
 mod script;
+mod setnx;
+mod setnx_lock;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
 mod token;
 mod wait;
+mod watch;
 
 pub use client::{Builder, IntoNodes, Redlock};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
@@ -69,3 +78,4 @@ pub use farewell::farewell;
 pub use guard::Guard;
 pub use inspect::{NodeState, NodeView};
 pub use lock::Lock;
+pub use setnx_lock::{SetnxGuard, SetnxLock};

@@ -10,7 +10,7 @@ use crate::attempt::Spec;
 use crate::client::Redlock;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
-use crate::options::Options;
+use crate::options::{Options, Protocol};
 use crate::wait;
 
 /// The options that a client's builder and a lock have in common, on a struct with a field `options`.
@@ -73,6 +73,13 @@ macro_rules! option_setters {
         /// none.
         pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
             self.options.owner = Some(owner.as_ref().into());
+            self
+        }
+
+        /// Hidden: for the bindings, whose locks are of one type in every protocol. In Rust the type decides.
+        #[doc(hidden)]
+        pub fn protocol(mut self, protocol: crate::given::Protocol) -> Self {
+            self.options.protocol = Some(protocol);
             self
         }
     };
@@ -156,8 +163,12 @@ impl Lock {
     ///
     /// Dropping the future leaves no key behind: what was sent is released, also if its answer comes later.
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        let place = self.client.place(&self.name, self.options.clone())?;
-        wait::acquire(place).await.map(Guard::new)
+        self.acquire_in(Protocol::Plain).await
+    }
+
+    pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
+        let options = Options { protocol: Some(protocol), ..self.options.clone() };
+        wait::acquire(self.client.place(&self.name, options)?).await.map(Guard::new)
     }
 
     /// Tries once: `None` if others hold the lock, or were taking it at the same time.
@@ -170,11 +181,7 @@ impl Lock {
     ///
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match self.clone().timeout(Duration::ZERO).acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
-            Err(error) => Err(error),
-        }
+        tried(self.clone().timeout(Duration::ZERO).acquire().await)
     }
 
     /// Acquires the lock, runs `body`, and releases the lock whatever `body` returned.
@@ -201,21 +208,40 @@ impl Lock {
     /// ```
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
-        let output = {
-            let mut lost = pin!(guard.lost());
-            let mut body = pin!(body(&guard));
-            poll_fn(|cx| {
-                if let Poll::Ready(error) = lost.as_mut().poll(cx) {
-                    return Poll::Ready(Err(error));
-                }
-                body.as_mut().poll(cx).map(Ok)
-            })
-            .await?
-        };
-        match guard.release().await {
-            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-            _ => Ok(output),
+        let output = unless_lost(guard.lost(), body(&guard)).await?;
+        left(guard.release().await).map(|()| output)
+    }
+}
+
+/// What one try came to: none where others hold the lock.
+pub(crate) fn tried<T>(acquired: Result<T, Error>) -> Result<Option<T>, Error> {
+    match acquired {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs `body`, and drops it where it stands as soon as the lock is `lost`.
+pub(crate) async fn unless_lost<T>(
+    lost: impl Future<Output = Error>,
+    body: impl Future<Output = T>,
+) -> Result<T, Error> {
+    let (mut lost, mut body) = (pin!(lost), pin!(body));
+    poll_fn(|cx| {
+        if let Poll::Ready(error) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(error));
         }
+        body.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// What the end of a block says of a release: a loss.
+pub(crate) fn left(released: Result<(), Error>) -> Result<(), Error> {
+    match released {
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        _ => Ok(()),
     }
 }
 

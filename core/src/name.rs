@@ -72,7 +72,6 @@ impl Name {
     }
 
     /// The key by which denied attempts may say that somebody waits.
-    #[cfg(test)]
     pub(crate) fn want_key(&self) -> Vec<u8> {
         self.key_beside(WANT)
     }

@@ -46,6 +46,76 @@ const fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
 }
 
+/// How a lock stands on its nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// A token and a fence, with a ttl.
+    #[default]
+    Plain,
+    /// The older protocol: the key's value is the time at which it expires.
+    Setnx,
+}
+
+impl Protocol {
+    /// Every protocol with its name.
+    const NAMES: [(&str, Self); 2] = [("plain", Self::Plain), ("setnx", Self::Setnx)];
+
+    /// The protocol of this name.
+    pub(crate) fn named(name: &str) -> Result<Self, Error> {
+        let named = Self::NAMES.iter().find(|(known, _)| *known == name);
+        named.map(|(_, protocol)| *protocol).ok_or_else(|| {
+            Error::invalid(format!(
+                "there is no protocol {name:?}; leave it out, or use setnx for a key that is shared with code which still \
+                 uses SETNX and GETSET"
+            ))
+        })
+    }
+
+    /// Refuses a call that needs to know whose key it is.
+    pub(crate) fn allows_extend(self) -> Result<(), Error> {
+        match self {
+            Self::Plain => Ok(()),
+            Self::Setnx => Err(Error::invalid(
+                "a lock of the protocol setnx cannot be extended: its key does not tell whose it is; take a ttl longer \
+                 than the work, or use the protocol plain once no older client uses the key",
+            )),
+        }
+    }
+
+    /// Refuses a call that needs a fence.
+    pub(crate) fn allows_fence(self) -> Result<(), Error> {
+        match self {
+            Self::Plain => Ok(()),
+            Self::Setnx => Err(Error::invalid(
+                "a lock of the protocol setnx has no fence: the older protocol counts nothing; use the protocol plain \
+                 once no older client uses the key",
+            )),
+        }
+    }
+
+    /// Whether the lock is extended in the background.
+    fn checked_auto_renew(self, auto_renew: Option<bool>) -> Result<bool, Error> {
+        match self {
+            Self::Plain => Ok(auto_renew.unwrap_or(true)),
+            Self::Setnx if auto_renew == Some(true) => Err(Error::invalid(
+                "auto_renew is on, but a lock of the protocol setnx cannot be renewed: its key does not tell whose it \
+                 is; leave auto_renew out and take a ttl longer than the work",
+            )),
+            Self::Setnx => Ok(false),
+        }
+    }
+
+    fn check_nodes(self, nodes: usize) -> Result<(), Error> {
+        if self == Self::Setnx && nodes > 1 {
+            return Err(Error::invalid(format!(
+                "the protocol setnx is for one node, but there are {nodes}: older clients take the lock on one server \
+                 alone; make a client for that server"
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// What a caller said; `None` is what was left unsaid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -58,6 +128,7 @@ pub(crate) struct Options {
     pub(crate) restart_delay: Option<Duration>,
     pub(crate) fence_keep: Option<Duration>,
     pub(crate) owner: Option<Arc<str>>,
+    pub(crate) protocol: Option<Protocol>,
 }
 
 /// Options in force: complete and within every limit.
@@ -78,6 +149,7 @@ pub(crate) struct Settings {
     pub(crate) fence_keep: Duration,
     /// The label beside the token; empty is none.
     pub(crate) owner: Arc<str>,
+    pub(crate) protocol: Protocol,
 }
 
 impl Options {
@@ -92,21 +164,25 @@ impl Options {
             restart_delay: self.restart_delay.or(defaults.restart_delay),
             fence_keep: self.fence_keep.or(defaults.fence_keep),
             owner: self.owner.or_else(|| defaults.owner.clone()),
+            protocol: self.protocol.or(defaults.protocol),
         }
     }
 
-    /// Fills in the defaults and refuses what cannot work. No limit depends on the number of nodes so far.
-    pub(crate) fn check(&self, default_owner: &Arc<str>) -> Result<Settings, Error> {
+    /// Fills in the defaults and refuses what cannot work with this many nodes.
+    pub(crate) fn check(&self, default_owner: &Arc<str>, nodes: usize) -> Result<Settings, Error> {
+        let protocol = self.protocol.unwrap_or_default();
+        protocol.check_nodes(nodes)?;
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
         Ok(Settings {
             ttl,
             timeout: self.timeout.flatten().map(checked_timeout),
-            auto_renew: self.auto_renew.unwrap_or(true),
+            auto_renew: protocol.checked_auto_renew(self.auto_renew)?,
             max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
             node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
             restart_delay: checked_restart_delay(self.restart_delay.unwrap_or(ttl))?,
             fence_keep: checked_fence_keep(self.fence_keep, ttl)?,
             owner: checked_owner(self.owner.as_ref().unwrap_or(default_owner))?,
+            protocol,
         })
     }
 }
@@ -250,6 +326,7 @@ mod tests {
         restart_delay_ms: Option<f64>,
         fence_keep_ms: Option<f64>,
         owner: Option<String>,
+        protocol: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -263,6 +340,7 @@ mod tests {
         restart_delay_ms: f64,
         fence_keep_ms: f64,
         owner: Option<String>,
+        protocol: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -285,8 +363,8 @@ mod tests {
         "host:1".into()
     }
 
-    fn options(said: Said) -> Options {
-        Options {
+    fn options(said: Said) -> Result<Options, Error> {
+        Ok(Options {
             ttl: said.ttl_ms.map(ms),
             timeout: said.timeout_ms.map(|timeout| timeout.map(ms)),
             auto_renew: said.auto_renew,
@@ -295,7 +373,8 @@ mod tests {
             restart_delay: said.restart_delay_ms.map(ms),
             fence_keep: said.fence_keep_ms.map(ms),
             owner: said.owner.map(Into::into),
-        }
+            protocol: said.protocol.as_deref().map(Protocol::named).transpose()?,
+        })
     }
 
     fn settings(effective: Effective) -> Settings {
@@ -308,6 +387,7 @@ mod tests {
             restart_delay: ms(effective.restart_delay_ms),
             fence_keep: ms(effective.fence_keep_ms),
             owner: effective.owner.map_or_else(default_owner, Into::into),
+            protocol: effective.protocol.map_or(Protocol::Plain, |name| Protocol::named(&name).unwrap()),
         }
     }
 
@@ -315,7 +395,8 @@ mod tests {
     fn table() {
         let table: Table = serde_json::from_str(include_str!("../../tests/tables/options.json")).unwrap();
         for case in table.cases {
-            match (options(case.options).check(&default_owner()), case.ok, case.error) {
+            let checked = options(case.options).and_then(|options| options.check(&default_owner(), 1));
+            match (checked, case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => assert_eq!(checked, settings(ok), "{}", case.name),
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);
@@ -343,6 +424,20 @@ mod tests {
         assert_eq!(lock.timeout, Some(None), "`wait for ever` is something said");
         assert_eq!(lock.owner.as_deref(), Some("lock"));
         assert_eq!((lock.ttl, lock.auto_renew), (client.ttl, client.auto_renew));
+    }
+
+    #[test]
+    fn the_older_protocol_has_one_node_and_no_renewal() {
+        let setnx = Options { protocol: Some(Protocol::Setnx), ..Options::default() };
+        let refusal = |options: &Options, nodes| options.check(&default_owner(), nodes).unwrap_err().to_string();
+        assert!(!setnx.check(&default_owner(), 1).unwrap().auto_renew);
+        assert!(refusal(&setnx, 3).contains("one node, but there are 3"));
+        let renewed = Options { auto_renew: Some(true), ..setnx.clone() };
+        assert!(refusal(&renewed, 1).contains("cannot be renewed"));
+        let client = Options { auto_renew: Some(true), ..Options::default() };
+        assert!(refusal(&setnx.clone().or(&client), 1).contains("cannot be renewed"));
+        let lock = Options { protocol: Some(Protocol::Plain), ..Options::default() }.or(&setnx);
+        assert!(lock.check(&default_owner(), 3).unwrap().auto_renew, "a lock says more than its client");
     }
 
     #[test]
@@ -374,7 +469,7 @@ mod tests {
         ) {
             let options =
                 Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_keep, ..Options::default() };
-            if let Ok(s) = options.check(&default_owner()) {
+            if let Ok(s) = options.check(&default_owner(), 3) {
                 prop_assert!(s.ttl >= TTL_LEAST && s.ttl <= TTL_MOST && s.ttl.subsec_nanos() % 1_000_000 == 0);
                 prop_assert!(s.timeout.is_none_or(|timeout| timeout <= TIMEOUT_MOST));
                 prop_assert!(s.max_hold.is_none_or(|max_hold| max_hold >= s.ttl && max_hold <= MAX_HOLD_MOST));
@@ -387,7 +482,7 @@ mod tests {
         #[test]
         fn any_ttl_within_the_limits_works_alone(millis in 100..=86_400_000_u64) {
             let options = Options { ttl: Some(Duration::from_millis(millis)), ..Options::default() };
-            prop_assert!(options.check(&default_owner()).is_ok());
+            prop_assert!(options.check(&default_owner(), 3).is_ok());
         }
     }
 }

@@ -19,12 +19,14 @@ use crate::background::Background;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::farewell::Farewell;
-use crate::lane::{Lane, Member, Members, Upset};
+use crate::gate::Gates;
+use crate::lane::{Audience, Lane, Member, Members, News};
 use crate::node::health::Health;
 use crate::node::{Connection, MemoryNodes, Node};
 use crate::pool::Pool;
 use crate::random::Random;
 use crate::renew::Renewal;
+use crate::watch::Watch;
 
 /// The one value per process.
 pub(crate) struct Process {
@@ -172,6 +174,8 @@ pub(crate) struct NodeSet {
     clock: Clock,
     random: Random,
     lanes: Mutex<Vec<Arc<Lane>>>,
+    pub(crate) gates: Arc<Gates>,
+    pub(crate) watch: Arc<Watch>,
 }
 
 impl NodeSet {
@@ -183,19 +187,31 @@ impl NodeSet {
             clock: process.clock.clone(),
             random: process.random.clone(),
             lanes: Mutex::default(),
+            gates: Arc::default(),
+            watch: Arc::default(),
         }
     }
 
-    /// For the background's lane, the only one that is always driven: locks held on these nodes are looked after.
-    fn upset(&self, runtime: &Handle) -> Option<Upset> {
+    /// For the background's lane, which is always driven: locks held on these nodes are looked after.
+    fn holders(&self, runtime: &Handle) -> Option<Audience> {
         let background = self.process.upgrade()?.background.started()?;
         let (process, members) = (Weak::clone(&self.process), Arc::downgrade(&self.members));
         (background.id() == runtime.id()).then(|| {
-            Upset::new(move || {
-                if let Some((process, members)) = process.upgrade().zip(members.upgrade()) {
+            Audience::new(false, move |_, news| {
+                if let (News::Upset, Some((process, members))) = (news, process.upgrade().zip(members.upgrade())) {
                     process.renewal.hasten(&members);
                 }
             })
+        })
+    }
+
+    /// For the lane of those who wait.
+    fn waiters(&self) -> Audience {
+        let watch = Arc::downgrade(&self.watch);
+        Audience::new(true, move |node, news| {
+            if let Some(watch) = watch.upgrade() {
+                watch.heard(node, news);
+            }
         })
     }
 
@@ -207,13 +223,24 @@ impl NodeSet {
 
     /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
     pub(crate) fn lane(&self, runtime: &Handle) -> Arc<Lane> {
+        self.lane_with(runtime, false, || self.holders(runtime))
+    }
+
+    /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
+    /// from the other one, because what is told of a key that nobody waits for is work for nothing.
+    pub(crate) fn waiting_lane(&self, background: &Handle) -> Arc<Lane> {
+        self.lane_with(background, true, || Some(self.waiters()))
+    }
+
+    fn lane_with(&self, runtime: &Handle, watches: bool, audience: impl FnOnce() -> Option<Audience>) -> Arc<Lane> {
         let mut lanes = self.lanes.lock().expect("no panic while holding this");
-        if let Some(lane) = lanes.iter().find(|lane| lane.is_of(runtime)) {
+        if let Some(lane) = lanes.iter().find(|lane| lane.is_of(runtime) && lane.watches() == watches) {
             return Arc::clone(lane);
         }
         lanes.retain(|lane| lane.is_alive());
-        let (members, upset) = (Arc::clone(&self.members), self.upset(runtime));
-        let lane = Arc::new(Lane::new(members, self.clock.clone(), self.random.clone(), runtime.clone(), upset));
+        let members = Arc::clone(&self.members);
+        let lane = Lane::new(members, self.clock.clone(), self.random.clone(), runtime.clone(), audience());
+        let lane = Arc::new(lane);
         lanes.push(Arc::clone(&lane));
         lane
     }

@@ -30,8 +30,9 @@ use crate::error::{Error, ErrorKind};
 use crate::farewell::{Duty, Leave};
 use crate::guard;
 use crate::held::{Listener, Owned};
-use crate::holder::{self, Hold, Holder, Reservation, Timeout};
+use crate::holder::{Hold, Holder, Reservation, Timeout};
 use crate::inspect::NodeView;
+use crate::lock;
 use crate::options::Options;
 use crate::process::Process;
 use crate::wait::Waiting;
@@ -151,7 +152,7 @@ impl Queue {
     /// `unavailable` at once if there is no background, `lost` with [`Queue::take`].
     pub fn leave(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
         self.here()?;
-        self.part(holder.part().unwrap_or(None), holder::left)
+        self.part(holder.part().unwrap_or(None), lock::left)
     }
 
     /// Starts to look at a lock; [`Taken::Views`] is the result.

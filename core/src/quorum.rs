@@ -48,6 +48,14 @@ impl Mask {
         Self(self.0 | 1 << node)
     }
 
+    pub(crate) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    pub(crate) fn without(self, node: usize) -> Self {
+        Self(self.0 & !(1 << node))
+    }
+
     pub(crate) fn has(self, node: usize) -> bool {
         self.0 & 1 << node != 0
     }

@@ -24,7 +24,7 @@ use crate::round::Event;
 /// time (the background goes on).
 pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Result<(), Error> {
     lane.open(lane.clock.now().after(CONNECT_LIMIT)).await;
-    let (mut round, mut votes) = claim.release_round(lane, Moment::NEVER);
+    let (mut round, mut votes) = claim.release_round(lane, Moment::NEVER, true);
     let mut failures = vec![None; votes.len()];
     let verdict = loop {
         match quorum::release(&votes, lane.members.health.suspects()) {

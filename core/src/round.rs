@@ -190,7 +190,7 @@ impl Round {
             {
                 self.lane.broken(node, connection);
             }
-            if matches!(answer, Ok(Reply::Granted(_))) {
+            if matches!(answer, Ok(Reply::Granted(_) | Reply::GrantedUntil(_))) {
                 self.lane.granted(node);
             }
             if !self.ask_again(node, connection, &answer) {
@@ -199,14 +199,14 @@ impl Round {
         }
     }
 
-    /// A script that the node does not know is sent again as text, and a request that creates nothing is sent again
+    /// A script that the node does not know is sent again as text, and a request that may be executed twice is sent again
     /// over another connection if the first one broke.
     fn ask_again(&mut self, node: usize, connection: Option<Connection>, answer: &Result<Reply, Failure>) -> bool {
         let Some(request) = self.parts[node].request.clone() else { return false };
         let creates = request.action.creates();
         let asking = match answer {
             Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, By::Text),
-            Err(Failure::Closed) if !creates && !self.parts[node].resent => {
+            Err(Failure::Closed) if request.action.is_repeatable() && !self.parts[node].resent => {
                 self.parts[node].resent = true;
                 if self.parts[node].sent == Sent::Once {
                     self.parts[node].sent = Sent::Again;
@@ -286,6 +286,29 @@ impl Round {
         Event::TimeUp
     }
 
+    /// The verdict has fallen: nothing that creates a key is sent from here on.
+    fn close(&mut self) {
+        self.open = false;
+        if self.is_idle() {
+            return;
+        }
+        let traces = self.footprint.all();
+        for (part, trace) in self.parts.iter_mut().zip(traces) {
+            // Still connecting.
+            if part.request.as_ref().is_some_and(|request| request.action.creates()) && matches!(trace, Trace::Nothing)
+            {
+                part.asking = None;
+            }
+        }
+    }
+
+    /// The verdict has fallen, and yet every answer matters: from here on the round has no deadline.
+    pub(crate) fn outlast(&mut self) {
+        self.close();
+        self.deadline = Moment::NEVER;
+        self.timer.reset(self.deadline);
+    }
+
     /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
     /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
     /// answer and how its request went out.
@@ -294,18 +317,7 @@ impl Round {
         kept: T,
         mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Sent) + Send + 'static,
     ) {
-        self.open = false;
-        if self.is_idle() {
-            return;
-        }
-        let traces = self.footprint.all();
-        for (part, trace) in self.parts.iter_mut().zip(traces) {
-            // Still connecting: what would create a key is not sent any more.
-            if part.request.as_ref().is_some_and(|request| request.action.creates()) && matches!(trace, Trace::Nothing)
-            {
-                part.asking = None;
-            }
-        }
+        self.close();
         if self.is_idle() {
             return;
         }

@@ -15,11 +15,13 @@ pub(crate) struct Keys {
     pub(crate) lock: Vec<u8>,
     /// Where a node remembers the name's last fence.
     pub(crate) fence: Vec<u8>,
+    /// Where those who were denied and wait are counted.
+    pub(crate) want: Vec<u8>,
 }
 
 impl Keys {
     pub(crate) fn of(name: &Name) -> Arc<Self> {
-        Arc::new(Self { lock: name.lock_key().to_vec(), fence: name.fence_key() })
+        Arc::new(Self { lock: name.lock_key().to_vec(), fence: name.fence_key(), want: name.want_key() })
     }
 }
 
@@ -47,24 +49,48 @@ pub(crate) struct Request {
 /// Which script, and what it needs beside keys and token. Durations are whole milliseconds on the wire.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Take the lock if it is free.
-    Acquire { ttl: Duration, proposal: u64, slack: Duration, fence_keep: Duration, label: Arc<str> },
+    /// Take the lock if it is free. If it is not and the caller `wants` to wait, join the line; with its place from
+    /// before, or 0.
+    Acquire { ttl: Duration, proposal: u64, slack: Duration, fence_keep: Duration, label: Arc<str>, wants: Option<u32> },
     /// Remember `fence` if the node still holds what it `granted`.
     Confirm { granted: u64, fence: u64, fence_keep: Duration, label: Arc<str> },
     /// Live longer.
     Extend { ttl: Duration, fence: u64, fence_keep: Duration },
-    /// Delete if ours.
-    Release,
+    /// Delete if ours. `asks` how many are in line, which ends with that.
+    Release { asks: bool },
     /// Put back what a node has forgotten.
     Restore { ttl: Duration, fence: u64, fence_keep: Duration, label: Arc<str> },
     /// Look, change nothing. The token is not used.
     Inspect,
+    /// As an acquire that takes nothing: is the lock held, and what is the caller's place in line?
+    Peek { place: u32 },
+    /// In the older SETNX protocol: take the lock if it is free or its time is over. The token is not used.
+    SetnxAcquire { ttl: Duration },
+    /// In the older SETNX protocol: delete the key before our own `expiry`, a Unix second. The token is not used.
+    SetnxRelease { expiry: u64 },
 }
 
 impl Action {
     /// Whether executing this can create the lock key, so that a delete must follow it.
     pub(crate) fn creates(&self) -> bool {
-        matches!(self, Self::Acquire { .. } | Self::Restore { .. })
+        matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::SetnxAcquire { .. })
+    }
+
+    /// Whether executing this twice does no more than executing it once, so that it may be sent again where its answer
+    /// was not heard.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !self.creates() && !matches!(self, Self::SetnxRelease { .. })
+    }
+
+    /// Whether executing this counts those who wait, or ends that count.
+    pub(crate) fn hints(&self) -> bool {
+        matches!(
+            self,
+            Self::Acquire { wants: Some(_), .. }
+                | Self::Release { asks: true }
+                | Self::Extend { .. }
+                | Self::Peek { .. }
+        )
     }
 }
 
@@ -73,8 +99,11 @@ impl Action {
 pub(crate) enum Reply {
     /// Acquire: ours now, with this fence.
     Granted(u64),
-    /// Acquire: held. `ours` is the fence in the value if the value is this attempt's own.
-    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>> },
+    /// Acquire in the SETNX protocol: ours up to this Unix second.
+    GrantedUntil(u64),
+    /// Acquire or peek: held. `ours` is the fence in the value if the value is this attempt's own; `place` is the
+    /// caller's place in line, 0 if that is not known.
+    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, place: u32 },
     /// Confirm: the node remembers the fence.
     Confirmed,
     /// Confirm or restore: the node holds something else, or knows a larger fence.
@@ -87,12 +116,29 @@ pub(crate) enum Reply {
     Absent,
     /// Extend or release: the key is another's; with the owner's label where an extension could read one.
     Foreign(Option<Box<str>>),
-    /// Release: deleted.
-    Deleted,
+    /// Release: deleted, and how many were denied meanwhile and wait.
+    Deleted { waiting: u32 },
+    /// Release in the SETNX protocol: too late, nothing was done.
+    Late,
     /// Restore: the node has the lock again.
     Restored,
-    /// Inspect: what is there.
+    /// Inspect or peek: what is there.
     Seen(Sight),
+}
+
+impl Reply {
+    /// Whether the lock key is another now, or lives longer: whoever has read it before is told.
+    pub(crate) fn changes(&self) -> bool {
+        matches!(
+            self,
+            Self::Granted(_) | Self::GrantedUntil(_) | Self::Extended | Self::Deleted { .. } | Self::Restored
+        )
+    }
+
+    /// Whether the lock key was read and left as it was: who did that is told of its next change.
+    pub(crate) fn reads(&self) -> bool {
+        matches!(self, Self::Held { .. } | Self::Seen(_) | Self::Absent | Self::Foreign(_) | Self::Ahead | Self::Late)
+    }
 }
 
 /// What an inspection sees on one node.

@@ -31,8 +31,8 @@ use crate::error::Error;
 use crate::lane::Member;
 use crate::node::memory::{Content, Store};
 use crate::node::{
-    Answer, By, Connecting, Ear, Failure, Identity, Introduction, Node as EngineNode, SimulatedLink, SimulatedNode,
-    SimulatedWire,
+    Answer, By, Connecting, Ear, Failure, Heard, Identity, Introduction, Node as EngineNode, SimulatedLink,
+    SimulatedNode, SimulatedWire,
 };
 use crate::options::Options;
 use crate::process::{NodeSet, Process};
@@ -265,6 +265,8 @@ struct State {
     started: Instant,
     step_micros: i64,
     lines: Vec<Weak<Line>>,
+    /// The connections that are told of the next change of a key, once.
+    armed: BTreeMap<Vec<u8>, Vec<Weak<Line>>>,
 }
 
 impl fmt::Debug for Node {
@@ -284,6 +286,7 @@ impl Node {
             started: start,
             step_micros: 0,
             lines: Vec::new(),
+            armed: BTreeMap::new(),
         };
         Self(Arc::new(Server { index, pace, start, network, state: Mutex::new(state), changed: Notify::new() }))
     }
@@ -310,6 +313,7 @@ impl Node {
             state.up = false;
             state.frozen = false;
             state.scripts.clear();
+            state.armed.clear();
             if !keep {
                 state.store = Store::default();
             }
@@ -367,7 +371,11 @@ impl Node {
     /// Deletes a key, as anybody with access to the server could.
     pub fn delete(&self, key: &[u8]) {
         self.note(|| format!("loses key {:?}", String::from_utf8_lossy(key)));
-        self.state().store.delete(key);
+        let mut state = self.state();
+        state.store.delete(key);
+        let told = state.armed.remove(key).unwrap_or_default();
+        drop(state);
+        self.tell(&told, key);
     }
 
     /// Overwrites a key with what is no lock of ours, for `ttl`.
@@ -376,6 +384,17 @@ impl Node {
         let mut state = self.state();
         let until = self.wall_micros(&state) + u64::try_from(ttl.as_micros()).unwrap_or(0);
         state.store.put(key, Content::Text(b"a-stranger".to_vec()), Some(until));
+        let told = state.armed.remove(key).unwrap_or_default();
+        drop(state);
+        self.tell(&told, key);
+    }
+
+    /// Tells connections that a key has changed.
+    fn tell(&self, lines: &[Weak<Line>], key: &[u8]) {
+        for line in lines.iter().filter_map(Weak::upgrade) {
+            self.note(|| format!("tells process {} of a change of {}", line.process + 1, String::from_utf8_lossy(key)));
+            line.send(self, Down::Changed(key.to_vec()));
+        }
     }
 
     /// The keys that have not expired, fence keys included, with their values.
@@ -409,7 +428,7 @@ impl Node {
     }
 
     /// Executes one request; `None` if the server's `run` ended before.
-    async fn execute(&self, run: u32, process: usize, request: &Request, by: By) -> Option<Result<Reply, Failure>> {
+    async fn execute(&self, run: u32, line: &Arc<Line>, request: &Request, by: By) -> Option<Result<Reply, Failure>> {
         self.executing(run).await?;
         let mut state = self.state();
         let script = script(&request.action);
@@ -420,13 +439,35 @@ impl Node {
             let now = self.wall_micros(&state);
             state.store.execute(now, request)
         };
+        let told = state.arm(line, request, &answer);
         drop(state);
+        self.tell(&told, &request.keys.lock);
         self.note(|| {
             let token = String::from_utf8_lossy(&request.token.as_bytes()[..4]).into_owned();
             let name = String::from_utf8_lossy(&request.keys.lock).into_owned();
-            format!("process {} {script} {name} with {token}: {answer:?}", process + 1)
+            format!("process {} {script} {name} with {token}: {answer:?}", line.process + 1)
         });
         Some(answer)
+    }
+}
+
+impl State {
+    /// Whoever reads a key is told of its next change by another. Returns who is told now.
+    fn arm(&mut self, line: &Arc<Line>, request: &Request, answer: &Result<Reply, Failure>) -> Vec<Weak<Line>> {
+        let Ok(reply) = answer else { return Vec::new() };
+        let is_own = |other: &Weak<Line>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(line));
+        if reply.changes() {
+            let mut told = self.armed.remove(&request.keys.lock).unwrap_or_default();
+            told.retain(|other| !is_own(other));
+            return told;
+        }
+        if reply.reads() && line.ear.as_ref().is_some_and(Ear::watches) {
+            let lines = self.armed.entry(request.keys.lock.clone()).or_default();
+            if !lines.iter().any(is_own) {
+                lines.push(Arc::downgrade(line));
+            }
+        }
+        Vec::new()
     }
 }
 
@@ -435,9 +476,12 @@ fn script(action: &Action) -> &'static str {
         Action::Acquire { .. } => "acquire",
         Action::Confirm { .. } => "confirm",
         Action::Extend { .. } => "extend",
-        Action::Release => "release",
+        Action::Release { .. } => "release",
         Action::Restore { .. } => "restore",
         Action::Inspect => "inspect",
+        Action::Peek { .. } => "peek",
+        Action::SetnxAcquire { .. } => "setnx_acquire",
+        Action::SetnxRelease { .. } => "setnx_release",
     }
 }
 
@@ -485,10 +529,17 @@ impl Wire {
             };
             // Servers tell whole seconds.
             let uptime = Duration::from_secs(state.started.elapsed().as_secs());
-            let line = Arc::new(Line { process: self.process, ear, state: Mutex::default() });
+            let watched = ear.as_ref().is_some_and(Ear::watches);
+            let (replies, arriving) = mpsc::unbounded_channel();
+            let way = Mutex::new(Way { earliest: Instant::now(), lost: false, replies });
+            let line = Arc::new(Line { process: self.process, ear, state: Mutex::default(), way });
+            drop(Handle::current().spawn(listen(Arc::downgrade(&line), arriving)));
             state.lines.retain(|line| line.strong_count() > 0);
             state.lines.push(Arc::downgrade(&line));
-            (Link::new(self.clone(), line, run), Introduction { identity, uptime, evicts: None, silent: false })
+            (
+                Link::new(self.clone(), line, run),
+                Introduction { identity, uptime, evicts: None, silent: false, watched },
+            )
         };
         self.travel(Leg::Reply).await?;
         Ok((Arc::new(link), introduction))
@@ -506,6 +557,24 @@ struct Line {
     process: usize,
     ear: Option<Ear>,
     state: Mutex<LineState>,
+    way: Mutex<Way>,
+}
+
+/// The way from the node to the client.
+struct Way {
+    /// What is sent now does not arrive before this.
+    earliest: Instant,
+    /// Whether nothing arrives any more.
+    lost: bool,
+    replies: mpsc::UnboundedSender<(Instant, Down)>,
+}
+
+/// What a node sends.
+enum Down {
+    /// The answer to a call.
+    Answer(u64, Result<Reply, Failure>),
+    /// A key has changed.
+    Changed(Vec<u8>),
 }
 
 #[derive(Default)]
@@ -530,7 +599,38 @@ impl Line {
         };
         drop(pending);
         if let Some(ear) = self.ear.as_ref().filter(|_| is_news) {
-            ear.hear();
+            ear.hear(Heard::Ended);
+        }
+    }
+
+    /// The node sends something down the line.
+    fn send(&self, node: &Node, down: Down) {
+        let mut way = self.way.lock().expect("no panic while holding this");
+        if way.lost {
+            return;
+        }
+        match node.0.network.fate(self.process, node.0.index, Leg::Reply) {
+            Fate::Deliver(delay) => {
+                way.earliest = way.earliest.max(Instant::now() + delay);
+                drop(way.replies.send((way.earliest, down)));
+            }
+            Fate::Drop => {
+                way.lost = true;
+                node.note(|| format!("process {} hears nothing any more on one connection", self.process + 1));
+            }
+            Fate::Break => {
+                drop(way);
+                node.note(|| format!("process {} loses a connection before a reply", self.process + 1));
+                self.end();
+            }
+        }
+    }
+
+    fn arrived(&self, down: Down) {
+        match (down, &self.ear) {
+            (Down::Answer(call, answer), _) => self.answer(call, answer),
+            (Down::Changed(key), Some(ear)) if !self.is_ended() => ear.hear(Heard::Changed(&key)),
+            (Down::Changed(_), _) => {}
         }
     }
 
@@ -573,11 +673,9 @@ impl Link {
     fn new(wire: Wire, line: Arc<Line>, run: u32) -> Self {
         let (queue, calls) = mpsc::unbounded_channel();
         let (written, arriving) = mpsc::unbounded_channel();
-        let (answered, replies) = mpsc::unbounded_channel();
         let runtime = Handle::current();
         drop(runtime.spawn(write(wire.clone(), Arc::clone(&line), calls, written)));
-        drop(runtime.spawn(serve(wire, Arc::clone(&line), run, arriving, answered)));
-        drop(runtime.spawn(listen(Arc::clone(&line), replies)));
+        drop(runtime.spawn(serve(wire, Arc::clone(&line), run, arriving)));
         Self { line, queue }
     }
 }
@@ -644,46 +742,24 @@ async fn write(
 }
 
 /// Executes requests as they arrive.
-async fn serve(
-    wire: Wire,
-    line: Arc<Line>,
-    run: u32,
-    mut arriving: mpsc::UnboundedReceiver<(Instant, Call)>,
-    answered: mpsc::UnboundedSender<(Instant, u64, Result<Reply, Failure>)>,
-) {
-    let mut earliest = Instant::now();
-    let mut lost = false;
+async fn serve(wire: Wire, line: Arc<Line>, run: u32, mut arriving: mpsc::UnboundedReceiver<(Instant, Call)>) {
     while let Some((at, call)) = arriving.recv().await {
         sleep_until(at).await;
-        let Some(answer) = wire.node.execute(run, wire.process, &call.request, call.by).await else {
+        match wire.node.execute(run, &line, &call.request, call.by).await {
+            Some(answer) => line.send(&wire.node, Down::Answer(call.id, answer)),
             // A crash has its own way to say so; a server that has started anew refuses what it does not know.
-            if wire.node.state().up {
-                line.end();
-            }
-            continue;
-        };
-        match wire.fate(Leg::Reply) {
-            _ if lost => {}
-            Fate::Deliver(delay) => {
-                earliest = earliest.max(Instant::now() + delay);
-                drop(answered.send((earliest, call.id, answer)));
-            }
-            Fate::Drop => {
-                lost = true;
-                wire.node.note(|| format!("process {} hears nothing any more on one connection", wire.process + 1));
-            }
-            Fate::Break => {
-                wire.node.note(|| format!("process {} loses a connection before a reply", wire.process + 1));
-                line.end();
-            }
+            None if wire.node.state().up => line.end(),
+            None => {}
         }
     }
 }
 
-/// Hands replies over as they arrive.
-async fn listen(line: Arc<Line>, mut replies: mpsc::UnboundedReceiver<(Instant, u64, Result<Reply, Failure>)>) {
-    while let Some((at, call, answer)) = replies.recv().await {
+/// Hands over what arrives at the client.
+async fn listen(line: Weak<Line>, mut arriving: mpsc::UnboundedReceiver<(Instant, Down)>) {
+    while let Some((at, down)) = arriving.recv().await {
         sleep_until(at).await;
-        line.answer(call, answer);
+        if let Some(line) = line.upgrade() {
+            line.arrived(down);
+        }
     }
 }

@@ -1,17 +1,19 @@
 //! Acquiring: one try where the caller is, then waiting in the background.
 //!
-//! States: *trying* (the caller's lane) → *waiting* (handed to the background: attempts on its lane, pauses between
-//! them) → *won* or *failed*. What may interrupt each await:
+//! States: *trying* (the caller's lane; not if others of this process wait already, or if it has just released and others
+//! want the lock) → *in line* at the name's gate → *in front* (attempts on the background's lane for waiting, asleep
+//! between them) → *won* or *failed*. What may interrupt each await:
 //!
 //! - dropped while trying: the attempt's claim releases;
-//! - dropped while waiting: the receiver is gone, the background's wait ends and drops its attempt with it;
+//! - dropped in line or in front: the receiver is gone, the background's wait ends, drops its attempt with it, and the next
+//!   in line moves up;
 //! - won, but dropped before it was received: the channel drops the lock, which releases it;
 //! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
 //! - the background cannot start: `unavailable`, before anything is sent;
 //! - the process ends: the background's wait ends, and the caller hears nothing of it any more.
 //!
-//! Between two attempts a denied waiter sleeps; `pause` decides for how long.
+//! Each call keeps its own timeout, in line too, at whose end it reports what the one in front has found out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +21,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::attempt::{self, Ballots, Outcome, Place};
+use crate::attempt::{self, Ballots, Carried, Outcome, Place};
 use crate::backoff;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::gate::{InLine, Told};
 use crate::held::{Held, Owned};
 use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::lookout::Lookout;
 
 /// How long nodes that give no quorum are tried where the caller set no timeout.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
@@ -33,17 +37,27 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Waiting {
     place: Place,
+    began: Moment,
     deadline: Moment,
     /// When votes end at the latest: the deadline, or for a timeout of zero, which is one whole try, the time that one
     /// try may take.
     limit: Moment,
-    /// The highest fence seen in this call.
-    highest: u64,
+    carried: Carried,
     attempts: u32,
     /// What the nodes said in the last attempt that gave them their time.
-    last: Option<Ballots>,
+    last: Option<Arc<Ballots>>,
     /// Since when no quorum has answered, bars not counted.
     unavailable_since: Option<Moment>,
+}
+
+/// What an attempt came to.
+#[derive(Debug)]
+enum Step {
+    Won(Owned),
+    /// Others hold the lock, or were taking it.
+    Denied(Arc<Ballots>),
+    /// No quorum could be asked, or would answer: again after this time.
+    Later(Duration),
 }
 
 /// Acquires within the spec's timeout.
@@ -82,19 +96,49 @@ impl Waiting {
             Some(Duration::ZERO) => now.after(CONNECT_LIMIT + 2 * place.spec.settings.node_timeout),
             _ => deadline,
         };
-        Ok(Self { place, deadline, limit, highest: 0, attempts: 0, last: None, unavailable_since: None })
+        Ok(Self {
+            place,
+            began: now,
+            deadline,
+            limit,
+            carried: Carried::default(),
+            attempts: 0,
+            last: None,
+            unavailable_since: None,
+        })
     }
 
     /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock
     /// has to take it, and comes back with what is left of the call if that is too late.
     pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
-        let runtime = if self.attempts == 0 { Handle::try_current().ok() } else { None };
-        let Some(runtime) = runtime else { return self.wait_out(Duration::ZERO).await };
-        let lane = self.place.set.lane(&runtime);
-        match self.attempt(&lane).await? {
-            Ok(owned) => Ok((self, owned)),
-            Err(pause) => self.wait_out(pause).await,
+        let pause = match (self.closed(), Handle::try_current()) {
+            (Some(pause), _) => pause,
+            (None, Ok(runtime)) if self.attempts == 0 => {
+                let lane = self.place.set.lane(&runtime);
+                match self.attempt(&lane).await? {
+                    Step::Won(owned) => return Ok((self, owned)),
+                    Step::Denied(_) => Duration::ZERO,
+                    Step::Later(pause) => pause,
+                }
+            }
+            _ => Duration::ZERO,
+        };
+        self.wait_out(pause).await
+    }
+
+    /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
+    /// gives it one try takes it, whoever waits.
+    fn closed(&self) -> Option<Duration> {
+        if self.attempts > 0 || self.is_one_try() {
+            return None;
         }
+        let now = self.place.process.clock.now();
+        let until = self.place.set.gates.closed_until(&self.place.spec.keys.lock, now)?;
+        Some(until.since(now))
+    }
+
+    fn is_one_try(&self) -> bool {
+        self.place.spec.settings.timeout == Some(Duration::ZERO)
     }
 
     /// What was won could not be relied on any more when it was to be taken.
@@ -103,33 +147,32 @@ impl Waiting {
     ///
     /// `unavailable` for a timeout of zero: there is no second try.
     pub(crate) fn missed(self) -> Result<Self, Error> {
-        if self.place.spec.settings.timeout == Some(Duration::ZERO) || self.place.process.farewell.is_said() {
+        if self.is_one_try() || self.place.process.farewell.is_said() {
             let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
             return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
         }
         Ok(self)
     }
 
-    /// One attempt. `Ok(Err(pause))` means: not won, come back after `pause`.
-    async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Result<Owned, Duration>, Error> {
+    /// One attempt.
+    async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Step, Error> {
         let limit = self.limit;
-        let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
+        let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
         // A repetition of one whole try leaves the nodes their time for its clean-up.
-        let one_try = self.place.spec.settings.timeout == Some(Duration::ZERO);
-        let limit = if one_try { limit.before(self.place.spec.settings.node_timeout) } else { limit };
+        let limit = if self.is_one_try() { limit.before(self.place.spec.settings.node_timeout) } else { limit };
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
-            outcome = attempt::attempt(&self.place, lane, limit, &mut self.highest).await;
+            outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
         }
         self.attempts = self.attempts.saturating_add(1);
         match outcome {
-            Outcome::Won(won) => Ok(Ok(Owned::new(Held::new(self.place.clone(), won)))),
+            Outcome::Won(won) => Ok(Step::Won(Owned::new(Held::new(self.place.clone(), won)))),
             Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
             Outcome::Barred(until, ballots) => self.barred(until, &ballots),
             Outcome::Lost(ballots) => {
                 // An attempt that the timeout cut short says less than the one before it.
                 if ballots.complete || self.last.is_none() {
-                    self.last = Some(ballots);
+                    self.last = Some(Arc::new(ballots));
                 }
                 self.lost()
             }
@@ -137,11 +180,11 @@ impl Waiting {
     }
 
     /// What to do after a lost attempt.
-    fn lost(&mut self) -> Result<Result<Owned, Duration>, Error> {
-        let Some(ballots) = &self.last else { return Ok(Err(Duration::ZERO)) };
+    fn lost(&mut self) -> Result<Step, Error> {
+        let Some(ballots) = self.last.clone() else { return Ok(Step::Later(Duration::ZERO)) };
         if ballots.is_forbidden() {
             let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
-            return Err(self.error(ErrorKind::Forbidden, message, ballots));
+            return Err(self.error(ErrorKind::Forbidden, message, &ballots));
         }
         let now = self.place.process.clock.now();
         if ballots.is_contended() {
@@ -150,16 +193,20 @@ impl Waiting {
             let since = *self.unavailable_since.get_or_insert(now);
             let endless = self.place.spec.settings.timeout.is_none();
             if endless && now.since(since) >= UNAVAILABLE_AFTER {
-                return Err(self.unavailable(ballots));
+                return Err(self.unavailable(&ballots));
             }
         }
         if now >= self.deadline {
-            return Err(self.over(ballots));
+            return Err(self.over(&ballots));
         }
-        Ok(Err(self.pause(ballots)))
+        if ballots.is_contended() {
+            return Ok(Step::Denied(ballots));
+        }
+        let unit = self.place.process.random.unit();
+        Ok(Step::Later(backoff::unavailable(self.attempts.saturating_sub(1), unit)))
     }
 
-    fn barred(&mut self, until: Moment, ballots: &Ballots) -> Result<Result<Owned, Duration>, Error> {
+    fn barred(&mut self, until: Moment, ballots: &Ballots) -> Result<Step, Error> {
         let now = self.place.process.clock.now();
         if now >= self.deadline {
             return Err(self.unavailable(ballots));
@@ -167,18 +214,7 @@ impl Waiting {
         // Waiting for bars to end is not waiting for nodes to answer.
         let pause = until.since(now);
         self.unavailable_since = self.unavailable_since.map(|since| since.after(pause));
-        Ok(Err(pause))
-    }
-
-    /// How long to sleep before the next attempt.
-    fn pause(&self, ballots: &Ballots) -> Duration {
-        let unit = self.place.process.random.unit();
-        let attempt = self.attempts.saturating_sub(1);
-        if ballots.is_contended() {
-            backoff::contended(attempt, unit, ballots.ttl_left)
-        } else {
-            backoff::unavailable(attempt, unit)
-        }
+        Ok(Step::Later(pause))
     }
 
     /// Hands the waiting over to the background, after `pause`.
@@ -208,22 +244,66 @@ impl Waiting {
         }
     }
 
-    async fn attempts(&mut self, mut pause: Duration) -> Result<Owned, Error> {
-        let lane = self.place.set.lane(&Handle::current());
+    /// One try, or in line and then attempts until won or failed.
+    async fn attempts(&mut self, pause: Duration) -> Result<Owned, Error> {
+        let set = Arc::clone(&self.place.set);
+        if self.is_one_try() {
+            return match self.attempt(&set.lane(&Handle::current())).await? {
+                Step::Won(owned) => Ok(owned),
+                Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
+            };
+        }
+        let gate = set.gates.enter(&self.place.spec.keys.lock);
+        let clock = self.place.process.clock.clone();
+        let first = clock.now().after(pause);
+        let turn = async {
+            let turn = gate.turn().await;
+            gate.vacated(&clock).await;
+            clock.sleep_until(first).await;
+            turn
+        };
+        let turn = tokio::select! {
+            biased;
+            turn = turn => Some(turn),
+            () = clock.sleep_until(self.deadline) => None,
+        };
+        let told = gate.told();
+        self.last = told.ballots.or_else(|| self.last.take());
+        let Some(_turn) = turn else { return Err(self.over_unseen()) };
+        self.unavailable_since = told.unavailable_since.map(|since| since.max(self.began));
+        let owned = self.in_front(&gate).await?;
+        gate.won(owned.held());
+        Ok(owned)
+    }
+
+    /// In front of the line: attempts, and sleep between them, until won or failed.
+    async fn in_front(&mut self, gate: &InLine) -> Result<Owned, Error> {
+        let clock = self.place.process.clock.clone();
+        let lane = self.place.set.waiting_lane(&Handle::current());
+        let mut lookout = Lookout::new(self.place.clone(), Arc::clone(&lane));
         loop {
-            let clock = &lane.clock;
-            let again = clock.now().after(pause);
-            clock.sleep_until(again.min(self.deadline)).await;
-            if again >= self.deadline
-                && let Some(ballots) = &self.last
-            {
-                return Err(self.over(ballots));
+            if clock.now() >= self.deadline {
+                return Err(self.over_unseen());
             }
-            match self.attempt(&lane).await? {
-                Ok(owned) => return Ok(owned),
-                Err(next) => pause = next,
+            lookout.note();
+            let step = self.attempt(&lane).await;
+            gate.tell(Told { ballots: self.last.clone(), unavailable_since: self.unavailable_since });
+            match step? {
+                Step::Won(owned) => return Ok(owned),
+                Step::Denied(ballots) => lookout.wait(&ballots, &mut self.carried.place, self.deadline).await,
+                Step::Later(pause) => lookout.sleep(clock.now().after(pause).min(self.deadline)).await,
             }
         }
+    }
+
+    /// The timeout is over, whatever was seen until then.
+    fn over_unseen(&self) -> Error {
+        if let Some(ballots) = &self.last {
+            return self.over(ballots);
+        }
+        // Others of this process were in front all the time, and have not heard from the nodes yet.
+        let settings = &self.place.spec.settings;
+        self.over(&Ballots::new(self.place.set.members.len(), settings.node_timeout))
     }
 
     /// The timeout is over.

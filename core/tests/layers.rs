@@ -20,16 +20,20 @@ const LAYERS: [(&str, &[&str]); 4] = [
             "pool",
             "attempt",
             "cleanup",
+            "setnx",
             "held",
             "extend",
             "release",
             "renew",
             "wait",
+            "gate",
+            "watch",
+            "lookout",
             "inspect",
             "farewell",
         ],
     ),
-    ("faces", &["lib", "client", "lock", "guard", "holder", "queue", "blocking", "simulation"]),
+    ("faces", &["lib", "client", "lock", "setnx_lock", "guard", "holder", "queue", "blocking", "simulation"]),
 ];
 
 const TOP: usize = LAYERS.len() - 1;

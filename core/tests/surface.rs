@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redlock::{
-    Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock, blocking,
-    farewell,
+    Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock,
+    SetnxGuard, SetnxLock, blocking, farewell,
 };
 use serde_json::Value;
 
@@ -67,6 +67,47 @@ async fn client_and_lock() -> Result<(), Error> {
     Guard::release(guard).await?;
     drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
     Ok(())
+}
+
+#[tokio::test]
+async fn lock_of_the_older_protocol() -> Result<(), Error> {
+    let redlock: Redlock = Redlock::new("memory://surface")?;
+    let lock: SetnxLock = Redlock::setnx(&redlock, "setnx");
+    let lock = SetnxLock::ttl(lock, Duration::from_secs(10));
+    let lock = SetnxLock::timeout(lock, Duration::ZERO);
+    let lock = SetnxLock::no_timeout(lock);
+    let lock = SetnxLock::node_timeout(lock, Duration::from_secs(1));
+    let lock = SetnxLock::restart_delay(lock, Duration::ZERO);
+    let _: bool = SetnxLock::run(&lock, async |guard: &SetnxGuard| SetnxGuard::held(guard)).await?;
+    SetnxGuard::release(SetnxLock::into_future(lock.clone()).await?).await?;
+    SetnxGuard::release(SetnxLock::acquire(&lock).await?).await?;
+    let guard: SetnxGuard = SetnxLock::try_acquire(&lock).await?.unwrap();
+    let _: &[u8] = SetnxGuard::name(&guard);
+    let _: Duration = SetnxGuard::remaining(&guard);
+    SetnxGuard::check(&guard)?;
+    let lost = SetnxGuard::lost(&guard);
+    SetnxGuard::release(guard).await?;
+    drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
+    Ok(())
+}
+
+#[test]
+fn blocking_lock_of_the_older_protocol() -> Result<(), Error> {
+    let redlock: blocking::Redlock = blocking::Redlock::new("memory://surface")?;
+    let lock: blocking::SetnxLock = blocking::Redlock::setnx(&redlock, "blocking setnx");
+    let lock = blocking::SetnxLock::ttl(lock, Duration::from_secs(10));
+    let lock = blocking::SetnxLock::timeout(lock, Duration::ZERO);
+    let lock = blocking::SetnxLock::no_timeout(lock);
+    let lock = blocking::SetnxLock::node_timeout(lock, Duration::from_secs(1));
+    let lock = blocking::SetnxLock::restart_delay(lock, Duration::ZERO);
+    let _: bool = blocking::SetnxLock::run(&lock, |guard: &blocking::SetnxGuard| blocking::SetnxGuard::held(guard))?;
+    blocking::SetnxGuard::release(blocking::SetnxLock::acquire(&lock)?)?;
+    let guard: blocking::SetnxGuard = blocking::SetnxLock::try_acquire(&lock)?.unwrap();
+    let _: &[u8] = blocking::SetnxGuard::name(&guard);
+    let _: Duration = blocking::SetnxGuard::remaining(&guard);
+    blocking::SetnxGuard::check(&guard)?;
+    drop::<Option<Error>>(blocking::SetnxGuard::wait_lost(&guard, Duration::ZERO));
+    blocking::SetnxGuard::release(guard)
 }
 
 #[test]
@@ -175,12 +216,25 @@ fn named<'a>(line: &'a str, words: &[&str]) -> Option<&'a str> {
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
+/// The setters that a macro stands for; those of the bindings, hidden as well, are left out.
+fn setters(member: &str) -> Option<Vec<&str>> {
+    let source = match member.trim_end_matches("!();").rsplit("::").next()? {
+        "option_setters" => include_str!("../src/lock.rs"),
+        "setnx_setters" => include_str!("../src/setnx_lock.rs"),
+        _ => return None,
+    };
+    let lines = source.lines().zip(source.lines().skip(1));
+    let open = lines.filter(|(before, _)| before.trim() != "#[doc(hidden)]").map(|(_, line)| line);
+    Some(open.filter_map(|line| named(line, &["        pub fn "])).collect())
+}
+
 /// The public items, methods, constants, variants and fields of a source file, hidden ones left out. Relies on rustfmt.
 fn public(source: &str, module: &str) -> BTreeSet<String> {
     const MEMBERS: [&str; 5] = ["pub fn ", "pub async fn ", "pub const fn ", "pub const ", "pub "];
     let (mut found, mut owner, mut hidden) = (BTreeSet::new(), None, false);
     for line in source.lines() {
-        if line.trim() == "#[doc(hidden)]" {
+        // Deeper down it is about what a macro makes.
+        if matches!(line, "#[doc(hidden)]" | "    #[doc(hidden)]") {
             hidden = true;
         } else if let Some(member) = line.strip_prefix("    ") {
             let field =
@@ -194,13 +248,9 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
                 if name.starts_with(char::is_uppercase) {
                     found.insert(format!("{module}{owner}::{name}"));
                 }
-            } else if member == "crate::lock::option_setters!();" || member == "option_setters!();" {
+            } else if let Some(setters) = setters(member) {
                 let (owner, _) = owner.unwrap();
-                for setter in
-                    include_str!("../src/lock.rs").lines().filter_map(|line| named(line, &["        pub fn "]))
-                {
-                    found.insert(format!("{module}{owner}::{setter}"));
-                }
+                found.extend(setters.iter().map(|setter| format!("{module}{owner}::{setter}")));
             }
         } else if let Some((item, name)) = ["struct", "enum", "trait", "fn"]
             .iter()
@@ -215,6 +265,8 @@ fn public(source: &str, module: &str) -> BTreeSet<String> {
         } else if line == "}" {
             owner = None;
         }
+        // An attribute is over with what it stands before, be that found here or not.
+        hidden &= matches!(line.trim().get(..2), Some("#[" | "//"));
     }
     found
 }
@@ -229,6 +281,7 @@ fn nothing_else_is_public() {
         include_str!("../src/guard.rs"),
         include_str!("../src/inspect.rs"),
         include_str!("../src/lock.rs"),
+        include_str!("../src/setnx_lock.rs"),
     ] {
         found.extend(public(source, ""));
     }

@@ -26,6 +26,8 @@ pub struct Options {
     pub fence_keep: Option<f64>,
     /// The label that inspection shows.
     pub owner: Option<String>,
+    /// How the lock stands on its nodes.
+    pub protocol: Option<String>,
 }
 
 /// `Builder` and `Lock` have the same setters and no trait in common.
@@ -57,6 +59,9 @@ macro_rules! apply {
         }
         if let Some(owner) = options.owner {
             to = to.owner(owner);
+        }
+        if let Some(protocol) = options.protocol {
+            to = to.protocol(redlock::given::protocol(&protocol)?);
         }
         Ok(to)
     }};

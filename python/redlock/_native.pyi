@@ -39,7 +39,8 @@ class Handle:
     def fence(self) -> int:
         """The fence: larger than every one of this name before it. Send it along, and have smaller ones rejected.
 
-        Raises `LockNotHeld` before an acquire and after a release; a lost lock still tells it.
+        Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it; `LockInvalid` with
+        `protocol="setnx"`, which has none.
         """
 
     @property
@@ -84,7 +85,8 @@ class Lock(Handle):
         """Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
-        answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl.
+        answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl and with
+        `protocol="setnx"`.
 
         >>> import redlock
         >>> with redlock.lock("job", ttl=1) as lock:

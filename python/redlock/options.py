@@ -1,7 +1,7 @@
 """The options of clients and locks."""
 
 from datetime import timedelta
-from typing import TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 __all__ = ["Duration", "Options"]
 
@@ -44,3 +44,14 @@ class Options(TypedDict, total=False):
     owner: str
     """The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
     none."""
+
+    protocol: Literal["plain", "setnx"]
+    """`"setnx"` is for a key that is shared with code which still uses the older protocol of SETNX, GET and GETSET, and
+    whose value is the Unix second up to which the lock is held; default `"plain"`.
+
+    It is for one node, and has neither a fence nor renewal: `auto_renew` is off, and several nodes, `auto_renew=True`,
+    `Lock.fence` and `Lock.extend` are `LockInvalid`. `fence_keep` and `owner` mean nothing to it. A crashed holder
+    blocks others for at most 3 s longer than the ttl. A release is sent once only: where its answer, or that to an
+    acquire, is lost with the connection, the key stays until its time is over. Older clients can still make two
+    holders: by a stall between GET and GETSET, by another ttl, by a wrong clock. Never use one name in both
+    protocols."""

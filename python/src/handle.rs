@@ -45,7 +45,8 @@ impl Handle {
 
     /// The fence: larger than every one of this name before it. Send it along, and have smaller ones rejected.
     ///
-    /// Raises `LockNotHeld` before an acquire and after a release; a lost lock still tells it.
+    /// Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it; `LockInvalid` with
+    /// `protocol="setnx"`, which has none.
     #[getter]
     fn fence(&self, py: Python<'_>) -> PyResult<u64> {
         self.holder.fence().map_err(|error| raised(py, &error))

@@ -66,7 +66,8 @@ impl Lock {
     /// Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
     ///
     /// Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
-    /// answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl.
+    /// answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl and with
+    /// `protocol="setnx"`.
     ///
     /// >>> import redlock
     /// >>> with redlock.lock("job", ttl=1) as lock:

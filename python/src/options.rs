@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
+use redlock::given::Protocol;
 use redlock::{Builder, Lock};
 
 use crate::duration::duration;
@@ -20,6 +21,7 @@ enum Given {
     RestartDelay(Duration),
     FenceKeep(Duration),
     Owner(String),
+    Protocol(Protocol),
 }
 
 /// Options that were given, each converted.
@@ -38,6 +40,7 @@ macro_rules! set {
             Given::RestartDelay(restart_delay) => target.restart_delay(restart_delay),
             Given::FenceKeep(fence_keep) => target.fence_keep(fence_keep),
             Given::Owner(owner) => target.owner(owner),
+            Given::Protocol(protocol) => target.protocol(protocol),
         })
     };
 }
@@ -72,6 +75,10 @@ fn parse(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         "restart_delay" => Given::RestartDelay(duration(option, value)?),
         "fence_keep" => Given::FenceKeep(duration(option, value)?),
         "owner" => Given::Owner(text(option, value, "a str")?),
+        "protocol" => {
+            let name = text(option, value, "a str")?;
+            Given::Protocol(redlock::given::protocol(&name).map_err(|error| raised(value.py(), &error))?)
+        }
         _ => return Err(raised(value.py(), &redlock::given::unknown(option))),
     })
 }

@@ -22,6 +22,9 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     assert_type(redlock.Redlock(), redlock.Redlock)
     redlock.Redlock("redis://a", ttl=10)
     redlock.Redlock(("redis://a", "redis://b"), node_timeout=0.1, restart_delay=0, fence_keep=3600)
+    assert_type(client.lock("foo", protocol="setnx"), redlock.Lock)
+    redlock.Redlock("redis://a", protocol="plain")
+    redlock.lock("foo", protocol="SETNX")  # type: ignore[arg-type]
     redlock.lock(3)  # type: ignore[arg-type]
     redlock.lock("foo", ttl="10")  # type: ignore[arg-type]
     redlock.lock("foo", ttl=None)  # type: ignore[arg-type]

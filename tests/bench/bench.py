@@ -146,7 +146,8 @@ def commit() -> str:
 def languages() -> list[str]:
     """What the workers ran with."""
     found = [said("rustc", "--version").split(" (")[0], f"Python {platform.python_version()}"]
-    return [*found, f"Node {said('node', '--version')}"]
+    found += [f"Node {said('node', '--version')}", said("go", "version").removeprefix("go version ").split(" ")[0]]
+    return [name for name in [*found, said("java", "--version").split("\n")[0]] if name]
 
 
 def said(*command: str) -> str:

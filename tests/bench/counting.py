@@ -51,7 +51,7 @@ def _works(tracer: str) -> bool:
 
 def _traced(session: Session, subject: Subject, tracer: str, file: Path, pairs: int) -> int:
     with Process([*TRACERS[tracer], str(file), *subject.worker(session.one.urls)]) as process:
-        process.answer(STARTS_S)
+        process.answer(subject.starts_s)
         process.ask({"op": "pairs", "names": [f"calls:{subject.name}"], "count": pairs}, TRACED_S)
         process.end(TRACED_S)
         counted = total(file.read_text())
@@ -78,7 +78,7 @@ def allocations(session: Session, workload: str) -> None:
         with session.trying(workload, subject):
             process = Process(_with_heap(subject.worker(session.one.urls)))
             try:
-                process.answer(STARTS_S)
+                process.answer(subject.starts_s)
                 request = {"op": "pairs", "names": [f"{workload}:{subject.name}"], "count": 200}
                 process.ask(request, LIMIT_S)
                 answer = process.ask({**request, "op": "allocations"}, STARTS_S)

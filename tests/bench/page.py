@@ -73,6 +73,9 @@ def _ahead(results: Results) -> str:
         "costs something. Named is what is better by more than 5 % in the median of the rounds, and better in nine "
         "rounds of ten; where a workload has one round only, that decides."
     )
+    foreign = {s["language"] for s in results.subjects.values() if s["kind"] == PEER and not s["counterpart"]}
+    if foreign:
+        lines.append(f"Peers in {' and '.join(sorted(foreign))} have no such face; the tables have their figures.")
     if not found:
         lines.append("Nowhere in this run.")
     else:

@@ -49,7 +49,7 @@ def _hand_overs(session: Session, workload: str, subject: Subject, turn: int, ho
 def contention(session: Session, workload: str, processes: int) -> None:
     """So many processes that want one lock, hold it for a moment and want it again."""
     for turn in range(max(session.form.rounds // 10, 1)):
-        subjects = able(session.subjects, waits=True)
+        subjects = [subject for subject in able(session.subjects, waits=True) if processes <= subject.processes]
         session.random.shuffle(subjects)
         for subject in subjects:
             if any(f["subject"] == subject.name and f["workload"] == workload for f in session.failures):

@@ -17,7 +17,7 @@ from subjects import LIMIT, Subject
 FIVE = 5
 
 STARTS_S = 20.0
-"""How long a worker may take to start."""
+"""How long it may take to start a process and to end it."""
 
 LIMIT_S = 5.0
 """How much longer than planned a turn may take."""
@@ -123,7 +123,7 @@ class Session:
 
     def ready(self, subject: Subject, process: Process) -> None:
         """Waits until a worker is ready; raises `Failed`."""
-        self.versions[subject.name] = process.answer(STARTS_S)["ready"]["version"]
+        self.versions[subject.name] = process.answer(subject.starts_s)["ready"]["version"]
 
     @contextmanager
     def crew(

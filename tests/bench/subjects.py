@@ -38,6 +38,10 @@ class Subject:
     many_nodes: bool = True
     renews: bool = False
     """Whether a lock that is held is kept, without the caller's doing anything."""
+    processes: int = 64
+    """How many at once a machine can be asked to start."""
+    starts_s: float = 20
+    """How long its worker may take to start."""
     tasks: int = 64
     """How many tasks or threads it gets where it is to be used by many."""
     cold: tuple[str, ...] | None = None
@@ -64,6 +68,9 @@ _RSLOCK = (str(TARGET / "peers" / "release" / "redlock-bench-rslock"),)
 _PYTHON = (sys.executable, str(HERE / "python_worker.py"))
 _NODE = (shutil.which("node") or "node", str(HERE / "node_worker.mjs"))
 _MODULES = PEERS / "node" / "node_modules"
+_GO = ROOT / "target" / "peers" / "redlock-peers-go"
+_JAVA = ROOT / "target" / "peers" / "java"
+_WARM_UP = 2_000
 _THREADS = 32
 _DEFAULTS = "its defaults: a fence with every acquisition, renewal in the background, waiters that are woken"
 
@@ -87,6 +94,18 @@ def _node(name: str, package: str, configuration: str, **more: Any) -> Subject:
     return Subject(name, PEER, "Node", name, _NODE, _MODULES / package, configuration, **more)
 
 
+def _go(name: str, configuration: str, **more: Any) -> Subject:
+    return Subject(name, PEER, "Go", name, (str(_GO),), _GO, configuration, **more)
+
+
+def _java(name: str, configuration: str, **more: Any) -> Subject:
+    command = (shutil.which("java") or "java", "-cp", f"{_JAVA}{os.pathsep}{_JAVA}/*", "Worker")
+    warm = (*command, "--warm-up", str(_WARM_UP))
+    # The start and the warm-up of each take seconds of a core.
+    more = {"cold": (*command, "--cold", name), "processes": 8, "starts_s": 90, **more}
+    return Subject(name, PEER, "Java", name, warm, _JAVA / "Worker.class", configuration, **more)
+
+
 def _cold_python(name: str) -> tuple[str, ...]:
     return (sys.executable, str(HERE / "cold.py"), name)
 
@@ -95,6 +114,11 @@ def _cold_node(name: str) -> tuple[str, ...]:
     return (_NODE[0], str(HERE / "cold.mjs"), name)
 
 
+_REDISSON = (
+    "`lock()`, renewed by its watchdog, whose time-out is the ttl; one node, because `RedissonRedLock` is deprecated; "
+    f"epoll over a unix socket, else NIO; {_WARM_UP:,} pairs before anything but a cold start is measured; at most 8 "
+    "processes at once"
+)
 _RSLOCK_WAITS = "`acquire`, which waits for ever"
 
 SUBJECTS = [
@@ -116,6 +140,14 @@ SUBJECTS = [
     _node("node-redlock", "redlock", "`acquire`, tried again after 200 ms ± 200 ms, without end"),
     _node("redlock-universal", "redlock-universal", "`createLock`, `createRedlock`, tried again after 100 ms"),
     _node("redis-semaphore", "redis-semaphore", "`Mutex`, `RedlockMutex`: it renews by default", renews=True),
+    _go("redsync", "`WithFailFast(true)`, tried again after 50 to 250 ms, without end"),
+    _go(
+        "rueidislock",
+        "`KeyMajority: 1` and `NoLoopTracking: true`, which are for one node; it renews, and a try takes 20 ms at most",
+        many_nodes=False,
+        renews=True,
+    ),
+    _java("redisson", _REDISSON, many_nodes=False, renews=True),
 ]
 """Everybody, in the order of the pages."""
 

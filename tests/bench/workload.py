@@ -171,8 +171,8 @@ WORKLOADS = [
     Workload(
         "tasks",
         "64 tasks, each with a lock of its own",
-        "64 tasks of one process (32 threads where Python blocks, 64 where Rust does) acquire and release a name of "
-        f"their own each, on one node; {TOGETHER}.",
+        "64 tasks of one process (32 threads where Python blocks, 64 where Rust or Java does) acquire and release a "
+        f"name of their own each, on one node; {TOGETHER}.",
         pairs.tasks,
         [
             Column("pairs per s", per("count", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True),
@@ -281,7 +281,8 @@ WORKLOADS = [
         "allocations",
         "Allocations of one acquire and release",
         "Compare within a language only. Rust: calls of the allocator and the bytes asked for. Python: the most bytes "
-        "of Python objects at one time within a pair (tracemalloc). Node: bytes on V8's heap.",
+        "of Python objects at one time within a pair (tracemalloc). Node: bytes on V8's heap. Go: "
+        "objects on its heap and their bytes. Java: the bytes that threads asked its heap for.",
         counting.allocations,
         [
             Column("bytes", lambda turn: turn["bytes"], "{:,.0f}"),

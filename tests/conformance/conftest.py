@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from driver import FACES, Driver, DriverError
+from driver import FACES, OLDER, Driver, DriverError
 from history import History
 from proxy import Network
 from rights import fewest, for_any_name, refused
@@ -120,7 +120,8 @@ class Drivers:
         """A new process for this face, with this added to its environment."""
         label = f"{face}#{len(self._started) + 1}"
         try:
-            driver = self._stack.enter_context(Driver(FACES[face], self._command(face), self._history, label, env))
+            of = OLDER if face == OLDER.name else FACES[face]
+            driver = self._stack.enter_context(Driver(of, self._command(face), self._history, label, env))
         except DriverError as error:
             # One that is missing is missing in every story: a trace would only be long.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
@@ -135,6 +136,8 @@ class Drivers:
         drivers = ROOT / "tests" / "drivers"
         if face in self._commands:
             return shlex.split(self._commands[face])
+        if face == OLDER.name:
+            return [sys.executable, str(drivers / "older.py")]
         if FACES[face].language == "rust":
             return [str(built(self._config, "redlock-driver"))]
         if FACES[face].language == "python":

@@ -74,6 +74,10 @@ FACES = {
 }
 
 
+OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels=False)
+"""Code that is older than the library; see tests/drivers/older.py."""
+
+
 class LockError(Exception):
     """An error of the library, as a driver passed it on."""
 
@@ -336,7 +340,9 @@ class Lock:
         self.handle = handle
         self.name = name
         self.fence: int | None = None
-        self._renewed = options.get("auto_renew", True)
+        self._hold: int | None = None
+        """The fence; in a protocol that has none, when the lock was won stands in its place in the history."""
+        self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
 
     def start_acquire(self, **timeout: Any) -> Call:
         """Begins to acquire: `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""
@@ -367,7 +373,7 @@ class Lock:
 
     def extend(self, **ttl: Any) -> Json:
         """Extends it: `ttl_ms=...`, or the ttl in force."""
-        fence = self.fence
+        fence = self._hold
 
         def then(answer: Json) -> None:
             # An extend of what was never acquired has nothing to do with any hold.
@@ -427,7 +433,7 @@ class Lock:
             invoke_ns=answer["invoke_ns"],
             return_ns=answer["return_ns"],
             ok=ok,
-            fence=self.fence if fence is None and kind is not Kind.ACQUIRE else fence,
+            fence=self._hold if fence is None and kind is not Kind.ACQUIRE else fence,
             valid_until_ns=until_ns,
         )
 
@@ -435,7 +441,8 @@ class Lock:
         state = answer.get("ok", {})
         if state.get("acquired"):
             self.fence = state["fence"]
+            self._hold = answer["return_ns"] if self.fence is None else self.fence
             self.driver.held[self.handle] = self
-            self.record(Kind.ACQUIRE, answer, ok=True, fence=self.fence, state=state)
+            self.record(Kind.ACQUIRE, answer, ok=True, fence=self._hold, state=state)
         else:
             self.record(Kind.ACQUIRE, answer, ok=False)

@@ -132,6 +132,30 @@ FOUND_BY = {
         "test_loss.py::test_late_release_is_quick[one node-python]",
         "it has waited for longer than one node_timeout",
     ),
+    "setnx-two-holders": ("test_setnx.py::test_exclude_each_other[python]", "not wants.try_acquire()"),
+    "setnx-early-takeover": (
+        "test_setnx.py::test_takeover_after_a_crash[python]",
+        "was taken over before its time was over",
+    ),
+    "setnx-late-takeover": ("test_setnx.py::test_takeover_after_a_crash[python]", "ms and the slack"),
+    "setnx-del-takeover": ("test_setnx.py::test_one_of_two_takes_over[python]", "it is not one who has taken it over"),
+    "setnx-any-value": ("test_setnx.py::test_values[python]", "not a number: taken"),
+    "setnx-blind-release": (
+        "test_setnx.py::test_release_that_arrives_late_leaves_the_next_holder_alone[python-ours]",
+        "there is no key",
+    ),
+    "setnx-picky-release": ("test_setnx.py::test_release_after_a_losers_getset[python]", "LockError: lost"),
+    "setnx-repeated-release": (
+        "test_setnx.py::test_release_is_not_repeated[python]",
+        "the next holder's lock was deleted",
+    ),
+    "setnx-kept-grant": ("test_setnx.py::test_late_grant_is_given_back[python]", "it is given back"),
+    "setnx-endless-key": (
+        "test_setnx.py::test_crash_in_an_acquire_leaves_no_lock_for_ever[python-before its answer]",
+        "the server keeps it for ever",
+    ),
+    "setnx-extends": ("test_setnx.py::test_what_it_cannot_do[python]", "DID NOT RAISE"),
+    "setnx-many-nodes": ("test_setnx.py::test_several_nodes[python]", "DID NOT RAISE"),
 }
 
 

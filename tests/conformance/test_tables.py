@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from functools import partial
 
@@ -10,6 +11,7 @@ import pytest
 
 from conftest import Drivers
 from driver import FACES, Client, Driver, Json, Lock, LockError, table
+from history import SLACK_MS
 from servers import Cluster, Server
 from story import fence_key
 
@@ -104,6 +106,8 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
     except LockError as error:
         # A node_timeout of 1 ms may be over sooner.
         return None if error.code == "unavailable" else str(error)
+    if settings.get("protocol") == "setnx":
+        return setnx_effect(lock, server, name, settings["ttl_ms"])
     left = {"ttl_ms": server.command("PTTL", name), "fence_keep_ms": server.command("PTTL", fence_key(name))}
     (view,) = client.inspect(name)
     took_ms = (time.monotonic() - began) * 1000
@@ -119,6 +123,26 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
     if "owner" in settings and view["state"] == "held" and (view["label"] or "") != settings["owner"]:
         wrong.append(f"the label {view['label']!r}")
     return ", ".join(wrong) or None
+
+
+SETNX_LOOK = """return {
+    tonumber(redis.call('GET', KEYS[1])), redis.call('PTTL', KEYS[1]), tonumber(redis.call('TIME')[1]),
+    redis.call('EXISTS', KEYS[2])
+}"""
+
+
+def setnx_effect(lock: Lock, server: Server, name: str, ttl_ms: int) -> str | None:
+    """The same for a lock of the older protocol, whose value is a Unix second and says all."""
+    seen = server.command("EVAL", SETNX_LOOK, 2, name, fence_key(name))
+    lock.release()
+    assert isinstance(seen, list)
+    expiry_s, left_ms, now_s, fences = (number for number in seen if isinstance(number, int))
+    late_ms = (now_s + math.ceil(ttl_ms / 1000) + 1 - expiry_s) * 1000
+    # It goes a second after its time, in which it is nobody's.
+    early_ms = (expiry_s + 1 - now_s) * 1000 - left_ms
+    if fences or not 0 <= late_ms <= SLACK_MS or not 0 <= early_ms <= 1000:
+        return f"expiry, ttl left, now, fences: {seen}"
+    return None
 
 
 @every_face

@@ -1,6 +1,6 @@
 """A driver with one planted fault, which the suite must find; without one it passes the stories that find them.
 
-A lock of its own, in the plain protocol, in the place of the faces of Python; see test_suite_bites.py. A fault is a row
+A lock of its own, in both protocols, in the place of the faces of Python; see test_suite_bites.py. A fault is a row
 of `FAULTS`: what is right is the default of `Rules`, and the row says what is different.
 """
 
@@ -57,6 +57,21 @@ RELEASE = OURS + 'return redis.call("DEL", KEYS[1])'
 RECREATE = """
 if redis.call("EXISTS", KEYS[1]) == 0 then redis.call("SET", KEYS[1], ARGV[1] .. ":" .. ARGV[3] .. ":") end
 """
+SETNX_ACQUIRE = """
+local now, value = tonumber(redis.call("TIME")[1]), redis.pcall("GET", KEYS[1])
+if value then
+  local text = type(value) == "string" and value or ""
+  local ends = tonumber(string.match(text, "^(%d+)$") or string.match(text, "^(%d+)%.%d+$"))
+  if not ends or ends < 1e9 or ends > 1e11 or now <= ends then return false end
+end
+local own = now + math.ceil(ARGV[2] / 1000) + 1
+redis.call("SET", KEYS[1], string.format("%.0f", own), "EXAT", own + 1)
+return own
+"""
+SETNX_RELEASE = """
+if tonumber(redis.call("TIME")[1]) >= tonumber(ARGV[2]) then return -1 end
+return redis.call("DEL", KEYS[1])
+"""
 
 POLL_S = 0.002
 OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
@@ -70,6 +85,8 @@ class Rules:
     confirm: str = CONFIRM
     extend: str = EXTEND
     release: str = RELEASE
+    setnx_acquire: str = SETNX_ACQUIRE
+    setnx_release: str = SETNX_RELEASE
     key: Callable[[bytes], bytes] = lambda name: name
     token: Callable[[str], str] = lambda _: secrets.token_hex(16)
     fence: Callable[[int], int] = lambda fence: fence
@@ -99,6 +116,11 @@ class Rules:
     extends_late: bool = False
     restores_late: bool = False
     keeps_cancelled: bool = False
+    clears_expired: bool = False
+    keeps_late_grants: bool = False
+    repeats_release: bool = False
+    extends_setnx: bool = False
+    many_nodes: bool = False
 
 
 FAULTS = {
@@ -179,6 +201,34 @@ FAULTS = {
     "forgotten-fence": Rules(extend=f"{OURS_UP_TO_FENCE}\n{LIVE_ON}"),
     # A release tries for a while to delete what is not there any more.
     "patient-release": Rules(release_s=3),
+    # In the SETNX protocol an acquire overwrites the key of a holder.
+    "setnx-two-holders": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "false")),
+    # A lock is taken over in the last second in which it is somebody else's.
+    "setnx-early-takeover": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "now < ends")),
+    # It is taken over only long after its time.
+    "setnx-late-takeover": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "now <= ends + 4")),
+    # A lock that is over is deleted in one command and set in another.
+    "setnx-del-takeover": Rules(clears_expired=True),
+    # What is no second counts as one that is over.
+    "setnx-any-value": Rules(
+        setnx_acquire=SETNX_ACQUIRE.replace("not ends or", "ends and (").replace("<= ends", "<= ends)")
+    ),
+    # Release deletes the key, whether or not its own time is over.
+    "setnx-blind-release": Rules(setnx_release='return redis.call("DEL", KEYS[1])'),
+    # Release deletes the key only if nobody has written another value, though no holder writes one before its time.
+    "setnx-picky-release": Rules(
+        setnx_release='if redis.call("GET", KEYS[1]) ~= ARGV[2] then return 0 end' + SETNX_RELEASE
+    ),
+    # A release that was not answered is sent again, though it may have been executed.
+    "setnx-repeated-release": Rules(repeats_release=True),
+    # What was granted when nobody waited for it any more is kept.
+    "setnx-kept-grant": Rules(keeps_late_grants=True),
+    # The server keeps the key of a lock for ever.
+    "setnx-endless-key": Rules(setnx_acquire=SETNX_ACQUIRE.replace(', "EXAT", own + 1', "")),
+    # An extension does nothing, and does not say so.
+    "setnx-extends": Rules(extends_setnx=True),
+    # Of several nodes one is asked.
+    "setnx-many-nodes": Rules(many_nodes=True),
 }
 
 
@@ -463,6 +513,80 @@ class Lock:
         return {"read_ns": read_ns, "held": remaining > 0, "remaining_ms": remaining * 1000, "fence": self.fence}
 
 
+class SetnxLock(Lock):
+    """A lock object in the SETNX protocol, on one node; `ends` is the second that its key says."""
+
+    ends = 0
+
+    def __init__(self, client: Client, name: bytes, options: Json) -> None:
+        super().__init__(client, name, options)
+        if len(self.nodes) > 1 and not self.rules.many_nodes:
+            raise LockError("invalid", name, message="the protocol setnx is for one node")
+
+    def ask(self, script: str, *words: Word) -> Future[Answer]:
+        """Runs a script on the node."""
+        return self.nodes[0].start(*self.command(script, *words))
+
+    def answer(self, call: Future[Answer]) -> Answer:
+        """What the node says before node_timeout."""
+        try:
+            return call.result(self.node_timeout_s)
+        except TimeoutError as late:
+            return late
+
+    def attempt(self) -> bool:
+        """Tries once; false if others hold it."""
+        start = time.monotonic()
+        if self.rules.clears_expired and self.has_expired():
+            ask(self.nodes[0].address, "DEL", self.name)
+        call = self.ask(self.rules.setnx_acquire, int(self.ttl_s * 1000))
+        match self.answer(call):
+            case int(ends):
+                self.token, self.ends, self.over, self.limit = "held once", ends, None, start + 1e9
+                self.hold_from(start)
+                return True
+            case Exception() as error:
+                if not self.rules.keeps_late_grants:
+                    call.add_done_callback(self.give_back)
+                raise LockError("unavailable", self.name, nodes={self.nodes[0].url: told(error)})
+        return False
+
+    def has_expired(self) -> bool:
+        """Whether it has seen a second that is over."""
+        value = self.answer(self.nodes[0].start("GET", self.name))
+        return isinstance(value, bytes) and int(value) < time.time()
+
+    def give_back(self, call: Future[Answer]) -> None:
+        """Releases what was granted too late."""
+        if isinstance(ends := call.result(), int):
+            self.ask(self.rules.setnx_release, ends)
+
+    def extend(self, ttl_s: float | None) -> None:
+        """There is no such thing."""
+        if not self.rules.extends_setnx:
+            raise LockError("invalid", self.name, message="a lock of the protocol setnx cannot be extended")
+
+    def release(self) -> None:
+        """Releases it; again is a no-op."""
+        if self.over and self.over.code == "not_held":
+            if self.token:
+                return
+            raise self.over
+        answer = self.answer(self.ask(self.rules.setnx_release, self.ends))
+        if self.rules.repeats_release and isinstance(answer, Exception):
+            again = [self.nodes[0], self.command(self.rules.setnx_release, self.ends)]
+            threading.Thread(target=self.owe, args=again, daemon=True).start()
+        try:
+            self.check()
+            if isinstance(answer, Exception):
+                raise LockError("unavailable", self.name, nodes={self.nodes[0].url: told(answer)})
+            if answer != 1:
+                raise LockError("lost", self.name, "deleted")
+        finally:
+            # What was lost stays lost.
+            self.over = self.over or LockError("not_held", self.name)
+
+
 def granting(answers: dict[Node, Answer]) -> list[Node]:
     """The nodes that did what was asked."""
     return [node for node, answer in answers.items() if isinstance(answer, int) and answer > 0]
@@ -493,7 +617,9 @@ def perform(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], 
         case "client":
             return keep(Client(rules, request["nodes"], request["options"]))
         case "lock":
-            return keep(Lock(kept[request["client"]], bytes.fromhex(request["name"]), request["options"]))
+            of: Client = kept[request["client"]]
+            kind = SetnxLock if (of.options | request["options"]).get("protocol") == "setnx" else Lock
+            return keep(kind(of, bytes.fromhex(request["name"]), request["options"]))
         case "inspect":
             client: Client = kept[request["client"]]
             return client.inspect(bytes.fromhex(request["name"]))

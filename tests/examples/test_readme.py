@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -11,18 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from program import EXAMPLES, NODE_PACKAGES, ROOT, environment, link_packages
 from servers import Server
 
-EXAMPLES = Path(__file__).parent
-ROOT = EXAMPLES.parents[1]
 README = (ROOT / "README.md").read_text()
 
 
 def run(server: Server, directory: Path, *command: str) -> str:
     """What a program says that has `server` for its node, and must succeed."""
-    environment = {**os.environ, "REDLOCK_URLS": server.url, "PYTHONPATH": str(EXAMPLES)}
     done = subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=30, check=False
+        command, cwd=directory, env=environment([server.url]), capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -63,8 +60,7 @@ def test_asyncio(tmp_path: Path) -> None:
 
 
 def test_node(tmp_path: Path) -> None:
-    (tmp_path / "node_modules").mkdir()
-    (tmp_path / "node_modules" / "redlock-rs").symlink_to(ROOT / "node")
+    link_packages(tmp_path, NODE_PACKAGES)
     shutil.copy(EXAMPLES / "quickstart.mjs", tmp_path)
     with Server() as server:
         said = run(server, tmp_path, "node", "quickstart.mjs")

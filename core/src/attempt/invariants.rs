@@ -358,7 +358,7 @@ impl<'a> Run<'a> {
             }
             Step::Release(attempt) => {
                 if self.attempts[*attempt].won.is_some() {
-                    self.send_all(*attempt, &Action::Release, None);
+                    self.send_all(*attempt, &Action::Release { asks: false }, None);
                 }
             }
             Step::Extend { attempt, ttl } => self.extend(*attempt, *ttl),
@@ -401,14 +401,14 @@ impl<'a> Run<'a> {
         let label = LABELS[attempt].into();
         self.send_all(
             attempt,
-            &Action::Acquire { ttl, proposal, slack: NO_CLAMP, fence_keep: FENCE_KEEP, label },
+            &Action::Acquire { ttl, proposal, slack: NO_CLAMP, fence_keep: FENCE_KEEP, label, wants: None },
             None,
         );
     }
 
     fn lose(&mut self, attempt: usize) {
         self.attempts[attempt].over = true;
-        self.send_all(attempt, &Action::Release, None);
+        self.send_all(attempt, &Action::Release { asks: false }, None);
     }
 
     fn extend(&mut self, attempt: usize, ttl: Duration) {
@@ -619,9 +619,9 @@ fn check_node(request: &Request, reply: &Result<Reply, Failure>, before: &Look, 
             }
             Ok(())
         }
-        (Action::Release, reply) => {
+        (Action::Release { .. }, reply) => {
             let mine = before.lock_of(token);
-            ensure(mine == (*reply == Ok(Reply::Deleted)), || says("a wrong answer was given"))?;
+            ensure(mine == (matches!(reply, Ok(Reply::Deleted { .. }))), || says("a wrong answer was given"))?;
             ensure(if mine { after.lock.is_none() } else { lock_kept }, || {
                 says("the wrong lock was deleted, or none")
             })?;

@@ -1,6 +1,8 @@
--- Takes the lock on this node if it is free.
--- KEYS  lock, fence    ARGV  token, ttl in ms, proposed fence, slack in us, fence_keep in ms, label
--- Returns the fence granted, or {fence of our own value or '', ttl left in ms, label or ''} when the lock is held.
+-- Takes the lock on this node if it is free; with a ttl of 0 only looks.
+-- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, proposed fence, slack in us, fence_keep in
+-- ms, label, the caller's place in line or 0
+-- Returns the fence granted, 0 for a look at a free lock, or {fence of our own value or '', ttl left in ms, label or '',
+-- place in line or 0} when the lock is held.
 local value = redis.pcall('GET', KEYS[1])
 if value then
   local mine, label = '', ''
@@ -14,8 +16,23 @@ if value then
   elseif not string.find(value.err, 'WRONGTYPE', 1, true) then
     return value
   end
-  return {mine, redis.call('PTTL', KEYS[1]), label}
+  local left, place = redis.call('PTTL', KEYS[1]), 0
+  if KEYS[3] and mine == '' then
+    -- How many have been denied during this hold. A hint, so that nothing depends on its being written. Counted without
+    -- being read: a read would have this connection told of every change.
+    local count, before = redis.pcall('INCR', KEYS[3]), tonumber(ARGV[7])
+    if type(count) == 'number' then
+      place = count
+      if before > 0 and before < count then
+        redis.pcall('DECR', KEYS[3])
+        place = before
+      end
+      redis.pcall('PEXPIRE', KEYS[3], 5000)
+    end
+  end
+  return {mine, left, label, place}
 end
+if ARGV[2] == '0' then return 0 end
 local last, floor = redis.pcall('GET', KEYS[2]), 0
 if last then
   -- From 2^53 on Lua cannot tell neighbouring numbers apart.

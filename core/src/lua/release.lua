@@ -1,6 +1,7 @@
 -- Deletes the lock if it is still ours.
--- KEYS  lock    ARGV  token
--- Returns 1 deleted, 0 absent, -1 held by another. By hand: redis-cli --eval release.lua NAME , TOKEN
+-- KEYS  lock, want if the caller asks how many wait    ARGV  token
+-- Returns 1 + the number of those who were denied when deleted, 0 absent, -1 held by another.
+-- By hand: redis-cli --eval release.lua NAME , TOKEN
 local value = redis.pcall('GET', KEYS[1])
 if not value then return 0 end
 if type(value) == 'table' then
@@ -8,4 +9,7 @@ if type(value) == 'table' then
   return value
 end
 if value ~= ARGV[1] and string.sub(value, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return -1 end
-return redis.call('DEL', KEYS[1])
+redis.call('DEL', KEYS[1])
+local waiting = KEYS[2] and redis.pcall('GETDEL', KEYS[2])
+waiting = type(waiting) == 'string' and string.match(waiting, '^%d+$') or 0
+return 1 + math.min(tonumber(waiting), 100000)

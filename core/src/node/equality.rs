@@ -72,9 +72,11 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 1_u64..9, 1 => prop::sample::select(far)]
 }
 
-/// Far apart from each other, so that the time a test takes does not change which is longer.
+/// In seconds. Far apart from each other, so that the time a test takes does not change which is longer.
+const TTLS: [u64; 4] = [1_000, 2_000, 4_000, 8_000];
+
 fn ttl() -> impl Strategy<Value = Duration> {
-    prop::sample::select(vec![1_000, 2_000, 4_000, 8_000]).prop_map(Duration::from_secs)
+    prop::sample::select(&TTLS[..]).prop_map(Duration::from_secs)
 }
 
 fn label() -> impl Strategy<Value = Arc<str>> {
@@ -85,19 +87,32 @@ fn label() -> impl Strategy<Value = Arc<str>> {
 fn action() -> impl Strategy<Value = Action> {
     let slack = prop::sample::select(vec![Duration::ZERO, NO_CLAMP]);
     prop_oneof![
-        4 => (ttl(), number(), slack, ttl(), label()).prop_map(|(ttl, proposal, slack, fence_keep, label)| {
-            Action::Acquire { ttl, proposal, slack, fence_keep, label }
+        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(0..4_u32)).prop_map(|(ttl, proposal, slack, fence_keep, label, wants)| {
+            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants }
         }),
         3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_keep, label)| {
             Action::Confirm { granted, fence, fence_keep, label }
         }),
         2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_keep)| Action::Extend { ttl, fence, fence_keep }),
-        1 => Just(Action::Release),
+        1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
         2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_keep, label)| {
             Action::Restore { ttl, fence, fence_keep, label }
         }),
         1 => Just(Action::Inspect),
+        1 => (0..4_u32).prop_map(|place| Action::Peek { place }),
+        3 => ttl().prop_map(|ttl| Action::SetnxAcquire { ttl }),
+        2 => prop::sample::select(vec![-HOUR, HOUR]).prop_map(|from_now| {
+            Action::SetnxRelease { expiry: seconds_from_now(from_now) }
+        }),
     ]
+}
+
+/// In seconds. Much longer than such a test runs.
+const HOUR: i64 = 3_600;
+
+/// A Unix second: what a client of the SETNX protocol writes.
+fn seconds_from_now(seconds: i64) -> u64 {
+    (Clock::System.wall_micros() / 1_000_000).checked_add_signed(seconds).unwrap()
 }
 
 /// What another client may have left under the lock key.
@@ -111,6 +126,8 @@ enum Left {
     Upper(usize),
     /// Anything.
     Raw(Vec<u8>),
+    /// A value of the SETNX protocol: so many seconds from now, and what stands behind the number.
+    Seconds(i64, &'static str),
     List,
     Hash,
 }
@@ -120,12 +137,33 @@ fn left() -> impl Strategy<Value = Left> {
     let control = b"0123456789abcdef0123456789abcdef:3:a\n\x1b\x7f\xc2\x85z".to_vec();
     let not_utf_8 = b"0123456789abcdef0123456789abcdef:3:a\xff\xfez".to_vec();
     let zeros = b"0123456789abcdef0123456789abcdef:3:a\0b".to_vec();
-    let raw = ["", "foreign", "abc:3:label", "0:0", ":3", "1700000000", "3e9:3"].map(|text| text.as_bytes().to_vec());
+    let raw = [
+        "",
+        "foreign",
+        "abc:3:label",
+        "0:0",
+        ":3",
+        "3e9:3",
+        "1700000000",
+        "01700000000.000",
+        "1.7e9",
+        "-1700000000",
+        "0x77359400",
+        "999999999",
+        "1000000000",
+        "99999999999",
+        "100000000000",
+        "100000000001",
+        "99999999999999999999999999",
+    ]
+    .map(|text| text.as_bytes().to_vec());
     prop_oneof![
         5 => (0..TOKENS, prop::sample::select(&TAILS[..])).prop_map(|(token, tail)| Left::Ours(token, tail)),
         1 => (0..TOKENS).prop_map(Left::Bare),
         1 => (0..TOKENS).prop_map(Left::Upper),
         2 => prop::sample::select([&raw[..], &[long, control, not_utf_8, zeros]].concat()).prop_map(Left::Raw),
+        2 => (prop::sample::select(vec![-HOUR, HOUR]), prop::sample::select(vec!["", ".0", ".5", ".", ".5s", " "]))
+            .prop_map(|(from_now, tail)| Left::Seconds(from_now, tail)),
         1 => Just(Left::List),
         1 => Just(Left::Hash),
     ]
@@ -171,6 +209,7 @@ fn thing(left: &Left, tokens: &[Token; TOKENS]) -> Thing {
         Left::Bare(token) => text(*token),
         Left::Upper(token) => [&text(*token).to_ascii_uppercase(), b":3".as_slice()].concat(),
         Left::Raw(bytes) => bytes.clone(),
+        Left::Seconds(from_now, tail) => format!("{}{tail}", seconds_from_now(*from_now)).into(),
         Left::List => return Thing::List,
         Left::Hash => return Thing::Hash,
     })
@@ -213,11 +252,11 @@ impl Pair {
     fn ask(&mut self, token: usize, action: Action) -> Result<Result<Reply, Failure>, String> {
         let request = Request { keys: Arc::clone(&self.keys), token: self.tokens[token], action };
         let (memory, server) = (self.memory.ask(&request), self.server.ask(&request));
-        equal("reply", &memory.as_ref().map(without_ttl), &server.as_ref().map(without_ttl))?;
+        equal("reply", &memory.as_ref().map(without_clock), &server.as_ref().map(without_clock))?;
         if let (Ok(memory), Ok(server)) = (&memory, &server) {
             near("ttl in the reply", ttl_of(memory), ttl_of(server))?;
         }
-        for key in [&request.keys.lock, &request.keys.fence] {
+        for key in [&request.keys.lock, &request.keys.fence, &request.keys.want] {
             let (memory, server) = (self.memory.look(key), self.server.look(key));
             equal("content", &memory.as_ref().map(shown), &server.as_ref().map(shown))?;
             near("ttl", memory.and_then(|seen| seen.left), server.and_then(|seen| seen.left))?;
@@ -295,7 +334,8 @@ fn near(what: &str, memory: Option<Duration>, server: Option<Duration>) -> Resul
 }
 
 fn shown(seen: &Seen) -> Result<String, &'static str> {
-    seen.text().map(|text| text.escape_ascii().to_string()).ok_or("not a string")
+    let text = seen.text().ok_or("not a string")?;
+    Ok(number_in(text).map_or_else(|| text.escape_ascii().to_string(), ttl_from_now))
 }
 
 fn ttl_of(reply: &Reply) -> Option<Duration> {
@@ -307,14 +347,24 @@ fn ttl_of(reply: &Reply) -> Option<Duration> {
     }
 }
 
-fn without_ttl(reply: &Reply) -> Reply {
+fn without_clock(reply: &Reply) -> (Reply, Option<String>) {
     let mut reply = reply.clone();
     if let Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) =
         &mut reply
     {
         *ttl_left = None;
     }
-    reply
+    match reply {
+        Reply::GrantedUntil(expiry) => (Reply::GrantedUntil(0), Some(ttl_from_now(expiry))),
+        reply => (reply, None),
+    }
+}
+
+/// What a number says. One that may be a Unix second which some ttl from now leads to may be another on the other node,
+/// whose clock it was counted from.
+fn ttl_from_now(number: u64) -> String {
+    let is_near = |ttl: &&u64| number.abs_diff(seconds_from_now(0) + **ttl) <= TOLERANCE.as_secs();
+    TTLS.iter().find(is_near).map_or_else(|| number.to_string(), |ttl| format!("{ttl} s from now"))
 }
 
 fn memory_equals(program: Program) {
@@ -348,7 +398,7 @@ const IN_2100: u64 = 4_102_444_800_000_000;
 
 fn acquire(proposal: u64, slack: Duration) -> Action {
     let hour = Duration::from_secs(3_600);
-    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into() }
+    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into(), wants: None }
 }
 
 /// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
@@ -420,7 +470,7 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
 #[test]
 fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
     let hour = Duration::from_secs(3_600);
-    let held = Reply::Held { ours: None, ttl_left: None, label: None };
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for tail in ["3label", "0", "0:label", "9007199254740992:label", "99999999999999999999999999:label"] {
@@ -433,7 +483,53 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
             let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
             let extend = Action::Extend { ttl: hour, fence: 5, fence_keep: hour };
             assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
-            assert_eq!(pair.ask(0, Action::Release), Ok(Ok(Reply::Deleted)), "{tail}");
+            assert_eq!(pair.ask(0, Action::Release { asks: true }), Ok(Ok(Reply::Deleted { waiting: 0 })), "{tail}");
         }
+    });
+}
+
+/// What a try in the SETNX protocol makes of a value: granted, or held for so long.
+fn try_setnx(pair: &mut Pair, value: &str) -> Reply {
+    pair.clear();
+    let key = pair.keys.lock.clone();
+    pair.put(&key, &text(value), None);
+    pair.ask(0, Action::SetnxAcquire { ttl: Duration::from_secs(1_000) }).unwrap().unwrap()
+}
+
+/// Only a number that can be a Unix second can be over; everything else is held for as long as it is there.
+#[test]
+fn only_a_unix_second_can_be_over() {
+    on_both(|pair| {
+        let (past, future) = (seconds_from_now(-HOUR), seconds_from_now(HOUR));
+        for over in [past.to_string(), format!("{past}.0"), format!("{past}.75"), "1000000000".into()] {
+            assert!(matches!(try_setnx(pair, &over), Reply::GrantedUntil(_)), "{over}");
+        }
+        for held in [future.to_string(), format!("{future}.5"), "100000000000".into()] {
+            assert!(matches!(try_setnx(pair, &held), Reply::Held { ttl_left: Some(_), .. }), "{held}");
+        }
+        let odd = ["", "0", "1", "999999999", "100000000001", "1.7e9", "0x77359400", "-1700000000", " 1700000000", "x"];
+        for held in odd.map(str::to_owned).into_iter().chain([format!("{past}."), format!("{past}.5s")]) {
+            let reply = try_setnx(pair, &held);
+            assert_eq!(reply, Reply::Held { ours: None, ttl_left: None, label: None, place: 0 }, "{held:?}");
+        }
+    });
+}
+
+/// In the SETNX protocol nothing but the time tells whose key it is, so that is all that a release looks at.
+#[test]
+fn a_setnx_release_deletes_while_its_time_is_not_over() {
+    on_both(|pair| {
+        let key = pair.keys.lock.clone();
+        let release = |pair: &mut Pair, from_now| {
+            pair.ask(0, Action::SetnxRelease { expiry: seconds_from_now(from_now) }).unwrap().unwrap()
+        };
+        for value in [seconds_from_now(HOUR).to_string(), seconds_from_now(2 * HOUR).to_string(), "x".into()] {
+            pair.put(&key, &text(&value), None);
+            assert_eq!(release(pair, -HOUR), Reply::Late, "{value}");
+            assert_eq!(release(pair, HOUR), Reply::Deleted { waiting: 0 }, "{value}");
+            assert_eq!(release(pair, HOUR), Reply::Absent, "{value}");
+        }
+        pair.put(&key, &Thing::List, None);
+        assert_eq!(release(pair, HOUR), Reply::Foreign(None));
     });
 }

@@ -4,16 +4,28 @@
 //! It excludes nobody outside this process.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{Failure, Identity, Introduction};
+use super::{Ear, Failure, Heard, Identity, Introduction};
 use crate::clock::Clock;
 use crate::script::{self, Action, FENCES, Reply, Request, Sight};
 use crate::token::Token;
 
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
 const FENCE_MAX: u64 = 9_007_199_254_740_990;
+
+/// More are not told of.
+const WAITING_MAX: u64 = 100_000;
+
+/// How long those who wait are counted after the last of them was denied.
+const WANT_KEEP: Duration = Duration::from_secs(5);
+/// In microseconds.
+const SECOND: u64 = 1_000_000;
+
+/// What a value of the SETNX protocol can be, in Unix seconds.
+const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
 
 /// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as a
 /// server has it.
@@ -39,24 +51,64 @@ pub(crate) enum Content {
     Other,
 }
 
+impl Content {
+    /// The number that this is in digits, if it is one.
+    fn digits(&self) -> Option<u64> {
+        let Self::Text(text) = self else { return None };
+        number(text).filter(|_| leading_digits(text).len() == text.len())
+    }
+}
+
 impl Store {
     /// Executes `request` in one step.
     pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
         self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
         match &request.action {
-            Action::Acquire { ttl, proposal, slack, fence_keep, label } => {
-                self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label)
+            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
+                match self.held(now, request, *wants) {
+                    Some(held) => Ok(held),
+                    None => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label),
+                }
             }
             Action::Confirm { granted, fence, fence_keep, label } => {
                 self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_keep))
             }
             Action::Extend { ttl, fence, fence_keep } => Ok(self.extend(now, request, *fence, (*ttl, *fence_keep))),
-            Action::Release => Ok(self.release(request)),
+            Action::Release { asks } => Ok(self.release(request, *asks)),
             Action::Restore { ttl, fence, fence_keep, label } => {
                 self.restore(now, request, *fence, (*ttl, *fence_keep), label)
             }
             Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
+            Action::Peek { place } => Ok(self.held(now, request, Some(*place)).unwrap_or(Reply::Seen(Sight::Free))),
+            Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
+            Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
         }
+    }
+
+    /// The answer to who finds the lock held, with a place in line if `place` asks for one.
+    fn held(&mut self, now: u64, request: &Request, place: Option<u32>) -> Option<Reply> {
+        let lock = &request.keys.lock;
+        let value = Value::read(&self.keys.get(lock)?.value);
+        let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
+        let label = value.and_then(|value| value.label);
+        let ttl_left = self.ttl_left(now, lock);
+        let place = place.filter(|_| ours.is_none()).map_or(0, |before| self.join(now, &request.keys.want, before));
+        Some(Reply::Held { ours, ttl_left, label, place })
+    }
+
+    /// Counts one more of those who wait, unless it was counted `before`. 0 if the key is no count.
+    fn join(&mut self, now: u64, want: &[u8], before: u32) -> u32 {
+        let count = match self.keys.get(want) {
+            None => 0,
+            Some(entry) => match entry.value.digits() {
+                Some(count) => count,
+                None => return 0,
+            },
+        };
+        let before = u64::from(before);
+        let (count, place) = if (1..=count).contains(&before) { (count, before) } else { (count + 1, count + 1) };
+        self.set(now, want, count.to_string().into_bytes(), WANT_KEEP);
+        u32::try_from(place).unwrap_or(u32::MAX)
     }
 
     fn acquire(
@@ -68,13 +120,6 @@ impl Store {
         (ttl, fence_keep): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
-        let lock = &request.keys.lock;
-        if let Some(entry) = self.keys.get(lock) {
-            let value = Value::read(&entry.value);
-            let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
-            let label = value.and_then(|value| value.label);
-            return Ok(Reply::Held { ours, ttl_left: self.ttl_left(now, lock), label });
-        }
         let last = self.last_fence(&request.keys.fence)?;
         if last >= FENCE_MAX {
             return Err(Failure::of_code("FENCE"));
@@ -82,7 +127,7 @@ impl Store {
         let slack = micros(slack);
         let fence = proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1);
         self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
-        self.set(now, lock, request.token.value(fence, label), ttl);
+        self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Granted(fence))
     }
 
@@ -114,10 +159,11 @@ impl Store {
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
         self.lengthen(now, &request.keys.fence, fence_keep, false);
+        self.keys.remove(&request.keys.want);
         Reply::Extended
     }
 
-    fn release(&mut self, request: &Request) -> Reply {
+    fn release(&mut self, request: &Request, asks: bool) -> Reply {
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let token = request.token.as_bytes();
@@ -125,7 +171,9 @@ impl Store {
             return Reply::Foreign(None);
         }
         self.keys.remove(&request.keys.lock);
-        Reply::Deleted
+        let waiting = if asks { self.keys.remove(&request.keys.want) } else { None };
+        let waiting = waiting.and_then(|entry| entry.value.digits()).unwrap_or(0).min(WAITING_MAX);
+        Reply::Deleted { waiting: u32::try_from(waiting).unwrap_or(0) }
     }
 
     fn restore(
@@ -153,6 +201,36 @@ impl Store {
         match Value::read(&entry.value) {
             Some(value) => Sight::Ours { label: value.label, fence: value.fence, ttl_left },
             None => Sight::Foreign { ttl_left },
+        }
+    }
+
+    fn setnx_acquire(&mut self, now: u64, lock: &[u8], ttl: Duration) -> Reply {
+        let second = now / SECOND;
+        if let Some(entry) = self.keys.get(lock) {
+            let expiry = setnx_expiry(&entry.value);
+            if expiry.is_none_or(|expiry| second <= expiry) {
+                let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
+                let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
+                return Reply::Held { ours: None, ttl_left, label: None, place: 0 };
+            }
+        }
+        let own = second + micros(ttl).div_ceil(SECOND) + 1;
+        let entry = Entry { value: Content::Text(own.to_string().into()), expires: Some((own + 1) * SECOND) };
+        self.keys.insert(lock.to_vec(), entry);
+        Reply::GrantedUntil(own)
+    }
+
+    fn setnx_release(&mut self, now: u64, lock: &[u8], expiry: u64) -> Reply {
+        if now / SECOND >= expiry {
+            return Reply::Late;
+        }
+        match self.keys.get(lock).map(|entry| &entry.value) {
+            None => Reply::Absent,
+            Some(Content::Other) => Reply::Foreign(None),
+            Some(Content::Text(_)) => {
+                self.keys.remove(lock);
+                Reply::Deleted { waiting: 0 }
+            }
         }
     }
 
@@ -242,6 +320,18 @@ impl<'a> Value<'a> {
     }
 }
 
+/// The expiry in a value of the SETNX protocol, in whole Unix seconds; some clients write a fraction too.
+fn setnx_expiry(content: &Content) -> Option<u64> {
+    let Content::Text(text) = content else { return None };
+    let whole = leading_digits(text);
+    match &text[whole.len()..] {
+        [] => {}
+        [b'.', fraction @ ..] if !fraction.is_empty() && leading_digits(fraction).len() == fraction.len() => {}
+        _ => return None,
+    }
+    number(whole).filter(|expiry| SETNX_EXPIRIES.contains(expiry))
+}
+
 fn leading_digits(text: &[u8]) -> &[u8] {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     &text[..digits]
@@ -259,11 +349,19 @@ fn micros(duration: Duration) -> u64 {
 
 /// A node in memory by name; every client of this process that names it shares it.
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryNode(Arc<Mutex<Store>>);
+pub(crate) struct MemoryNode(Arc<Mutex<Shared>>);
+
+/// What the connections to one node share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    store: Store,
+    /// The connections that are told of the next change of a key, once.
+    armed: HashMap<Vec<u8>, Vec<Weak<Line>>>,
+}
 
 /// The nodes in memory of one process, by name. They hang on the process so that a forked child starts with none.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Store>>>>);
+pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Shared>>>>);
 
 impl MemoryNodes {
     /// The node with this name, made at its first use. It lives for as long as a client names it.
@@ -280,28 +378,83 @@ impl MemoryNodes {
 }
 
 impl MemoryNode {
-    pub(crate) fn connect(&self, clock: &Clock) -> MemoryConnection {
-        MemoryConnection { store: Arc::clone(&self.0), clock: clock.clone() }
+    pub(crate) fn connect(&self, clock: &Clock, ear: Option<Ear>) -> MemoryConnection {
+        let ear = ear.filter(Ear::watches);
+        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { ear }) }
     }
 
     /// A store in memory never restarts, so that its address is identity enough.
     pub(crate) fn introduction(&self) -> Introduction {
         let identity =
             Identity { run_id: format!("memory-{:p}", Arc::as_ptr(&self.0)), replid: String::new(), replica: false };
-        Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: false }
+        Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: false, watched: true }
     }
 }
 
 /// A connection to a node in memory: executes at the call.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryConnection {
-    store: Arc<Mutex<Store>>,
+    shared: Arc<Mutex<Shared>>,
     clock: Clock,
+    line: Arc<Line>,
+}
+
+/// What one connection hears of changed keys.
+#[derive(Debug)]
+pub(crate) struct Line {
+    ear: Option<Ear>,
 }
 
 impl MemoryConnection {
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
         let now = self.clock.wall_micros();
-        self.store.lock().expect("no panic while holding this").execute(now, request)
+        let key = &request.keys.lock;
+        let mut shared = self.shared.lock().expect("no panic while holding this");
+        let answer = shared.store.execute(now, request);
+        let told = match &answer {
+            Ok(reply) if reply.changes() => shared.armed.remove(key).unwrap_or_default(),
+            Ok(reply) if reply.reads() && self.line.ear.is_some() => {
+                let lines = shared.armed.entry(key.clone()).or_default();
+                lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
+                lines.push(Arc::downgrade(&self.line));
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        drop(shared);
+        for line in told.iter().filter_map(Weak::upgrade).filter(|line| !Arc::ptr_eq(line, &self.line)) {
+            if let Some(ear) = &line.ear {
+                ear.hear(Heard::Changed(key));
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+    use crate::random::Random;
+    use crate::script::Keys;
+
+    /// The clocks of the property test are no use at the edge of a second.
+    #[test]
+    fn a_setnx_lock_ends_at_whole_seconds() {
+        let (mut store, granted) = (Store::default(), 1_700_000_000 * SECOND + 999_999);
+        let mut ask = |now, action| {
+            let keys = Keys::of(&Name::parse(b"foo").unwrap());
+            store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
+        };
+        let ttl = Duration::from_millis(1_001);
+        let (acquire, expiry) = (Action::SetnxAcquire { ttl }, 1_700_000_003);
+        assert_eq!(ask(granted, acquire.clone()), Reply::GrantedUntil(expiry), "the ttl is rounded up");
+        assert_eq!(ask(expiry * SECOND, Action::SetnxRelease { expiry }), Reply::Late);
+        let last = (expiry + 1) * SECOND - 1;
+        let ttl_left = Some(Duration::from_micros(1));
+        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None, place: 0 });
+        assert_eq!(ask(last + 1, acquire), Reply::GrantedUntil(expiry + 4));
+        let next = expiry + 4;
+        assert_eq!(ask(next * SECOND - 1, Action::SetnxRelease { expiry: next }), Reply::Deleted { waiting: 0 });
     }
 }

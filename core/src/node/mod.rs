@@ -52,6 +52,8 @@ pub(crate) struct Introduction {
     pub(crate) evicts: Option<String>,
     /// Whether the node refused to tell (no right to INFO): no restart can be seen then.
     pub(crate) silent: bool,
+    /// Whether the node will tell of changed keys on this connection.
+    pub(crate) watched: bool,
 }
 
 /// Why a node's vote is missing. Carries no raw text of a server: its error texts echo arguments.
@@ -141,18 +143,44 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// Hears that a connection has ended without anybody's doing on this side, at once and not with the next request.
-/// Called by the task that drives the connection: must neither block nor panic.
+/// What a node says on a connection without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard<'a> {
+    /// The connection has ended without anybody's doing on this side.
+    Ended,
+    /// What stands under this key has changed since it was asked for.
+    Changed(&'a [u8]),
+    /// Any key may have changed.
+    AllChanged,
+}
+
+/// Hears what a node says without being asked, at once and not with the next request. Called by the task that drives
+/// the connection: must neither block nor panic.
 #[derive(Clone)]
-pub(crate) struct Ear(Arc<dyn Fn() + Send + Sync>);
+pub(crate) struct Ear {
+    hear: Arc<dyn Fn(Heard<'_>) + Send + Sync>,
+    watches: bool,
+}
 
 impl Ear {
-    pub(crate) fn new(hear: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hear))
+    /// With `watches` the node is asked to tell once of the next change, by anybody else, of each key that is read on
+    /// the connection.
+    pub(crate) fn new(watches: bool, hear: impl Fn(Heard<'_>) + Send + Sync + 'static) -> Self {
+        Self { hear: Arc::new(hear), watches }
     }
 
-    pub(crate) fn hear(&self) {
-        (self.0)();
+    pub(crate) fn hear(&self, heard: Heard<'_>) {
+        (self.hear)(heard);
+    }
+
+    pub(crate) fn watches(&self) -> bool {
+        self.watches
+    }
+}
+
+impl fmt::Debug for Ear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ear").field("watches", &self.watches).finish_non_exhaustive()
     }
 }
 
@@ -184,7 +212,7 @@ impl Node {
                 let (connection, introduction) = node.connect(ear).await?;
                 Ok((Connection::Redis(connection), introduction))
             }
-            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock)), node.introduction())),
+            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, ear)), node.introduction())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
                 let (link, introduction) = node.0.connect(ear).await?;

@@ -18,7 +18,7 @@ use redis::{
     PushKind, RedisConnectionInfo, RedisError, Script, Value,
 };
 
-use super::{By, Ear, Failure, Identity, Introduction};
+use super::{By, Ear, Failure, Heard, Identity, Introduction};
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::script::{self, Action, FENCES, Reply, Request, Sight};
@@ -87,10 +87,9 @@ impl RedisNode {
         else {
             return connect(&self.client, config()).await;
         };
+        let watches = ear.watches();
         let hear = move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                ear.hear();
-            }
+            hear(&ear, &push);
             Ok::<_, SendError>(())
         };
         match connect(client, config().set_push_sender(hear)).await {
@@ -100,9 +99,42 @@ impl RedisNode {
                 self.is_deaf.store(true, Ordering::Relaxed);
                 Ok(connected)
             }
+            Ok((mut connection, mut introduction)) if watches => {
+                introduction.watched = watch(&mut connection.inner).await?;
+                Ok((connection, introduction))
+            }
             result => result,
         }
     }
+}
+
+/// Hands on what a server says without being asked.
+fn hear(ear: &Ear, push: &PushInfo) {
+    match (&push.kind, push.data.as_slice()) {
+        (PushKind::Disconnection, _) => ear.hear(Heard::Ended),
+        (PushKind::Invalidate, [Value::Array(keys)]) => {
+            for key in keys {
+                if let Value::BulkString(key) = key {
+                    ear.hear(Heard::Changed(key));
+                }
+            }
+        }
+        // Without keys: all of them, by FLUSHALL or FLUSHDB.
+        (PushKind::Invalidate, _) => ear.hear(Heard::AllChanged),
+        _ => {}
+    }
+}
+
+/// Has the server tell of changed keys on this connection; false where it may or can not.
+async fn watch(connection: &mut MultiplexedConnection) -> Result<bool, Failure> {
+    // Without those that this connection changes itself.
+    let mut command = redis::cmd("CLIENT");
+    command.arg("TRACKING").arg("ON").arg("NOLOOP");
+    let answer = connection.send_packed_command(&command).await.map_err(|error| failure(&error))?;
+    if let Value::ServerError(error) = &answer {
+        tracing::debug!(code = error.code(), "CLIENT TRACKING is refused: whoever waits has to ask again and again");
+    }
+    Ok(matches!(answer, Value::Okay))
 }
 
 /// Without time-outs of the crate's own.
@@ -145,8 +177,16 @@ fn choose_tls_provider() {
 #[derive(Clone)]
 pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
+    ways: Arc<Ways>,
+}
+
+/// What has been learnt on a connection about how to send requests.
+#[derive(Default)]
+struct Ways {
     /// How each script is sent.
-    ways: Arc<[AtomicU8; Question::COUNT]>,
+    scripts: [AtomicU8; Question::COUNT],
+    /// Whether the hint that somebody waits is left out, because this user may have no right to its key.
+    hintless: AtomicBool,
 }
 
 /// As text, because it has not been answered on this connection: to learn that the server does not know it would cost a
@@ -164,10 +204,11 @@ impl RedisConnection {
 
     pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
         let question = Question::of(&request.action);
-        let way = self.ways[question as usize].load(Ordering::Relaxed);
+        let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { By::Text };
+        let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
         let mut connection = self.inner.clone();
-        let command = command(request, by);
+        let command = command(request, by, hints);
         // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its
         // budget up, or a release could fall behind.
         let sent = tokio::task::unconstrained(connection.send_packed_command(&command));
@@ -175,12 +216,17 @@ impl RedisConnection {
         let answer = reply(question, value);
         let (next, answer) = match (by, answer) {
             (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
+            (_, Err(Failure::Forbidden(_))) if hints => {
+                // Nothing was executed. Once more, without the key that may be one too many.
+                self.ways.hintless.store(true, Ordering::Relaxed);
+                (UNKNOWN, Err(Failure::NoScript))
+            }
             (By::Hash, Err(Failure::Forbidden(_))) => (TEXT_ONLY, Err(Failure::NoScript)),
             (By::Text, Ok(reply)) if way == UNKNOWN => (KNOWN, Ok(reply)),
             (_, answer) => (way, answer),
         };
         if next != way {
-            self.ways[question as usize].store(next, Ordering::Relaxed);
+            self.ways.scripts[question as usize].store(next, Ordering::Relaxed);
         }
         answer
     }
@@ -193,7 +239,7 @@ async fn introduce(connection: &mut MultiplexedConnection) -> Result<Introductio
         Value::ServerError(_) => {
             let hello = ask(connection, "HELLO").await?;
             let identity = Identity { run_id: String::new(), replid: String::new(), replica: is_replica(&hello) };
-            Ok(Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: true })
+            Ok(Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: true, watched: false })
         }
         value => {
             let text: String = redis::from_redis_value(value).map_err(|_| Failure::Garbled)?;
@@ -237,6 +283,7 @@ fn introduction(info: &str) -> Introduction {
         uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
         evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
         silent: field("run_id").is_empty(),
+        watched: false,
     }
 }
 
@@ -261,6 +308,8 @@ static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
         Text::new(include_str!("../lua/release.lua")),
         Text::new(include_str!("../lua/restore.lua")),
         Text::new(include_str!("../lua/inspect.lua")),
+        Text::new(include_str!("../lua/setnx_acquire.lua")),
+        Text::new(include_str!("../lua/setnx_release.lua")),
     ]
 });
 
@@ -276,44 +325,62 @@ fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
     command
 }
 
-/// The command for a request. Every key stands in KEYS and nothing is built from strings on the server.
-fn command(request: &Request, by: By) -> Cmd {
-    let script = &SCRIPTS[Question::of(&request.action) as usize];
+/// The command for a request, with the key of the hint or without. Every key stands in KEYS and nothing is built from
+/// strings on the server.
+fn command(request: &Request, by: By, hints: bool) -> Cmd {
     let token = request.token.as_bytes();
-    let (lock, fence) = (request.keys.lock.as_slice(), request.keys.fence.as_slice());
+    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
+    let question = Question::of(&request.action);
+    let begin = |keys: &[&[u8]]| begin(&SCRIPTS[question as usize], by, keys);
     match &request.action {
-        Action::Acquire { ttl, proposal, slack, fence_keep, label } => {
-            let mut command = begin(script, by, &[lock, fence]);
+        Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
+            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
             command
                 .arg(token)
                 .arg(millis(*ttl))
                 .arg(*proposal)
                 .arg(micros(*slack))
                 .arg(millis(*fence_keep))
-                .arg(&**label);
+                .arg(&**label)
+                .arg(wants.unwrap_or(0));
             command
         }
         Action::Confirm { granted, fence: decided, fence_keep, label } => {
-            let mut command = begin(script, by, &[lock, fence]);
+            let mut command = begin(&[lock, fence]);
             command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_keep));
             command
         }
         Action::Extend { ttl, fence: mine, fence_keep } => {
-            let mut command = begin(script, by, &[lock, fence]);
+            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep));
             command
         }
-        Action::Release => {
-            let mut command = begin(script, by, &[lock]);
+        Action::Release { .. } => {
+            let mut command = if hints { begin(&[lock, want]) } else { begin(&[lock]) };
             command.arg(token);
             command
         }
         Action::Restore { ttl, fence: mine, fence_keep, label } => {
-            let mut command = begin(script, by, &[lock, fence]);
+            let mut command = begin(&[lock, fence]);
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep)).arg(&**label);
             command
         }
-        Action::Inspect => begin(script, by, &[lock]),
+        Action::Inspect => begin(&[lock]),
+        Action::Peek { place } => {
+            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
+            command.arg(token).arg(0).arg(0).arg(0).arg(0).arg("").arg(*place);
+            command
+        }
+        Action::SetnxAcquire { ttl } => {
+            let mut command = begin(&[lock]);
+            command.arg(millis(*ttl));
+            command
+        }
+        Action::SetnxRelease { expiry } => {
+            let mut command = begin(&[lock]);
+            command.arg(*expiry);
+            command
+        }
     }
 }
 
@@ -334,19 +401,23 @@ enum Question {
     Release,
     Restore,
     Inspect,
+    SetnxAcquire,
+    SetnxRelease,
 }
 
 impl Question {
-    const COUNT: usize = 6;
+    const COUNT: usize = 8;
 
     fn of(action: &Action) -> Self {
         match action {
-            Action::Acquire { .. } => Self::Acquire,
+            Action::Acquire { .. } | Action::Peek { .. } => Self::Acquire,
             Action::Confirm { .. } => Self::Confirm,
             Action::Extend { .. } => Self::Extend,
-            Action::Release => Self::Release,
+            Action::Release { .. } => Self::Release,
             Action::Restore { .. } => Self::Restore,
             Action::Inspect => Self::Inspect,
+            Action::SetnxAcquire { .. } => Self::SetnxAcquire,
+            Action::SetnxRelease { .. } => Self::SetnxRelease,
         }
     }
 }
@@ -355,6 +426,7 @@ impl Question {
 fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
     match (question, value) {
         (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
+        (Question::Acquire, Value::Int(0)) => Ok(Reply::Seen(Sight::Free)),
         (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
         (Question::Acquire, Value::Array(items)) => held(&items),
         (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
@@ -362,11 +434,19 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Restore, Value::Int(1)) => Ok(Reply::Restored),
         (Question::Extend, Value::Int(1)) => Ok(Reply::Extended),
         (Question::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
-        (Question::Release, Value::Int(1)) => Ok(Reply::Deleted),
-        (Question::Extend | Question::Release, Value::Int(0)) => Ok(Reply::Absent),
-        (Question::Extend | Question::Release, Value::Int(-1)) => Ok(Reply::Foreign(None)),
+        (Question::Release, Value::Int(waiting @ 1..)) => {
+            Ok(Reply::Deleted { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
+        }
+        (Question::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
         (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
         (Question::Inspect, Value::Array(items)) => sight(&items),
+        (Question::SetnxAcquire, Value::Int(expiry)) => {
+            u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::Garbled)
+        }
+        (Question::SetnxAcquire, Value::Array(items)) => held_until(&items),
+        (Question::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
         _ => Err(Failure::Garbled),
     }
 }
@@ -397,12 +477,18 @@ fn ttl_left(millis: i64) -> Option<Duration> {
 }
 
 fn held(items: &[Value]) -> Result<Reply, Failure> {
-    let [mine, Value::Int(left), label] = items else { return Err(Failure::Garbled) };
+    let [mine, Value::Int(left), label, Value::Int(place)] = items else { return Err(Failure::Garbled) };
     let ours = match text(mine).ok_or(Failure::Garbled)? {
         "" => None,
         digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
     };
-    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label) })
+    let place = u32::try_from(*place).unwrap_or(0);
+    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), place })
+}
+
+fn held_until(items: &[Value]) -> Result<Reply, Failure> {
+    let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
+    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, place: 0 })
 }
 
 fn sight(items: &[Value]) -> Result<Reply, Failure> {

@@ -60,7 +60,13 @@ assert.equal(await explain({ timeout: 0 }), "timeout");
 await held.extend(6_000);
 await held.release();
 
+const older: Lock = redlock.lock("bar", { autoRenew: false, protocol: "setnx" });
+assert.ok(await older.tryAcquire());
+await older.release();
+
 function wrong(): void {
+  // @ts-expect-error: there are two protocols
+  redlock.lock("foo", { protocol: "redlock" });
   // @ts-expect-error: milliseconds are a number
   redlock.lock("foo", { ttl: "5s" });
   // @ts-expect-error: there is no such option

@@ -12,6 +12,7 @@ import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.TransportMode;
 
 /** Redisson on one node: RedissonRedLock, its lock on several, is deprecated. */
 final class Driver {
@@ -39,7 +40,7 @@ final class Driver {
 
     private void perform(JsonObject request, JsonObject answer) throws Exception {
         switch (request.get("op").getAsString()) {
-            case "open" -> open(request.get("urls").getAsString());
+            case "open" -> redisson = connect(request.get("urls").getAsString(), 30_000);
             case "acquire" -> {
                 lock = redisson.getLock(request.get("name").getAsString());
                 answer.addProperty("acquired", acquire(request));
@@ -49,10 +50,14 @@ final class Driver {
         }
     }
 
-    private void open(String url) {
-        Config config = new Config();
-        config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(1);
-        redisson = Redisson.create(config);
+    /** A client whose locks without a lease time are kept for so long by the server, and renewed by its watchdog. */
+    static RedissonClient connect(String url, long watchdogMs) {
+        Config config = new Config().setLockWatchdogTimeout(watchdogMs);
+        if (url.startsWith("unix:")) {
+            config.setTransportMode(TransportMode.EPOLL);
+        }
+        config.useSingleServer().setAddress(url.replace("unix:", "redis+uds:")).setConnectionMinimumIdleSize(1);
+        return Redisson.create(config);
     }
 
     private boolean acquire(JsonObject request) throws InterruptedException {

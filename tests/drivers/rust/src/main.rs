@@ -20,8 +20,8 @@ use crate::json::{Failure, Request, now_ns};
 fn main() {
     let face = env::args().nth(2).unwrap_or_default();
     match face.as_str() {
-        "rust" => serve(&face, face::perform, face::spawn),
-        "rust-blocking" => serve(&face, face::perform_blocking, face::spawn_blocking),
+        "rust" => serve(&face, face::async_face::perform, face::spawn),
+        "rust-blocking" => serve(&face, face::blocking_face::perform, face::spawn_blocking),
         _ => {
             eprintln!("usage: redlock-driver --face rust|rust-blocking");
             process::exit(2);

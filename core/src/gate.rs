@@ -1,0 +1,174 @@
+//! The gate of a name: of all calls in this process that wait for it, one at a time talks to the servers.
+//!
+//! A waiting call is *in line*, in the order of arrival, → *in front*, when those before it have won, failed or gone →
+//! *out*. While the one that was in front before it holds the lock, the new front asks nobody: it hears of the release
+//! from this process. What may interrupt it: dropped anywhere, it leaves the line, and the next one moves up; the holder
+//! is lost, or its release is never answered: the front asks the servers; the process forks: the child has its own gates,
+//! without anybody in line. Only the background stands in line, whose tasks are always driven: a caller that stops polling
+//! its future keeps nobody back.
+//!
+//! A gate also keeps its process from coming back at once after a release when others are known to want the lock: whoever
+//! has just released is nearest, and so is who stands behind it, and would win every time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use tokio::sync::Notify;
+
+use crate::attempt::Ballots;
+use crate::backoff;
+use crate::clock::{Clock, Moment};
+use crate::held::Held;
+
+/// The gates of one set of nodes. There is one for each name that somebody waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    state: Mutex<State>,
+    /// How many gates and yields there are: the way past an empty house costs no lock.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gates: HashMap<Vec<u8>, (usize, Arc<Gate>)>,
+    /// Until when this process leaves a name to others.
+    yields: HashMap<Vec<u8>, Moment>,
+}
+
+/// What the calls that wait for one name share.
+#[derive(Debug, Default)]
+struct Gate {
+    turn: tokio::sync::Mutex<()>,
+    told: Mutex<Told>,
+    /// What the last one in front has won.
+    held: Mutex<Weak<Held>>,
+    /// A node has deleted the key for this process.
+    released: Notify,
+}
+
+/// What the front has found out, for those behind it and for the next one in front.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// What the nodes said last.
+    pub(crate) ballots: Option<Arc<Ballots>>,
+    /// Since when no quorum has answered.
+    pub(crate) unavailable_since: Option<Moment>,
+}
+
+impl Gates {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    fn recount(&self, state: &State) {
+        self.count.store(state.gates.len() + state.yields.len(), Ordering::Release);
+    }
+
+    /// Joins the line at the gate of `key`.
+    pub(crate) fn enter(self: &Arc<Self>, key: &[u8]) -> InLine {
+        let mut state = self.state();
+        let (calls, gate) = state.gates.entry(key.to_vec()).or_default();
+        *calls += 1;
+        let gate = Arc::clone(gate);
+        self.recount(&state);
+        InLine { gates: Arc::clone(self), key: key.to_vec(), gate }
+    }
+
+    /// Until when a call that begins `now` has to leave `key` to others; `now` itself if it only has to join the line.
+    /// `None` for one that may try at once.
+    pub(crate) fn closed_until(&self, key: &[u8], now: Moment) -> Option<Moment> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let state = self.state();
+        let yielded = state.yields.get(key).copied().filter(|until| *until > now);
+        yielded.or_else(|| state.gates.contains_key(key).then_some(now))
+    }
+
+    /// A node has deleted `key` for this process. If `waiting` others were denied meanwhile, it leaves the name to them
+    /// for a moment, which `unit` spreads.
+    pub(crate) fn released(&self, key: &[u8], waiting: u32, now: Moment, unit: impl FnOnce() -> f64) {
+        if waiting == 0 && self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut state = self.state();
+        if waiting > 0 {
+            let until = now.after(backoff::courtesy(waiting, unit()));
+            state.yields.retain(|_, until| *until > now);
+            let yielded = state.yields.entry(key.to_vec()).or_insert(until);
+            *yielded = until.max(*yielded);
+            self.recount(&state);
+        }
+        if let Some((_, gate)) = state.gates.get(key) {
+            gate.released.notify_waiters();
+        }
+    }
+}
+
+/// A place in the line at one gate.
+#[derive(Debug)]
+pub(crate) struct InLine {
+    gates: Arc<Gates>,
+    key: Vec<u8>,
+    gate: Arc<Gate>,
+}
+
+/// The front of the line, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(#[expect(dead_code, reason = "held to be dropped")] tokio::sync::MutexGuard<'a, ()>);
+
+impl InLine {
+    /// Waits for the front of the line. Cancel safe, but only the place keeps its order if it is polled on.
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        Turn(self.gate.turn.lock().await)
+    }
+
+    /// The front has won `held`.
+    pub(crate) fn won(&self, held: &Arc<Held>) {
+        *self.gate.held.lock().expect("no panic while holding this") = Arc::downgrade(held);
+    }
+
+    /// Waits while the one that was in front before holds the lock, and then for as long as others are given. Cancel safe.
+    pub(crate) async fn vacated(&self, clock: &Clock) {
+        let held = self.gate.held.lock().expect("no panic while holding this").upgrade();
+        if let Some(held) = held {
+            let mut released = std::pin::pin!(self.gate.released.notified());
+            released.as_mut().enable();
+            held.over().await;
+            drop(held);
+            tokio::select! {
+                biased;
+                () = released => {}
+                () = clock.sleep(backoff::GATHER) => {}
+            }
+        }
+        let yielded = self.gates.state().yields.get(&self.key).copied();
+        if let Some(until) = yielded.filter(|until| *until > clock.now()) {
+            clock.sleep_until(until).await;
+        }
+    }
+
+    /// Tells those behind what the front has found out.
+    pub(crate) fn tell(&self, told: Told) {
+        *self.gate.told.lock().expect("no panic while holding this") = told;
+    }
+
+    /// What the front has found out so far.
+    pub(crate) fn told(&self) -> Told {
+        self.gate.told.lock().expect("no panic while holding this").clone()
+    }
+}
+
+impl Drop for InLine {
+    fn drop(&mut self) {
+        let mut state = self.gates.state();
+        if let Some((calls, _)) = state.gates.get_mut(&self.key) {
+            *calls -= 1;
+            if *calls == 0 {
+                state.gates.remove(&self.key);
+                self.gates.recount(&state);
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Sleeping until a lock may be free: for the one waiter of a name that is in front of its gate.
+//!
+//! States: *asking* (an attempt is under way; every node that denies it will tell of the next change of the key) →
+//! *asleep* → *looking* (several nodes: those that have told of a change are asked whether there is a key, which also
+//! has them tell again) → *asleep*, or *pausing* (a quorum is free: not all waiters of the world at once) → asking.
+//!
+//! What may interrupt it:
+//!
+//! - nothing is told although something has changed (a lost connection, a node that does not tell, an expiry that the
+//!   server notices late): the backstop, at the end of the holder's ttl and at most 2 s on;
+//! - fewer nodes than a quorum tell, or may: it polls, with growing pauses;
+//! - something is told and the lock is still held: a holder renews; asleep again;
+//! - dropped anywhere: nothing is held here but a place in the watch.
+//!
+//! With several nodes nobody makes an attempt before a quorum is known to be free. A grant of a minority is deleted
+//! again, but raises the fence there, and then the holder cannot put its lock back on a node that has lost it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::attempt::{Ballots, Place};
+use crate::backoff;
+use crate::clock::Moment;
+use crate::footprint::Footprint;
+use crate::lane::Lane;
+use crate::quorum::{Mask, quorum};
+use crate::round::{Event, Round};
+use crate::script::{Action, Reply, Request, Sight};
+use crate::token::Token;
+use crate::watch::{Seen, Watcher};
+
+/// What the waiter in front knows of the nodes.
+#[derive(Debug)]
+pub(crate) struct Lookout {
+    place: Place,
+    lane: Arc<Lane>,
+    watcher: Watcher,
+    seen: Seen,
+    /// How often it was denied.
+    denials: u32,
+}
+
+impl Lookout {
+    pub(crate) fn new(place: Place, lane: Arc<Lane>) -> Self {
+        let watcher = place.set.watch.on(&place.spec.keys.lock, lane.members.len());
+        let seen = watcher.seen();
+        Self { place, lane, watcher, seen, denials: 0 }
+    }
+
+    /// The nodes are about to be asked: what changes from now on is news.
+    pub(crate) fn note(&mut self) {
+        self.seen = self.watcher.seen();
+    }
+
+    /// Sleeps until `until`, or until something may have changed on any node.
+    pub(crate) async fn sleep(&self, until: Moment) {
+        drop(self.news(until).await);
+    }
+
+    /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
+    /// `until` then.
+    async fn news(&self, until: Moment) -> Option<(Mask, Seen)> {
+        tokio::select! {
+            biased;
+            news = self.watcher.changed(&self.seen) => Some(news),
+            () = self.lane.clock.sleep_until(until) => None,
+        }
+    }
+
+    /// After a lost attempt: sleeps until another one is worth it, at most until `limit`. `place` is the caller's in line.
+    pub(crate) async fn wait(&mut self, ballots: &Ballots, place: &mut u32, limit: Moment) {
+        let nodes = self.lane.members.len();
+        let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
+        self.denials = self.denials.saturating_add(1);
+        if self.lane.watched().len() < quorum(nodes) {
+            let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
+            return clock.sleep_until(clock.now().after(pause).min(limit)).await;
+        }
+        let mut free = ballots.granted();
+        let mut ttl_left = ballots.ttl_left;
+        while free.len() < quorum(nodes) {
+            let backstop = clock.now().after(backoff::backstop(ttl_left, random.unit()));
+            let changed = match self.changes(free, backstop.min(limit)).await {
+                Some(changed) => changed.and(self.pause(place, limit).await),
+                None if clock.now() >= limit => return,
+                None => Mask::all(nodes),
+            };
+            if nodes == 1 {
+                return;
+            }
+            ttl_left = self.look(changed, &mut free, place, limit).await;
+        }
+    }
+
+    /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
+    /// moment. A release reaches the nodes at about the same time. `None` if that was nothing `until` then.
+    async fn changes(&mut self, free: Mask, until: Moment) -> Option<Mask> {
+        let mut until = until;
+        let mut changed = Mask::NONE;
+        while let Some((more, seen)) = self.news(until).await {
+            self.seen = seen;
+            if changed == Mask::NONE {
+                until = until.min(self.lane.clock.now().after(backoff::GATHER));
+            }
+            changed = changed.and(more);
+            if changed.and(free).len() >= quorum(self.lane.members.len()) {
+                break;
+            }
+        }
+        (changed != Mask::NONE).then_some(changed)
+    }
+
+    /// Something has changed: not all who wait in the world ask at once. What was a place in line until now is none in
+    /// the next hold. Returns what else has changed meanwhile.
+    async fn pause(&mut self, place: &mut u32, limit: Moment) -> Mask {
+        let clock = &self.lane.clock;
+        let pause = backoff::stagger(*place, self.denials, self.place.process.random.unit());
+        if !pause.is_zero() {
+            clock.sleep_until(clock.now().after(pause).min(limit)).await;
+        }
+        *place = 0;
+        let (changed, seen) = self.watcher.since(&self.seen);
+        self.seen = seen;
+        changed
+    }
+
+    /// Asks the nodes of `mask` whether the lock is held there, takes down which are `free` and the `place` in line, and
+    /// returns the shortest time that one of them keeps it.
+    async fn look(&self, mask: Mask, free: &mut Mask, place: &mut u32, limit: Moment) -> Option<Duration> {
+        let nodes = self.lane.members.len();
+        let node_timeout = self.place.spec.settings.node_timeout;
+        let footprint = Arc::new(Footprint::new(nodes));
+        let mut round = Round::new(&self.lane, &footprint, node_timeout, limit);
+        let token = Token::fresh(&self.place.process.random);
+        for node in (0..nodes).filter(|node| mask.has(*node)) {
+            *free = free.without(node);
+            if !round.leaves_out(node) {
+                let (keys, action) = (Arc::clone(&self.place.spec.keys), Action::Peek { place: *place });
+                round.ask(node, Request { keys, token, action }, None);
+            }
+        }
+        let mut least: Option<Duration> = None;
+        while free.len() < quorum(nodes) {
+            match round.next().await {
+                Some(Event::Vote(node, Ok(Reply::Seen(Sight::Free)))) => *free = free.with(node),
+                Some(Event::Vote(_, Ok(Reply::Held { ttl_left, place: given, .. }))) => {
+                    least = least.into_iter().chain(ttl_left).min();
+                    *place = given.max(*place);
+                }
+                Some(Event::Vote(..)) => {}
+                Some(Event::TimeUp) | None => break,
+            }
+        }
+        least
+    }
+}

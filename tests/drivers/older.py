@@ -1,0 +1,142 @@
+"""A lock as code has it that is older than `SET NX PX`: SETNX, GET and GETSET with whole seconds, over plain redis-py.
+
+It stands beside the drivers, in a process of its own, and speaks their protocol as far as such code goes: one call
+after the other, nothing is extended and there is no fence. With the option `way` a lock is of another habit of that
+time: `expire` is SETNX and then EXPIRE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import redis
+
+sys.path.append(str(Path(__file__).parents[1] / "conformance"))
+from history import now_ns
+
+Json = dict[str, Any]
+
+POLL_S = 0.01
+
+
+class Lock:
+    """The value of the key is the second after which anybody may take it."""
+
+    def __init__(self, client: redis.Redis, name: bytes, ttl_s: int) -> None:
+        self.client = client
+        self.name = name
+        self.ttl_s = ttl_s
+        self.ends = 0
+
+    def attempt(self) -> bool:
+        """Tries once; false if others hold it."""
+        now = int(time.time())
+        ends = now + self.ttl_s + 1
+        if not self.client.setnx(self.name, ends) and not self.takes_over(now, ends):
+            return False
+        self.ends = ends
+        return True
+
+    def takes_over(self, now: int, ends: int) -> bool:
+        """Whether the lock was over, and nobody else was quicker."""
+        seen = self.client.get(self.name)
+        if seen is None or int(seen) >= now:
+            return False
+        before = self.client.getset(self.name, ends)
+        return before is None or int(before) < now
+
+    def acquire(self, timeout_s: float | None) -> bool:
+        """Waits for it; `None` is for ever."""
+        last = time.monotonic() + (1e9 if timeout_s is None else timeout_s)
+        while not self.attempt():
+            if time.monotonic() > last:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def release(self) -> None:
+        """Deletes the key, unless it may be somebody else's by now."""
+        if time.time() < self.ends:
+            self.client.delete(self.name)
+        self.ends = 0
+
+    @property
+    def remaining_s(self) -> float:
+        """How long it is its own."""
+        return max(0.0, self.ends - time.time())
+
+
+class ExpireLock(Lock):
+    """The server is to delete the key; nobody looks at its value."""
+
+    def attempt(self) -> bool:
+        """Tries once; false if others hold it."""
+        if not self.client.setnx(self.name, 1):
+            return False
+        self.client.expire(self.name, self.ttl_s)
+        self.ends = int(time.time()) + self.ttl_s
+        return True
+
+
+LOCKS = {"getset": Lock, "expire": ExpireLock}
+
+
+def perform(kept: list[Any], request: Json) -> Json:
+    """Does what a request asks for."""
+    match request["op"]:
+        case "client":
+            (url,) = request["nodes"]
+            kept.append(redis.Redis.from_url(url))
+            return {"handle": len(kept) - 1}
+        case "lock":
+            given = request["options"]
+            ttl_s = -(-given.get("ttl_ms", 10_000) // 1000)
+            kind = LOCKS[given.get("way", "getset")]
+            kept.append(kind(kept[request["client"]], bytes.fromhex(request["name"]), ttl_s))
+            return {"handle": len(kept) - 1}
+    lock: Lock = kept[request["lock"]]
+    acquired = {}
+    match request["op"]:
+        case "acquire":
+            ms = request.get("timeout_ms")
+            acquired = {"acquired": lock.acquire(None if ms is None else ms / 1000)}
+        case "try_acquire":
+            acquired = {"acquired": lock.attempt()}
+        case "release":
+            lock.release()
+        case "state":
+            pass
+        case op:
+            raise ValueError(f"no such op: {op}")
+    read_ns, remaining = now_ns(), lock.remaining_s
+    return acquired | {"read_ns": read_ns, "held": remaining > 0, "remaining_ms": remaining * 1000, "fence": None}
+
+
+def answer(kept: list[Any], request: Json) -> Json:
+    """Performs a request; whatever goes wrong is the answer."""
+    invoke_ns = now_ns()
+    try:
+        result = {"ok": perform(kept, request)}
+    except Exception as error:
+        result = {"error": {"code": "driver", "message": repr(error)}}
+    return {"id": request["id"], **result, "invoke_ns": invoke_ns, "return_ns": now_ns()}
+
+
+def main() -> None:
+    """Says hello and serves until the end of input."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--face", choices=["older"], required=True)
+    face = parser.parse_args().face
+    print(json.dumps({"hello": {"language": "python", "face": face, "protocol": 1, "codes": []}}), flush=True)
+    kept: list[Any] = []
+    for line in sys.stdin:
+        print(json.dumps(answer(kept, json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

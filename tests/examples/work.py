@@ -1,0 +1,33 @@
+"""Runs a program that calls `work`, or awaits it: says "working", and goes on after a line of input.
+
+It is killed at its end, so that what the program itself did not release stays.
+"""
+
+import asyncio
+import builtins
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Awaitable
+
+
+def _wait() -> None:
+    print("working", flush=True)
+    sys.stdin.readline()
+
+
+def work() -> Awaitable[None] | None:
+    """What the lock protects: within an event loop it is awaited, and does not keep the loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        _wait()
+        return None
+    return asyncio.to_thread(_wait)
+
+
+builtins.work = work  # type: ignore[attr-defined]
+runpy.run_path(sys.argv[1], run_name="__main__")
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,11 @@
+//! Small models of lock protocols, in which every interleaving is looked at.
+//!
+//! A [`Model`] is a first state and the steps that lead from each state to others. [`search`] goes through every state
+//! that can be reached, the nearest ones first: it says how many there are, or shows the shortest way to a bad one.
+//!
+//! [`setnx`] is the protocol of the values that say when a lock ends.
+
+mod search;
+pub mod setnx;
+
+pub use search::{Model, search};

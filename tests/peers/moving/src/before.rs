@@ -1,0 +1,1 @@
+include!(concat!(env!("PROGRAMS"), "/before.rs"));
