@@ -86,7 +86,7 @@ impl Redlock {
     }
 }
 
-/// [`Redlock::inspect`], ended by `interrupted`, which is asked every 25 ms. Hidden: for the bindings.
+/// [`Redlock::inspect`], ended by `interrupted`, which is asked every 25 ms if there is one. Hidden: for the bindings.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ impl Redlock {
 pub fn inspect_unless<E>(
     client: &crate::Redlock,
     name: &[u8],
-    interrupted: impl FnMut() -> Result<(), E>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Result<Vec<NodeView>, Error>, E> {
     let driven = drive_unless(&Process::current(), None, client.inspect(name), interrupted)?;
     Ok(driven.map(|(views, _)| views))
@@ -411,13 +411,14 @@ fn drive<T: Send + 'static>(
     Ok((output, None))
 }
 
-/// As [`drive`], until `interrupted`, which is asked every 25 ms, fails. For callers of other languages, to whom no panic
+/// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. For callers of other languages,
+/// to whom no panic
 /// may unwind: it becomes an error. Not for a tokio context.
 pub(crate) fn drive_unless<T, E>(
     process: &Process,
     home: Option<Id>,
     call: impl Future<Output = Result<T, Error>>,
-    interrupted: impl FnMut() -> Result<(), E>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Result<(T, Option<Id>), Error>, E> {
     // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
     let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
@@ -446,7 +447,7 @@ mod tests {
     #[test]
     fn a_panic_on_the_calling_thread_becomes_an_error() {
         let call = async { if true { panic!("on purpose") } else { Ok(()) } };
-        let driven = drive_unless::<_, Infallible>(&Process::current(), None, call, || Ok(())).unwrap();
+        let driven = drive_unless::<_, Infallible>(&Process::current(), None, call, Some(|| Ok(()))).unwrap();
         let error = driven.unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
     }

@@ -130,7 +130,7 @@ impl Holder {
         self.hold()?.remaining().map(drop)
     }
 
-    /// Acquires on the calling thread. `interrupted` is asked every 25 ms; if it fails, the call ends with that, and
+    /// Acquires on the calling thread. `interrupted` is asked every 25 ms if there is one; if it fails, the call ends with that, and
     /// leaves no key behind.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Holder {
     pub fn acquire<E>(
         self: &Arc<Self>,
         timeout: Timeout,
-        interrupted: impl FnMut() -> Result<(), E>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
         let begun = self.reserve().and_then(|reservation| Ok((reservation, self.place(timeout)?)));
         let (reservation, place) = match begun {
@@ -162,7 +162,7 @@ impl Holder {
     pub fn extend<E>(
         &self,
         ttl: Option<Duration>,
-        interrupted: impl FnMut() -> Result<(), E>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
         let (held, ttl, home) = match self.extension(ttl) {
             Ok(begun) => begun,
@@ -178,7 +178,7 @@ impl Holder {
     /// # Errors
     ///
     /// `not_held` before an acquire, and those of [`crate::Guard::release`]. Releasing again is no error.
-    pub fn release<E>(&self, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
+    pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
         match self.part() {
             Ok(Some(hold)) => release(hold, interrupted),
             Ok(None) => Ok(Ok(())),
@@ -192,7 +192,7 @@ impl Holder {
     /// # Errors
     ///
     /// `lost`.
-    pub fn leave<E>(&self, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
+    pub fn leave<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
         Ok(left(self.release(interrupted)?))
     }
 
@@ -368,7 +368,7 @@ impl Hold {
     }
 }
 
-fn release<E>(hold: Hold, interrupted: impl FnMut() -> Result<(), E>) -> Result<Result<(), Error>, E> {
+fn release<E>(hold: Hold, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
     let process = Arc::clone(&hold.owned.held().place.process);
     let driven = drive_unless(&process, hold.home, guard::release(hold.owned), interrupted)?;
     Ok(driven.map(|((), _)| ()))

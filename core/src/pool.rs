@@ -72,14 +72,14 @@ impl Pool {
         self.drive_with(clock, home, async |_: &mut Tick| future.await)
     }
 
-    /// As [`Pool::drive`], but asks `interrupted` every [`TICK`] of the call, and drops the future if that fails.
-    /// `afterwards` is driven then, so that what the drop left to be sent is sent.
+    /// As [`Pool::drive`], but asks `interrupted` every [`TICK`] of the call, and drops the future if that fails. Where there
+    /// is none, the call costs nothing while nothing happens. `afterwards` is driven then, so that what the drop left to be sent is sent.
     pub(crate) fn drive_unless<T, E>(
         &self,
         clock: &Clock,
         home: Option<Id>,
         future: impl Future<Output = T>,
-        mut interrupted: impl FnMut() -> Result<(), E>,
+        mut interrupted: Option<impl FnMut() -> Result<(), E>>,
         afterwards: impl Future<Output = ()>,
     ) -> io::Result<(Result<T, E>, Id)> {
         self.drive_with(clock, home, async |tick: &mut Tick| {
@@ -89,6 +89,7 @@ impl Pool {
                     if let Poll::Ready(output) = future.as_mut().poll(cx) {
                         return Poll::Ready(Ok(output));
                     }
+                    let Some(interrupted) = &mut interrupted else { return Poll::Pending };
                     while tick.poll(cx).is_ready() {
                         if let Err(interruption) = interrupted() {
                             return Poll::Ready(Err(interruption));

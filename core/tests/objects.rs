@@ -29,11 +29,11 @@ fn through<T>(result: Result<Result<T, Error>, Infallible>) -> Result<T, Error> 
 }
 
 fn acquire(holder: &Arc<Holder>) -> Result<(), Error> {
-    through(holder.acquire(None, never))
+    through(holder.acquire(None, Some(never)))
 }
 
 fn release(holder: &Holder) -> Result<(), Error> {
-    through(holder.release(never))
+    through(holder.release(Some(never)))
 }
 
 fn object(redlock: &Redlock, name: &str) -> Arc<Holder> {
@@ -78,14 +78,14 @@ fn an_object_is_one_holder() {
     let server = Server::start();
     let redlock = Redlock::new(server.url()).unwrap();
     let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
-    for result in [lock.check(), release(&lock), through(lock.extend(None, never)), lock.fence().map(drop)] {
+    for result in [lock.check(), release(&lock), through(lock.extend(None, Some(never))), lock.fence().map(drop)] {
         assert_eq!(code(result), "not_held");
     }
     acquire(&lock).unwrap();
     assert_eq!(code(acquire(&lock)), "already_held");
-    assert_eq!(code(through(other.acquire(Some(Some(Duration::ZERO)), never))), "timeout");
+    assert_eq!(code(through(other.acquire(Some(Some(Duration::ZERO)), Some(never)))), "timeout");
     assert!(lock.held() && lock.remaining() > Duration::ZERO && !other.held() && !lock.fresh().held());
-    through(lock.extend(Some(Duration::from_secs(30)), never)).unwrap();
+    through(lock.extend(Some(Duration::from_secs(30)), Some(never))).unwrap();
     assert!(lock.remaining() > Duration::from_secs(20));
     let fence = lock.fence().unwrap();
     release(&lock).unwrap();
@@ -117,9 +117,9 @@ fn a_lost_hold_is_told_until_it_is_released() {
     acquire(&lock).unwrap();
     assert!(lock.fence().unwrap() > fence);
     eventually("the lock runs out", || !lock.held());
-    assert_eq!(code(through(lock.leave(never))), "lost");
-    through(lock.leave(never)).unwrap();
-    through(lock.fresh().leave(never)).unwrap();
+    assert_eq!(code(through(lock.leave(Some(never)))), "lost");
+    through(lock.leave(Some(never))).unwrap();
+    through(lock.fresh().leave(Some(never))).unwrap();
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn the_end_of_a_block_is_silent_about_servers_that_do_not_answer() {
     let lock = object(&redlock, "foo");
     acquire(&lock).unwrap();
     server.freeze();
-    through(lock.leave(never)).unwrap();
+    through(lock.leave(Some(never))).unwrap();
     server.thaw();
     eventually("the background finishes the release", || server.get("foo").is_none());
 }
@@ -154,10 +154,13 @@ fn an_interrupted_wait_ends_at_once_and_leaves_no_key() {
     acquire(&other).unwrap();
     let began = Instant::now();
     let mut asked = 0;
-    let interrupted = lock.acquire(None, || {
-        asked += 1;
-        if asked < 4 { Ok(()) } else { Err("interrupted") }
-    });
+    let interrupted = lock.acquire(
+        None,
+        Some(|| {
+            asked += 1;
+            if asked < 4 { Ok(()) } else { Err("interrupted") }
+        }),
+    );
     assert_eq!(interrupted.unwrap_err(), "interrupted");
     assert!(began.elapsed() < SLACK, "{:?}", began.elapsed());
     release(&other).unwrap();
@@ -175,7 +178,7 @@ fn an_acquire_interrupted_before_its_answer_leaves_no_key() {
     acquire(&lock).unwrap();
     release(&lock).unwrap();
     proxy.hold_replies();
-    let interrupted = lock.acquire(None, || if server.get("foo").is_some() { Err(()) } else { Ok(()) });
+    let interrupted = lock.acquire(None, Some(|| if server.get("foo").is_some() { Err(()) } else { Ok(()) }));
     assert!(interrupted.is_err());
     proxy.let_go();
     eventually("the key is deleted", || server.get("foo").is_none());
@@ -191,7 +194,7 @@ fn a_closed_client_acquires_no_more_and_keeps_what_is_held() {
     redlock.clone().close();
     assert_eq!(code(acquire(&other)), "invalid");
     assert_eq!(Holder::new(redlock.lock("foo")).unwrap_err().code(), "invalid");
-    through(lock.extend(None, never)).unwrap();
+    through(lock.extend(None, Some(never))).unwrap();
     release(&lock).unwrap();
     assert_eq!(server.get("foo"), None);
 }
@@ -407,7 +410,7 @@ fn the_clean_up_of_an_interrupted_call_is_on_its_way_when_it_returns() {
         let lock = object(&redlock, "foo");
         acquire(&lock).unwrap();
         release(&lock).unwrap();
-        assert!(lock.acquire(None, || Err(())).is_err());
+        assert!(lock.acquire(None, Some(|| Err(()))).is_err());
         // Nobody drives the connection any more, and the background does not give it up for 20 s.
         thread::sleep(Duration::from_millis(100));
         std::process::exit(0);

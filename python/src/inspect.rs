@@ -13,7 +13,7 @@ use crate::signals::Signals;
 /// What every node has under `name`. Blocks without the interpreter.
 pub(crate) fn views<'py>(py: Python<'py>, client: &Redlock, name: &[u8]) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let signals = Signals::here(py)?;
-    let views = py.detach(|| inspect_unless(client, name, || signals.check()))?.map_err(|error| raised(py, &error))?;
+    let views = py.detach(|| inspect_unless(client, name, signals.check()))?.map_err(|error| raised(py, &error))?;
     views.into_iter().map(|view| to_python(py, view)).collect()
 }
 

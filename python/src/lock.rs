@@ -56,7 +56,7 @@ impl Lock {
     #[pyo3(signature = (blocking = true, timeout = Timeout::Own))]
     fn acquire(slf: &Bound<'_, Self>, blocking: bool, timeout: Timeout) -> PyResult<bool> {
         let timeout = timeout.of_acquire(blocking)?;
-        match Self::block(slf, |holder, signals| holder.acquire(timeout, || signals.check()))? {
+        match Self::block(slf, |holder, signals| holder.acquire(timeout, signals.check()))? {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(false),
             Err(error) => Err(raised(slf.py(), &error)),
@@ -77,7 +77,7 @@ impl Lock {
     #[pyo3(signature = (ttl = None))]
     fn extend(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> PyResult<()> {
         let ttl = ttl.map(|ttl| ttl.0);
-        Self::block(slf, |holder, signals| holder.extend(ttl, || signals.check()))?
+        Self::block(slf, |holder, signals| holder.extend(ttl, signals.check()))?
             .map_err(|error| raised(slf.py(), &error))
     }
 
@@ -87,12 +87,11 @@ impl Lock {
     /// quorum confirmed it: the background goes on with it until it is released or its ttl has passed. So it does
     /// after Ctrl-C.
     fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::block(slf, |holder, signals| holder.release(|| signals.check()))?
-            .map_err(|error| raised(slf.py(), &error))
+        Self::block(slf, |holder, signals| holder.release(signals.check()))?.map_err(|error| raised(slf.py(), &error))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        Self::block(slf, |holder, signals| holder.acquire(None, || signals.check()))?
+        Self::block(slf, |holder, signals| holder.acquire(None, signals.check()))?
             .map_err(|error| raised(slf.py(), &error))?;
         Ok(slf.clone())
     }
@@ -105,7 +104,7 @@ impl Lock {
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _ = (error, traceback);
-        match Self::block(slf, |holder, signals| holder.leave(|| signals.check()))? {
+        match Self::block(slf, |holder, signals| holder.leave(signals.check()))? {
             // What the body raises says more than that its lock is gone.
             Err(lost) if kind.is_none() => Err(raised(slf.py(), &lost)),
             _ => Ok(()),

@@ -20,12 +20,9 @@ impl Signals {
         Ok(Self { heard: current.eq(main)? })
     }
 
-    /// Runs the handlers of signals that have arrived.
+    /// What runs the handlers of signals that have arrived; `None` on a thread that never does.
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone has too short a lifetime")]
-    pub(crate) fn check(self) -> PyResult<()> {
-        if !self.heard {
-            return Ok(());
-        }
-        Python::attach(|py| py.check_signals())
+    pub(crate) fn check(self) -> Option<impl FnMut() -> PyResult<()>> {
+        self.heard.then_some(|| Python::attach(|py| py.check_signals()))
     }
 }
