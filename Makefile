@@ -145,7 +145,7 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/peers/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck
-	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node tests/bench
+	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs)
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
 bench: ## Compare speed with other libraries, on a quiet machine (three minutes once built; ARGS=--long is thorough)

@@ -196,6 +196,6 @@ if "redisson" in BY_NAME:
             "protocol",
             "The lock of Redisson is a hash. Ours takes it for held: it is denied, waits, and wins when Redisson "
             "releases. The other way round, a lock of ours makes Redisson fail: `tryLock` and `lock` throw a "
-            "`RedisException` with the server's WRONGTYPE, at once and instead of waiting. So nobody holds a name twice, "
-            "but give Redisson names of its own.",
+            "`RedisException` with the server's WRONGTYPE, at once and instead of waiting. So nobody holds a name "
+            "twice, but give Redisson names of its own.",
         )
