@@ -45,11 +45,6 @@ SHARED = """\
 - **Waking up.** Nobody tells a peer of our release: its waiters ask again, as they do among themselves.
 """
 
-NOT_RUN = """\
-Not run: rueidislock (Go), whose lock `foo` is a majority of the keys `rueidislock:0:foo`, `rueidislock:1:foo` and so
-on. By its source, `KeyMajority: 1` makes that the first key alone, under the plain protocol.
-"""
-
 
 @dataclass(frozen=True)
 class Row:
@@ -93,7 +88,7 @@ def page(seen: Seen) -> str:
     shared = SHARED.format(key=prefixed.key, prefixed=prefixed.title.partition(" ")[0])
     sleepers = [wrapped(f"  {notes['wake-up']}") for notes in seen.values() if "wake-up" in notes]
     others = [wrapped(notes["protocol"], "") for notes in seen.values() if "protocol" in notes]
-    cannot = ["", "## What cannot be shared", "", *others, "", NOT_RUN] if others else []
+    cannot = ["", "## What cannot be shared", "", *others] if others else []
     return "\n".join([HEAD, *table(seen), "", shared + "\n".join(sleepers), *cannot]).rstrip() + "\n"
 
 
