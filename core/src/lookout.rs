@@ -76,7 +76,7 @@ impl Lookout {
             let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
             return clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
-        let mut free = ballots.granted();
+        let mut free = ballots.freed;
         let mut ttl_left = ballots.ttl_left;
         while free.len() < quorum(nodes) {
             let backstop = clock.now().after(backoff::backstop(ttl_left, random.unit()));
