@@ -104,6 +104,11 @@ fn front(servers: &[Server], lock: Lock) -> Call {
     call
 }
 
+/// What `call` comes to.
+async fn end(call: Call) -> Result<Guard, Error> {
+    tokio::time::timeout(harness::LIMIT, call).await.expect("every call ends").unwrap()
+}
+
 /// What `call` gets, which may take `limit` and what a busy machine adds.
 async fn within(limit: Duration, what: &str, call: Call) -> Guard {
     let result = tokio::time::timeout(limit + SLACK, call).await;
@@ -358,7 +363,7 @@ async fn servers_remember_nothing_of_names_that_nobody_waits_for_any_more() {
                 ending.exec(&mut connection).unwrap();
             }
             if i < BATCH / 2 {
-                call.await.unwrap().unwrap().release().await.unwrap();
+                end(call).await.unwrap().release().await.unwrap();
             } else {
                 call.abort();
             }
@@ -473,7 +478,7 @@ async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
         all(&servers, &["DEL", NAME]);
         let uses = calls.into_iter().map(|call| {
             tokio::spawn(async {
-                let guard = call.await.unwrap().unwrap();
+                let guard = end(call).await.unwrap();
                 let fence = guard.fence();
                 guard.release().await.unwrap();
                 fence
@@ -500,7 +505,7 @@ async fn a_waiter_in_line_keeps_its_own_timeout_and_says_what_the_front_has_seen
             calls.push((timeout, begin(redlock.lock(NAME).timeout(timeout)).await));
         }
         for (timeout, call) in calls {
-            let error = call.await.unwrap().unwrap_err();
+            let error = end(call).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
             let held = error.nodes().iter().filter(|node| node.answer.contains("held")).count();
             assert!(held > nodes / 2, "{error}");
@@ -509,7 +514,7 @@ async fn a_waiter_in_line_keeps_its_own_timeout_and_says_what_the_front_has_seen
         }
         servers.iter().for_each(Server::kill);
         let late = begin(redlock.lock(NAME).timeout(Duration::from_millis(1_500))).await;
-        let error = late.await.unwrap().unwrap_err();
+        let error = end(late).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(!first.is_finished());
     }
@@ -528,7 +533,7 @@ async fn leave(call: Call, exit: Exit) {
             call.abort();
             assert!(call.await.unwrap_err().is_cancelled());
         }
-        Exit::TimedOut => assert_eq!(call.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout),
+        Exit::TimedOut => assert_eq!(end(call).await.unwrap_err().kind(), ErrorKind::Timeout),
     }
 }
 
@@ -625,7 +630,7 @@ fn a_process_that_always_comes_back_leaves_others_their_share() {
         assert_eq!(fences.len(), TURNS, "{printed}");
         fences
     });
-    let end = fences.iter().map(|fences| fences[TURNS - 1]).min().unwrap();
-    let least = fences.iter().map(|fences| fences.iter().filter(|fence| **fence <= end).count()).min().unwrap();
+    let last = fences.iter().map(|fences| fences[TURNS - 1]).min().unwrap();
+    let least = fences.iter().map(|fences| fences.iter().filter(|fence| **fence <= last).count()).min().unwrap();
     assert!(least >= TURNS / 4, "{least} turns while the other one had {TURNS}");
 }
