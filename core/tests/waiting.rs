@@ -255,7 +255,9 @@ async fn a_release_while_nodes_could_not_be_reached_is_noticed() {
         }
         eventually("it has no connection", || servers.iter().all(|server| waiting_connections(server).is_empty()));
         all(&servers, &["DEL", NAME]);
-        proxies.iter().for_each(|proxy| proxy.refuse(false));
+        for proxy in &proxies {
+            proxy.refuse(false);
+        }
         within(BACKSTOP, "the nodes are back", waiter).await.release().await.unwrap();
     }
 }
@@ -321,7 +323,9 @@ async fn a_change_between_the_denial_and_the_sleep_is_not_missed() {
         connect(&servers, &proxies, &redlock).await;
         take(&servers);
         let waiting = |proxy: &Proxy| proxy.replies_waiting();
-        proxies.iter().for_each(|proxy| proxy.connection(1).hold_replies());
+        for proxy in &proxies {
+            proxy.connection(1).hold_replies();
+        }
         let waiter = front(&servers, redlock.lock(NAME).node_timeout(harness::LIMIT));
         eventually("the denials are on their way", || proxies.iter().all(|proxy| waiting(proxy) > 0));
         let denials: Vec<_> = proxies.iter().map(waiting).collect();
@@ -417,7 +421,7 @@ const LACKS: [Lack; 6] = [
 async fn a_server_that_tells_nothing_is_polled() {
     let said = logs();
     for (what, args, end, rules) in LACKS {
-        for nodes in [1, 3] {
+        for nodes in [1_u64, 3] {
             let server = || Server::builder().args(args.iter().copied()).start();
             let servers: Vec<_> = (0..nodes).map(|_| server()).collect();
             for server in &servers {
@@ -431,7 +435,7 @@ async fn a_server_that_tells_nothing_is_polled() {
             let before = asked(&servers);
             let waiter = tokio::spawn(redlock.lock(NAME).into_future());
             // The caller's question, and one of the background's.
-            eventually(what, || asked(&servers) >= before + 2 * (nodes as u64 / 2 + 1));
+            eventually(what, || asked(&servers) >= before + 2 * (nodes / 2 + 1));
             holder.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
             let guard = within(Duration::ZERO, what, waiter).await;
             guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -615,7 +619,7 @@ fn a_process_that_always_comes_back_leaves_others_their_share() {
     }
     let servers = [Server::start()];
     take(&servers);
-    let child = |_| {
+    let child = |()| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", TEST, "--nocapture"]).env("REDLOCK_TEST_URL", servers[0].url());
         command.stdout(Stdio::piped());
@@ -630,7 +634,7 @@ fn a_process_that_always_comes_back_leaves_others_their_share() {
         assert_eq!(fences.len(), TURNS, "{printed}");
         fences
     });
-    let last = fences.iter().map(|fences| fences[TURNS - 1]).min().unwrap();
-    let least = fences.iter().map(|fences| fences.iter().filter(|fence| **fence <= last).count()).min().unwrap();
-    assert!(least >= TURNS / 4, "{least} turns while the other one had {TURNS}");
+    let met = fences.iter().map(|fences| fences[TURNS - 1]).min().unwrap();
+    let share = fences.iter().map(|fences| fences.iter().filter(|fence| **fence <= met).count()).min().unwrap();
+    assert!(share >= TURNS / 4, "{share} turns while the other one had {TURNS}");
 }
