@@ -92,6 +92,9 @@ impl Clock {
 
     /// Sleeps until `until`; returns at once if that is past. Cancel safe.
     pub(crate) async fn sleep_until(&self, until: Moment) {
+        if until == Moment::NEVER {
+            return std::future::pending().await;
+        }
         let left = until.since(self.now());
         if !left.is_zero() {
             self.sleep(left).await;

@@ -37,6 +37,10 @@ pub(crate) async fn trouble(world: World, plan: &Plan, mut dice: Dice) {
         for victim in victims {
             mend(&world.nodes()[victim]);
         }
+        // Whoever waits has seen each restart, and takes nothing before a quorum's bars are over.
+        if dice.chance(50) {
+            sleep(plan.ttl * 4).await;
+        }
     }
 }
 
