@@ -90,6 +90,8 @@ pub(crate) struct Ballots {
     pub(crate) ttl_left: Option<Duration>,
     /// Whether every node had its time to answer.
     pub(crate) complete: bool,
+    /// The nodes that are free: they had granted, and were told to delete.
+    pub(crate) freed: Mask,
     /// The place in line that each node gave.
     places: Vec<u32>,
     node_timeout: Duration,
@@ -103,6 +105,7 @@ impl Ballots {
             failures: vec![None; nodes],
             ttl_left: None,
             complete: true,
+            freed: Mask::NONE,
             places: vec![0; nodes],
             node_timeout,
         }
@@ -129,13 +132,6 @@ impl Ballots {
         let mut places: Vec<u32> = self.places.iter().copied().filter(|place| *place > 0).collect();
         places.sort_unstable();
         places.get(self.quorum() - 1).or(places.last()).copied().unwrap_or(0)
-    }
-
-    /// The nodes that granted, and have been asked to delete since.
-    pub(crate) fn granted(&self) -> Mask {
-        let granted = |vote: &Vote| matches!(vote, Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed);
-        let nodes = self.votes.iter().enumerate().filter(|(_, vote)| granted(vote));
-        nodes.fold(Mask::NONE, |mask, (node, _)| mask.with(node))
     }
 
     /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
@@ -218,7 +214,7 @@ async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Car
     }
     // Takes back what was not written yet.
     drop(round);
-    claim.settle(lane).await;
+    ballots.freed = claim.settle(lane).await;
     carried.place = ballots.place();
     Outcome::Lost(ballots)
 }

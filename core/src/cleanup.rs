@@ -28,7 +28,7 @@ use crate::footprint::{Footprint, Trace};
 use crate::lane::Lane;
 use crate::node::{Connection, Failure};
 use crate::process::{NodeSet, Process};
-use crate::quorum::Removal;
+use crate::quorum::{Mask, Removal};
 use crate::round::{Event, Round, Sent};
 use crate::script::{Action, Keys, Reply, Request};
 use crate::token::Token;
@@ -130,8 +130,9 @@ impl Claim {
     }
 
     /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
-    /// answered, so that nothing of the attempt stays unwritten. Cancel safe: what is left is owed.
-    pub(crate) async fn settle(self, lane: &Arc<Lane>) {
+    /// answered, so that nothing of the attempt stays unwritten. Returns the nodes where there was something, which are
+    /// free now. Cancel safe: what is left is owed.
+    pub(crate) async fn settle(self, lane: &Arc<Lane>) -> Mask {
         let (mut round, mut votes) = self.release_round(lane, Moment::NEVER, false);
         loop {
             let suspects = lane.members.health.suspects();
@@ -150,6 +151,8 @@ impl Claim {
         drop(self);
         // Nobody may drive this lane after the call: lets its connections write what was queued.
         tokio::task::yield_now().await;
+        let deleted = votes.iter().enumerate().filter(|(_, vote)| **vote == Removal::Deleted);
+        deleted.fold(Mask::NONE, |mask, (node, _)| mask.with(node))
     }
 
     /// Listens for the answers that a release round still misses, for as long as somebody drives the lane. What is

@@ -172,3 +172,57 @@ impl Drop for InLine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn poll<F: Future>(future: F) -> Poll<F::Output> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn whoever_leaves_the_line_makes_room_and_the_last_one_ends_it() {
+        let gates = Arc::new(Gates::default());
+        assert_eq!(gates.closed_until(b"foo", at(1)), None);
+        let [first, second, third] = [(); 3].map(|()| gates.enter(b"foo"));
+        assert_eq!(gates.closed_until(b"foo", at(1)), Some(at(1)), "behind those in line");
+        assert_eq!(gates.closed_until(b"bar", at(1)), None, "another name");
+        {
+            let turn = poll(first.turn());
+            assert!(turn.is_ready());
+            let mut waiting = [Box::pin(second.turn()), Box::pin(third.turn())];
+            assert!(waiting.iter_mut().all(|waiting| poll(waiting.as_mut()).is_pending()));
+            let [second, mut third] = waiting;
+            drop(second);
+            drop(turn);
+            assert!(poll(third.as_mut()).is_ready(), "those before it have gone");
+        }
+        drop([first, second, third]);
+        assert_eq!(gates.closed_until(b"foo", at(1)), None);
+        assert!(gates.state().gates.is_empty(), "a gate stays");
+    }
+
+    #[test]
+    fn a_name_that_others_want_is_left_to_them_for_a_moment() {
+        let gates = Arc::new(Gates::default());
+        gates.released(b"foo", 0, at(0), || 0.0);
+        assert_eq!(gates.closed_until(b"foo", at(0)), None, "nobody wants it");
+        gates.released(b"foo", 2, at(0), || 0.0);
+        let until = gates.closed_until(b"foo", at(0)).expect("others want it");
+        assert_eq!(until, at(0).after(backoff::courtesy(2, 0.0)));
+        gates.released(b"foo", 1, at(0), || 0.0);
+        assert_eq!(gates.closed_until(b"foo", at(0)), Some(until), "never shorter");
+        assert_eq!(gates.closed_until(b"foo", until), None, "the moment is over");
+        gates.released(b"bar", 1, until.after(Duration::from_millis(1)), || 0.0);
+        assert_eq!(gates.state().yields.len(), 1, "what is over is forgotten");
+    }
+}

@@ -9,6 +9,7 @@
 //! - nothing is told although something has changed (a lost connection, a node that does not tell, an expiry that the
 //!   server notices late): the backstop, at the end of the holder's ttl and at most 2 s on;
 //! - fewer nodes than a quorum tell, or may: it polls, with growing pauses;
+//! - no quorum answers any more: an attempt, which finds that out for the caller;
 //! - something is told and the lock is still held: a holder renews; asleep again;
 //! - dropped anywhere: nothing is held here but a place in the watch.
 //!
@@ -28,6 +29,15 @@ use crate::round::{Event, Round};
 use crate::script::{Action, Reply, Request, Sight};
 use crate::token::Token;
 use crate::watch::{Seen, Watcher};
+
+/// What was seen of the nodes since the last attempt.
+#[derive(Debug)]
+struct Sights {
+    /// Where nobody has the lock.
+    free: Mask,
+    /// Those that did not answer when they were asked last.
+    silent: Mask,
+}
 
 /// What the waiter in front knows of the nodes.
 #[derive(Debug)]
@@ -76,11 +86,12 @@ impl Lookout {
             let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
             return clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
-        let mut free = ballots.granted();
+        let mut sights = Sights { free: ballots.freed, silent: Mask::NONE };
         let mut ttl_left = ballots.ttl_left;
-        while free.len() < quorum(nodes) {
+        // Where no quorum answers, it takes an attempt to say so.
+        while sights.free.len() < quorum(nodes) && nodes - sights.silent.len() >= quorum(nodes) {
             let backstop = clock.now().after(backoff::backstop(ttl_left, random.unit()));
-            let changed = match self.changes(free, backstop.min(limit)).await {
+            let changed = match self.changes(sights.free, backstop.min(limit)).await {
                 Some(changed) => changed.and(self.pause(place, limit).await),
                 None if clock.now() >= limit => return,
                 None => Mask::all(nodes),
@@ -88,7 +99,7 @@ impl Lookout {
             if nodes == 1 {
                 return;
             }
-            ttl_left = self.look(changed, &mut free, place, limit).await;
+            ttl_left = self.look(changed, &mut sights, place, limit).await;
         }
     }
 
@@ -124,31 +135,34 @@ impl Lookout {
         changed
     }
 
-    /// Asks the nodes of `mask` whether the lock is held there, takes down which are `free` and the `place` in line, and
+    /// Asks the nodes of `mask` whether the lock is held there, takes down what they say and the `place` in line, and
     /// returns the shortest time that one of them keeps it.
-    async fn look(&self, mask: Mask, free: &mut Mask, place: &mut u32, limit: Moment) -> Option<Duration> {
+    async fn look(&self, mask: Mask, sights: &mut Sights, place: &mut u32, limit: Moment) -> Option<Duration> {
         let nodes = self.lane.members.len();
         let node_timeout = self.place.spec.settings.node_timeout;
         let footprint = Arc::new(Footprint::new(nodes));
         let mut round = Round::new(&self.lane, &footprint, node_timeout, limit);
         let token = Token::fresh(&self.place.process.random);
         for node in (0..nodes).filter(|node| mask.has(*node)) {
-            *free = free.without(node);
+            sights.free = sights.free.without(node);
+            sights.silent = sights.silent.with(node);
             if !round.leaves_out(node) {
                 let (keys, action) = (Arc::clone(&self.place.spec.keys), Action::Peek { place: *place });
                 round.ask(node, Request { keys, token, action }, None);
             }
         }
         let mut least: Option<Duration> = None;
-        while free.len() < quorum(nodes) {
-            match round.next().await {
-                Some(Event::Vote(node, Ok(Reply::Seen(Sight::Free)))) => *free = free.with(node),
-                Some(Event::Vote(_, Ok(Reply::Held { ttl_left, place: given, .. }))) => {
+        while sights.free.len() < quorum(nodes) {
+            let Some(Event::Vote(node, answer)) = round.next().await else { break };
+            let Ok(reply) = answer else { continue };
+            sights.silent = sights.silent.without(node);
+            match reply {
+                Reply::Held { ttl_left, place: given, .. } => {
                     least = least.into_iter().chain(ttl_left).min();
                     *place = given.max(*place);
                 }
-                Some(Event::Vote(..)) => {}
-                Some(Event::TimeUp) | None => break,
+                Reply::Seen(Sight::Free) => sights.free = sights.free.with(node),
+                _ => {}
             }
         }
         least

@@ -12,7 +12,7 @@ SECURITY = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 
 # The library names its connections by CLIENT SETINFO, which not every server knows, so that the page leaves it to the
 # reader. Redis 6.2 tells no subcommands.
-_OPTIONAL = {b"client|setinfo", b"client"}
+_OPTIONAL = {"client|setinfo", "client"}
 
 
 def fewest() -> User:
@@ -29,6 +29,11 @@ def for_any_name(user: User) -> User:
 
 
 def refused(server: Server) -> set[str]:
+    """As `all_refused`, without what users need no right to."""
+    return all_refused(server) - _OPTIONAL
+
+
+def all_refused(server: Server) -> set[str]:
     """What users were refused since the last look, in the server's words: commands and keys."""
     entries = server.command("ACL", "LOG", 128)
     server.command("ACL", "LOG", "RESET")
@@ -38,4 +43,4 @@ def refused(server: Server) -> set[str]:
         assert isinstance(entry, list)
         fields = dict(zip(entry[::2], entry[1::2], strict=True))
         objects.add(fields[b"object"])
-    return {str(each, errors="replace") for each in objects - _OPTIONAL if isinstance(each, bytes)}
+    return {str(each, errors="replace") for each in objects if isinstance(each, bytes)}

@@ -128,6 +128,14 @@ FOUND_BY = {
         "test_extend.py::test_fences_are_kept_while_a_lock_is[one node-python]",
         "no quorum keeps the fence",
     ),
+    "deaf-waiter": (
+        "test_waiting.py::test_whoever_frees_the_key_wakes_the_waiter[one node-del-python]",
+        "took",
+    ),
+    "blocked-line": (
+        "test_waiting.py::test_waiters_that_are_cancelled_keep_nobody_back[one node-asyncio]",
+        "somebody gets the lock",
+    ),
     "patient-release": (
         "test_loss.py::test_late_release_is_quick[one node-python]",
         "it has waited for longer than one node_timeout",

@@ -13,7 +13,7 @@ import secrets
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
@@ -73,6 +73,7 @@ if tonumber(redis.call("TIME")[1]) >= tonumber(ARGV[2]) then return -1 end
 return redis.call("DEL", KEYS[1])
 """
 
+# No server tells this driver anything.
 POLL_S = 0.002
 OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
 
@@ -106,6 +107,8 @@ class Rules:
     release_follows: bool = True
     released: Callable[[Reply], bool] = lambda reply: reply == 1
     late_s: float = 0
+    poll_s: float = POLL_S
+    passes_on: bool = True
     release_s: float = 0
     one_holder: bool = True
     votes: bool = True
@@ -199,6 +202,10 @@ FAULTS = {
     "endless-fence": Rules(acquire=ACQUIRE.replace('redis.call("PEXPIRE", KEYS[2], ARGV[4])', "")),
     # An extension does not make nodes remember the fence for longer.
     "forgotten-fence": Rules(extend=f"{OURS_UP_TO_FENCE}\n{LIVE_ON}"),
+    # A waiter is not woken, and asks again when it thinks of it.
+    "deaf-waiter": Rules(poll_s=3),
+    # Whoever is cancelled in front of the line stays there.
+    "blocked-line": Rules(passes_on=False),
     # A release tries for a while to delete what is not there any more.
     "patient-release": Rules(release_s=3),
     # In the SETNX protocol an acquire overwrites the key of a holder.
@@ -306,6 +313,7 @@ class Client:
 
     def __init__(self, rules: Rules, urls: list[str], options: Json) -> None:
         self.rules, self.nodes = rules, [Node(url) for url in urls]
+        self.lines: defaultdict[bytes, threading.Lock] = defaultdict(threading.Lock)
         self.options = self.read(options)
 
     def read(self, options: Json) -> Json:
@@ -340,6 +348,7 @@ class Lock:
         self.keep_ms = int(options.get("fence_keep_ms", max(3_600_000, 2000 * self.ttl_s)))
         self.node_timeout_s = options.get("node_timeout_ms", min(self.ttl_s * 250, 500)) / 1000
         self.nodes = client.nodes
+        self.line = client.lines[name]
         self.quorum = self.rules.quorum(len(self.nodes))
         self.token = ""
         self.fence: int | None = None
@@ -439,6 +448,17 @@ class Lock:
                 raise LockError("already_held", self.name)
             return True
         last = time.monotonic() + (1e9 if timeout_s is None else timeout_s) + self.rules.late_s
+        while not self.line.acquire(timeout=POLL_S):
+            if cancelled.is_set() or time.monotonic() > last:
+                return False
+        try:
+            return self.wait(last, cancelled)
+        finally:
+            if self.rules.passes_on or not cancelled.is_set():
+                self.line.release()
+
+    def wait(self, last: float, cancelled: threading.Event) -> bool:
+        """Waits in front of the line, until `last`."""
         while True:
             try:
                 if self.attempt():
@@ -448,9 +468,8 @@ class Lock:
             except LockError as error:
                 if error.code == "forbidden" or time.monotonic() > last:
                     raise
-            if cancelled.is_set() or time.monotonic() > last:
+            if cancelled.wait(self.rules.poll_s) or time.monotonic() > last:
                 return False
-            time.sleep(POLL_S)
 
     def extend(self, ttl_s: float | None) -> None:
         """Extends it from now."""

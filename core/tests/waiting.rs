@@ -1,0 +1,640 @@
+//! Waiting: woken by whatever frees the key and asking nothing in between, in line within a process, in turn between
+//! processes, and by polling where servers tell nothing.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::fmt::Write as _;
+use std::future::{IntoFuture, poll_fn};
+use std::io;
+use std::process::{Command, Stdio};
+use std::slice;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use harness::redis::{self, from_redis_value};
+use harness::{Link, Proxy, Server, cluster, eventually};
+use redlock::{Error, ErrorKind, Guard, Lock, Redlock, blocking};
+use tokio::task::JoinHandle;
+
+/// How much later than promised a busy machine may be.
+const SLACK: Duration = Duration::from_secs(1);
+/// Of locks that would not end by themselves within a test.
+const LONG: Duration = Duration::from_secs(60);
+/// How late a change may be noticed that nothing has told of.
+const BACKSTOP: Duration = Duration::from_secs(2);
+/// How far two questions of one waiter are apart at least while nothing happens.
+const BACKSTOP_LEAST: Duration = Duration::from_millis(1500);
+
+const NAME: &str = "foo";
+
+/// A call on its way.
+type Call = JoinHandle<Result<Guard, Error>>;
+
+fn urls(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(Server::url).collect()
+}
+
+fn client(urls: impl IntoIterator<Item = String>) -> Redlock {
+    Redlock::builder()
+        .nodes(urls.into_iter().collect::<Vec<_>>())
+        .ttl(LONG)
+        .restart_delay(Duration::ZERO)
+        .build()
+        .unwrap()
+}
+
+fn all(servers: &[Server], command: &[&str]) {
+    for server in servers {
+        server.command(command);
+    }
+}
+
+/// Somebody else has the lock.
+fn take(servers: &[Server]) {
+    all(servers, &["SET", NAME, "theirs", "NX", "PX", "60000"]);
+}
+
+/// A number among a server's statistics.
+fn stat(server: &Server, section: &str, name: &str) -> u64 {
+    let text: String = from_redis_value(server.command(&["INFO", section])).unwrap();
+    let number = |line: &str| line.strip_prefix(name)?.split([',', ':', '=']).find_map(|word| word.parse::<u64>().ok());
+    text.lines().filter_map(number).sum()
+}
+
+/// How many scripts the servers have run.
+fn asked(servers: &[Server]) -> u64 {
+    servers.iter().map(|server| stat(server, "commandstats", "cmdstat_eval")).sum()
+}
+
+/// How many keys a server will tell the next change of.
+fn told(server: &Server) -> u64 {
+    stat(server, "stats", "tracking_total_keys")
+}
+
+/// Waits until a waiter was denied by all `servers`, which will tell it of the next change.
+fn waits(servers: &[Server]) {
+    eventually("all nodes have denied it", || servers.iter().all(|server| told(server) == 1));
+}
+
+/// The connections over which somebody waits.
+fn waiting_connections(server: &Server) -> Vec<String> {
+    let list: String = from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
+    let field = |line: &str, name: &str| line.split(' ').find_map(|word| word.strip_prefix(name).map(str::to_owned));
+    let waits =
+        |line: &&str| field(line, "flags=").unwrap().contains('t') && field(line, "cmd=").unwrap().starts_with("eval");
+    list.lines().filter(waits).map(|line| field(line, "id=").unwrap()).collect()
+}
+
+/// Begins a call, which takes its place in line at once.
+async fn begin(lock: Lock) -> Call {
+    let mut call = lock.into_future();
+    poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    tokio::spawn(call)
+}
+
+/// Begins a call, and waits until it is in front and was denied by all `servers`.
+fn front(servers: &[Server], lock: Lock) -> Call {
+    let call = tokio::spawn(lock.into_future());
+    waits(servers);
+    call
+}
+
+/// What `call` comes to.
+async fn end(call: Call) -> Result<Guard, Error> {
+    tokio::time::timeout(harness::LIMIT, call).await.expect("every call ends").unwrap()
+}
+
+/// What `call` gets, which may take `limit` and what a busy machine adds.
+async fn within(limit: Duration, what: &str, call: Call) -> Guard {
+    let result = tokio::time::timeout(limit + SLACK, call).await;
+    let result = result.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"));
+    result.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// A way to free the key, and what it is.
+type Free = (&'static str, fn(&Server));
+
+const FREES: [Free; 6] = [
+    ("deleted by hand", |server| drop(server.command(&["DEL", NAME]))),
+    ("unlinked", |server| drop(server.command(&["UNLINK", NAME]))),
+    ("renamed", |server| drop(server.command(&["RENAME", NAME, "bar"]))),
+    ("released by another library", |server| {
+        let release = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end";
+        server.command(&["EVAL", release, "1", NAME, "theirs"]);
+    }),
+    ("expired", |server| drop(server.command(&["PEXPIRE", NAME, "1"]))),
+    ("flushed", |server| drop(server.command(&["FLUSHALL"]))),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_frees_the_key_wakes_the_waiter() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        for (what, free) in FREES {
+            take(&servers);
+            let waiter = front(&servers, redlock.lock(NAME));
+            servers.iter().for_each(free);
+            within(Duration::ZERO, what, waiter).await.release().await.unwrap();
+        }
+        let holder = redlock.lock(NAME).await.unwrap();
+        eventually("all nodes have granted it", || servers.iter().all(|server| server.get(NAME).is_some()));
+        let waiter = front(&servers, redlock.lock(NAME));
+        holder.release().await.unwrap();
+        within(Duration::ZERO, "released", waiter).await.release().await.unwrap();
+    }
+}
+
+/// A minority that is free is no reason to ask for the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_that_becomes_free_wakes_the_waiter() {
+    let servers = cluster(5);
+    let redlock = client(urls(&servers));
+    take(&servers);
+    let waiter = front(&servers, redlock.lock(NAME));
+    for server in &servers[..2] {
+        let before = asked(&servers);
+        server.command(&["DEL", NAME]);
+        eventually("it looks", || asked(&servers) > before);
+    }
+    let fence_key = format!("redlock:fence:{{{NAME}}}");
+    assert!(servers.iter().all(|server| server.get(&fence_key).is_none()), "it has asked for the lock");
+    servers[2].command(&["DEL", NAME]);
+    within(Duration::ZERO, "three of five are free", waiter).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expiry_that_the_server_is_late_to_notice_is_waited_for_by_the_clock() {
+    for nodes in [1, 5] {
+        let server = || Server::builder().args(["--enable-debug-command", "local"]).start();
+        let servers: Vec<_> = (0..nodes).map(|_| server()).collect();
+        let redlock = client(urls(&servers));
+        // What has expired stays until somebody asks for it, and nobody is told.
+        all(&servers, &["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        let ttl = Duration::from_millis(200);
+        all(&servers, &["SET", NAME, "theirs", "PX", "200"]);
+        let waiter = tokio::spawn(redlock.lock(NAME).into_future());
+        within(ttl, "expired unnoticed", waiter).await.release().await.unwrap();
+    }
+}
+
+/// Nothing is told of databases that are swapped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_nothing_tells_of_is_noticed_soon_enough() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        // Without a ttl, and with a long one.
+        for take in [&["SET", NAME, "theirs"][..], &["SET", NAME, "theirs", "PX", "60000"]] {
+            all(&servers, take);
+            let waiter = front(&servers, redlock.lock(NAME));
+            all(&servers, &["SWAPDB", "0", "1"]);
+            within(BACKSTOP, "swapped away", waiter).await.release().await.unwrap();
+            all(&servers, &["FLUSHALL"]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_connection_was_closed_hears_of_the_release() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let waiter = front(&servers, redlock.lock(NAME));
+        for server in &servers {
+            let [before] = &waiting_connections(server)[..] else { panic!("one connection waits") };
+            server.command(&["CLIENT", "KILL", "ID", before]);
+            eventually(
+                "it waits on a new connection",
+                || matches!(&waiting_connections(server)[..], [after] if after != before),
+            );
+        }
+        all(&servers, &["DEL", NAME]);
+        within(Duration::ZERO, "its connection is new", waiter).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_while_the_connection_was_away_is_noticed() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let waiter = front(&servers, redlock.lock(NAME));
+        for server in &servers {
+            // In one step, so that it can not be back before.
+            let mut both = redis::pipe();
+            both.atomic();
+            for connection in waiting_connections(server) {
+                both.cmd("CLIENT").arg("KILL").arg("ID").arg(connection);
+            }
+            both.cmd("DEL").arg(NAME);
+            both.exec(&mut server.connect()).unwrap();
+        }
+        within(Duration::ZERO, "released without its hearing", waiter).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_while_nodes_could_not_be_reached_is_noticed() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+        let redlock = client(proxies.iter().map(Proxy::url));
+        take(&servers);
+        let waiter = front(&servers, redlock.lock(NAME));
+        for proxy in &proxies {
+            proxy.refuse(true);
+            proxy.reset();
+        }
+        eventually("it has no connection", || servers.iter().all(|server| waiting_connections(server).is_empty()));
+        all(&servers, &["DEL", NAME]);
+        for proxy in &proxies {
+            proxy.refuse(false);
+        }
+        within(BACKSTOP, "the nodes are back", waiter).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_outlives_a_restart_without_data() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let waiter = front(&servers, redlock.lock(NAME));
+        servers.iter().for_each(Server::restart);
+        within(BACKSTOP, "nothing is left of the lock", waiter).await.release().await.unwrap();
+    }
+}
+
+/// Makes the connections to all nodes: the first one is the caller's, the second one that of the waiters.
+async fn connect(servers: &[Server], proxies: &[Proxy], redlock: &Redlock) {
+    redlock.lock("other").await.unwrap().release().await.unwrap();
+    eventually("the caller is connected", || proxies.iter().all(|proxy| proxy.connections() == 1));
+    eventually("no key is left", || servers.iter().all(|server| server.get("other").is_none()));
+    all(servers, &["SET", "other", "theirs"]);
+    let waiter = front(servers, redlock.lock("other").node_timeout(harness::LIMIT));
+    assert!(proxies.iter().all(|proxy| proxy.connections() == 2));
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    all(servers, &["DEL", "other"]);
+    eventually("nobody is told of the other one", || servers.iter().all(|server| told(server) == 0));
+}
+
+/// A vote ends when it is decided, and the answers that come later are those to a clean-up.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_whose_grant_came_too_late_are_known_to_be_free() {
+    let servers = cluster(5);
+    let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+    let redlock = client(proxies.iter().map(Proxy::url));
+    connect(&servers, &proxies, &redlock).await;
+    let (taken, free) = servers.split_at(3);
+    take(taken);
+    let slow: Vec<_> = proxies[3..].iter().map(|proxy| proxy.connection(1)).collect();
+    slow.iter().for_each(Link::hold_replies);
+    let before: Vec<_> = free.iter().map(|server| asked(slice::from_ref(server))).collect();
+    let waiter = front(taken, redlock.lock(NAME).node_timeout(harness::LIMIT));
+    eventually("they have granted and cleaned up", || {
+        // An acquire and a release of the caller, then those of the waiter.
+        let done = |(server, before): (&Server, &u64)| {
+            asked(slice::from_ref(server)) >= before + 4 && server.get(NAME).is_none()
+        };
+        free.iter().zip(&before).all(done)
+    });
+    slow.iter().for_each(Link::let_go);
+    taken[0].command(&["DEL", NAME]);
+    within(Duration::ZERO, "three of five are free", waiter).await.release().await.unwrap();
+}
+
+/// The key is freed after the denial was given and before it has arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_between_the_denial_and_the_sleep_is_not_missed() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+        let redlock = client(proxies.iter().map(Proxy::url));
+        connect(&servers, &proxies, &redlock).await;
+        take(&servers);
+        let waiting = |proxy: &Proxy| proxy.replies_waiting();
+        for proxy in &proxies {
+            proxy.connection(1).hold_replies();
+        }
+        let waiter = front(&servers, redlock.lock(NAME).node_timeout(harness::LIMIT));
+        eventually("the denials are on their way", || proxies.iter().all(|proxy| waiting(proxy) > 0));
+        let denials: Vec<_> = proxies.iter().map(waiting).collect();
+        all(&servers, &["DEL", NAME]);
+        eventually("so is the news", || proxies.iter().zip(&denials).all(|(proxy, denial)| waiting(proxy) > *denial));
+        proxies.iter().for_each(Proxy::let_go);
+        within(Duration::ZERO, "freed before the denial was read", waiter).await.release().await.unwrap();
+    }
+}
+
+/// In batches, because each waiter has its own question.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_remember_nothing_of_names_that_nobody_waits_for_any_more() {
+    const BATCHES: usize = 5;
+    const BATCH: usize = 1_000;
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    for batch in 0..BATCHES {
+        let names: Vec<_> = (0..BATCH).map(|i| format!("{batch}:{i}")).collect();
+        let mut connection = servers[0].connect();
+        let mut taking = redis::pipe();
+        for name in &names {
+            taking.cmd("SET").arg(name).arg("theirs").arg("PX").arg(60_000);
+        }
+        taking.exec(&mut connection).unwrap();
+        let calls: Vec<_> = names.iter().map(|name| tokio::spawn(redlock.lock(name).into_future())).collect();
+        eventually("all of them wait", || told(&servers[0]) == BATCH as u64);
+        // One half is had, the other is given up and runs out.
+        let (had, left) = names.split_at(BATCH / 2);
+        let mut ending = redis::pipe();
+        for name in had {
+            ending.cmd("DEL").arg(name);
+        }
+        for name in left {
+            ending.cmd("PEXPIRE").arg(name).arg(1_000);
+        }
+        for (i, call) in calls.into_iter().enumerate() {
+            if i == 0 {
+                ending.exec(&mut connection).unwrap();
+            }
+            if i < BATCH / 2 {
+                end(call).await.unwrap().release().await.unwrap();
+            } else {
+                call.abort();
+            }
+        }
+    }
+    eventually("nothing is tracked", || {
+        told(&servers[0]) == 0 && stat(&servers[0], "stats", "tracking_total_items") == 0
+    });
+}
+
+/// Sends the process's logs from the level of information on here.
+fn logs() -> Arc<Mutex<String>> {
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<String>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write_str(&String::from_utf8_lossy(bytes)).unwrap();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    static LOG: OnceLock<Log> = OnceLock::new();
+    let start = || {
+        let log = Log::default();
+        let writer = log.clone();
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).try_init().unwrap();
+        log
+    };
+    LOG.get_or_init(start).0.clone()
+}
+
+/// Why a server tells nothing of changed keys, or too little.
+type Lack = (&'static str, &'static [&'static str], &'static str, &'static [&'static str]);
+
+/// What it is, the server's arguments, the end of the address, and the default user's rights that are changed.
+const LACKS: [Lack; 6] = [
+    ("RESP2", &[], "?protocol=2", &[]),
+    ("no HELLO", &["--rename-command", "HELLO", ""], "", &[]),
+    ("no CLIENT", &["--rename-command", "CLIENT", ""], "", &[]),
+    ("no right to be told", &[], "", &["-client|tracking"]),
+    ("no right to count who waits", &[], "", &["-incr", "-decr", "-getdel"]),
+    ("no right to the key of the count", &[], "", &["resetkeys", "~foo", "~redlock:fence:*"]),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_tells_nothing_is_polled() {
+    let said = logs();
+    for (what, args, end, rules) in LACKS {
+        for nodes in [1_u64, 3] {
+            let server = || Server::builder().args(args.iter().copied()).start();
+            let servers: Vec<_> = (0..nodes).map(|_| server()).collect();
+            for server in &servers {
+                server.command(&[&["ACL", "SETUSER", "default"], rules].concat());
+            }
+            let redlock = client(urls(&servers).into_iter().map(|url| url + end));
+            let holder = redlock.lock(NAME).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let denied = redlock.lock(NAME).timeout(Duration::from_millis(300)).await.unwrap_err();
+            assert_eq!(denied.kind(), ErrorKind::Timeout, "{what}: {denied}");
+            holder.extend().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let before = asked(&servers);
+            let waiter = tokio::spawn(redlock.lock(NAME).into_future());
+            // The caller's question, and one of the background's.
+            eventually(what, || asked(&servers) >= before + 2 * (nodes / 2 + 1));
+            holder.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let guard = within(Duration::ZERO, what, waiter).await;
+            guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            eventually(what, || servers.iter().all(|server| server.get(NAME).is_none()));
+        }
+        let said = said.lock().unwrap();
+        assert!(said.is_empty(), "{what}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_waiters_of_one_process_ask_as_seldom_as_one() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let first = front(&servers, redlock.lock(NAME));
+        let (before, start) = (asked(&servers), Instant::now());
+        let mut others = Vec::new();
+        for _ in 0..49 {
+            others.push(begin(redlock.lock(NAME)).await);
+        }
+        eventually("three seconds more than one backstop", || start.elapsed() > BACKSTOP + Duration::from_secs(3));
+        let questions = (asked(&servers) - before).div_ceil(nodes as u64);
+        let most = start.elapsed().as_millis() / BACKSTOP_LEAST.as_millis() + 1;
+        assert!(u128::from(questions) <= most, "{questions} questions in {:?}", start.elapsed());
+        all(&servers, &["DEL", NAME]);
+        for call in [first].into_iter().chain(others) {
+            within(harness::LIMIT, "in turn", call).await.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_of_one_process_are_served_in_the_order_of_their_arrival() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let mut calls = vec![front(&servers, redlock.lock(NAME))];
+        for _ in 1..50 {
+            calls.push(begin(redlock.lock(NAME)).await);
+        }
+        all(&servers, &["DEL", NAME]);
+        let uses = calls.into_iter().map(|call| {
+            tokio::spawn(async {
+                let guard = end(call).await.unwrap();
+                let fence = guard.fence();
+                guard.release().await.unwrap();
+                fence
+            })
+        });
+        let mut fences = Vec::new();
+        for each in uses.collect::<Vec<_>>() {
+            fences.push(each.await.unwrap());
+        }
+        assert!(fences.is_sorted(), "{fences:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_in_line_keeps_its_own_timeout_and_says_what_the_front_has_seen() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let redlock = client(urls(&servers));
+        take(&servers);
+        let first = front(&servers, redlock.lock(NAME));
+        let start = Instant::now();
+        let mut calls = Vec::new();
+        for timeout in [100, 500, 300].map(Duration::from_millis) {
+            calls.push((timeout, begin(redlock.lock(NAME).timeout(timeout)).await));
+        }
+        for (timeout, call) in calls {
+            let error = end(call).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+            let held = error.nodes().iter().filter(|node| node.answer.contains("held")).count();
+            assert!(held > nodes / 2, "{error}");
+            assert!(start.elapsed() >= timeout, "ended before its timeout");
+            assert!(start.elapsed() <= Duration::from_millis(500) + SLACK, "{timeout:?} took {:?}", start.elapsed());
+        }
+        servers.iter().for_each(Server::kill);
+        let late = begin(redlock.lock(NAME).timeout(Duration::from_millis(1_500))).await;
+        let error = end(late).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(!first.is_finished());
+    }
+}
+
+/// How the place in front becomes empty.
+#[derive(Clone, Copy, Debug)]
+enum Exit {
+    Dropped,
+    TimedOut,
+}
+
+async fn leave(call: Call, exit: Exit) {
+    match exit {
+        Exit::Dropped => {
+            call.abort();
+            assert!(call.await.unwrap_err().is_cancelled());
+        }
+        Exit::TimedOut => assert_eq!(end(call).await.unwrap_err().kind(), ErrorKind::Timeout),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_leaves_the_line_keeps_nobody_back() {
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    for exit in [Exit::Dropped, Exit::TimedOut] {
+        let leaver = || match exit {
+            Exit::Dropped => redlock.lock(NAME),
+            Exit::TimedOut => redlock.lock(NAME).timeout(Duration::from_millis(500)),
+        };
+        take(&servers);
+        let first = front(&servers, leaver());
+        let second = begin(redlock.lock(NAME)).await;
+        let third = begin(leaver()).await;
+        let fourth = begin(redlock.lock(NAME)).await;
+        let before = asked(&servers);
+        leave(first, exit).await;
+        eventually("the next one has moved up, and was denied", || asked(&servers) > before);
+        leave(third, exit).await;
+        all(&servers, &["DEL", NAME]);
+        let won = within(Duration::ZERO, "behind one that has left", second).await;
+        assert!(!fourth.is_finished());
+        won.release().await.unwrap();
+        within(Duration::ZERO, "behind two that have left", fourth).await.release().await.unwrap();
+        eventually("no key is left", || servers[0].get(NAME).is_none());
+    }
+}
+
+/// What was won for a call that nobody polls runs out, as nobody has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_nobody_polls_any_more_keep_others_back_for_one_ttl_at_most() {
+    let ttl = Duration::from_secs(1);
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    take(&servers);
+    let first = front(&servers, redlock.lock(NAME));
+    let mut stalled = redlock.lock(NAME).ttl(ttl).into_future();
+    poll_fn(|cx| {
+        assert!(stalled.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    let last = begin(redlock.lock(NAME)).await;
+    all(&servers, &["DEL", NAME]);
+    within(Duration::ZERO, "in front of one that stalls", first).await.release().await.unwrap();
+    within(ttl, "behind one that stalls", last).await.release().await.unwrap();
+    drop(stalled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_try_passes_by_those_who_wait() {
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    take(&servers);
+    let first = front(&servers, redlock.lock(NAME));
+    let before = asked(&servers);
+    assert!(redlock.lock(NAME).try_acquire().await.unwrap().is_none());
+    // The one in front may have asked as well.
+    assert!((1..=2).contains(&(asked(&servers) - before)));
+    all(&servers, &["DEL", NAME]);
+    within(Duration::ZERO, "somebody has tried", first).await.release().await.unwrap();
+}
+
+/// Each comes back as soon as it has released.
+#[test]
+fn a_process_that_always_comes_back_leaves_others_their_share() {
+    const TEST: &str = "a_process_that_always_comes_back_leaves_others_their_share";
+    const TURNS: usize = 500;
+    if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
+        let lock = blocking::Redlock::new(url).unwrap().lock(NAME);
+        for _ in 0..TURNS {
+            let guard = lock.acquire().unwrap();
+            println!("fence {}", guard.fence());
+            guard.release().unwrap();
+        }
+        return;
+    }
+    let servers = [Server::start()];
+    take(&servers);
+    let child = |()| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", TEST, "--nocapture"]).env("REDLOCK_TEST_URL", servers[0].url());
+        command.stdout(Stdio::piped());
+        harness::spawn(command).unwrap()
+    };
+    let children = [(); 2].map(child);
+    eventually("both wait", || waiting_connections(&servers[0]).len() == 2);
+    all(&servers, &["DEL", NAME]);
+    let fences = children.map(|child| {
+        let printed = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+        let fences: Vec<u64> = printed.lines().filter_map(|line| line.strip_prefix("fence ")?.parse().ok()).collect();
+        assert_eq!(fences.len(), TURNS, "{printed}");
+        fences
+    });
+    let met = fences.iter().map(|fences| fences[TURNS - 1]).min().unwrap();
+    let share = fences.iter().map(|fences| fences.iter().filter(|fence| **fence <= met).count()).min().unwrap();
+    assert!(share >= TURNS / 4, "{share} turns while the other one had {TURNS}");
+}

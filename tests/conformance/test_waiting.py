@@ -1,0 +1,199 @@
+"""Waiting: woken by what frees the key and not by asking, in turn between processes, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from conftest import Drivers
+from driver import FACES, Call, Lock
+from history import SLACK_MS
+from rights import fewest, for_any_name
+from servers import Cluster, Server
+from story import next_won, until, within
+from test_pairs import PAIRS
+
+every_face = pytest.mark.parametrize("face", FACES)
+every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+LONG_TTL_MS = 60_000
+"""Of locks that do not end by themselves within a story."""
+RENEWED_TTL_MS = 1000
+HAND_OVERS = 4
+TURNS = 100
+BACKSTOP_LEAST_MS = 1500
+"""How far two questions of one waiter are apart at least while nothing happens."""
+FREED_BY = [("DEL",), ("UNLINK",), ("PEXPIRE", 1)]
+
+
+def scripts_run(nodes: Iterable[Server]) -> int:
+    """How often clients have asked the nodes for anything."""
+    return sum(calls(server, "eval") + calls(server, "evalsha") for server in nodes)
+
+
+def calls(server: Server, command: str) -> int:
+    """How often a server has run a command."""
+    lines = (line.partition(":calls=") for line in server.info("commandstats").decode().splitlines())
+    return sum(int(rest.partition(",")[0]) for name, _, rest in lines if name == f"cmdstat_{command}")
+
+
+def wait(nodes: Cluster, lock: Lock) -> Call:
+    """Begins to acquire, and returns when a quorum has denied it twice: in the call, and in the background."""
+    before = [scripts_run([server]) for server in nodes]
+    call = lock.start_acquire()
+
+    def denied() -> int:
+        return sum(scripts_run([server]) >= number + 2 for server, number in zip(nodes, before, strict=True))
+
+    until(lambda: denied() > len(nodes) // 2, "a quorum has denied it twice")
+    return call
+
+
+@every_pair
+def test_release_wakes_the_waiter(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    has = drivers.start(holder).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name)
+    has.acquire()
+    wants = drivers.start(waiter).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name)
+    for _ in range(HAND_OVERS):
+        waiting = wait(nodes, wants)
+        assert waiting.pending
+        with within(0):
+            has.release()
+            assert waiting.result()["acquired"]
+        has, wants = wants, has
+
+
+@every_face
+@pytest.mark.parametrize("freed_by", FREED_BY, ids=lambda words: words[0].lower())
+def test_whoever_frees_the_key_wakes_the_waiter(
+    drivers: Drivers, nodes: Cluster, face: str, freed_by: tuple[str, ...], name: str
+) -> None:
+    for server in nodes:
+        server.command("SET", name, "another library's token", "PX", LONG_TTL_MS)
+    lock = drivers.start(face).client(nodes.urls).lock(name)
+    waiting = wait(nodes, lock)
+    command, *rest = freed_by
+    with within(0):
+        for server in nodes:
+            server.command(command, name, *rest)
+        assert waiting.result()["acquired"]
+
+
+@every_face
+@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
+def test_flush_wakes_the_waiter(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], n: int, face: str, name: str
+) -> None:
+    nodes = start_nodes(n)
+    for server in nodes:
+        server.command("SET", name, "another library's token", "PX", LONG_TTL_MS)
+    lock = drivers.start(face).client(nodes.urls).lock(name)
+    waiting = wait(nodes, lock)
+    with within(0):
+        for server in nodes:
+            server.command("FLUSHALL")
+        assert waiting.result()["acquired"]
+
+
+@every_face
+@pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
+def test_renewals_wake_no_waiter_into_a_loop(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], n: int, face: str, name: str
+) -> None:
+    nodes = start_nodes(n)
+    holder = drivers.start("rust").client(nodes.urls, ttl_ms=RENEWED_TTL_MS).lock(name)
+    holder.acquire()
+    waiting = wait(nodes, drivers.start(face).client(nodes.urls).lock(name))
+    # A renewal ends the count of those who wait; nothing else deletes here.
+    before, renewed = scripts_run(nodes), sum(calls(server, "del") for server in nodes)
+    began = time.monotonic()
+
+    def renewals() -> int:
+        return sum(calls(server, "del") for server in nodes) - renewed
+
+    until(lambda: renewals() >= 10 * n, "it is renewed many times")
+    asked, backstops = scripts_run(nodes) - before, (time.monotonic() - began) * 1000 / BACKSTOP_LEAST_MS + 1
+    assert asked <= 4 * renewals() + backstops * n, f"{asked} scripts for {renewals()} renewals"
+    holder.check()
+    holder.release()
+    assert waiting.result()["acquired"]
+
+
+@every_pair
+def test_two_processes_take_turns(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    """Both come back as soon as they have released; neither is left out."""
+    locks = [drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name) for face in (holder, waiter)]
+    waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
+    turns = dict.fromkeys(locks, 0)
+    for _ in range(TURNS):
+        lock, won = next_won(waiting)
+        assert won.result()["acquired"]
+        turns[lock] += 1
+        lock.release()
+        waiting.remove((lock, won))
+        waiting.append((lock, lock.start_acquire()))
+    assert min(turns.values()) >= TURNS // 4, f"turns: {sorted(turns.values())}"
+
+
+@pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
+def test_waiters_that_are_cancelled_keep_nobody_back(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    """The one in front of its process's line, and one behind it."""
+    has = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name)
+    has.acquire()
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
+    locks = [client.lock(name) for _ in range(4)]
+    waiting = [wait(nodes, locks[0]), *(lock.start_acquire() for lock in locks[1:])]
+    for leaver in (0, 2):
+        locks[leaver].cancel(waiting[leaver])
+        assert waiting[leaver].result()["cancelled"]
+    has.release()
+    left = [(locks[i], waiting[i]) for i in (1, 3)]
+    while left:
+        with within(0):
+            served, won = next_won(left)
+        assert won.result()["acquired"]
+        left.remove((served, won))
+        served.release()
+    until(lambda: not any(server.get(name) for server in nodes), "no key is left")
+
+
+@every_face
+@pytest.mark.parametrize("right", ["+client|tracking", "~redlock:want:*"])
+def test_waiter_with_one_right_too_few(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], right: str, face: str, name: str
+) -> None:
+    """It asks again and again where it is not told, and knows no turns where it may not say that it waits."""
+    user = fewest() if right.startswith("~") else for_any_name(fewest())
+    user = dataclasses.replace(user, rules=tuple(rule for rule in user.rules if rule != right))
+    nodes = start_nodes(1, user=user)
+    has = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(f"lock:{name}")
+    has.acquire()
+    has.extend(ttl_ms=LONG_TTL_MS)
+    wants = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(f"lock:{name}")
+    waiting = wait(nodes, wants)
+    assert waiting.pending
+    with within(0):
+        has.release()
+        assert waiting.result()["acquired"]
+    wants.release()
+    assert not nodes.has(f"lock:{name}")
+
+
+@every_face
+def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    """Fifty waiters of a process ask as seldom as one."""
+    has = drivers.start("rust").client(node.urls, ttl_ms=LONG_TTL_MS).lock(name)
+    has.acquire()
+    client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)
+    first = client.lock(name)
+    waiting = wait(node, first)
+    before = scripts_run(node)
+    locks = [client.lock(name, timeout_ms=3 * BACKSTOP_LEAST_MS) for _ in range(49)]
+    behind = [lock.start_acquire() for lock in locks]
+    assert all(lock.denied(call) for lock, call in zip(locks, behind, strict=True))
+    asked = scripts_run(node) - before
+    assert asked <= 1 + (3 * BACKSTOP_LEAST_MS + SLACK_MS) // BACKSTOP_LEAST_MS, f"{asked} scripts"
+    has.release()
+    assert waiting.result()["acquired"]
