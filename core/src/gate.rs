@@ -129,8 +129,9 @@ impl InLine {
         *self.gate.held.lock().expect("no panic while holding this") = Arc::downgrade(held);
     }
 
-    /// Waits while the one that was in front before holds the lock, and then for as long as others are given. Cancel safe.
-    pub(crate) async fn vacated(&self, clock: &Clock) {
+    /// Waits while the one that was in front before holds the lock, and then for as long as others are given, unless that
+    /// is past `deadline`. Cancel safe.
+    pub(crate) async fn vacated(&self, clock: &Clock, deadline: Moment) {
         let held = self.gate.held.lock().expect("no panic while holding this").upgrade();
         if let Some(held) = held {
             let mut released = std::pin::pin!(self.gate.released.notified());
@@ -144,7 +145,7 @@ impl InLine {
             }
         }
         let yielded = self.gates.state().yields.get(&self.key).copied();
-        if let Some(until) = yielded.filter(|until| *until > clock.now()) {
+        if let Some(until) = yielded.filter(|until| *until > clock.now() && *until < deadline) {
             clock.sleep_until(until).await;
         }
     }

@@ -343,7 +343,8 @@ impl Lane {
             match result {
                 Ok((connection, watched)) => {
                     state.watched = watched;
-                    is_back = std::mem::replace(&mut state.is_again, true);
+                    // Those who wait have not been told of anything by a node that was not there when they asked.
+                    is_back = std::mem::replace(&mut state.is_again, true) || self.watches();
                     state.connection = Some(connection);
                     state.failures = 0;
                     state.failure = None;

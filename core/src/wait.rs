@@ -127,14 +127,14 @@ impl Waiting {
     }
 
     /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
-    /// gives it one try takes it, whoever waits.
+    /// gives it one try takes it, whoever waits, and who has less time than others are given has a try at once.
     fn closed(&self) -> Option<Duration> {
         if self.attempts > 0 || self.is_one_try() {
             return None;
         }
         let now = self.place.process.clock.now();
         let until = self.place.set.gates.closed_until(&self.place.spec.keys.lock, now)?;
-        Some(until.since(now))
+        (until < self.deadline).then(|| until.since(now))
     }
 
     fn is_one_try(&self) -> bool {
@@ -258,7 +258,7 @@ impl Waiting {
         let first = clock.now().after(pause);
         let turn = async {
             let turn = gate.turn().await;
-            gate.vacated(&clock).await;
+            gate.vacated(&clock, self.deadline).await;
             clock.sleep_until(first).await;
             turn
         };

@@ -603,6 +603,20 @@ async fn one_try_passes_by_those_who_wait() {
     within(Duration::ZERO, "somebody has tried", first).await.release().await.unwrap();
 }
 
+/// Others want the lock, so that it is left to them for some 50 ms; who cannot wait for so long tries all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_little_time_tries_although_others_come_first() {
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    for _ in 0..5 {
+        let guard = redlock.lock(NAME).acquire().await.unwrap();
+        all(&servers, &["SET", &format!("redlock:want:{{{NAME}}}"), "60"]);
+        guard.release().await.unwrap();
+        let guard = redlock.lock(NAME).timeout(Duration::from_millis(20)).acquire().await.expect("it is free");
+        guard.release().await.unwrap();
+    }
+}
+
 /// Each comes back as soon as it has released.
 #[test]
 fn a_process_that_always_comes_back_leaves_others_their_share() {
