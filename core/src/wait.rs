@@ -285,6 +285,8 @@ impl Waiting {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
             }
+            // A connection that is made is news too, but none to who has not asked over it yet.
+            lane.open(clock.now().after(CONNECT_LIMIT).min(self.deadline)).await;
             lookout.note();
             let step = self.attempt(&lane).await;
             gate.tell(Told { ballots: self.last.clone(), unavailable_since: self.unavailable_since });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from figures import percentile
+from nodes import Nodes
 from process import Failed, Process
 from session import LIMIT_S, Session, able, sleep_until
 from subjects import Subject
@@ -24,9 +25,17 @@ SOON_NS = 100_000_000
 
 def hand_over(session: Session, workload: str) -> None:
     """Two processes, one of which waits when the other releases."""
-    session.one.empty()
-    subjects = able(session.subjects, waits=True)
-    with session.crew(workload, lambda _: session.one.urls, subjects, size=2) as crew:
+    _pass(session, workload, session.one, able(session.subjects, waits=True))
+
+
+def hand_over_five(session: Session, workload: str) -> None:
+    """The same on five nodes."""
+    _pass(session, workload, session.five, able(session.subjects, waits=True, many_nodes=True))
+
+
+def _pass(session: Session, workload: str, nodes: Nodes, subjects: list[Subject]) -> None:
+    nodes.empty()
+    with session.crew(workload, lambda _: nodes.urls, subjects, size=2) as crew:
         for turn in range(2):
             for subject in crew.shuffled():
                 with crew.trying(subject) as (holder, waiter):

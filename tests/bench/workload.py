@@ -127,6 +127,12 @@ def _rate(field: str, by: str, scale: float = 1) -> Value:
     return value
 
 
+_HAND_OVER = [
+    Column("median ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}"),
+    Column("p90 ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", partial(percentile, percent=90), judged=False),
+    Column("most ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", max, judged=False),
+]
+
 WORKLOADS = [
     Workload(
         "one",
@@ -194,13 +200,15 @@ WORKLOADS = [
         "One process holds the lock, another waits for it and has done so for 20 to 120 ms. Measured from the "
         "holder's call of release to the moment at which the other has the lock.",
         passing.hand_over,
-        [
-            Column("median ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}"),
-            Column(
-                "p90 ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", partial(percentile, percent=90), judged=False
-            ),
-            Column("most ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", max, judged=False),
-        ],
+        _HAND_OVER,
+        limits=(),
+    ),
+    Workload(
+        "handover5",
+        "Hand-over on five nodes",
+        "As above, over five independent nodes.",
+        passing.hand_over_five,
+        _HAND_OVER,
         limits=(),
     ),
     _contention("contention8", 8, False),
