@@ -9,14 +9,17 @@
 //! - the end: once all faults are healed, no key is left of what was released, lost or cancelled, and every process
 //!   acquires every name.
 //!
-//! The program `simulate` looks for seeds that fail and shows what happened there.
+//! The program `simulate` looks for seeds that fail and shows what happened there. [`race()`] is a run without faults, for
+//! those who all want the same at once.
 
 mod client;
 mod dice;
 mod faults;
 mod network;
 mod plan;
+mod race;
 mod run;
 
 pub use plan::{Plan, Trouble};
+pub use race::{Race, race};
 pub use run::{Outcome, Run, run};
