@@ -115,7 +115,7 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
         runner.run(use(aclient, name))
     holder = client.lock(name)
     with holder:
-        pass
+        assert not client.lock(name).acquire(timeout=0.1)
     before = descriptors()
     if not won:
         holder.acquire()
