@@ -1,6 +1,6 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
-python bench.py                       about three minutes; writes RESULTS.md and results/
+python bench.py                       about five minutes; writes RESULTS.md and results/
 python bench.py --long                everything, for as long as it takes
 python bench.py --only handover,node  one workload, one subject: shown, and written to target/bench
 python bench.py --redraw              the page and its pictures once more, from the kept numbers
