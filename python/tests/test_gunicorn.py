@@ -28,6 +28,11 @@ class Gunicorn:
             text=True,
         )
 
+    def listens(self) -> bool:
+        """Whether somebody answers; the socket has its name a moment before that."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(self._path) == 0
+
     def ask(self) -> tuple[int, bool, bool]:
         """Which process answers, and what it says of its parent's locks and of its own."""
         with socket.socket(socket.AF_UNIX) as connection:
@@ -58,7 +63,7 @@ def gunicorn(nodes: Nodes, name: str) -> Iterator[Gunicorn]:
     with tempfile.TemporaryDirectory() as directory:
         server = Gunicorn(directory, nodes, name)
         try:
-            until(lambda: Path(directory, "s").exists())
+            until(server.listens)
             yield server
         finally:
             if server.process.poll() is None:
