@@ -87,9 +87,10 @@ impl Lookout {
             return clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
         let mut sights = Sights { free: ballots.freed, silent: Mask::NONE };
-        let mut ttl_left = ballots.ttl_left;
+        let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
         // Where no quorum answers, it takes an attempt to say so.
         while sights.free.len() < quorum(nodes) && nodes - sights.silent.len() >= quorum(nodes) {
+            let ttl_left = end.map(|end| end.since(clock.now()));
             let backstop = clock.now().after(backoff::backstop(ttl_left, random.unit()));
             let changed = match self.changes(sights.free, backstop.min(limit)).await {
                 Some(changed) => changed.and(self.pause(place, limit).await),
@@ -99,7 +100,10 @@ impl Lookout {
             if nodes == 1 {
                 return;
             }
-            ttl_left = self.look(changed, &mut sights, place, limit).await;
+            let seen = self.look(changed, &mut sights, place, limit).await.map(|left| clock.now().after(left));
+            // A look at some nodes says nothing of when the keys on the others end.
+            let before = if changed == Mask::all(nodes) { None } else { end };
+            end = before.into_iter().chain(seen).min();
         }
     }
 
