@@ -458,17 +458,23 @@ class Lock:
                 self.line.release()
 
     def wait(self, last: float, cancelled: threading.Event) -> bool:
-        """Waits in front of the line, until `last`."""
+        """Waits in front of the line, until `last`; then what the last attempt came to counts."""
         while True:
+            failed: LockError | None = None
             try:
                 if self.attempt():
                     if cancelled.is_set() and not self.rules.keeps_cancelled:
                         self.release()
                     return True
             except LockError as error:
-                if error.code == "forbidden" or time.monotonic() > last:
+                if error.code == "forbidden":
                     raise
-            if cancelled.wait(self.rules.poll_s) or time.monotonic() > last:
+                failed = error
+            if cancelled.wait(self.rules.poll_s):
+                return False
+            if time.monotonic() > last:
+                if failed:
+                    raise failed
                 return False
 
     def extend(self, ttl_s: float | None) -> None:
