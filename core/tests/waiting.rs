@@ -360,7 +360,7 @@ async fn a_change_between_the_denial_and_the_sleep_is_not_missed() {
 /// In batches, because each waiter has its own question.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_remember_nothing_of_names_that_nobody_waits_for_any_more() {
-    const BATCHES: usize = 5;
+    const BATCHES: usize = 2;
     const BATCH: usize = 1_000;
     let servers = [Server::start()];
     let redlock = client(urls(&servers));
