@@ -6,13 +6,31 @@ use redlock_history::{Flaw, History, Kind, Record, Report, Rules, Violation};
 
 const SLACK: Duration = Duration::from_nanos(10);
 
-/// Every rule at once; losses may be told up to 10 ns late.
-const STRICT: Rules = Rules { exclusion: true, told_late: Some(SLACK), order: true };
+/// Every rule at once that needs nothing recorded beside the calls; losses may be told up to 10 ns late.
+const STRICT: Rules = Rules {
+    exclusion: true,
+    told_late: Some(SLACK),
+    order: true,
+    settle: Duration::ZERO,
+    limit: Some(Duration::from_nanos(200)),
+    quorum: None,
+};
 
 fn record(client: &str, kind: Kind, times: (u64, u64), fence: u64, valid_until_ns: Option<u64>) -> Record {
     let (invoke_ns, return_ns) = times;
     let (client, name) = (client.to_owned(), "foo".to_owned());
-    Record { client, name, kind, invoke_ns, return_ns, ok: true, fence: Some(fence), valid_until_ns }
+    Record {
+        name,
+        invoke_ns,
+        return_ns: Some(return_ns),
+        client,
+        kind,
+        ok: true,
+        fence: Some(fence),
+        valid_until_ns,
+        count: None,
+        token: None,
+    }
 }
 
 fn acquire(client: &str, times: (u64, u64), fence: u64, valid_until: u64) -> Record {
@@ -187,7 +205,7 @@ fn without_a_known_end_a_hold_lasts_until_it_is_released() {
     let open = |client, times, fence| record(client, Kind::Acquire, times, fence, None);
     good(
         &STRICT,
-        [open("a", (0, 10), 1), release("a", (1000, 1010), 1), acquire("b", (0, 1005), 2, 1500), lost("b", 1500, 2)],
+        [open("a", (0, 10), 1), release("a", (1000, 1010), 1), acquire("b", (900, 1005), 2, 1500), lost("b", 1500, 2)],
     );
     let violation = bad([open("a", (0, 10), 1), acquire("b", (500, 510), 2, 600), release("b", (520, 530), 2)]);
     assert!(matches!(violation, Violation::Overlap { .. }), "{violation}");
@@ -260,7 +278,7 @@ fn order_remembers_the_largest_fence_and_not_the_last() {
     let violation = bad([
         acquire("a", (0, 10), 9, 100),
         release("a", (12, 15), 9),
-        acquire("b", (5, 20), 3, 100),
+        acquire("b", (5, 20), 3, 20),
         release("b", (22, 25), 3),
         acquire("c", (30, 40), 5, 140),
         release("c", (50, 60), 5),
