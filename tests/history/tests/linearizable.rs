@@ -90,7 +90,7 @@ fn hold() -> impl Strategy<Value = (u64, [u64; 3], bool, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
     fn a_fenced_mutex(holds in vec(hold(), 1..6)) {
@@ -123,8 +123,8 @@ proptest! {
     }
 
     #[test]
-    fn a_fenced_store(writes in vec((0..24_u64, 0..12_u64, 1..5_u64, 0..10_u8), 1..7)) {
-        let mut records: Vec<Record> = (1..5).map(|fence| record(Kind::Acquire, (0, 0), fence)).collect();
+    fn a_fenced_store(writes in vec((0..24_u64, 0..16_u64, 1..6_u64, 0..10_u8), 2..8)) {
+        let mut records: Vec<Record> = (1..6).map(|fence| record(Kind::Acquire, (0, 0), fence)).collect();
         let mut order = Vec::new();
         for (i, &(asked, took, fence, outcome)) in writes.iter().enumerate() {
             let write = record(Kind::Write, (asked, asked + took), fence);

@@ -401,10 +401,11 @@ fn faults_add_up() {
 #[test]
 fn a_lock_won_after_a_larger_fence_is_caught() {
     // b was granted it first; it can only be late because its keys were gone when a was.
-    let late = |fence, valid_until| {
+    let asked = |at, fence, valid_until| {
         let a = [acquire("a", (0, 10), 2, 100), release("a", (20, 21), 2)];
-        [&a[..], &[acquire("b", (5, 30), fence, valid_until), release("b", (40, 41), fence)]].concat()
+        [&a[..], &[acquire("b", (at, 30), fence, valid_until), release("b", (40, 41), fence)]].concat()
     };
+    let late = |fence, valid_until| asked(10, fence, valid_until);
     let violation = bad(late(1, 100));
     let Violation::Superseded { first, second } = &violation else { panic!("{violation}") };
     assert_eq!((first.acquired.fence, second.acquired.fence), (Some(2), Some(1)));
@@ -413,6 +414,8 @@ fn a_lock_won_after_a_larger_fence_is_caught() {
     // It was over when it returned, and nobody relied on it.
     good(&STRICT, late(1, 30));
     good(&Rules { exclusion: false, ..STRICT }, late(1, 100));
+    // Asked for after the other came back, the order of the fences says it all.
+    assert!(matches!(bad(asked(11, 1, 100)), Violation::OutOfOrder { .. }));
 }
 
 #[test]

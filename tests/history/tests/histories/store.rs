@@ -107,6 +107,10 @@ fn a_refusal_is_not_explained_by_a_fence_that_came_later() {
     let explained = |at| after_fences([write((100, 180), 5), refused((110, 120), 2), write((at, 150), 4)]);
     assert!(matches!(bad(explained(121)), Violation::Refused { .. }));
     good(&STRICT, explained(120));
+    // 5 would explain it here too, but then 1 would have been stale.
+    let excluded = |at| after_fences([write((100, 180), 5), refused((110, 120), 2), write((at, 150), 1)]);
+    assert!(matches!(bad(excluded(121)), Violation::Refused { .. }));
+    good(&STRICT, excluded(120));
 }
 
 #[test]

@@ -90,7 +90,8 @@ fn an_extension_after_the_lapse_says_that_the_keys_were_there_again() {
         vec![
             lapse((12, lapsed)),
             acquire("a", (0, 10), 1, 100),
-            extend("a", (30, 35), 1, 130),
+            // Even if it moves nothing.
+            extend("a", (30, 35), 1, 100),
             release("a", (60, 61), 1),
             acquire("b", (asked_b, 50), 2, 150),
             release("b", (70, 71), 2),
@@ -115,9 +116,28 @@ fn an_extension_of_the_first_while_the_second_holds_is_not_excused() {
         ]
     };
     is_overlap(extended(21, 30));
+    assert_eq!(judge(extended(21, 30), &STRICT).excused, 0);
     // Asked for in the lapse, either may be the one that is wrong.
     excused(extended(21, 20));
     excused(extended(20, 30));
+}
+
+#[test]
+fn of_two_extensions_the_one_that_was_asked_for_last_counts() {
+    // It came back before the other did.
+    let extended = |asked| {
+        vec![
+            lapse((12, 35)),
+            acquire("a", (0, 10), 1, 100),
+            extend("a", (30, 60), 1, 130),
+            extend("a", (asked, 50), 1, 140),
+            release("a", (80, 81), 1),
+            acquire("b", (40, 70), 2, 150),
+            release("b", (90, 91), 2),
+        ]
+    };
+    is_overlap(extended(36));
+    excused(extended(35));
 }
 
 #[test]
