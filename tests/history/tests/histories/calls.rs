@@ -428,7 +428,7 @@ fn an_extension_that_bridges_another_hold_is_caught() {
     let violation = one(bridged(31), &rules);
     let Violation::Bridged { newer, extended } = &violation else { panic!("{violation}") };
     assert_eq!((newer.fence, extended.invoke_ns), (Some(2), 31));
-    assert!(violation.to_string().contains("asked for at 0.000000031 s under fence 1 succeeded"), "{violation}");
+    assert!(violation.to_string().contains("who asked at 0.000000031 s, extended fence 1"), "{violation}");
     // Invoked before the other came back.
     good(&rules, bridged(30));
     good(&Rules { order: false, ..rules }, bridged(31));
