@@ -11,7 +11,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
         "leaves",
         &["given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "backoff", "error"],
     ),
-    ("i/o", &["lane", "round", "node", "footprint", "deadline"]),
+    ("i/o", &["lane", "round", "node", "footprint", "deadline", "model"]),
     (
         "engine",
         &[
