@@ -21,7 +21,7 @@ settings.register_profile("long", max_examples=2_000, stateful_step_count=50, de
 settings.register_profile(
     "short",
     settings.get_profile("long"),
-    max_examples=120,
+    max_examples=100,
     stateful_step_count=30,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

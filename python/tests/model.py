@@ -172,7 +172,9 @@ class World:
         elif not lock.held:
             yield lock.state, released
         elif self.keys.count(number) < self.quorum:
-            for reason in self._reasons(number, lock.made):
+            # Nodes that have denied it are asked as well until that has been heard.
+            everywhere = frozenset(range(len(self.keys)))
+            for reason in self._reasons(number, lock.made) | self._reasons(number, everywhere):
                 yield f"lost: {reason}", released
         else:
             yield "done", released
@@ -215,7 +217,9 @@ class World:
             if acquired == "acquired"
             for released, after in world.release(holder)
         ]
-        for released, acquired, world in both:
+        # What is free may be the waiter's for a moment, in an attempt that fails.
+        also = [("lost: taken", acquired, world) for released, acquired, world in both if released == "lost: deleted"]
+        for released, acquired, world in both + also:
             regained = world.regain(waiter, holder, times) if acquired == "acquired" else [("", world)]
             for result, after in regained:
                 yield f"{released} {acquired} {result}", after

@@ -60,6 +60,7 @@ class Machine(RuleBasedStateMachine):
         self.name = f"machine-{os.getpid()}-{next(counter)}"
         self.clients = [self.client(), self.client()]
         self.closed = False
+        self.story: list[str] = []
         self.locks: list[Any] = [None] * len(TTLS)
         self.told = [0] * len(TTLS)
         self.fences = [0] * len(TTLS)
@@ -98,14 +99,16 @@ class Machine(RuleBasedStateMachine):
 
     # How they are judged.
 
-    def judge(self, call: Callable[[], str], predict: Callable[[World, Times], Outcomes]) -> str:
+    def judge(self, what: str, call: Callable[[], str], predict: Callable[[World, Times], Outcomes]) -> str:
         """Make a call, and keep the worlds in which it may come to what it came to."""
         begun = time.monotonic()
         said = call()
         times = begun - GRAIN, time.monotonic() + GRAIN
         outcomes = [outcome for world in self.worlds for now in world.passed(times) for outcome in predict(now, times)]
         self.worlds = {world for result, world in outcomes if result == said}
-        assert self.worlds, f"{said!r}, but expected one of {sorted({result for result, _ in outcomes})}"
+        self.story.append(f"{what}: {said}")
+        expected = sorted({result for result, _ in outcomes})
+        assert self.worlds, "\n".join([*self.story, f"but expected one of {expected}"])
         return said
 
     def said(self, call: Callable[[], Any]) -> str:
@@ -151,7 +154,7 @@ class Machine(RuleBasedStateMachine):
             if same:
                 self.worlds = same
                 return
-            assert time.monotonic() < end, f"{seen}, but expected one of {worlds}"
+            assert time.monotonic() < end, "\n".join([*self.story, f"{seen}, but expected one of {worlds}"])
             self.finish(self.pause())
 
     def pause(self) -> Any:
@@ -165,7 +168,7 @@ class Machine(RuleBasedStateMachine):
             self.check(number)
 
     def check(self, number: int) -> None:
-        self.judge(lambda: self.ask(number), lambda world, _: world.check(number))
+        self.judge(f"check {number}", lambda: self.ask(number), lambda world, _: world.check(number))
 
     def ask(self, number: int) -> str:
         lock = self.locks[number]
@@ -184,6 +187,7 @@ class Machine(RuleBasedStateMachine):
     def acquire_by(self, number: int, call: Callable[[], Any], patience: float = 0) -> None:
         ttl, closed = TTLS[number], self.closed_for(number)
         said = self.judge(
+            f"acquire {number}",
             lambda: self.said(call),
             lambda world, times: world.acquire(number, ttl, times, closed=closed, patience=patience),
         )
@@ -205,7 +209,7 @@ class Machine(RuleBasedStateMachine):
             said = self.said(lambda: lock.acquire(timeout=LIMIT))
             return f"{said} {self.regain(said, number, BRIEF)}"
 
-        self.judge(acquire, lambda world, times: world.outwait(number, ttl, times, closed=closed))
+        self.judge(f"outwait {number}", acquire, lambda world, times: world.outwait(number, ttl, times, closed=closed))
 
     def regain(self, said: str, number: int, other: Owner) -> str:
         """Extend, so that it has the nodes too where another's key went too late."""
@@ -222,7 +226,8 @@ class Machine(RuleBasedStateMachine):
     @rule(chosen=holders)
     def release(self, chosen: int | None) -> None:
         number = self.whose(chosen)
-        self.judge(lambda: self.said(self.locks[number].release), lambda world, _: world.release(number))
+        release = self.locks[number].release
+        self.judge(f"release {number}", lambda: self.said(release), lambda world, _: world.release(number))
 
     @rule(chosen=holders, times_ttl=st.sampled_from([None, 0, 0.5, 2]))
     def extend(self, chosen: int | None, times_ttl: float | None) -> None:
@@ -232,6 +237,7 @@ class Machine(RuleBasedStateMachine):
         fences = [int(server.command("GET", fence_key) or 0) for server in self.servers]
         later = frozenset(node for node, fence in enumerate(fences) if fence > self.fences[number])
         self.judge(
+            f"extend {number} to {ttl}",
             lambda: self.said(lambda: self.locks[number].extend(*([] if ttl is None else [ttl]))),
             lambda world, times: world.extend(number, ttl, times, later),
         )
@@ -260,6 +266,7 @@ class Machine(RuleBasedStateMachine):
             return None
 
         self.judge(
+            f"block {number}, {event}",
             lambda: self.said(lambda: self.block(lock, body)),
             lambda world, times: world.block(number, ttl, times, event, closed=closed),
         )
@@ -288,7 +295,8 @@ class Machine(RuleBasedStateMachine):
             released, acquired = self.both(releasing.release, lambda: waiting.acquire(timeout=LIMIT))
             return f"{released} {acquired} {self.regain(acquired, waiter, holder)}"
 
-        self.judge(both, lambda world, times: world.hand_over(holder, waiter, ttl, times, closed=closed))
+        what = f"hand over from {holder} to {waiter}"
+        self.judge(what, both, lambda world, times: world.hand_over(holder, waiter, ttl, times, closed=closed))
 
     # What others do.
 
@@ -306,7 +314,8 @@ class Machine(RuleBasedStateMachine):
         def put(world: World, times: Times) -> Outcomes:
             yield "done", world.put(nodes, owner, (times[0] + MOMENT, times[1] + MOMENT))
 
-        self.judge(lambda: self.said(lambda: self.command(nodes, "DEL" if owner is None else "SET", *more)), put)
+        command = functools.partial(self.command, nodes, "DEL" if owner is None else "SET", *more)
+        self.judge(f"{way} on {nodes}", lambda: self.said(command), put)
 
     # What becomes of clients and objects.
 
@@ -332,7 +341,7 @@ class Machine(RuleBasedStateMachine):
                 gc.collect(1)  # an exception may still know it
             return "warned" if any(self.name in str(warning.message) for warning in caught) else "done"
 
-        self.judge(drop, lambda world, _: world.collect(number))
+        self.judge(f"collect {number}", drop, lambda world, _: world.collect(number))
         self.make(number)
 
     def teardown(self) -> None:
@@ -413,7 +422,9 @@ class Asyncio(Machine):
             return await task
 
         said = self.judge(
-            lambda: self.said(acquire), lambda world, times: world.cancel(number, ttl, times, closed=closed)
+            f"cancel {number} after {turns}",
+            lambda: self.said(acquire),
+            lambda world, times: world.cancel(number, ttl, times, closed=closed),
         )
         if said == "acquired":
             self.acquired(number, self.locks[number].fence)
