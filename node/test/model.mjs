@@ -133,7 +133,9 @@ export const outcomes = {
     if (lock.state === "not_held") return [["not_held", world]];
     if (!held(lock)) return [[lock.state, released]];
     if (having(world, number).length >= needed(world)) return [["done", released]];
-    return reasons(world, number, lock.made).map((reason) => [`lost: ${reason}`, released]);
+    // Nodes that have denied it are asked as well until that has been heard.
+    const found = [lock.made, [...world.keys.keys()]].flatMap((asked) => reasons(world, number, asked));
+    return found.map((reason) => [`lost: ${reason}`, released]);
   },
 
   /** As a release, but only a loss is an error. */
@@ -174,7 +176,12 @@ export const outcomes = {
       if (acquired !== "acquired") return [];
       return outcomes.release(next, holder).map(([released, last]) => [released, acquired, last]);
     });
-    return [...after, ...before].flatMap(([released, acquired, next]) => {
+    const both = [...after, ...before];
+    // What is free may be the waiter's for a moment, in an attempt that fails.
+    const also = both
+      .filter(([released]) => released === "lost: deleted")
+      .map(([, ...rest]) => ["lost: taken", ...rest]);
+    return [...both, ...also].flatMap(([released, acquired, next]) => {
       const regained = acquired === "acquired" ? outcomes.regain(next, waiter, holder, given) : [["", next]];
       return regained.map(([result, last]) => [`${released} ${acquired} ${result}`, last]);
     });
