@@ -24,6 +24,8 @@
 #![doc = include_str!("../docs/processes.md")]
 //!
 #![doc = include_str!("../docs/moving.md")]
+//!
+#![doc = include_str!("../docs/how-we-know.md")]
 #![forbid(unsafe_code)]
 
 mod address;
