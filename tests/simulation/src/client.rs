@@ -127,10 +127,12 @@ impl Task {
             name: name.to_owned(),
             kind,
             invoke_ns,
-            return_ns: self.now_ns(),
+            return_ns: Some(self.now_ns()),
             ok,
             fence,
             valid_until_ns: until,
+            count: None,
+            token: None,
         };
         self.book(|book| book.history.push(record));
     }

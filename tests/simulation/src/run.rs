@@ -135,7 +135,7 @@ async fn play(plan: &Plan, dice: &mut Dice, weather: &Arc<Weather>) -> Outcome {
     let book = std::mem::take(&mut *book.lock().unwrap_or_else(PoisonError::into_inner));
     // Clocks may be 0.2 % off, timers count milliseconds.
     let told_late = Some(Duration::from_millis(5) + plan.ttl / 100);
-    let rules = Rules { exclusion: plan.excludes(), told_late, order: plan.orders() };
+    let rules = Rules { exclusion: plan.excludes(), told_late, order: plan.orders(), ..Rules::default() };
     let report = book.history.check(&rules);
     // Nodes that have lost their data may give a fence again.
     let counts = |violation: &&Violation| plan.orders() || !matches!(violation, Violation::Duplicate { .. });
