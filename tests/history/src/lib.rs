@@ -26,11 +26,13 @@
 //!
 //! A hold consists of claims: each begins when a call returned, the acquire or an extension, and lasts until the next
 //! one does. A claim says that a quorum of nodes had the keys at some time after its call was invoked, and would keep
-//! them until the validity ended. Of two claims that overlap, one is therefore wrong only if keys got lost between the
-//! invocation of the call that was invoked first and the beginning of the claim that began last. The overlap is excused
-//! if and only if a lapse of that name, or of all names, touches this time. So a lapse must last as long as new grants
-//! cannot be relied on; and a fault that is over excuses nobody who was granted the lock after it, nor a holder whose
-//! extension was invoked after it, if the other one was not granted the lock before either.
+//! them until the validity ended. So two claims overlap only if keys got lost at some time from the sooner invocation of
+//! the two calls to the later beginning of the two claims. The overlap is excused if and only if a lapse of that name,
+//! or of all names, touches this time; both ends count.
+//!
+//! A lapse must therefore last as long as grants cannot be relied on. Those that were made before it ended are excused
+//! until they are confirmed: when it is over, two whose acquires or extensions were both invoked after it may not
+//! overlap. A lock that was won when it was over is excused in the same way, fences never are.
 //!
 //! # What a stop excuses
 //!

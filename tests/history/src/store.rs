@@ -90,7 +90,7 @@ impl Store<'_> {
         returned.sort_unstable();
         let largest = largest_before(&self.counted, TIME, |record| record.count);
         let mut counted: Vec<_> = self.counted.iter().copied().zip(largest).collect();
-        counted.sort_by_key(|(record, _)| (record.count, record.kind));
+        counted.sort_by_key(|(record, _)| record.count);
         let mut write: Option<&Record> = None;
         for (record, largest) in counted {
             let count = record.count.unwrap_or(0);

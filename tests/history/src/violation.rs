@@ -188,46 +188,30 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lock {:?}: ", self.name())?;
         match self {
-            Self::Malformed { record, flaw } => {
-                let Record { client, kind, invoke_ns, .. } = record;
-                write!(f, "malformed {kind} by {client:?} from {} to ", At(*invoke_ns))?;
-                match record.return_ns {
-                    Some(return_ns) => write!(f, "{}: {flaw}", At(return_ns))?,
-                    None => write!(f, "the end: {flaw}")?,
-                }
-                record.fence.map_or(Ok(()), |fence| write!(f, " (fence {fence})"))
+            Self::Malformed { record, flaw } => malformed(f, record, *flaw),
+            Self::Duplicate { first, second } => {
+                let (fence, to) = (fence(second), [first, second].map(|won| (&won.client, At(won.over_ns()))));
+                let [(first, first_at), (second, second_at)] = to;
+                write!(f, "fence {fence} was given twice, to {first:?} at {first_at} and to {second:?} at {second_at}")
             }
-            Self::Duplicate { first, second } => write!(
-                f,
-                "fence {} was given twice, to {:?} at {} and to {:?} at {}",
-                fence(second),
-                first.client,
-                At(first.over_ns()),
-                second.client,
-                At(second.over_ns()),
-            ),
-            Self::OutOfOrder { earlier, later } => write!(
-                f,
-                "{:?} got fence {} at {}, and {:?}, who asked only after that at {}, got the smaller fence {}",
-                earlier.client,
-                fence(earlier),
-                At(earlier.over_ns()),
-                later.client,
-                At(later.invoke_ns),
-                fence(later),
-            ),
+            Self::OutOfOrder { earlier, later } => {
+                let (client, asked, smaller) = (&later.client, At(later.invoke_ns), fence(later));
+                let earlier = Under(earlier);
+                write!(
+                    f,
+                    "{earlier} came back, and {client:?}, who asked only at {asked}, got the smaller fence {smaller}"
+                )
+            }
             Self::Overlap { first, second } => write!(f, "two holders at once: {first}, and {second}"),
             Self::Superseded { first, second } => write!(f, "won when it was over: {first}, and only then {second}"),
-            Self::Bridged { newer, extended } => write!(
-                f,
-                "bridged: {:?} got fence {} at {}, and yet an extension that {:?} asked for at {} under fence {} succeeded",
-                newer.client,
-                fence(newer),
-                At(newer.over_ns()),
-                extended.client,
-                At(extended.invoke_ns),
-                fence(extended),
-            ),
+            Self::Bridged { newer, extended } => {
+                let (client, asked, fence) = (&extended.client, At(extended.invoke_ns), fence(extended));
+                let newer = Under(newer);
+                write!(
+                    f,
+                    "bridged: {newer} came back, and yet {client:?}, who asked at {asked}, extended fence {fence}"
+                )
+            }
             Self::Revived { hold, extended } => {
                 write!(f, "revived: {hold}, and yet an extension asked for at {} succeeded", At(extended.invoke_ns))
             }
@@ -236,79 +220,78 @@ impl fmt::Display for Violation {
                 let told = hold.ended.as_ref().map_or(0, ended_ns);
                 write!(f, "told late: {hold}, and heard of it {:?} later", Duration::from_nanos(told - valid_until))
             }
-            Self::NeverTold { hold, end_ns } => {
-                write!(f, "never told: {hold}, and heard nothing ")?;
-                match &hold.ended {
-                    Some(release) => write!(f, "before it released at {}", At(release.invoke_ns)),
-                    None => write!(f, "until the end of the history at {}", At(*end_ns)),
+            Self::NeverTold { hold, end_ns } => match &hold.ended {
+                Some(release) => {
+                    let at = At(release.invoke_ns);
+                    write!(f, "never told: {hold}, and heard nothing before it released at {at}")
                 }
-            }
-            Self::StaleWrite { .. } | Self::Refused { .. } | Self::CountedTwice { .. } | Self::Miscounted { .. } => {
-                self.fmt_store(f)
-            }
-            Self::Leaked { key, hold } => {
-                write!(f, "leaked: {:?} had its key at {}", key.client, At(key.invoke_ns))?;
-                match (hold, key.fence) {
-                    (Some(hold), _) => write!(f, ", though {hold}"),
-                    (None, Some(fence)) => write!(f, ", of a fence {fence} that nobody won"),
-                    (None, None) => f.write_str(", without a fence, though nobody was left who may have it"),
+                None => {
+                    write!(f, "never told: {hold}, and heard nothing until the end of the history at {}", At(*end_ns))
                 }
+            },
+            Self::StaleWrite { earlier, later } => {
+                write!(f, "stale write: {} wrote, and only then {}", Under(earlier), Under(later))
             }
-            Self::Stuck { call, deadline_ns } => {
-                let Record { client, kind, invoke_ns, .. } = call;
-                write!(f, "stuck: {client:?} asked for {kind} at {}, which had to come back by ", At(*invoke_ns))?;
-                match call.return_ns {
-                    Some(_) => write!(f, "{} and did at {}", At(*deadline_ns), At(call.over_ns())),
-                    None => write!(f, "{} and did not", At(*deadline_ns)),
-                }
+            Self::Refused { write } => {
+                write!(f, "refused: {} was not let write, though no larger fence can have written before", Under(write))
             }
+            Self::CountedTwice { first, second } => {
+                let count = second.count.unwrap_or(0);
+                write!(f, "lost update: {} and {} both wrote number {count}", Under(first), Under(second))
+            }
+            Self::Miscounted { record, least, most } => {
+                let Record { client, kind, .. } = record;
+                let (at, count) = (At(record.over_ns()), record.count.unwrap_or(0));
+                write!(
+                    f,
+                    "miscounted: the {kind} of {client:?} at {at} found {count} writes, there were {least} to {most}"
+                )
+            }
+            Self::Leaked { key, hold } => leaked(f, key, hold.as_deref()),
+            Self::Stuck { call, deadline_ns } => stuck(f, call, *deadline_ns),
             Self::NoQuorum { acquired, granted } => {
-                let (client, at) = (&acquired.client, At(acquired.over_ns()));
-                write!(f, "{client:?} got fence {} at {at} with the grants of {granted} nodes only", fence(acquired))
+                write!(f, "no quorum: {} was won with the grants of {granted} nodes only", Under(acquired))
             }
         }
     }
 }
 
-impl Violation {
-    fn fmt_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::StaleWrite { earlier, later } => write!(
-                f,
-                "stale write: {:?} wrote under fence {} at {}, and after it {:?} under fence {} at {}",
-                earlier.client,
-                fence(earlier),
-                At(earlier.over_ns()),
-                later.client,
-                fence(later),
-                At(later.over_ns()),
-            ),
-            Self::Refused { write } => write!(
-                f,
-                "refused: {:?} was not let write under fence {} at {}, though no larger one can have written before",
-                write.client,
-                fence(write),
-                At(write.over_ns()),
-            ),
-            Self::CountedTwice { first, second } => write!(
-                f,
-                "lost update: {:?} under fence {} and {:?} under fence {} both wrote number {}",
-                first.client,
-                fence(first),
-                second.client,
-                fence(second),
-                second.count.unwrap_or(0),
-            ),
-            Self::Miscounted { record, least, most } => write!(
-                f,
-                "miscounted: the {} of {:?} at {} found {} writes accepted, but there were {least} to {most}",
-                record.kind,
-                record.client,
-                At(record.over_ns()),
-                record.count.unwrap_or(0),
-            ),
-            _ => Ok(()),
-        }
+fn malformed(f: &mut fmt::Formatter<'_>, record: &Record, flaw: Flaw) -> fmt::Result {
+    let Record { client, kind, invoke_ns, .. } = record;
+    write!(f, "malformed {kind} by {client:?} from {} to ", At(*invoke_ns))?;
+    match record.return_ns {
+        Some(return_ns) => write!(f, "{}: {flaw}", At(return_ns))?,
+        None => write!(f, "the end: {flaw}")?,
+    }
+    record.fence.map_or(Ok(()), |fence| write!(f, " (fence {fence})"))
+}
+
+fn leaked(f: &mut fmt::Formatter<'_>, key: &Record, hold: Option<&Hold>) -> fmt::Result {
+    write!(f, "leaked: {:?} had its key at {}", key.client, At(key.invoke_ns))?;
+    match (hold, key.fence) {
+        (Some(hold), _) => write!(f, ", though {hold}"),
+        (None, Some(fence)) => write!(f, ", of a fence {fence} that nobody won"),
+        (None, None) => f.write_str(", without a fence, though nobody was left who may have it"),
+    }
+}
+
+fn stuck(f: &mut fmt::Formatter<'_>, call: &Record, deadline_ns: u64) -> fmt::Result {
+    let Record { client, kind, invoke_ns, .. } = call;
+    let (asked, deadline) = (At(*invoke_ns), At(deadline_ns));
+    write!(f, "stuck: {client:?} asked for {kind} at {asked}, which had to come back by {deadline}")?;
+    match call.return_ns {
+        Some(_) => write!(f, " and did at {}", At(call.over_ns())),
+        None => f.write_str(" and did not"),
+    }
+}
+
+/// Who came back with which fence, and when.
+struct Under<'a>(&'a Record);
+
+impl fmt::Display for Under<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(record) = self;
+        write!(f, "{:?} (fence {}) at {}", record.client, fence(record), At(record.over_ns()))
     }
 }
 
