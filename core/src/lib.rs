@@ -70,6 +70,7 @@ mod setnx_lock;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
+mod spawn;
 mod token;
 mod wait;
 mod watch;
