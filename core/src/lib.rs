@@ -52,6 +52,9 @@ mod inspect;
 mod lane;
 mod lock;
 mod lookout;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod model;
 mod name;
 mod node;
 mod options;
