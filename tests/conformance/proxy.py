@@ -22,10 +22,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from servers import LIMIT_S, Server, bind_free_port
+from servers import LIMIT_S, bind_free_port
 
 T = TypeVar("T")
 
@@ -49,9 +50,19 @@ class Faults:
     """After so many of them the connection is closed."""
     slices: bool = False
     """They are sent one by one."""
+    swap: tuple[bytes, bytes] | None = None
+    """The first of these is made the second, where it comes in one piece."""
 
 
 NONE, HOLD, LOSE = Faults(), Faults(hold=True), Faults(lose=True)
+
+
+class Listening(Protocol):
+    """What a proxy can stand in front of: a server of this process, or another's."""
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket."""
 
 
 class _CutOffError(Exception):
@@ -82,6 +93,8 @@ class _Direction:
                 data = await source.read(_CHUNK)
             except OSError:
                 data = b""
+            if self.faults.swap:
+                data = data.replace(*self.faults.swap)
             self.gap |= self.faults.lose
             if not self.gap:
                 self.chunks.append((asyncio.get_running_loop().time() + self.faults.delay_s, data))
@@ -188,9 +201,13 @@ class Link:
 
 
 class Proxy:
-    """Stands in front of one server, on a TCP port of 127.0.0.1. Starts at once; a context manager that stops it."""
+    """Stands in front of one server, on a TCP port of 127.0.0.1. Starts at once; a context manager that stops it.
 
-    def __init__(self, server: Server) -> None:
+    forget   `links` has only those that have not ended, for runs of hours
+    """
+
+    def __init__(self, server: Listening, *, forget: bool = False) -> None:
+        self._forgets = forget
         self.server = server
         """Where connections made from now on lead to."""
         self.links: list[Link] = []
@@ -295,7 +312,16 @@ class Proxy:
             client.setblocking(False)
             link = Link(self, client)
             self.links.append(link)
-            self._tasks.append(self._loop.create_task(link.run()))
+            task = self._loop.create_task(link.run())
+            self._tasks.append(task)
+            if self._forgets:
+                task.add_done_callback(lambda ended: self._forget(link, ended))
+
+    def _forget(self, link: Link, ended: asyncio.Task[None]) -> None:
+        self.links.remove(link)
+        # What has failed is told when the proxy is stopped.
+        if ended.cancelled() or not ended.exception():
+            self._tasks.remove(ended)
 
     async def _stop(self) -> None:
         self._refuse()
@@ -312,9 +338,9 @@ class Proxy:
 class Network:
     """A proxy in front of every one of some servers, which may be the same; a context manager."""
 
-    def __init__(self, servers: Iterable[Server]) -> None:
+    def __init__(self, servers: Iterable[Listening], *, forget: bool = False) -> None:
         with contextlib.ExitStack() as stack:
-            self.proxies = [stack.enter_context(Proxy(server)) for server in servers]
+            self.proxies = [stack.enter_context(Proxy(server, forget=forget)) for server in servers]
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -324,11 +350,6 @@ class Network:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
-
-    @property
-    def servers(self) -> list[Server]:
-        """What is behind the proxies now."""
-        return [proxy.server for proxy in self.proxies]
 
     @property
     def urls(self) -> list[str]:
