@@ -53,6 +53,11 @@ class Faults:
     swap: tuple[bytes, bytes] | None = None
     """The first of these is made the second, where it comes in one piece."""
 
+    @property
+    def harmless(self) -> bool:
+        """Whether nothing holds the bytes up."""
+        return replace(self, swap=None) == NONE
+
 
 NONE, HOLD, LOSE = Faults(), Faults(hold=True), Faults(lose=True)
 
@@ -74,19 +79,23 @@ class _Direction:
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
+        self._harmless = faults.harmless
         self.gap = False
         self.chunks: deque[tuple[float, bytes]] = deque()
         """When they are due, and the bytes; none are the end."""
         self.changed = asyncio.Event()
+        self.idle = False
+        """Whether everything so far was passed on."""
 
     def change(self, faults: Faults) -> None:
         self.faults = faults
+        self._harmless = faults.harmless
         if faults.lose and self.chunks:
             self.chunks.clear()
             self.gap = True
         self.changed.set()
 
-    async def take_in(self, source: asyncio.StreamReader) -> None:
+    async def take_in(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         data = b"more"
         while data:
             try:
@@ -96,7 +105,10 @@ class _Direction:
             if self.faults.swap:
                 data = data.replace(*self.faults.swap)
             self.gap |= self.faults.lose
-            if not self.gap:
+            if self._clear(target) and data:
+                # The way of nearly all bytes, with one switch of tasks less.
+                target.write(data)
+            elif not self.gap:
                 self.chunks.append((asyncio.get_running_loop().time() + self.faults.delay_s, data))
                 self.changed.set()
 
@@ -116,6 +128,11 @@ class _Direction:
                     raise _CutOffError
             target.write_eof()
 
+    def _clear(self, target: asyncio.StreamWriter) -> bool:
+        """Whether nothing is to be done to what comes, and nothing is before it."""
+        free = self._harmless and self.idle and not (self.gap or self.chunks)
+        return free and not target.transport.get_write_buffer_size() and not target.is_closing()
+
     async def _due(self) -> bytes:
         while True:
             self.changed.clear()
@@ -124,8 +141,10 @@ class _Direction:
                 wait_s = self.chunks[0][0] - asyncio.get_running_loop().time()
                 if wait_s <= 0:
                     return self.chunks.popleft()[1]
+            self.idle = not self.chunks
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), wait_s)
+            self.idle = False
 
 
 class Link:
@@ -181,9 +200,9 @@ class Link:
             replies, server = await asyncio.open_unix_connection(self._proxy.server.socket)
             self._ends.append(server)
             async with asyncio.TaskGroup() as ways:
-                ways.create_task(self._requests.take_in(requests))
+                ways.create_task(self._requests.take_in(requests, server))
                 ways.create_task(self._requests.pass_on(server))
-                ways.create_task(self._replies.take_in(replies))
+                ways.create_task(self._replies.take_in(replies, client))
                 ways.create_task(self._replies.pass_on(client))
         except* (_CutOffError, OSError):
             pass
