@@ -16,7 +16,7 @@ SCENARIOS = 85
 
 CHECK = re.compile(r"`([\w/.-]+)::([^`]+)`")
 DEFINITIONS = {
-    ".py": r'def {name}\(|^    "{name}": Rules\(',
+    ".py": r'def {name}\(|^    "{name}": Rules\(|^    Kind\("{name}"',
     ".rs": r"fn {name}\(",
     ".mjs": r'"{name}"',
 }
