@@ -12,6 +12,7 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 
 use crate::error::{Error, ErrorKind};
+use crate::spawn::spawn;
 
 /// Where background work runs.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Background {
     /// means in its own drop.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.start() {
-            Ok(handle) => drop(handle.spawn(task)),
+            Ok(handle) => drop(spawn(&handle, task)),
             Err(error) => tracing::error!(%error, "background work is dropped"),
         }
     }
