@@ -221,7 +221,7 @@ impl World {
         let clock = Clock::Simulated(SimulatedClock(Arc::new(time)));
         let random = Random::Simulated(SimulatedRandom(Arc::new(random)));
         let background = Background::on(Handle::current());
-        let process = Arc::new(Process::new(0, clock, random, background));
+        let process = Arc::new(Process::new(None, clock, random, background));
         let addresses = Addresses::parse((1..=self.nodes.len()).map(|node| format!("memory://sim-{node}")))?;
         let member = |(address, node): (&_, &Node)| Member {
             node: EngineNode::Simulated(SimulatedNode(Arc::new(Wire { process: index, node: node.clone() }))),
