@@ -122,7 +122,9 @@ impl Inbox {
         loop {
             self.filled.notified().await;
             let jobs = mem::take(&mut *self.jobs.lock().expect("no panic while holding this"));
-            jobs.into_iter().for_each(|job| job());
+            for job in jobs {
+                job();
+            }
         }
     }
 }
