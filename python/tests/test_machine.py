@@ -106,9 +106,9 @@ class Machine(RuleBasedStateMachine):
         times = begun - GRAIN, time.monotonic() + GRAIN
         outcomes = [outcome for world in self.worlds for now in world.passed(times) for outcome in predict(now, times)]
         self.worlds = {world for result, world in outcomes if result == said}
-        self.story.append(f"{what}: {said}")
         expected = sorted({result for result, _ in outcomes})
-        assert self.worlds, "\n".join([*self.story, f"but expected one of {expected}"])
+        assert self.worlds, "\n".join([f"{what}: {said}, but expected one of {expected}, after", *self.story])
+        self.story.append(f"{what}: {said}")
         return said
 
     def said(self, call: Callable[[], Any]) -> str:
@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
             if same:
                 self.worlds = same
                 return
-            assert time.monotonic() < end, "\n".join([*self.story, f"{seen}, but expected one of {worlds}"])
+            assert time.monotonic() < end, "\n".join([f"{seen}, but expected one of {worlds}, after", *self.story])
             self.finish(self.pause())
 
     def pause(self) -> Any:
@@ -438,17 +438,23 @@ class Asyncio(Machine):
 def warm(one_and_five: dict[int, Nodes]) -> Iterator[Sequence[Server]]:
     """Three servers, with every connection made that will be used: before, a lock may be taken without some node."""
     servers = one_and_five[5].servers[:3]
-    kept = [redlock.Redlock([server.url for server in servers[:count]]) for count in (1, 3)]
+    kept = {count: redlock.Redlock([server.url for server in servers[:count]]) for count in (1, 3)}
     for server in servers:
         server.command("SET", "warm", THEIRS)
     with ThreadPoolExecutor(2) as executor:
-        for client in kept:
+        for count, client in kept.items():
             # Side by side, as later, so that each thread's connections are made; and waiting, so that all of them are.
             waits = [executor.submit(client.lock("warm").acquire, timeout=MOMENT) for _ in range(2)]
             assert not any(wait.result() for wait in waits)
+            asyncio.run(denied([server.url for server in servers[:count]]))
     yield servers
-    for client in kept:
+    for client in kept.values():
         client.close()
+
+
+async def denied(urls: list[str]) -> None:
+    """Wait in a loop as well, whose calls have connections of their own."""
+    assert not await aio.Redlock(urls).lock("warm").acquire(timeout=MOMENT)
 
 
 @pytest.mark.timeout(3600)

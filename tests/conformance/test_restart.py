@@ -102,6 +102,24 @@ def test_restart_delay_may_be_switched_off(
     assert (lost.value.code, lost.value.reason) == ("lost", "taken")
 
 
+@both_drives
+def test_process_that_starts_after_a_restart_knows_nothing_of_it(
+    drivers: Drivers, history: History, start_nodes: Callable[..., Cluster], face: str, name: str
+) -> None:
+    """What it is promised ends there: it gets a lock that the node has forgotten, and the fence tells who is late."""
+    history.rule("--no-exclusion")
+    (server,) = nodes = start_nodes(1)
+    holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
+    fence = holder.acquire()["fence"]
+    server.wipe()
+    newcomer = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=LONG_TTL_MS)
+    assert newcomer.acquire(timeout_ms=LIMIT_MS)["fence"] > fence
+    with pytest.raises(LockError) as lost:
+        holder.extend()
+    assert (lost.value.code, lost.value.reason) == ("lost", "taken")
+    newcomer.release()
+
+
 def connect_again(client: Client, name: str) -> None:
     """Waits until the client is connected to every node, and so has seen which of them are new."""
     until(lambda: all(node["state"] != "failed" for node in client.inspect(name)), "every node is seen")
