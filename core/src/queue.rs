@@ -36,6 +36,7 @@ use crate::inspect::NodeView;
 use crate::lock;
 use crate::options::Options;
 use crate::process::{Pid, Process};
+use crate::spawn::spawn;
 use crate::wait::Waiting;
 
 /// The calls of one event loop.
@@ -258,9 +259,9 @@ impl Queue {
             }
         });
         let shared = Arc::downgrade(&self.0);
-        self.background(id)?.begin(move || {
+        self.background(id)?.begin(move |runtime| {
             let Some(shared) = shared.upgrade() else { return };
-            let task = tokio::spawn(call).abort_handle();
+            let task = spawn(runtime, call);
             match shared.list().calls.get_mut(&id) {
                 Some(Call::Running(_, abort)) => *abort = Some(task),
                 // Broken off before it has begun.

@@ -25,6 +25,13 @@ class Kind(StrEnum):
     EXTEND = "extend"
     RELEASE = "release"
     LOST = "lost"
+    WRITE = "write"
+    READ = "read"
+    KEY = "key"
+    GRANTED = "granted"
+    LAPSE = "lapse"
+    OUTAGE = "outage"
+    STOPPED = "stopped"
 
 
 class History:
@@ -45,14 +52,17 @@ class History:
         name: str,
         kind: Kind,
         invoke_ns: int,
-        return_ns: int,
+        return_ns: int | None,
         ok: bool,
         fence: int | None,
-        valid_until_ns: int | None,
+        valid_until_ns: int | None = None,
+        count: int | None = None,
+        token: str | None = None,
     ) -> None:
         """Adds a record; the order of records means nothing."""
         record = {"client": client, "name": name, "kind": kind, "invoke_ns": invoke_ns, "return_ns": return_ns}
         record |= {"ok": ok, "fence": fence, "valid_until_ns": valid_until_ns}
+        record |= {field: value for field, value in (("count", count), ("token", token)) if value is not None}
         self._records.append(json.dumps(record))
 
     def judge(self, program: Path) -> None:

@@ -23,6 +23,15 @@ struct Options {
     /// Losses must be told this many milliseconds after the end of the validity, at the latest.
     #[arg(long, value_name = "N")]
     told_late_ms: Option<u64>,
+    /// A key may be seen this many milliseconds after its hold or its attempt was over, at the latest.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    settle_ms: u64,
+    /// A call must come back within this many milliseconds, not counting outages.
+    #[arg(long, value_name = "N")]
+    limit_ms: Option<u64>,
+    /// This many nodes must have granted each acquire.
+    #[arg(long, value_name = "N")]
+    quorum: Option<usize>,
 }
 
 fn main() -> ExitCode {
@@ -31,6 +40,9 @@ fn main() -> ExitCode {
         exclusion: !options.no_exclusion,
         told_late: options.told_late_ms.map(Duration::from_millis),
         order: !options.no_order,
+        settle: Duration::from_millis(options.settle_ms),
+        limit: options.limit_ms.map(Duration::from_millis),
+        quorum: options.quorum,
     };
     let history = match History::read(io::stdin().lock()) {
         Ok(history) => history,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::{Rules, check};
 use crate::report::Report;
 
-/// Which call (or event) a [`Record`] is about.
+/// What a [`Record`] is about: a call of a client, something seen on a node, or a time of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -21,6 +21,39 @@ pub enum Kind {
     Release,
     /// The holder was told that its lock is lost; `return_ns` is when.
     Lost,
+    /// What the lock protects was written to under `fence`; `ok` says whether it was accepted. It remembers the largest
+    /// fence that it has accepted, for each name, and refuses smaller ones.
+    Write,
+    /// What the lock protects was asked for the `count` of the writes that it has accepted.
+    Read,
+    /// A node was seen to have the lock's key, with `fence` in its value (none if there is none), at some time from
+    /// `invoke_ns` to `return_ns`; `client` names the node. Written down only while nothing keeps what is owed to that
+    /// node from being paid.
+    Key,
+    /// The fence of a node became `fence` while it had the lock's key, by a grant or by a confirmation, at some time
+    /// from `invoke_ns` to `return_ns`; `client` names the node.
+    Granted,
+    /// Two may hold at once: a node's clock jumped, it lost data, somebody deleted keys. It ends when grants can be
+    /// relied on again; those made before are only once they were extended. `client` says what it was, and an empty
+    /// `name` that all locks are meant.
+    Lapse,
+    /// Calls may take long: no quorum can be expected to answer in time. `client` says what it was, and an empty `name`
+    /// that all locks are meant.
+    Outage,
+    /// The process of `client` was stopped. Without an end it was killed. `name` is empty.
+    Stopped,
+}
+
+impl Kind {
+    /// Whether it is something that a client did or was told.
+    pub(crate) fn is_call(self) -> bool {
+        !matches!(self, Self::Key | Self::Granted) && !self.is_period()
+    }
+
+    /// Whether it is a time of trouble.
+    pub(crate) fn is_period(self) -> bool {
+        matches!(self, Self::Lapse | Self::Outage | Self::Stopped)
+    }
 }
 
 impl fmt::Display for Kind {
@@ -30,42 +63,70 @@ impl fmt::Display for Kind {
             Self::Extend => "extend",
             Self::Release => "release",
             Self::Lost => "lost",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Key => "key",
+            Self::Granted => "granted",
+            Self::Lapse => "lapse",
+            Self::Outage => "outage",
+            Self::Stopped => "stopped",
         })
     }
 }
 
-/// One call that came back, or one loss that was told.
+/// One call, one loss that was told, one thing seen on a node, or one time of trouble.
 ///
 /// All times are nanoseconds of one clock that every client of the history shares: `CLOCK_MONOTONIC` or
 /// `CLOCK_BOOTTIME` for processes of one machine, virtual time in a simulation. `invoke_ns` is read before the call
 /// and `return_ns` after it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Who made the call: anything that names one holder among the others.
-    pub client: String,
-    /// The name of the lock.
+    /// The name of the lock. It comes first so that records sort by name and then by time.
     pub name: String,
-    /// Which call.
-    pub kind: Kind,
     /// When the call was made. For [`Kind::Lost`] the same as `return_ns`, or when the holder began to listen.
     pub invoke_ns: u64,
-    /// When the call came back. For [`Kind::Lost`]: when the holder was told.
-    pub return_ns: u64,
+    /// When the call came back, or the time of trouble ended. For [`Kind::Lost`]: when the holder was told. `None` if it
+    /// has not by the end of the history; `ok` is false then and means that nobody knows what came of it.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub return_ns: Option<u64>,
+    /// Who made the call: anything that names one holder among the others.
+    pub client: String,
+    /// What it is about.
+    pub kind: Kind,
     /// Whether the call did what it was asked to do.
     pub ok: bool,
-    /// The fence of the lock concerned; only a failed acquire has none.
+    /// The fence of the lock concerned; of calls about a lock, only a failed acquire has none.
     pub fence: Option<u64>,
     /// After a successful acquire or extend: until when the holder may rely on the lock, never later than the library
     /// means it (read the clock first and ask for the time that remains after that). `None` there means that the
-    /// holder knows no end (a driver that does not see renewals): the hold lasts until it is released or lost.
+    /// holder knows no end (a driver that does not see renewals): the hold lasts until it is released or lost. For an
+    /// acquire that never came back: until when a key of it may be left, if that is known.
     pub valid_until_ns: Option<u64>,
+    /// For a write that was accepted, if the store counts: how many were, from the first of the history to this one.
+    /// For a read: how many were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// For a grant, if it is known: whatever tells the token of its acquire from others, a hash for instance. Without
+    /// it, attempts that were given one fence on different nodes are taken for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
 }
 
 impl Record {
-    /// When the call was over; never before it was made, whatever a broken record says.
+    /// When the call was over, if ever; never before it was made, whatever a broken record says.
     pub(crate) fn over_ns(&self) -> u64 {
-        self.return_ns.max(self.invoke_ns)
+        self.return_ns.map_or(u64::MAX, |return_ns| return_ns.max(self.invoke_ns))
+    }
+
+    /// Whether it came back with anything but success. Of a call that never came back nobody knows.
+    pub(crate) fn failed(&self) -> bool {
+        !self.ok && self.return_ns.is_some()
+    }
+
+    /// The last time that it tells of.
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.return_ns.unwrap_or(self.invoke_ns).max(self.invoke_ns)
     }
 }
 

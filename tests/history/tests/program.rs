@@ -58,12 +58,63 @@ fn options_are_rules() {
 }
 
 #[test]
+fn options_are_rules_about_what_else_was_seen() {
+    let call = |values: &str| format!("{{\"client\":\"a\",\"name\":\"foo\",\"ok\":true,{values}}}");
+    let released = call(r#""kind":"release","invoke_ns":20,"return_ns":30,"fence":1"#);
+    let key = call(r#""kind":"key","invoke_ns":2000030,"return_ns":2000030,"fence":1"#);
+    let leak = format!("{ACQUIRE}\n{released}\n{key}");
+    assert_eq!(run(&["--settle-ms", "2"], &leak).status.code(), Some(0));
+    let (code, output, _) = said(&run(&["--settle-ms", "1"], &leak));
+    assert_eq!(code, Some(1));
+    assert!(output.contains("leaked"), "{output}");
+
+    let waits = DENIED.replace("\"return_ns\":9000000", "\"return_ns\":null");
+    let hang = format!("{ACQUIRE}\n{waits}\n{key}");
+    assert_eq!(run(&["--limit-ms", "3", "--settle-ms", "2"], &hang).status.code(), Some(0));
+    let (code, output, _) = said(&run(&["--limit-ms", "1", "--settle-ms", "2"], &hang));
+    assert_eq!(code, Some(1));
+    assert!(output.contains("stuck"), "{output}");
+
+    let granted = call(r#""kind":"granted","invoke_ns":5,"return_ns":5,"fence":1,"token":"5f""#);
+    let grants = format!("{ACQUIRE}\n{released}\n{granted}");
+    assert_eq!(run(&["--quorum", "1"], &grants).status.code(), Some(0));
+    let (code, output, _) = said(&run(&["--quorum", "2"], &grants));
+    assert_eq!(code, Some(1));
+    assert!(output.contains("the grants of 1 nodes"), "{output}");
+}
+
+#[test]
+fn every_kind_is_read_and_judged() {
+    let line = |kind: &str, more: &str| {
+        format!(r#"{{"client":"a","name":"foo","kind":"{kind}","invoke_ns":40,"return_ns":50,"ok":true,{more}}}"#)
+    };
+    let lines = [
+        ACQUIRE.to_owned(),
+        line("extend", r#""fence":1,"valid_until_ns":2000000"#),
+        line("write", r#""fence":1,"count":1"#),
+        line("read", r#""count":1"#),
+        line("granted", r#""fence":1,"token":null"#),
+        line("key", r#""fence":1,"count":null"#),
+        line("lapse", r#""fence":null"#),
+        line("outage", r#""fence":null"#),
+        line("stopped", r#""fence":null"#),
+        line("release", r#""fence":1,"valid_until_ns":null"#),
+        line("lost", r#""fence":1"#),
+    ];
+    let (code, output, error) = said(&run(&["--told-late-ms", "0", "--limit-ms", "1"], &lines.join("\n")));
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{output}");
+    assert!(output.starts_with("11 records, 1 clients, 1 name: 1 acquisitions"), "{output}");
+}
+
+#[test]
 fn a_line_that_is_no_record_exits_2_with_its_number() {
     for (line, why) in [
         ("{", "EOF"),
         ("acquire", "expected value"),
         (&ACQUIRE.replace("acquire", "steal"), "unknown variant `steal`"),
         (&ACQUIRE.replace("\"ok\":true,", ""), "missing field `ok`"),
+        // Only whoever says so has not come back.
+        (&ACQUIRE.replace("\"return_ns\":10,", ""), "missing field `return_ns`"),
         // A slip in the name of a field that may be missing must not go unnoticed.
         (&ACQUIRE.replace("valid_until_ns", "valid_until"), "unknown field `valid_until`"),
     ] {

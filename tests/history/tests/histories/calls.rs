@@ -1,78 +1,10 @@
-//! Histories made by hand: good ones pass, and each bad one is caught for its own reason and for no other.
+//! What clients do with locks: fences, order, exclusion, losses.
 
 use std::time::Duration;
 
-use redlock_history::{Flaw, History, Kind, Record, Report, Rules, Violation};
+use redlock_history::{Flaw, Kind, Record, Report, Rules, Violation};
 
-const SLACK: Duration = Duration::from_nanos(10);
-
-/// Every rule at once; losses may be told up to 10 ns late.
-const STRICT: Rules = Rules { exclusion: true, told_late: Some(SLACK), order: true };
-
-fn record(client: &str, kind: Kind, times: (u64, u64), fence: u64, valid_until_ns: Option<u64>) -> Record {
-    let (invoke_ns, return_ns) = times;
-    let (client, name) = (client.to_owned(), "foo".to_owned());
-    Record { client, name, kind, invoke_ns, return_ns, ok: true, fence: Some(fence), valid_until_ns }
-}
-
-fn acquire(client: &str, times: (u64, u64), fence: u64, valid_until: u64) -> Record {
-    record(client, Kind::Acquire, times, fence, Some(valid_until))
-}
-
-fn extend(client: &str, times: (u64, u64), fence: u64, valid_until: u64) -> Record {
-    record(client, Kind::Extend, times, fence, Some(valid_until))
-}
-
-fn release(client: &str, times: (u64, u64), fence: u64) -> Record {
-    record(client, Kind::Release, times, fence, None)
-}
-
-fn lost(client: &str, at: u64, fence: u64) -> Record {
-    record(client, Kind::Lost, (at, at), fence, None)
-}
-
-fn denied(client: &str, times: (u64, u64)) -> Record {
-    Record { ok: false, fence: None, ..acquire(client, times, 0, 0) }
-}
-
-fn failed(record: Record) -> Record {
-    Record { ok: false, ..record }
-}
-
-fn named(name: &str, record: Record) -> Record {
-    Record { name: name.to_owned(), ..record }
-}
-
-fn judge(records: impl IntoIterator<Item = Record>, rules: &Rules) -> Report {
-    let history: History = records.into_iter().collect();
-    let report = history.check(rules);
-    let reversed: History = history.records().iter().rev().cloned().collect();
-    assert_eq!(reversed.check(rules), report, "the order of the records changed the verdict");
-    report
-}
-
-#[track_caller]
-fn good(rules: &Rules, records: impl IntoIterator<Item = Record>) -> Report {
-    let report = judge(records, rules);
-    assert!(report.is_ok(), "{:#?}", report.violations);
-    report
-}
-
-/// The one violation of a bad history, after it was printed.
-#[track_caller]
-fn bad(records: impl IntoIterator<Item = Record>) -> Violation {
-    let mut violations = judge(records, &STRICT).violations;
-    assert_eq!(violations.len(), 1, "{violations:#?}");
-    violations.remove(0)
-}
-
-#[track_caller]
-fn flaw(records: impl IntoIterator<Item = Record>) -> Flaw {
-    match bad(records) {
-        Violation::Malformed { flaw, .. } => flaw,
-        other => panic!("{other}"),
-    }
-}
+use crate::*;
 
 /// Two clients in turn, the second waiting.
 fn turns() -> Vec<Record> {
@@ -187,7 +119,7 @@ fn without_a_known_end_a_hold_lasts_until_it_is_released() {
     let open = |client, times, fence| record(client, Kind::Acquire, times, fence, None);
     good(
         &STRICT,
-        [open("a", (0, 10), 1), release("a", (1000, 1010), 1), acquire("b", (0, 1005), 2, 1500), lost("b", 1500, 2)],
+        [open("a", (0, 10), 1), release("a", (1000, 1010), 1), acquire("b", (900, 1005), 2, 1500), lost("b", 1500, 2)],
     );
     let violation = bad([open("a", (0, 10), 1), acquire("b", (500, 510), 2, 600), release("b", (520, 530), 2)]);
     assert!(matches!(violation, Violation::Overlap { .. }), "{violation}");
@@ -260,7 +192,7 @@ fn order_remembers_the_largest_fence_and_not_the_last() {
     let violation = bad([
         acquire("a", (0, 10), 9, 100),
         release("a", (12, 15), 9),
-        acquire("b", (5, 20), 3, 100),
+        acquire("b", (5, 20), 3, 20),
         release("b", (22, 25), 3),
         acquire("c", (30, 40), 5, 140),
         release("c", (50, 60), 5),
@@ -464,4 +396,67 @@ fn faults_add_up() {
     {
         assert!(sentence.contains(word), "{sentence:?} should speak of {word:?}");
     }
+}
+
+#[test]
+fn a_lock_won_after_a_larger_fence_is_caught() {
+    // b was granted it first; it can only be late because its keys were gone when a was.
+    let asked = |at, fence, valid_until| {
+        let a = [acquire("a", (0, 10), 2, 100), release("a", (20, 21), 2)];
+        [&a[..], &[acquire("b", (at, 30), fence, valid_until), release("b", (40, 41), fence)]].concat()
+    };
+    let late = |fence, valid_until| asked(10, fence, valid_until);
+    let violation = bad(late(1, 100));
+    let Violation::Superseded { first, second } = &violation else { panic!("{violation}") };
+    assert_eq!((first.acquired.fence, second.acquired.fence), (Some(2), Some(1)));
+    assert!(violation.to_string().contains("won when it was over"), "{violation}");
+    good(&STRICT, late(3, 100));
+    // It was over when it returned, and nobody relied on it.
+    good(&STRICT, late(1, 30));
+    good(&Rules { exclusion: false, ..STRICT }, late(1, 100));
+    // Asked for after the other came back, the order of the fences says it all.
+    assert!(matches!(bad(asked(11, 1, 100)), Violation::OutOfOrder { .. }));
+}
+
+#[test]
+fn an_extension_that_bridges_another_hold_is_caught() {
+    let rules = Rules { exclusion: false, ..STRICT };
+    let bridged = |at| {
+        let b = [acquire("b", (5, 30), 2, 100), release("b", (35, 36), 2)];
+        [&b[..], &[acquire("a", (0, 10), 1, 50), extend("a", (at, 45), 1, 90), release("a", (50, 51), 1)]].concat()
+    };
+    let violation = one(bridged(31), &rules);
+    let Violation::Bridged { newer, extended } = &violation else { panic!("{violation}") };
+    assert_eq!((newer.fence, extended.invoke_ns), (Some(2), 31));
+    assert!(violation.to_string().contains("who asked at 0.000000031 s, extended fence 1"), "{violation}");
+    // Invoked before the other came back.
+    good(&rules, bridged(30));
+    good(&Rules { order: false, ..rules }, bridged(31));
+    // With exclusion, it is also two holders at once.
+    let violations = judge(bridged(31), &STRICT).violations;
+    assert!(matches!(violations[..], [Violation::Bridged { .. }, Violation::Overlap { .. }]), "{violations:#?}");
+}
+
+#[test]
+fn what_failed_or_never_came_back_carries_no_obligation() {
+    let gone = |record| Record { return_ns: None, ..failed(record) };
+    let unknown: [fn(Record) -> Record; 2] = [failed, gone];
+    for unknown in unknown {
+        let between = [
+            // The fence of a once more, one that is too small and one that is too large, all while a or b hold.
+            unknown(acquire("c", (41, 50), 1, 140)),
+            unknown(acquire("d", (41, 50), 0, 140)),
+            unknown(acquire("e", (41, 50), 9, 140)),
+            unknown(extend("a", (25, 28), 1, 500)),
+        ];
+        good(&STRICT, turns().into_iter().chain(between));
+    }
+}
+
+#[test]
+fn a_success_that_is_not_over_is_caught() {
+    let open = |record| Record { return_ns: None, ..record };
+    assert_eq!(flaw([open(acquire("a", (0, 10), 1, 50))]), Flaw::NotOver);
+    assert_eq!(flaw(turns().into_iter().chain([open(release("a", (32, 40), 1))])), Flaw::NotOver);
+    assert_eq!(flaw(turns().into_iter().chain([open(lost("b", 50, 2))])), Flaw::NotOver);
 }

@@ -1,0 +1,144 @@
+//! Acquisitions and what became of them.
+
+use crate::record::{Kind, Record};
+use crate::violation::{Flaw, Hold, Violation, ended_ns};
+
+/// A successful acquire and its fence.
+#[derive(Clone, Copy)]
+pub(crate) struct Won<'a> {
+    pub(crate) record: &'a Record,
+    pub(crate) fence: u64,
+}
+
+impl<'a> Won<'a> {
+    pub(crate) fn name(&self) -> &'a str {
+        &self.record.name
+    }
+}
+
+/// An acquisition with everything that happened to it.
+pub(crate) struct Held<'a> {
+    pub(crate) acquired: &'a Record,
+    pub(crate) fence: u64,
+    /// Successful extensions as they were invoked.
+    pub(crate) extensions: Vec<&'a Record>,
+    /// Releases and losses.
+    pub(crate) ends: Vec<&'a Record>,
+    /// The extension that reached furthest, if any reached further than the acquire.
+    furthest: Option<&'a Record>,
+}
+
+impl<'a> Held<'a> {
+    fn new(won: &Won<'a>) -> Self {
+        let Won { record: acquired, fence } = *won;
+        Self { acquired, fence, extensions: Vec::new(), ends: Vec::new(), furthest: None }
+    }
+
+    pub(crate) fn name(&self) -> &'a str {
+        &self.acquired.name
+    }
+
+    /// Until when the holder could rely on the lock; without a known end, for ever.
+    pub(crate) fn valid_until_ns(&self) -> u64 {
+        self.furthest.unwrap_or(self.acquired).valid_until_ns.unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn start_ns(&self) -> u64 {
+        self.acquired.over_ns()
+    }
+
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.ended().map_or(u64::MAX, ended_ns).min(self.valid_until_ns())
+    }
+
+    /// The release or loss that came first.
+    pub(crate) fn ended(&self) -> Option<&'a Record> {
+        self.ends.iter().copied().min_by_key(|end| (ended_ns(end), end.kind != Kind::Lost))
+    }
+
+    /// When its keys had been given back or had run out.
+    pub(crate) fn gone_ns(&self) -> u64 {
+        // A release that failed may have reached nobody.
+        let given_back = self.ends.iter().filter(|end| end.ok).map(|end| end.over_ns()).min();
+        given_back.unwrap_or(self.valid_until_ns())
+    }
+
+    pub(crate) fn report(&self) -> Box<Hold> {
+        Box::new(Hold {
+            acquired: self.acquired.clone(),
+            extended: self.furthest.cloned(),
+            ended: self.ended().cloned(),
+        })
+    }
+}
+
+/// The successful acquires, sorted by name, fence and return.
+pub(crate) fn acquisitions<'a>(records: &[&'a Record]) -> Vec<Won<'a>> {
+    let won = |&record: &&'a Record| match record {
+        Record { kind: Kind::Acquire, ok: true, fence: Some(fence), .. } => Some(Won { record, fence: *fence }),
+        _ => None,
+    };
+    let mut won: Vec<Won> = records.iter().filter_map(won).collect();
+    won.sort_by_key(|won| (won.name(), won.fence, won.record.over_ns(), &won.record.client));
+    won
+}
+
+/// Gives everything that was done under a fence to its acquisition; `records` come sorted as they were invoked.
+pub(crate) fn holds<'a>(
+    records: &[&'a Record],
+    won: &[Won<'a>],
+    slack_ns: Option<u64>,
+    violations: &mut Vec<Violation>,
+) -> Vec<Held<'a>> {
+    let mut holds: Vec<Held> = won.iter().map(Held::new).collect();
+    for &record in records.iter().filter(|record| record.kind.is_call() && record.kind != Kind::Acquire) {
+        let Some(fence) = record.fence else { continue };
+        match find(won, record, fence) {
+            Ok(i) => match record.kind {
+                Kind::Release | Kind::Lost => holds[i].ends.push(record),
+                Kind::Extend if record.ok => holds[i].extensions.push(record),
+                _ => {}
+            },
+            Err(flaw) => violations.push(Violation::Malformed { record: record.clone(), flaw }),
+        }
+    }
+    for hold in &mut holds {
+        extend(hold, slack_ns, violations);
+    }
+    holds
+}
+
+/// The acquisition that a record is about: the latest one of its name and fence that had returned by then, its own
+/// client's first. There is more than one only where a fence was given twice.
+fn find(won: &[Won], record: &Record, fence: u64) -> Result<usize, Flaw> {
+    let key = (record.name.as_str(), fence);
+    let first = won.partition_point(|won| (won.name(), won.fence) < key);
+    let past = won.partition_point(|won| (won.name(), won.fence) <= key);
+    if first == past {
+        return Err(Flaw::NeverAcquired);
+    }
+    let since = if record.kind == Kind::Lost { record.over_ns() } else { record.invoke_ns };
+    let returned = first + won[first..past].partition_point(|won| won.record.over_ns() <= since);
+    if returned == first {
+        // Told by another thread, a loss may be written down before its acquire is.
+        return if record.kind == Kind::Lost { Ok(first) } else { Err(Flaw::BeforeAcquired) };
+    }
+    Ok((first..returned).rev().find(|&i| won[i].record.client == record.client).unwrap_or(returned - 1))
+}
+
+/// Lets the extensions of a hold count, those that came after its end excepted.
+fn extend(hold: &mut Held, slack_ns: Option<u64>, violations: &mut Vec<Violation>) {
+    // Nothing succeeds that was asked for after a release had returned or a loss had been told.
+    let over_ns = hold.ends.iter().map(|end| end.over_ns()).min().unwrap_or(u64::MAX);
+    for extension in std::mem::take(&mut hold.extensions) {
+        let expired_ns = slack_ns.map_or(u64::MAX, |slack_ns| hold.valid_until_ns().saturating_add(slack_ns));
+        if extension.invoke_ns > over_ns.min(expired_ns) {
+            violations.push(Violation::Revived { hold: hold.report(), extended: extension.clone() });
+            continue;
+        }
+        if extension.valid_until_ns.unwrap_or(u64::MAX) > hold.valid_until_ns() {
+            hold.furthest = Some(extension);
+        }
+        hold.extensions.push(extension);
+    }
+}

@@ -1,0 +1,56 @@
+//! What came before what.
+
+use crate::hold::Held;
+use crate::record::{Kind, Record};
+use crate::violation::Violation;
+
+/// When a record began and ended, for the order that is asked about; `None` where it takes no part in it.
+pub(crate) type Span = fn(&Record) -> Option<(u64, u64)>;
+
+/// From the call to its return.
+pub(crate) const TIME: Span = |record| Some((record.invoke_ns, record.over_ns()));
+
+/// For each record the one with the largest `rank` of all that had ended before it began.
+pub(crate) fn largest_before<'a>(
+    records: &[&'a Record],
+    span: Span,
+    rank: fn(&Record) -> Option<u64>,
+) -> Vec<Option<&'a Record>> {
+    let times: Vec<_> = records.iter().map(|record| span(record)).collect();
+    let sorted = |time: fn((u64, u64)) -> u64| {
+        let mut sorted: Vec<_> = (0..times.len()).filter_map(|i| Some((time(times[i]?), i))).collect();
+        sorted.sort_unstable();
+        sorted
+    };
+    let mut ended = sorted(|(_, end)| end).into_iter().peekable();
+    let mut before = vec![None; records.len()];
+    let mut largest: Option<&Record> = None;
+    for (began, i) in sorted(|(began, _)| began) {
+        while let Some((_, j)) = ended.next_if(|&(end, _)| end < began) {
+            if largest.is_none_or(|largest| rank(largest) < rank(records[j])) {
+                largest = Some(records[j]);
+            }
+        }
+        before[i] = largest;
+    }
+    before
+}
+
+/// What was invoked after an acquire had returned has no smaller fence: neither another acquire nor an extension, which
+/// would bridge the time in which somebody else held. Equal fences are caught elsewhere.
+pub(crate) fn order(holds: &[Held], violations: &mut Vec<Violation>) {
+    for holds in holds.chunk_by(|one, next| one.name() == next.name()) {
+        let acquires = holds.iter().map(|hold| hold.acquired);
+        let calls: Vec<&Record> =
+            acquires.chain(holds.iter().flat_map(|hold| hold.extensions.iter().copied())).collect();
+        for (&later, earlier) in calls.iter().zip(largest_before(&calls, TIME, |call| call.fence)) {
+            if let Some(earlier) = earlier.filter(|earlier| earlier.fence > later.fence) {
+                let (earlier, later) = (earlier.clone(), later.clone());
+                violations.push(match later.kind {
+                    Kind::Extend => Violation::Bridged { newer: earlier, extended: later },
+                    _ => Violation::OutOfOrder { earlier, later },
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Times of trouble, and what they excuse.
+
+use std::collections::BTreeMap;
+
+use crate::record::{Kind, Record};
+
+/// The lapses, outages and stops of a history.
+pub(crate) struct Periods<'a>(BTreeMap<(Kind, &'a str), Vec<Period>>);
+
+/// Of one kind and one name or client, sorted by when they began.
+struct Period {
+    from_ns: u64,
+    /// The latest end of this one and of all before it.
+    ended_ns: u64,
+}
+
+impl<'a> Periods<'a> {
+    pub(crate) fn new(records: &[&'a Record]) -> Self {
+        let mut periods: BTreeMap<_, Vec<Period>> = BTreeMap::new();
+        for record in records.iter().filter(|record| record.kind.is_period()) {
+            let whom = if record.kind == Kind::Stopped { &record.client } else { &record.name };
+            let period = Period { from_ns: record.invoke_ns, ended_ns: record.over_ns() };
+            periods.entry((record.kind, whom.as_str())).or_default().push(period);
+        }
+        for periods in periods.values_mut() {
+            periods.sort_by_key(|period| period.from_ns);
+            for i in 1..periods.len() {
+                periods[i].ended_ns = periods[i].ended_ns.max(periods[i - 1].ended_ns);
+            }
+        }
+        Self(periods)
+    }
+
+    /// The latest end of the lapses that concern `name` and had begun by `at_ns`.
+    pub(crate) fn lapsed_ns(&self, name: &str, at_ns: u64) -> Option<u64> {
+        self.ended_ns(&[(Kind::Lapse, ""), (Kind::Lapse, name)], at_ns)
+    }
+
+    /// Until when the holder has to be told of the end of its validity.
+    pub(crate) fn tell_by_ns(&self, client: &str, valid_until_ns: u64, slack_ns: u64) -> u64 {
+        self.deadline_ns(&[(Kind::Stopped, client)], valid_until_ns, slack_ns)
+    }
+
+    /// Until when a call has to come back.
+    pub(crate) fn come_back_by_ns(&self, call: &Record, limit_ns: u64) -> u64 {
+        let met = [(Kind::Outage, ""), (Kind::Outage, call.name.as_str()), (Kind::Stopped, call.client.as_str())];
+        self.deadline_ns(&met, call.invoke_ns, limit_ns)
+    }
+
+    /// When `limit_ns` have passed without a break by any period of these.
+    fn deadline_ns(&self, of: &[(Kind, &str)], since_ns: u64, limit_ns: u64) -> u64 {
+        let mut deadline_ns = since_ns.saturating_add(limit_ns);
+        while let Some(ended_ns) = self.ended_ns(of, deadline_ns)
+            && ended_ns.saturating_add(limit_ns) > deadline_ns
+        {
+            deadline_ns = ended_ns.saturating_add(limit_ns);
+        }
+        deadline_ns
+    }
+
+    /// The latest end of the periods of these that had begun by `at_ns`.
+    fn ended_ns(&self, of: &[(Kind, &str)], at_ns: u64) -> Option<u64> {
+        let ended = |key| {
+            let periods = self.0.get(key)?;
+            let begun = periods.partition_point(|period| period.from_ns <= at_ns);
+            Some(periods[..begun].last()?.ended_ns)
+        };
+        of.iter().filter_map(ended).max()
+    }
+}

@@ -1,0 +1,111 @@
+//! What the lock protects: it accepts a write only if no larger fence was accepted before, and may count them.
+//!
+//! Each write takes effect at some time between its invocation and its return; one whose outcome nobody knows at some
+//! time after its invocation, or never. A history is good if there are such times that explain every answer.
+
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Included};
+
+use crate::order::{Span, TIME, largest_before};
+use crate::record::{Kind, Record};
+use crate::violation::Violation;
+
+/// What one store was asked.
+struct Store<'a> {
+    accepted: Vec<&'a Record>,
+    /// Accepted and those of which nobody knows, as they were invoked.
+    possible: Vec<&'a Record>,
+    refused: Vec<&'a Record>,
+    /// Reads and accepted writes that say how many were accepted.
+    counted: Vec<&'a Record>,
+}
+
+/// Judges every store; `records` come sorted by name and as they were invoked.
+pub(crate) fn stores(records: &[&Record], violations: &mut Vec<Violation>) {
+    for records in records.chunk_by(|one, next| one.name == next.name) {
+        let writes = || records.iter().copied().filter(|record| record.kind == Kind::Write);
+        let counted = |record: &&&Record| record.count.is_some() && (record.kind == Kind::Read || is_accepted(record));
+        let store = Store {
+            accepted: writes().filter(|write| write.ok).collect(),
+            possible: writes().filter(|write| !write.failed()).collect(),
+            refused: writes().filter(|write| write.failed()).collect(),
+            counted: records.iter().filter(counted).copied().collect(),
+        };
+        store.stale(violations);
+        store.refusals(violations);
+        store.counts(violations);
+    }
+}
+
+fn is_accepted(record: &Record) -> bool {
+    record.kind == Kind::Write && record.ok
+}
+
+impl Store<'_> {
+    /// Accepted fences never fall: not in time where one write returned before the other was invoked, and not where the
+    /// store's own count says which came first.
+    fn stale(&self, violations: &mut Vec<Violation>) {
+        const COUNT: Span = |record| record.count.map(|count| (count, count));
+        let before = |span| largest_before(&self.accepted, span, |write| write.fence);
+        for ((later, by_time), by_count) in self.accepted.iter().zip(before(TIME)).zip(before(COUNT)) {
+            if let Some(earlier) = by_time
+                .into_iter()
+                .chain(by_count)
+                .max_by_key(|earlier| earlier.fence)
+                .filter(|earlier| earlier.fence > later.fence)
+            {
+                violations.push(Violation::StaleWrite { earlier: earlier.clone(), later: (*later).clone() });
+            }
+        }
+    }
+
+    /// Whoever was refused came after a larger fence. That may be any that was invoked by then, except one that is
+    /// larger than a fence accepted only afterwards.
+    fn refusals(&self, violations: &mut Vec<Violation>) {
+        let mut refused = self.refused.clone();
+        refused.sort_by_key(|write| write.over_ns());
+        // The smallest fence of each accepted write and those invoked after it.
+        let mut smallest: Vec<u64> = self.accepted.iter().map(|write| write.fence.unwrap_or(0)).collect();
+        for i in (1..smallest.len()).rev() {
+            smallest[i - 1] = smallest[i - 1].min(smallest[i]);
+        }
+        let mut possible = self.possible.iter().peekable();
+        let mut fences = BTreeSet::new();
+        for write in refused {
+            while let Some(other) = possible.next_if(|other| other.invoke_ns <= write.over_ns()) {
+                fences.extend(other.fence);
+            }
+            let invoked = self.accepted.partition_point(|other| other.invoke_ns <= write.over_ns());
+            let largest = smallest.get(invoked).copied().unwrap_or(u64::MAX);
+            let fence = write.fence.unwrap_or(0);
+            if largest <= fence || fences.range((Excluded(fence), Included(largest))).next().is_none() {
+                violations.push(Violation::Refused { write: write.clone() });
+            }
+        }
+    }
+
+    /// The store counts each accepted write once, and never backwards.
+    fn counts(&self, violations: &mut Vec<Violation>) {
+        let mut returned: Vec<u64> = self.accepted.iter().map(|write| write.over_ns()).collect();
+        returned.sort_unstable();
+        let largest = largest_before(&self.counted, TIME, |record| record.count);
+        let mut counted: Vec<_> = self.counted.iter().copied().zip(largest).collect();
+        counted.sort_by_key(|(record, _)| record.count);
+        let mut write: Option<&Record> = None;
+        for (record, largest) in counted {
+            let count = record.count.unwrap_or(0);
+            let before = returned.partition_point(|&returned_ns| returned_ns < record.invoke_ns) as u64;
+            let before = before.max(largest.and_then(|largest| largest.count).unwrap_or(0));
+            let least = before + u64::from(is_accepted(record));
+            let most = self.possible.partition_point(|write| write.invoke_ns <= record.over_ns()) as u64;
+            if let Some(first) = write.filter(|first| is_accepted(record) && first.count == record.count) {
+                violations.push(Violation::CountedTwice { first: first.clone(), second: record.clone() });
+            } else if !(least..=most).contains(&count) {
+                violations.push(Violation::Miscounted { record: record.clone(), least, most });
+            }
+            if is_accepted(record) {
+                write = Some(record);
+            }
+        }
+    }
+}
