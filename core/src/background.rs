@@ -38,7 +38,7 @@ struct Inbox {
 }
 
 /// Begins a task on the background's runtime. Must neither block nor panic.
-type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce(&Handle) + Send>;
 
 impl Background {
     /// A thread of its own, started at first use.
@@ -91,18 +91,15 @@ impl Started {
 
     /// Runs `task` in the background.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.begin(move || drop(spawn(&Handle::current(), task)));
+        self.begin(move |runtime| drop(spawn(runtime, task)));
     }
 
     /// Has `job` begin a task in the background: at once if the caller is there, else when the background looks into its
     /// inbox.
-    pub(crate) fn begin(&self, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn begin(&self, job: impl FnOnce(&Handle) + Send + 'static) {
         match &self.inbox {
             Some(inbox) if !Handle::try_current().is_ok_and(|runtime| self.is(&runtime)) => inbox.put(Box::new(job)),
-            _ => {
-                let _entered = self.runtime.enter();
-                job();
-            }
+            _ => job(&self.runtime),
         }
     }
 }
@@ -118,13 +115,13 @@ impl Inbox {
         }
     }
 
-    /// Begins what is handed in, for ever.
-    async fn serve(&self) {
+    /// Begins on `runtime` what is handed in, for ever.
+    async fn serve(&self, runtime: &Handle) {
         loop {
             self.filled.notified().await;
             let jobs = mem::take(&mut *self.jobs.lock().expect("no panic while holding this"));
             for job in jobs {
-                job();
+                job(runtime);
             }
         }
     }
@@ -153,7 +150,7 @@ fn start() -> Result<Started, Error> {
             Err(error) => return drop(sender.send(Err(error))),
         };
         drop(sender.send(Ok(runtime.handle().clone())));
-        runtime.block_on(served.serve());
+        runtime.block_on(served.serve(runtime.handle()));
     };
     thread::Builder::new().name("redlock".to_owned()).spawn(run).map_err(failed)?;
     let lost = |_| std::io::Error::other("the thread ended while it started");

@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
+use crate::attempt::Place;
 use crate::client::{self, IntoNodes, Unread};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
@@ -31,8 +33,9 @@ use crate::held::{Held, Owned};
 use crate::inspect::NodeView;
 use crate::lock::{left, tried};
 use crate::options::{Options, Protocol};
+use crate::pool;
 use crate::process::Process;
-use crate::wait;
+use crate::wait::{self, First, Waiting};
 
 /// How long an interrupted call waits for its clean-up. The background goes on with what takes longer.
 const CLEAN_UP: Duration = Duration::from_millis(20);
@@ -158,9 +161,14 @@ impl Lock {
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
         let place = self.client.place(&self.name, options)?;
-        let process = Arc::clone(&place.process);
-        let (owned, home) = drive(&process, None, wait::acquire(place))?;
-        Ok(Guard { owned: owned?, home })
+        if Handle::try_current().is_ok() {
+            let process = Arc::clone(&place.process);
+            let (owned, home) = drive(&process, None, wait::acquire(place))?;
+            return Ok(Guard { owned: owned?, home });
+        }
+        let never = None::<fn() -> Result<(), Infallible>>;
+        let Ok(acquired) = acquire_here(place, never);
+        acquired.map(|(owned, home)| Guard { owned, home })
     }
 
     /// Tries once: `None` if others hold the lock; see [`crate::Lock::try_acquire`].
@@ -411,6 +419,75 @@ fn drive<T: Send + 'static>(
     Ok((output, None))
 }
 
+/// Acquires on the calling thread, which drives the first attempt, and then waits for the background without keeping a
+/// runtime or a connection. Asks `interrupted` every 25 ms if there is one. Not for a tokio context.
+fn acquire_here<E>(
+    place: Place,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<(Owned, Option<Id>), Error>, E> {
+    match acquire(place, interrupted) {
+        Ok(acquired) => Ok(Ok(acquired)),
+        Err(Stop::Failed(error)) => Ok(Err(error)),
+        Err(Stop::Interrupted(interruption)) => Err(interruption),
+    }
+}
+
+/// Why an acquire ended without the lock.
+enum Stop<E> {
+    Failed(Error),
+    Interrupted(E),
+}
+
+impl<E> From<Error> for Stop<E> {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn acquire<E>(
+    place: Place,
+    mut interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<(Owned, Option<Id>), Stop<E>> {
+    let process = Arc::clone(&place.process);
+    let mut waiting = Waiting::begin(place)?;
+    let mut pause = waiting.closed();
+    if pause.is_none() {
+        let first = async {
+            let first = waiting.first(&Handle::current()).await;
+            (waiting, first)
+        };
+        let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+        let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
+        let (output, home) = driven.map_err(no_event_queue)?;
+        let (rest, first) = output.map_err(Stop::Interrupted)?;
+        waiting = match first? {
+            First::Won(owned) if owned.take() => return Ok((owned, Some(home))),
+            // Dropping it releases.
+            First::Won(_) => rest.missed()?,
+            First::Waits(after) => {
+                pause = Some(after);
+                rest
+            }
+        };
+    }
+    match pool::park_unless(waiting.outlast(pause.unwrap_or_default()), interrupted) {
+        Ok(owned) => Ok((owned?, None)),
+        Err(interruption) => {
+            let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+            drop(process.pool.drive(&process.clock, None, afterwards));
+            Err(Stop::Interrupted(interruption))
+        }
+    }
+}
+
+/// As [`acquire_here`], for callers of other languages, to whom no panic may unwind: it becomes an error.
+pub(crate) fn acquire_unless<E>(
+    place: Place,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<(Owned, Option<Id>), Error>, E> {
+    catch_unwind(AssertUnwindSafe(|| acquire_here(place, interrupted))).unwrap_or_else(|_| Ok(Err(Error::panicked())))
+}
+
 /// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. For callers of other languages,
 /// to whom no panic
 /// may unwind: it becomes an error. Not for a tokio context.
@@ -440,8 +517,6 @@ fn no_event_queue(error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
 
     #[test]

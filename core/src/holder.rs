@@ -18,14 +18,13 @@ use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
 use crate::attempt::{Place, Spec};
-use crate::blocking::drive_unless;
+use crate::blocking::{acquire_unless, drive_unless};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::held::{Held, Listener, Owned};
 use crate::lock::{Lock, left};
 use crate::options::{self, Protocol};
 use crate::process::{PerProcess, Pid};
-use crate::wait;
 
 /// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
 pub type Timeout = Option<Option<Duration>>;
@@ -151,11 +150,11 @@ impl Holder {
         };
         let process = Arc::clone(&place.process);
         process.farewell.hold_back();
-        let driven = drive_unless(&process, None, wait::acquire(place), interrupted);
+        let acquired = acquire_unless(place, interrupted);
         // It may have failed because the process is ending.
         process.farewell.hold_back();
         // Asked anew: what the caller did when it was asked may have forked.
-        Ok(driven?.map(|(owned, home)| reservation.hold(Pid::now(), Hold { owned, home })))
+        Ok(acquired?.map(|(owned, home)| reservation.hold(Pid::now(), Hold { owned, home })))
     }
 
     /// Extends on the calling thread, to `ttl` or by the ttl in force.

@@ -2,15 +2,17 @@
 //! request needs no hop to another thread and back.
 //!
 //! A runtime is *idle* in the pool or *driven* by exactly one thread. Between calls nobody drives it: replies wait in
-//! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. What may
-//! interrupt a call: its caller, asked every [`TICK`], which drops the call and keeps the runtime; and a panic, which
-//! unwinds through the runtime and drops it with its connections.
+//! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. A thread for
+//! which the background waits has given its runtime back, and is parked. What may interrupt a call: its caller, asked
+//! every [`TICK`], which drops the call and keeps the runtime; and a panic, which unwinds through the runtime and drops it
+//! with its connections.
 
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Id, Runtime};
@@ -39,6 +41,37 @@ struct Idle {
     runtime: Runtime,
     since: Moment,
     tick: Tick,
+}
+
+/// Awaits on the parked thread, without a runtime, what the background does. Asks `interrupted` every [`TICK`] if there is
+/// one, and drops the future if that fails.
+pub(crate) fn park_unless<T, E>(
+    future: impl Future<Output = T>,
+    mut interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<T, E> {
+    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(output);
+        }
+        match &mut interrupted {
+            Some(interrupted) => {
+                thread::park_timeout(TICK);
+                interrupted()?;
+            }
+            None => thread::park(),
+        }
+    }
+}
+
+/// A thread that waits without a runtime.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 impl Pool {

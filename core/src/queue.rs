@@ -23,7 +23,6 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::background::Started;
@@ -260,9 +259,9 @@ impl Queue {
             }
         });
         let shared = Arc::downgrade(&self.0);
-        self.background(id)?.begin(move || {
+        self.background(id)?.begin(move |runtime| {
             let Some(shared) = shared.upgrade() else { return };
-            let task = spawn(&Handle::current(), call);
+            let task = spawn(runtime, call);
             match shared.list().calls.get_mut(&id) {
                 Some(Call::Running(_, abort)) => *abort = Some(task),
                 // Broken off before it has begun.

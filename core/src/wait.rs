@@ -60,6 +60,14 @@ enum Step {
     Later(Duration),
 }
 
+/// What the first attempt of a call came to.
+#[derive(Debug)]
+pub(crate) enum First {
+    Won(Owned),
+    /// It goes on in the background, after this time.
+    Waits(Duration),
+}
+
 /// Acquires within the spec's timeout.
 ///
 /// # Errors
@@ -113,22 +121,28 @@ impl Waiting {
     pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
         let pause = match (self.closed(), Handle::try_current()) {
             (Some(pause), _) => pause,
-            (None, Ok(runtime)) if self.attempts == 0 => {
-                let lane = self.place.set.lane(&runtime);
-                match self.attempt(&lane).await? {
-                    Step::Won(owned) => return Ok((self, owned)),
-                    Step::Denied(_) => Duration::ZERO,
-                    Step::Later(pause) => pause,
-                }
-            }
+            (None, Ok(runtime)) if self.attempts == 0 => match self.first(&runtime).await? {
+                First::Won(owned) => return Ok((self, owned)),
+                First::Waits(pause) => pause,
+            },
             _ => Duration::ZERO,
         };
         self.wait_out(pause).await
     }
 
+    /// The first attempt of a call, on `runtime`, where the caller is.
+    pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<First, Error> {
+        let lane = self.place.set.lane(runtime);
+        Ok(match self.attempt(&lane).await? {
+            Step::Won(owned) => First::Won(owned),
+            Step::Denied(_) => First::Waits(Duration::ZERO),
+            Step::Later(pause) => First::Waits(pause),
+        })
+    }
+
     /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
     /// gives it one try takes it, whoever waits, and who has less time than others are given has a try at once.
-    fn closed(&self) -> Option<Duration> {
+    pub(crate) fn closed(&self) -> Option<Duration> {
         if self.attempts > 0 || self.is_one_try() {
             return None;
         }
@@ -215,6 +229,18 @@ impl Waiting {
         let pause = until.since(now);
         self.unavailable_since = self.unavailable_since.map(|since| since.after(pause));
         Ok(Step::Later(pause))
+    }
+
+    /// Waits in the background, after `pause`, until the lock is won and taken. Needs no runtime of the caller's.
+    pub(crate) async fn outlast(mut self, mut pause: Duration) -> Result<Owned, Error> {
+        loop {
+            let (rest, owned) = self.wait_out(pause).await?;
+            if owned.take() {
+                return Ok(owned);
+            }
+            // Dropping it releases.
+            (self, pause) = (rest.missed()?, Duration::ZERO);
+        }
     }
 
     /// Hands the waiting over to the background, after `pause`.

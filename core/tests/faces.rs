@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use harness::redis::cmd;
 use harness::{Proxy, Server, cluster, eventually};
 use redlock::{ErrorKind, LostReason, NodeState, NodeView, Redlock, blocking};
 
@@ -141,6 +142,30 @@ fn blocking_on_many_threads_loses_no_update() {
     });
     assert_eq!(counter.load(Ordering::SeqCst), 160);
     eventually("no key stays", || server.get("foo").is_none());
+}
+
+/// They would take three descriptors each from their process, and a connection from every server.
+#[test]
+fn threads_in_line_keep_no_connections() {
+    const THREADS: u64 = 50;
+    let server = Server::start();
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    let mut connection = server.connect();
+    let mut stat = |name: &str| {
+        let text: String = cmd("INFO").arg("stats").query(&mut connection).unwrap();
+        let number = |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.parse::<u64>().ok();
+        text.lines().find_map(number).unwrap()
+    };
+    let guard = redlock.lock("foo").acquire().unwrap();
+    thread::scope(|scope| {
+        let wait = || drop(scope.spawn(|| redlock.lock("foo").acquire().unwrap().release().unwrap()));
+        wait();
+        eventually("one waits in front", || stat("tracking_total_keys") == 1);
+        (1..THREADS).for_each(|_| wait());
+        guard.release().unwrap();
+    });
+    let connections = stat("total_connections_received");
+    assert!(connections < THREADS / 2, "{connections} connections");
 }
 
 fn blocking_cycle(redlock: &blocking::Redlock) {

@@ -22,6 +22,8 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
+use crate::spawn::spawn;
+
 /// So many answers awaited at a time, that of the request in question included, are no reason to wait for others: one task
 /// leaves a slow node's behind when the others have decided.
 const FEW: usize = 2;
@@ -84,7 +86,7 @@ impl<Q: Send + 'static, A: Send + 'static> Bundler<Q, A> {
         drop(bundle);
         if first {
             let taking = Taking { bundler: Arc::clone(self), queued: false };
-            drop(self.runtime.spawn(taking.run()));
+            drop(spawn(&self.runtime, taking.run()));
         }
         Ok(receiver)
     }
