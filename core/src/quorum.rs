@@ -503,6 +503,16 @@ mod tests {
             assert!((0..16).all(|node| all.has(node) == (node < nodes)));
             assert_eq!(without(nodes, Mask::NONE), all);
         }
+        for (one, two) in every_mask(4).flat_map(|one| every_mask(4).map(move |two| (one, two))) {
+            for node in 0..4 {
+                assert_eq!(one.and(two).has(node), one.has(node) || two.has(node), "{one:?} and {two:?}");
+                for other in 0..4 {
+                    let is_other = node == other;
+                    assert_eq!(one.with(other).has(node), one.has(node) || is_other, "{one:?} with {other}");
+                    assert_eq!(one.without(other).has(node), one.has(node) && !is_other, "{one:?} without {other}");
+                }
+            }
+        }
     }
 
     /// Every list of `length` items.

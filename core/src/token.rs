@@ -72,6 +72,18 @@ mod tests {
         assert!(first.as_bytes().iter().all(|digit| DIGITS.contains(digit)));
     }
 
+    /// Chance alone would leave one out less than once in 10^25 runs.
+    #[test]
+    fn every_digit_comes_at_every_place() {
+        let mut seen = [[false; 16]; Token::LEN];
+        for _ in 0..1_000 {
+            for (seen, digit) in seen.iter_mut().zip(Token::fresh(&Random::System).as_bytes()) {
+                seen[DIGITS.iter().position(|known| known == digit).unwrap()] = true;
+            }
+        }
+        assert!(seen.iter().flatten().all(|seen| *seen), "{seen:?}");
+    }
+
     #[test]
     fn a_value_carries_fence_and_label_and_debug_hides_the_token() {
         let token = Token::fresh(&Random::System);
