@@ -219,7 +219,7 @@ pub(crate) fn extension(votes: &[Extension], suspects: Mask) -> Extended {
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
     let foreign = count(Extension::Foreign);
     let lost = foreign + count(Extension::Absent);
-    if count(Extension::Extended) < needed && lost > nodes - needed {
+    if lost > nodes - needed {
         let reason = if foreign >= needed { LostReason::Taken } else { LostReason::Deleted };
         return Extended::Lost(reason);
     }
