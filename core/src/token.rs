@@ -90,6 +90,6 @@ mod tests {
         let text = std::str::from_utf8(token.as_bytes()).expect("hex");
         assert_eq!(token.value(7, ""), format!("{text}:7").into_bytes());
         assert_eq!(token.value(7, "a:b"), format!("{text}:7:a:b").into_bytes());
-        assert!(!format!("{token:?}").contains(text));
+        assert_eq!(format!("{token:?}"), "Token(hidden)");
     }
 }
