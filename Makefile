@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test matrix interop lint bench peers chaos soak clean
+.PHONY: help doctor setup demo test matrix interop lint bench peers chaos soak mutants clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -172,6 +172,11 @@ chaos: ## Use locks in three languages amid every kind of trouble (a minute once
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
 	cargo build --locked --release --package redlock-soak
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
+
+# The files, the tests and what is excused: .cargo/mutants.toml. cargo-mutants works on a copy.
+mutants: ## Break the pure files of the core in every way, and see tests fail (two hours; needs cargo-mutants)
+	@sh tests/setup/doctor.sh cargo cc
+	cargo mutants --package redlock-core --output target --colors never
 
 clean: ## Remove everything that was built or installed here
 	cargo clean

@@ -174,6 +174,39 @@ mod tests {
     }
 
     #[test]
+    fn the_line_is_let_in_in_its_order() {
+        for unit in [0.0, 0.5, 1.0] {
+            assert_eq!(stagger(1, 7, unit), Duration::ZERO, "the first one loses no time");
+            assert_eq!(stagger(0, 1, unit), Duration::ZERO, "nor whoever was denied but once");
+        }
+        assert_eq!(stagger(0, 3, 0.5), SLOT_FIRST);
+        assert_eq!(stagger(0, u32::MAX, 1.0), STAGGER_MOST);
+        assert_eq!(stagger(2, 1, 0.0), SLOT_FIRST);
+        assert_eq!(stagger(3, 1, 0.0), 2 * SLOT_FIRST);
+        assert_eq!(stagger(2, 1, 1.0), SLOT_FIRST - SLOT_FIRST.mul_f64(STAGGER_SPREAD).min(STAGGER_SPREAD_MOST));
+        assert_eq!(stagger(2, u32::MAX, 0.0), SLOT_LEAST);
+        assert_eq!(stagger(u32::MAX, 1, 0.0), STAGGER_MOST);
+        assert_eq!(stagger(u32::MAX, 1, 1.0), STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0));
+    }
+
+    #[test]
+    fn who_has_released_leaves_the_lock_to_others_for_longer_the_more_there_are() {
+        assert_eq!(courtesy(0, 0.0), COURTESY);
+        assert_eq!(courtesy(3, 0.0), COURTESY + 3 * COURTESY_EACH);
+        assert_eq!(courtesy(0, 1.0), COURTESY.mul_f64(1.0 - STAGGER_SPREAD));
+        assert_eq!(courtesy(u32::MAX, 0.0), STAGGER_MOST);
+    }
+
+    #[test]
+    fn a_waiter_asks_when_the_key_ends_or_after_a_while() {
+        assert_eq!(backstop(None, 0.0), BACKSTOP);
+        assert_eq!(backstop(None, 1.0), BACKSTOP.mul_f64(0.75));
+        assert_eq!(backstop(Some(ms(300)), 0.0), ms(300));
+        assert_eq!(backstop(Some(ms(300)), 1.0), ms(300) + SPREAD);
+        assert_eq!(backstop(Some(Duration::ZERO), 0.0), SHORTEST);
+    }
+
+    #[test]
     fn haste_grows_with_what_is_to_be_done() {
         assert_eq!([0, 1, 500, 10_000].map(haste), [50, 50, 50, 1_000].map(ms));
     }

@@ -219,7 +219,7 @@ pub(crate) fn extension(votes: &[Extension], suspects: Mask) -> Extended {
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
     let foreign = count(Extension::Foreign);
     let lost = foreign + count(Extension::Absent);
-    if count(Extension::Extended) < needed && lost > nodes - needed {
+    if lost > nodes - needed {
         let reason = if foreign >= needed { LostReason::Taken } else { LostReason::Deleted };
         return Extended::Lost(reason);
     }
@@ -502,6 +502,16 @@ mod tests {
             assert_eq!(all.len(), nodes);
             assert!((0..16).all(|node| all.has(node) == (node < nodes)));
             assert_eq!(without(nodes, Mask::NONE), all);
+        }
+        for (one, two) in every_mask(4).flat_map(|one| every_mask(4).map(move |two| (one, two))) {
+            for node in 0..4 {
+                assert_eq!(one.and(two).has(node), one.has(node) || two.has(node), "{one:?} and {two:?}");
+                for other in 0..4 {
+                    let is_other = node == other;
+                    assert_eq!(one.with(other).has(node), one.has(node) || is_other, "{one:?} with {other}");
+                    assert_eq!(one.without(other).has(node), one.has(node) && !is_other, "{one:?} without {other}");
+                }
+            }
         }
     }
 

@@ -438,6 +438,21 @@ mod tests {
     use crate::random::Random;
     use crate::script::Keys;
 
+    #[test]
+    fn a_key_lives_until_its_time_and_not_in_it() {
+        let (mut store, ttl) = (Store::default(), Duration::from_secs(1));
+        let mut acquire = |now| {
+            let keys = Keys::of(&Name::parse(b"foo").unwrap());
+            let (slack, fence_keep, label) = (Duration::ZERO, ttl, "".into());
+            let action = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
+            store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
+        };
+        assert_eq!(acquire(SECOND), Reply::Granted(SECOND));
+        let ttl_left = Some(Duration::from_micros(1));
+        assert_eq!(acquire(2 * SECOND - 1), Reply::Held { ours: None, ttl_left, label: None, place: 0 });
+        assert_eq!(acquire(2 * SECOND), Reply::Granted(2 * SECOND));
+    }
+
     /// The clocks of the property test are no use at the edge of a second.
     #[test]
     fn a_setnx_lock_ends_at_whole_seconds() {
