@@ -103,6 +103,10 @@ impl Clock {
 
     /// Sleeps for `duration`. Cancel safe.
     pub(crate) async fn sleep(&self, duration: Duration) {
+        #[cfg(feature = "simulation")]
+        if let Self::Simulated(clock) = self {
+            return clock.0.sleep(duration).await;
+        }
         #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
         tokio::time::sleep(duration).await;
     }
@@ -239,13 +243,15 @@ fn micros(seconds: i64, nanos: i64) -> u64 {
 #[derive(Clone)]
 pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
 
-/// What a simulated clock must tell; sleeping goes through tokio's paused timers.
+/// What a simulated clock must be able to do.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedTime: Send + Sync {
     /// Nanoseconds on the process's suspend-aware clock.
     fn monotonic_nanos(&self) -> u64;
     /// Microseconds since the epoch on the process's wall clock.
     fn wall_micros(&self) -> u64;
+    /// Sleeps until the suspend-aware clock has gone on by `duration`.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 #[cfg(feature = "simulation")]

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::clock::{Clock, Moment};
+use crate::spawn::spawn;
 
 /// The deadlines of one lane.
 #[derive(Debug)]
@@ -135,7 +136,7 @@ impl Deadline {
             None => {
                 list.sleeping = Some(self.at);
                 let keeper = Arc::clone(&self.deadlines).keep(self.clock.clone());
-                list.keeper = Some(self.deadlines.runtime.spawn(keeper).abort_handle());
+                list.keeper = Some(spawn(&self.deadlines.runtime, keeper));
             }
         }
         Poll::Pending

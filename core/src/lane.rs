@@ -32,6 +32,7 @@ use crate::node::health::Health;
 use crate::node::{Connection, Ear, Failure, Heard, Node};
 use crate::quorum::{Mask, quorum};
 use crate::random::Random;
+use crate::spawn::spawn;
 
 /// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -158,11 +159,11 @@ impl Sentinel {
         }
         let alive = Arc::new(AtomicBool::new(true));
         let last = Last(Arc::clone(&alive));
-        let task = runtime.spawn(async move {
+        let task = spawn(runtime, async move {
             let _last = last;
             std::future::pending::<()>().await;
         });
-        Self { alive, task: task.abort_handle() }
+        Self { alive, task }
     }
 }
 
@@ -215,7 +216,7 @@ impl Lane {
 
     /// Runs `task` on the lane's runtime, where its connections are driven.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime.spawn(task));
+        drop(spawn(&self.runtime, task));
     }
 
     /// The connection to `node`, if there is one.

@@ -24,6 +24,8 @@
 #![doc = include_str!("../docs/processes.md")]
 //!
 #![doc = include_str!("../docs/moving.md")]
+//!
+#![doc = include_str!("../docs/how-we-know.md")]
 #![forbid(unsafe_code)]
 
 mod address;
@@ -50,6 +52,9 @@ mod inspect;
 mod lane;
 mod lock;
 mod lookout;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod model;
 mod name;
 mod node;
 mod options;
@@ -68,6 +73,7 @@ mod setnx_lock;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
+mod spawn;
 mod token;
 mod wait;
 mod watch;

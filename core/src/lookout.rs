@@ -89,7 +89,7 @@ impl Lookout {
         let mut sights = Sights { free: ballots.freed, silent: Mask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
         // Where no quorum answers, it takes an attempt to say so.
-        while sights.free.len() < quorum(nodes) && nodes - sights.silent.len() >= quorum(nodes) {
+        while !self.is_enough(sights.free) && nodes - sights.silent.len() >= quorum(nodes) {
             let ttl_left = end.map(|end| end.since(clock.now()));
             let backstop = clock.now().after(backoff::backstop(ttl_left, random.unit()));
             let changed = match self.changes(sights.free, backstop.min(limit)).await {
@@ -105,6 +105,14 @@ impl Lookout {
             let before = if changed == Mask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
         }
+    }
+
+    /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
+    fn is_enough(&self, free: Mask) -> bool {
+        let restart_delay = self.place.spec.settings.restart_delay;
+        let counts = self.lane.members.health.counts(restart_delay, self.lane.clock.now());
+        (0..self.lane.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
+            >= quorum(self.lane.members.len())
     }
 
     /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
@@ -156,7 +164,7 @@ impl Lookout {
             }
         }
         let mut least: Option<Duration> = None;
-        while sights.free.len() < quorum(nodes) {
+        while !self.is_enough(sights.free) {
             let Some(Event::Vote(node, answer)) = round.next().await else { break };
             let Ok(reply) = answer else { continue };
             sights.silent = sights.silent.without(node);

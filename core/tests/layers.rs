@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 const LAYERS: [(&str, &[&str]); 4] = [
     (
         "leaves",
-        &["given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "backoff", "error"],
+        &[
+            "given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "spawn", "backoff",
+            "error",
+        ],
     ),
-    ("i/o", &["lane", "round", "node", "footprint", "deadline"]),
+    ("i/o", &["lane", "round", "node", "footprint", "deadline", "model"]),
     (
         "engine",
         &[

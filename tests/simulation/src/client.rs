@@ -1,164 +1,186 @@
-//! What a task does with locks, and what it writes down about it.
+//! What a task asks of locks.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use redlock::simulation::{Pace, World};
-use redlock::{Error, ErrorKind, Guard, Redlock};
-use redlock_history::{History, Kind, Record};
-use tokio::time::sleep;
+use redlock::{Error, ErrorKind, Guard, Lock, Redlock};
+use tokio::sync::Notify;
 
+use crate::book::{Pen, Pending, Tenure, nanos};
 use crate::dice::Dice;
+use crate::hold::Holding;
 
 /// The names that everybody fights for.
 pub(crate) const NAMES: [&str; 2] = ["apple", "{pear}s"];
 
+/// The name of a lock in the older SETNX protocol.
+pub(crate) const OLDER: &str = "older";
+
 /// Longest time that connecting may add to a call.
-const CONNECT: Duration = Duration::from_secs(1);
+pub(crate) const CONNECT: Duration = Duration::from_secs(1);
 /// How much later than promised anything may be: timers count whole milliseconds, and clocks differ.
 const LATE: Duration = Duration::from_millis(100);
 
-/// What all tasks of a run write to.
-#[derive(Debug, Default)]
-pub(crate) struct Book {
-    pub(crate) history: History,
-    /// What was wrong with the calls themselves.
-    pub(crate) flaws: Vec<String>,
-    /// What every task is doing, for a run that does not end.
-    pub(crate) doing: Vec<(String, String)>,
-    pub(crate) cancelled: usize,
-    pub(crate) extended: usize,
+/// The tasks of one process, and what each has still to do.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    left: Vec<AtomicUsize>,
+    busy: AtomicUsize,
+    done: Notify,
+}
+
+impl Crew {
+    pub(crate) fn new(tasks: usize, calls: usize) -> Self {
+        let left = (0..tasks).map(|_| AtomicUsize::new(calls)).collect();
+        Self { left, busy: AtomicUsize::new(tasks), done: Notify::new() }
+    }
+
+    /// The tasks that are not done yet.
+    pub(crate) fn busy(&self) -> Vec<usize> {
+        (0..self.left.len()).filter(|task| self.left[*task].load(Ordering::Relaxed) > 0).collect()
+    }
+
+    /// Another call for `task`, if there is one left.
+    fn begin(&self, task: usize) -> bool {
+        self.left[task].load(Ordering::Relaxed) > 0
+    }
+
+    /// A call of `task` is over, be it because its process is.
+    fn end(&self, task: usize) {
+        if self.left[task].fetch_sub(1, Ordering::Relaxed) == 1 && self.busy.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.done.notify_one();
+        }
+    }
+
+    /// Waits until all are done. Cancel safe.
+    pub(crate) async fn done(&self) {
+        while self.busy.load(Ordering::Relaxed) > 0 {
+            self.done.notified().await;
+        }
+    }
+}
+
+/// One call of a task; over when dropped.
+struct Turn<'a>(&'a Crew, usize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.end(self.1);
+    }
 }
 
 /// One task of one process.
 pub(crate) struct Task {
-    pub(crate) world: World,
-    pub(crate) redlock: Redlock,
+    pub(crate) pen: Pen,
+    pub(crate) clients: Vec<Redlock>,
     pub(crate) pace: Pace,
-    /// Who it is, in records and trace.
-    pub(crate) label: String,
     pub(crate) ttl: Duration,
+    /// Whether every lock has that ttl.
+    pub(crate) one_ttl: bool,
+    /// Whether its clock may stand still, so that a lock seems to live longer.
+    pub(crate) stalls: bool,
+    /// Whether there is one node, which locks of the older protocol need.
+    pub(crate) one_node: bool,
     pub(crate) dice: Dice,
-    pub(crate) book: Arc<Mutex<Book>>,
 }
 
-/// How a stretch of holding ended.
-enum Held<T> {
-    Still(T),
-    Lost,
-}
-
-/// A guard with what was last written down about it.
-struct Holding {
-    guard: Guard,
+/// A lock that is about to be asked for.
+pub(crate) struct Asked {
+    lock: Lock,
     name: &'static str,
-    valid_until_ns: AtomicU64,
-    /// When that was looked at last.
-    looked_ns: AtomicU64,
-    ttl: Duration,
+    pub(crate) ttl: Duration,
+    timeout: Option<Duration>,
+    patience: Patience,
+}
+
+/// When a caller gives up: after a time, or at the n-th await.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    time: Duration,
+    polls: u64,
+}
+
+impl Patience {
+    const ENDLESS: Self = Self { time: Duration::from_secs(100_000), polls: u64::MAX };
 }
 
 impl Task {
-    pub(crate) async fn run(mut self, calls: usize) {
-        for _ in 0..calls {
+    /// Calls until none are left.
+    pub(crate) async fn run(mut self, crew: &Crew, number: usize) {
+        while crew.begin(number) {
+            let _turn = Turn(crew, number);
             let pause = self.dice.pick(&[0, 0, 10, 200]);
             let pause = self.dice.millis(0, pause);
-            self.doing("pauses");
-            sleep(pause).await;
+            self.pen.doing("pauses");
+            self.pen.world.sleep(pause).await;
             self.call().await;
         }
-        self.doing("is done");
+        self.pen.doing("is done");
     }
 
     /// Acquires long locks and gives every one up half-way or at once: nothing may stay.
-    pub(crate) async fn give_up(mut self, calls: usize) {
-        for _ in 0..calls {
+    pub(crate) async fn give_up(mut self, crew: &Crew, number: usize) {
+        while crew.begin(number) {
+            let _turn = Turn(crew, number);
             let name = self.dice.pick(&NAMES);
-            let lock = self.redlock.lock(name).ttl(Duration::from_secs(60)).timeout(Duration::from_secs(2));
-            let (patience, polls) = self.patience();
-            self.doing("gives up");
-            if let Some(Ok(guard)) = cancelled(lock.acquire(), patience.min(Duration::from_millis(50)), polls).await {
-                drop(guard);
-            }
+            let ttl = Duration::from_secs(60);
+            let lock = self.client().lock(name).ttl(ttl).timeout(Duration::from_secs(2));
+            let mut patience = self.patience();
+            patience.time = patience.time.min(Duration::from_millis(50));
+            self.pen.begins("gives up");
+            let pending = Pending::new(&self.pen, name, ttl);
+            let acquired = cancelled(&self.pen.world, lock.acquire(), patience).await;
+            pending.fail();
+            drop(acquired);
         }
-        self.doing("is done");
+        self.pen.doing("is done");
     }
 
-    fn book<T>(&self, write: impl FnOnce(&mut Book) -> T) -> T {
-        write(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.world.now().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn doing(&self, what: &str) {
-        self.book(|book| match book.doing.iter_mut().find(|(task, _)| *task == self.label) {
-            Some((_, doing)) => what.clone_into(doing),
-            None => book.doing.push((self.label.clone(), what.to_owned())),
-        });
-    }
-
-    fn note(&self, what: &str) {
-        self.world.note(|| format!("{}: {what}", self.label));
-    }
-
-    fn flaw(&self, what: &str) {
-        let at = self.world.now();
-        self.note(&format!("FLAW: {what}"));
-        self.book(|book| book.flaws.push(format!("{} at {at:?}: {what}", self.label)));
-    }
-
-    fn record(&self, kind: Kind, name: &str, invoke_ns: u64, ok: bool, fence: Option<u64>, until: Option<u64>) {
-        let until_text = until.map(|until| format!(", valid until {:?}", Duration::from_nanos(until)));
-        let fence_text = fence.map(|fence| format!(", fence {fence}"));
-        self.note(&format!(
-            "{kind} {name} {}{}{}",
-            if ok { "done" } else { "not done" },
-            fence_text.unwrap_or_default(),
-            until_text.unwrap_or_default()
-        ));
-        let record = Record {
-            client: self.label.clone(),
-            name: name.to_owned(),
-            kind,
-            invoke_ns,
-            return_ns: Some(self.now_ns()),
-            ok,
-            fence,
-            valid_until_ns: until,
-            count: None,
-            token: None,
-        };
-        self.book(|book| book.history.push(record));
+    fn client(&mut self) -> Redlock {
+        let index = self.dice.index(self.clients.len());
+        self.clients[index].clone()
     }
 
     /// In virtual time, until when the guard says that it can be relied on.
-    fn valid_until_ns(&self, guard: &Guard) -> u64 {
-        self.now_ns() + u64::try_from(self.pace.passes(guard.remaining()).as_nanos()).unwrap_or(u64::MAX)
+    pub(crate) fn valid_until_ns(&self, remaining: Duration) -> u64 {
+        self.pen.now_ns() + nanos(self.pace.passes(remaining))
     }
 
-    /// When a caller loses patience: after a time, or at the n-th await.
-    fn patience(&mut self) -> (Duration, u64) {
+    fn patience(&mut self) -> Patience {
         let longest = self.dice.pick(&[0, 5, 50, 500, 5_000]);
-        (self.dice.millis(0, longest), if self.dice.chance(500) { self.dice.between(1, 12) } else { u64::MAX })
+        let time = self.dice.millis(0, longest);
+        Patience { time, polls: if self.dice.chance(500) { self.dice.between(1, 12) } else { u64::MAX } }
     }
 
-    /// One lock, from acquire to the end.
+    /// Usually without end.
+    pub(crate) fn patience_mostly(&mut self) -> Patience {
+        if self.dice.chance(200) { self.patience() } else { Patience::ENDLESS }
+    }
+
     async fn call(&mut self) {
+        match self.dice.below(20) {
+            0 => self.inspect().await,
+            1 | 2 => self.run_under().await,
+            3..=5 if self.one_node => self.acquire_older().await,
+            6 | 7 => self.try_acquire().await,
+            _ => self.acquire().await,
+        }
+    }
+
+    fn asks(&mut self) -> Asked {
         let name = self.dice.pick(&NAMES);
         let timeout = match self.dice.below(10) {
             0..=2 => Some(Duration::ZERO),
             3 => None,
             _ => Some(self.dice.millis(1, 4_000)),
         };
-        let ttl = if self.dice.chance(100) { self.ttl * 2 } else { self.ttl };
+        let ttl = if self.dice.chance(100) && !self.one_ttl { self.ttl * 2 } else { self.ttl };
         let auto_renew = self.dice.chance(500);
-        let mut lock = self.redlock.lock(name).ttl(ttl).auto_renew(auto_renew);
+        let mut lock = self.client().lock(name).ttl(ttl).auto_renew(auto_renew);
         lock = match timeout {
             Some(timeout) => lock.timeout(timeout),
             None => lock.no_timeout(),
@@ -166,214 +188,211 @@ impl Task {
         if self.dice.chance(100) {
             lock = lock.max_hold(ttl + self.dice.millis(0, 2_000));
         }
-        let node_timeout = (ttl / 4).min(Duration::from_millis(500));
-        let (patience, polls) =
-            if self.dice.chance(250) { self.patience() } else { (Duration::from_secs(100_000), u64::MAX) };
-        self.doing(&format!("acquires {name} (timeout {timeout:?}, patience {patience:?}, {polls} polls)"));
-        self.note(&format!("acquires {name}, timeout {timeout:?}"));
-        let invoke_ns = self.now_ns();
-        let Some(result) = cancelled(lock.acquire(), patience, polls).await else {
-            self.note("has given up");
-            self.book(|book| book.cancelled += 1);
-            return;
-        };
-        if let Some(timeout) = timeout {
-            let promised = if timeout.is_zero() { CONNECT + 2 * node_timeout } else { timeout + node_timeout };
-            self.in_time("acquire", invoke_ns, promised);
+        Asked { lock, name, ttl, timeout, patience: self.patience_mostly() }
+    }
+
+    /// One lock, from acquire to the end.
+    async fn acquire(&mut self) {
+        let asked = self.asks();
+        let Asked { name, ttl, timeout, patience, .. } = asked;
+        self.pen.begins(&format!("acquires {name} (timeout {timeout:?}, {patience:?})"));
+        let pending = Pending::new(&self.pen, name, ttl);
+        match cancelled(&self.pen.world, asked.lock.acquire(), patience).await {
+            None => self.gave_up(pending),
+            Some(result) => {
+                self.answered("acquire", pending.invoke_ns(), timeout, ttl);
+                self.acquired(pending, timeout, result, ttl).await;
+            }
         }
+    }
+
+    async fn try_acquire(&mut self) {
+        let Asked { lock, name, ttl, patience, .. } = self.asks();
+        self.pen.begins(&format!("tries {name} ({patience:?})"));
+        let pending = Pending::new(&self.pen, name, ttl);
+        match cancelled(&self.pen.world, lock.try_acquire(), patience).await {
+            None => self.gave_up(pending),
+            Some(result) => {
+                let timeout = Some(Duration::ZERO);
+                self.answered("try_acquire", pending.invoke_ns(), timeout, ttl);
+                match result.transpose() {
+                    None => pending.fail(),
+                    Some(result) => self.acquired(pending, timeout, result, ttl).await,
+                }
+            }
+        }
+    }
+
+    fn gave_up(&self, pending: Pending) {
+        self.pen.note("has given up");
+        self.pen.book.open().cancelled += 1;
+        pending.fail();
+    }
+
+    async fn acquired(
+        &mut self,
+        pending: Pending,
+        timeout: Option<Duration>,
+        result: Result<Guard, Error>,
+        ttl: Duration,
+    ) {
         match result {
             Ok(guard) => {
-                let valid_until_ns = self.valid_until_ns(&guard);
-                self.record(Kind::Acquire, name, invoke_ns, true, Some(guard.fence()), Some(valid_until_ns));
                 if !guard.held() {
-                    self.flaw("acquire returned a lock that is not held");
+                    self.pen.flaw("acquire returned a lock that is not held");
                 }
-                let (valid_until_ns, looked_ns) = (AtomicU64::new(valid_until_ns), AtomicU64::new(self.now_ns()));
-                self.hold(Holding { guard, name, valid_until_ns, looked_ns, ttl }, node_timeout).await;
+                let until_ns = self.valid_until_ns(guard.remaining());
+                let tenure = pending.win(guard.fence(), until_ns);
+                Holding::new(guard, tenure, until_ns, ttl).hold(self).await;
             }
             Err(error) => {
-                self.record(Kind::Acquire, name, invoke_ns, false, None, None);
-                self.note(&error.to_string());
-                let known = match error.kind() {
-                    ErrorKind::Timeout => timeout.is_some(),
-                    ErrorKind::Unavailable => true,
-                    _ => false,
-                };
-                if !known {
-                    self.flaw(&format!("acquire failed with {error}"));
-                }
+                pending.fail();
+                self.failed("acquire", timeout, &error);
             }
         }
     }
 
-    fn in_time(&self, what: &str, invoke_ns: u64, promised: Duration) {
-        let took = Duration::from_nanos(self.now_ns() - invoke_ns);
-        if took > promised + LATE {
-            self.flaw(&format!("{what} took {took:?}, promised are {promised:?}"));
-        }
-    }
-
-    async fn hold(&mut self, mut holding: Holding, node_timeout: Duration) {
-        for _ in 0..self.dice.between(1, 4) {
-            let held = match self.dice.below(6) {
-                0 => self.extend(&mut holding, node_timeout).await,
-                1 => {
-                    self.check(&holding);
-                    Held::Still(())
-                }
-                _ => {
-                    let longest =
-                        if self.ttl > Duration::from_secs(5) { 300 } else { self.dice.pick(&[20, 300, 3_000]) };
-                    let rest = self.dice.millis(0, longest);
-                    self.doing("holds");
-                    self.during(&holding, sleep(rest)).await
-                }
-            };
-            if matches!(held, Held::Lost) {
-                self.check_lost(&holding);
-                if self.dice.chance(500) {
-                    // Never more than a no-op.
-                    drop(holding.guard.release().await);
-                }
-                return;
-            }
-        }
-        self.finish(holding, node_timeout).await;
-    }
-
-    /// Runs `future` while holding; writes down renewals, and a loss as soon as it is told.
-    async fn during<T>(&self, holding: &Holding, future: impl Future<Output = T>) -> Held<T> {
-        let mut future = pin!(future);
-        let mut lost = pin!(holding.guard.lost());
-        // Renewals come every third of the ttl.
-        let step = (holding.ttl / 20).max(Duration::from_millis(1));
-        loop {
-            let value = tokio::select! {
-                biased;
-                error = &mut lost => {
-                    self.lost(holding, &error);
-                    return Held::Lost;
-                }
-                value = &mut future => Some(value),
-                () = sleep(step) => None,
-            };
-            self.look(holding);
-            if let Some(value) = value {
-                return Held::Still(value);
-            }
-        }
-    }
-
-    /// Writes down a renewal.
-    fn look(&self, holding: &Holding) {
-        let valid_until_ns = self.valid_until_ns(&holding.guard);
-        let before_ns = holding.valid_until_ns.load(Ordering::Relaxed);
-        // It may have come at any time since the last look.
-        let since_ns = holding.looked_ns.swap(self.now_ns(), Ordering::Relaxed);
-        // The clocks' rates are rounded: less than a microsecond is no renewal.
-        if holding.guard.held() && valid_until_ns > before_ns + 1_000 {
-            let fence = Some(holding.guard.fence());
-            holding.valid_until_ns.store(valid_until_ns, Ordering::Relaxed);
-            self.book(|book| book.extended += 1);
-            self.record(Kind::Extend, holding.name, since_ns, true, fence, Some(valid_until_ns));
-        }
-    }
-
-    fn lost(&self, holding: &Holding, error: &Error) {
-        self.note(&error.to_string());
-        self.record(Kind::Lost, holding.name, self.now_ns(), true, Some(holding.guard.fence()), None);
-    }
-
-    fn check(&self, holding: &Holding) {
-        if let Err(error) = holding.guard.check()
-            && error.kind() != ErrorKind::Lost
-        {
-            self.flaw(&format!("check of a held lock failed with {error}"));
-        }
-    }
-
-    fn check_lost(&self, holding: &Holding) {
-        let guard = &holding.guard;
-        let kind = guard.check().map_err(|error| error.kind());
-        if kind != Err(ErrorKind::Lost) || guard.held() || !guard.remaining().is_zero() {
-            self.flaw(&format!("a lock that was told lost answers {kind:?}"));
-        }
-    }
-
-    async fn extend(&mut self, holding: &mut Holding, node_timeout: Duration) -> Held<()> {
-        self.doing("extends");
-        let to = self.dice.chance(300).then(|| self.ttl + self.dice.millis(0, 1_000));
-        let invoke_ns = self.now_ns();
-        let guard = &holding.guard;
-        let call = async {
-            match to {
-                Some(ttl) => guard.extend_to(ttl).await,
-                None => guard.extend().await,
-            }
+    fn failed(&self, what: &str, timeout: Option<Duration>, error: &Error) {
+        self.pen.note(&error.to_string());
+        let known = match error.kind() {
+            ErrorKind::Timeout => timeout.is_some(),
+            ErrorKind::Unavailable => true,
+            _ => false,
         };
-        // Renewals go on meanwhile, and a loss is told by its own timer.
-        let Held::Still(extension) = self.during(holding, call).await else { return Held::Lost };
-        self.in_time("extend", invoke_ns, CONNECT + node_timeout);
-        match extension {
-            Ok(()) => {
-                if let Some(ttl) = to {
-                    holding.ttl = ttl;
-                }
-                let valid_until_ns = self.valid_until_ns(&holding.guard);
-                holding.valid_until_ns.store(valid_until_ns, Ordering::Relaxed);
-                let (fence, until) = (Some(holding.guard.fence()), Some(valid_until_ns));
-                self.book(|book| book.extended += 1);
-                self.record(Kind::Extend, holding.name, invoke_ns, true, fence, until);
-                Held::Still(())
-            }
-            Err(error) => match error.kind() {
-                ErrorKind::Lost => {
-                    self.lost(holding, &error);
-                    Held::Lost
-                }
-                ErrorKind::Unavailable => {
-                    self.note(&error.to_string());
-                    self.look(holding);
-                    Held::Still(())
-                }
-                _ => {
-                    self.flaw(&format!("extend failed with {error}"));
-                    Held::Still(())
-                }
-            },
+        if !known {
+            self.pen.flaw(&format!("{what} failed with {error}"));
         }
     }
 
-    async fn finish(&mut self, holding: Holding, node_timeout: Duration) {
-        let Holding { guard, name, .. } = holding;
-        let (fence, invoke_ns) = (Some(guard.fence()), self.now_ns());
-        if self.dice.chance(250) {
-            self.note("drops its guard");
-            drop(guard);
-            self.record(Kind::Release, name, invoke_ns, false, fence, None);
+    /// An acquire came back.
+    fn answered(&self, what: &str, invoke_ns: u64, timeout: Option<Duration>, ttl: Duration) {
+        let node_timeout = node_timeout(ttl);
+        match timeout {
+            Some(Duration::ZERO) => self.in_time(what, invoke_ns, CONNECT + 2 * node_timeout),
+            Some(timeout) => self.in_time(what, invoke_ns, timeout + node_timeout),
+            None => {}
+        }
+    }
+
+    /// A call took no longer than `promised` on its own clock, and stood still for the rest.
+    pub(crate) fn in_time(&self, what: &str, invoke_ns: u64, promised: Duration) {
+        let took = Duration::from_nanos(self.pen.now_ns() - invoke_ns);
+        let stopped = self.pen.fate.stopped_since(invoke_ns);
+        let late = LATE + if stopped.is_zero() { Duration::ZERO } else { promised };
+        if took.saturating_sub(stopped) > self.pace.passes(promised) + late {
+            self.pen.flaw(&format!("{what} took {took:?}, promised are {promised:?}"));
+        }
+    }
+
+    /// Something under a lock, which is released by itself.
+    async fn run_under(&mut self) {
+        let Asked { lock, name, ttl, timeout, patience } = self.asks();
+        self.pen.begins(&format!("runs under {name} (timeout {timeout:?}, {patience:?})"));
+        let pending = Pending::new(&self.pen, name, ttl);
+        let longest = self.dice.pick(&[20, 300, 3_000]);
+        let rest = self.dice.millis(0, longest);
+        let (mut pending, mut tenure) = (Some(pending), None);
+        let run = run_body(self, &lock, &mut pending, &mut tenure, rest);
+        let result = cancelled(&self.pen.world.clone(), run, patience).await;
+        if let Some(pending) = pending {
+            match result {
+                Some(Err(error)) => {
+                    self.answered("run", pending.invoke_ns(), timeout, ttl);
+                    pending.fail();
+                    self.failed("run", timeout, &error);
+                }
+                _ => self.gave_up(pending),
+            }
             return;
         }
-        let (patience, polls) =
-            if self.dice.chance(150) { self.patience() } else { (Duration::from_secs(100_000), u64::MAX) };
-        self.doing("releases");
-        self.note(&format!("releases {name}"));
-        let result = cancelled(guard.release(), patience, polls).await;
-        self.record(Kind::Release, name, invoke_ns, matches!(result, Some(Ok(()))), fence, None);
-        self.in_time("release", invoke_ns, CONNECT + node_timeout);
-        if let Some(Err(error)) = result {
-            self.note(&error.to_string());
-            if !matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable) {
-                self.flaw(&format!("release failed with {error}"));
+        let Some(mut tenure) = tenure else { return };
+        match result {
+            Some(Err(error)) if error.kind() == ErrorKind::Lost && !tenure.is_releasing() => tenure.lost(),
+            Some(Err(error)) if error.kind() != ErrorKind::Lost => self.pen.flaw(&format!("run failed with {error}")),
+            _ => {}
+        }
+    }
+
+    async fn inspect(&mut self) {
+        let name = self.dice.pick(&NAMES);
+        self.pen.begins(&format!("inspects {name}"));
+        let (client, invoke_ns) = (self.client(), self.pen.now_ns());
+        let patience = self.patience_mostly();
+        if let Some(result) = cancelled(&self.pen.world, client.inspect(name), patience).await {
+            // The node_timeout of the client's own options.
+            self.in_time("inspect", invoke_ns, CONNECT + Duration::from_millis(500));
+            if let Err(error) = result {
+                self.pen.flaw(&format!("inspect failed with {error}"));
             }
+        }
+    }
+
+    /// A lock of the older protocol, until it is released or lost.
+    async fn acquire_older(&mut self) {
+        let timeout = self.dice.millis(0, 4_000);
+        let lock = self.client().setnx(OLDER).ttl(self.ttl).timeout(timeout);
+        let patience = self.patience_mostly();
+        self.pen.begins(&format!("acquires {OLDER} (timeout {timeout:?}, {patience:?})"));
+        let invoke_ns = self.pen.now_ns();
+        let Some(result) = cancelled(&self.pen.world, lock.acquire(), patience).await else { return };
+        self.answered("acquire", invoke_ns, Some(timeout), self.ttl);
+        let guard = match result {
+            Ok(guard) => guard,
+            Err(error) => return self.failed("acquire", Some(timeout), &error),
+        };
+        let until_ns = self.valid_until_ns(guard.remaining());
+        let mut tenure = self.pen.acquired_older(OLDER, invoke_ns, until_ns);
+        let rest = self.dice.millis(0, 500);
+        let is_lost = tokio::select! {
+            biased;
+            _ = guard.lost() => true,
+            () = self.pen.world.sleep(rest) => false,
+        };
+        if is_lost {
+            return tenure.lost();
+        }
+        tenure.release();
+        self.pen.begins("releases in the older protocol");
+        let patience = self.patience_mostly();
+        let result = cancelled(&self.pen.world, guard.release(), patience).await;
+        drop(tenure);
+        if let Some(Err(error)) = result
+            && !matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable)
+        {
+            self.pen.flaw(&format!("release failed with {error}"));
         }
     }
 }
 
-/// Drops `future` after `patience` or at its `polls`-th poll, whichever is sooner; `None` then.
-async fn cancelled<T>(future: impl Future<Output = T>, patience: Duration, polls: u64) -> Option<T> {
+/// The whole of a run under a lock. Leaves in `tenure` whose lock it was.
+async fn run_body(
+    task: &Task,
+    lock: &Lock,
+    pending: &mut Option<Pending>,
+    tenure: &mut Option<Tenure>,
+    rest: Duration,
+) -> Result<(), Error> {
+    lock.run(async |guard: &Guard| {
+        let until_ns = task.valid_until_ns(guard.remaining());
+        if let Some(pending) = pending.take() {
+            *tenure = Some(pending.win(guard.fence(), until_ns));
+        }
+        // Not as long as it would need a renewal.
+        task.pen.world.sleep(rest.min(task.pace.passes(guard.remaining() / 2))).await;
+        tenure.as_mut().map(Tenure::release);
+    })
+    .await
+}
+
+pub(crate) fn node_timeout(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_millis(500))
+}
+
+/// Runs `future` until its caller loses patience and drops it.
+pub(crate) async fn cancelled<T>(world: &World, future: impl Future<Output = T>, patience: Patience) -> Option<T> {
     let mut future = pin!(future);
-    let mut timer = pin!(sleep(patience));
-    let mut left = polls;
+    let mut timer = pin!(world.sleep(patience.time));
+    let mut left = patience.polls;
     std::future::poll_fn(|cx| {
         if let Poll::Ready(value) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(value));

@@ -3,22 +3,32 @@
 use std::time::Duration;
 
 use redlock::simulation::{Node, World};
-use tokio::time::sleep;
+use redlock_history::Kind;
 
+use crate::book::{Shared, nanos, seen};
 use crate::client::NAMES;
 use crate::dice::Dice;
 use crate::plan::{Plan, Trouble};
 
+/// No node's clock is set further from where it was at the start: far less than nodes remember fences.
+const STEP_MOST_MICROS: i64 = 20 * 60 * 1_000_000;
+
 /// Makes trouble for as long as it is polled.
-pub(crate) async fn trouble(world: World, plan: &Plan, mut dice: Dice) {
+pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: Dice) {
     if matches!(plan.trouble, Trouble::None | Trouble::Network) {
         return std::future::pending().await;
     }
     let minority = (plan.nodes.len() - 1) / 2;
     // With one node, that one; it is the majority.
     let most = if plan.majority_fails { plan.nodes.len() } else { minority.max(1) };
+    let mut steps = vec![0; plan.nodes.len()];
     loop {
-        sleep(dice.millis(0, 3_000)).await;
+        world.sleep(dice.millis(0, 3_000)).await;
+        if plan.trouble == Trouble::Clocks && dice.chance(600) {
+            let node = dice.index(plan.nodes.len());
+            step(&world.nodes()[node], &mut steps[node], &mut dice);
+            continue;
+        }
         let victims = dice.between(1, most as u64);
         let mut victims: Vec<usize> = (0..victims).map(|_| dice.index(plan.nodes.len())).collect();
         victims.sort_unstable();
@@ -26,36 +36,48 @@ pub(crate) async fn trouble(world: World, plan: &Plan, mut dice: Dice) {
         for victim in &victims {
             fail(&world.nodes()[*victim], plan, &mut dice);
         }
-        sleep(dice.pick(&[
+        let from_ns = nanos(world.now());
+        let down = dice.pick(&[
             Duration::ZERO,
             Duration::from_millis(dice.clone().between(1, 300)),
             plan.ttl / 2,
             Duration::from_secs(2),
             Duration::from_secs(6),
-        ]))
-        .await;
+        ]);
+        world.sleep(down).await;
         for victim in victims {
             mend(&world.nodes()[victim]);
         }
+        if plan.lapses() {
+            // Whoever was granted a lock before may not have it any more, and this may be for as long as any lock lives.
+            let to_ns = nanos(world.now() + 2 * plan.ttl + Duration::from_secs(1));
+            book.open().history.push(seen(Kind::Lapse, "a fault", "", from_ns, to_ns, None));
+        }
         // Whoever waits has seen each restart, and takes nothing before a quorum's bars are over.
-        if dice.chance(50) {
-            sleep(plan.ttl * 4).await;
+        if dice.chance(50) || (plan.forgets() && dice.chance(500)) {
+            world.sleep(plan.ttl * 4).await;
         }
     }
+}
+
+fn step(node: &Node, stepped: &mut i64, dice: &mut Dice) {
+    let most = dice.pick(&[500_000, 5_000_000, STEP_MOST_MICROS]);
+    let to = (*stepped + dice.around_zero(most)).clamp(-STEP_MOST_MICROS, STEP_MOST_MICROS);
+    node.step_clock(to - *stepped);
+    *stepped = to;
 }
 
 fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
     if plan.trouble == Trouble::Meddling && dice.chance(600) {
         let name = dice.pick(&NAMES).as_bytes();
-        match dice.below(4) {
-            0 => node.step_clock(dice.around_zero(5_000_000)),
-            1 => node.take(name, dice.millis(10, 2_000)),
+        match dice.below(3) {
+            0 => node.take(name, dice.millis(10, 2_000)),
             _ => node.delete(name),
         }
     } else if dice.chance(500) {
         node.freeze();
     } else {
-        node.crash(plan.trouble != Trouble::Amnesia || dice.chance(500));
+        node.crash(!plan.forgets() || dice.chance(500));
     }
 }
 

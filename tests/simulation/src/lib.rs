@@ -12,14 +12,17 @@
 //! The program `simulate` looks for seeds that fail and shows what happened there. [`race()`] is a run without faults, for
 //! those who all want the same at once.
 
+mod book;
+mod cast;
 mod client;
 mod dice;
 mod faults;
+mod hold;
 mod network;
 mod plan;
 mod race;
 mod run;
 
-pub use plan::{Plan, Trouble};
+pub use plan::{Mishaps, Plan, Trouble};
 pub use race::{Race, race};
 pub use run::{Outcome, Run, run};

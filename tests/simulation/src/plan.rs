@@ -1,4 +1,4 @@
-//! What a seed means.
+//! What a seed means, and what the promises say of it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use redlock::simulation::Pace;
 
 use crate::dice::Dice;
 
-/// What goes wrong in a run, beside delays and cancelled calls, which every run has.
+/// What goes wrong with nodes, network and clocks, beside delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// Nothing.
@@ -17,11 +17,25 @@ pub enum Trouble {
     Nodes,
     /// Both.
     Both,
-    /// Both, and crashed nodes may lose their data: two holders at once are possible, and fences may fall or come
-    /// again.
+    /// Both, and crashed nodes lose their data, which every process sees; all locks have one ttl.
+    Restarts,
+    /// Both, and crashed nodes may lose their data: two holders at once are possible.
     Amnesia,
-    /// Both, and node clocks jump, keys are deleted and overwritten: two holders at once are possible.
+    /// Both, and lock keys are deleted and overwritten: two holders at once are possible.
     Meddling,
+    /// Both, and clocks jump, stand still and run at any rate: two holders at once are possible.
+    Clocks,
+}
+
+/// What happens to processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mishaps {
+    /// They stand still for a while.
+    pub stops: bool,
+    /// They are killed, and others take their place.
+    pub kills: bool,
+    /// Callers' runtimes end while their process goes on.
+    pub ends: bool,
 }
 
 /// Everything that a seed decides at the start.
@@ -29,6 +43,8 @@ pub enum Trouble {
 pub struct Plan {
     /// What goes wrong.
     pub trouble: Trouble,
+    /// What happens to processes.
+    pub mishaps: Mishaps,
     /// One clock per node.
     pub nodes: Vec<Pace>,
     /// One clock and number of tasks per process.
@@ -43,16 +59,26 @@ pub struct Plan {
     pub late_per_thousand: u64,
     /// How many messages in ten thousand are lost.
     pub lost_per_ten_thousand: u64,
+    /// How many requests in a thousand arrive twice.
+    pub twice_per_thousand: u64,
     /// Whether a majority of nodes may be out of order at once.
     pub majority_fails: bool,
 }
 
-/// Calls per run, all tasks together, at least.
-const CALLS: usize = 150;
+/// Locks asked for in one run, all tasks together, at least. Each is one operation of a client or more.
+const CALLS: usize = 200;
 
 /// No clock runs faster or slower than this, in parts per million: together with the node's it stays below the 1 % that
 /// the drift allows for.
 const PPM: i64 = 2_000;
+
+/// The same where clocks are the trouble.
+const WILD_PPM: i64 = 300_000;
+
+/// How far wall clocks are off at the start, at most.
+const AHEAD_MICROS: i64 = 20_000_000;
+
+const LONG: Duration = Duration::from_secs(30);
 
 impl Plan {
     /// The plan of `seed`, and the dice for the rest of its run.
@@ -66,18 +92,28 @@ impl Plan {
             Trouble::Both,
             Trouble::Both,
             Trouble::Both,
+            Trouble::Restarts,
+            Trouble::Restarts,
             Trouble::Amnesia,
             Trouble::Meddling,
+            Trouble::Clocks,
         ]);
-        let nodes = dice.pick(&[1_usize, 3, 3, 3, 5]);
-        let nodes = (0..nodes).map(|_| pace(&mut dice, 20_000_000)).collect();
+        let ppm = if trouble == Trouble::Clocks { WILD_PPM } else { PPM };
+        let nodes = dice.pick(&[1_usize, 1, 3, 3, 3, 5]);
+        let nodes = (0..nodes).map(|_| pace(&mut dice, ppm)).collect();
         let processes: Vec<_> = (0..dice.between(2, 4))
-            .map(|_| (pace(&mut dice, 20_000_000), usize::try_from(dice.between(1, 3)).unwrap_or(1)))
+            .map(|_| (pace(&mut dice, ppm), usize::try_from(dice.between(1, 3)).unwrap_or(1)))
             .collect();
         let tasks: usize = processes.iter().map(|(_, tasks)| tasks).sum();
-        let lossy = matches!(trouble, Trouble::Network | Trouble::Both | Trouble::Amnesia | Trouble::Meddling);
+        let is_lossy = !matches!(trouble, Trouble::None | Trouble::Nodes);
         let plan = Self {
             trouble,
+            mishaps: Mishaps {
+                stops: dice.chance(400),
+                // A process that is started later knows nothing of a restart.
+                kills: dice.chance(400) && trouble != Trouble::Restarts,
+                ends: dice.chance(400),
+            },
             nodes,
             processes,
             calls: CALLS.div_ceil(tasks),
@@ -85,37 +121,76 @@ impl Plan {
             ttl: dice.pick(&[Duration::from_millis(400), Duration::from_secs(1), Duration::from_secs(2), LONG, LONG]),
             delay_ms: dice.pick(&[0, 1, 3, 20]),
             late_per_thousand: dice.pick(&[0, 5, 50]),
-            lost_per_ten_thousand: if lossy { dice.pick(&[5, 20, 100]) } else { 0 },
+            lost_per_ten_thousand: if is_lossy { dice.pick(&[5, 20, 100]) } else { 0 },
+            twice_per_thousand: if dice.chance(250) { dice.pick(&[5, 50]) } else { 0 },
             majority_fails: dice.chance(300),
         };
         (plan, dice)
     }
 
-    /// Whether two holders at once would be a fault of the lock.
+    /// Whether two holders at once would be a fault of the lock. The promise rests on bounded clock rates, on keys that
+    /// are not lost early, and on bars after restarts: these hold back for one ttl, the one of the lock that is asked
+    /// for, and only in processes that saw the restart.
     #[must_use]
     pub fn excludes(&self) -> bool {
-        !matches!(self.trouble, Trouble::Amnesia | Trouble::Meddling)
+        self.trouble != Trouble::Clocks
     }
 
-    /// Whether a smaller fence after a larger one, or the same again, would be a fault of the lock.
+    /// Whether keys may be lost before their time, which voids that promise for a while.
     #[must_use]
-    pub fn orders(&self) -> bool {
-        self.trouble != Trouble::Amnesia
+    pub fn lapses(&self) -> bool {
+        matches!(self.trouble, Trouble::Amnesia | Trouble::Meddling)
     }
 
-    /// Whether the ttl is so long that a key left behind would be seen at the end.
+    /// The same in the older SETNX protocol, where no message may be executed twice.
     #[must_use]
-    pub fn is_long(&self) -> bool {
-        self.ttl >= LONG
+    pub fn excludes_older(&self) -> bool {
+        self.excludes() && !self.lapses() && self.twice_per_thousand == 0
+    }
+
+    /// Whether nodes may forget their fence keys. Only lost data does that here: no clock jumps as far as `fence_keep`,
+    /// and nobody rests so long. Whatever else goes wrong, clocks included, fences are unique and in order then; so
+    /// lost data and wrong clocks never come together.
+    #[must_use]
+    pub fn forgets(&self) -> bool {
+        matches!(self.trouble, Trouble::Amnesia | Trouble::Restarts)
+    }
+
+    /// Where nodes forget: fences still increase from an acquisition to the next one that comes later than this. On one
+    /// node its clock alone counts, and that goes forward; on several, the clients' clocks, as far as they differ by
+    /// `end`.
+    #[must_use]
+    pub fn remembers_after(&self, end: Duration) -> Duration {
+        if self.nodes.len() == 1 {
+            return Duration::ZERO;
+        }
+        let off = |at: Duration| {
+            let nanos = i64::try_from(at.as_micros()).unwrap_or(i64::MAX / PPM);
+            let shown = self.processes.iter().map(move |(pace, _)| pace.ahead_micros + nanos / 1_000_000 * pace.ppm);
+            shown.clone().max().unwrap_or(0).abs_diff(shown.min().unwrap_or(0))
+        };
+        // One more than the largest fence seen, for each of a burst.
+        Duration::from_micros(off(Duration::ZERO).max(off(end))) + Duration::from_millis(2)
+    }
+
+    /// Whether every lock that is asked for, and every extension, has the same ttl.
+    #[must_use]
+    pub fn has_one_ttl(&self) -> bool {
+        self.trouble == Trouble::Restarts
+    }
+
+    /// Whether a key that is left behind would be seen at the end: it lives long, and no message that is executed twice
+    /// makes it anew.
+    #[must_use]
+    pub fn shows_leaks(&self) -> bool {
+        self.ttl >= LONG && self.twice_per_thousand == 0
     }
 }
 
-const LONG: Duration = Duration::from_secs(30);
-
-fn pace(dice: &mut Dice, ahead_micros: i64) -> Pace {
+fn pace(dice: &mut Dice, ppm: i64) -> Pace {
     Pace {
         origin: Duration::from_secs(dice.between(10, 1_000_000)),
-        ppm: dice.around_zero(PPM),
-        ahead_micros: dice.around_zero(ahead_micros),
+        ppm: dice.around_zero(ppm),
+        ahead_micros: dice.around_zero(AHEAD_MICROS),
     }
 }

@@ -1,22 +1,25 @@
 //! Plays one seed.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use redlock::Redlock;
 use redlock::simulation::{Network, World};
-use redlock_history::{Report, Rules, Violation};
-use tokio::task::JoinSet;
+use redlock_history::{Kind, Report, Rules, Violation};
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Book, NAMES, Task};
+use crate::book::{Shared, nanos, seen};
+use crate::cast::Role;
+use crate::client::{Crew, NAMES, OLDER, Task};
 use crate::dice::Dice;
 use crate::faults;
 use crate::network::Weather;
-use crate::plan::Plan;
+use crate::plan::{Plan, Trouble};
 
 /// Virtual time after which a run that has not ended hangs.
 const HANGS: Duration = Duration::from_secs(3 * 3_600);
@@ -24,6 +27,9 @@ const HANGS: Duration = Duration::from_secs(3 * 3_600);
 /// Virtual time in which what is owed to nodes that answer again is paid: connections that have gone silent are given
 /// up after two time-outs, and a release that went unanswered is sent again after 2 s at the latest.
 const PAID: Duration = Duration::from_secs(12);
+
+/// Virtual time in which keys expire on nodes whose clocks were set back as far as they are here.
+const EXPIRED: Duration = Duration::from_secs(2 * 3_600);
 
 /// Real time after which a run is stuck in a loop that lets no virtual time pass. A run needs a tenth of a second.
 const STUCK: Duration = Duration::from_secs(60);
@@ -46,8 +52,12 @@ pub struct Run {
 pub struct Outcome {
     /// Everything that should not have been, one line each.
     pub flaws: Vec<String>,
+    /// Those among them that the recorded calls show.
+    pub violations: Vec<Violation>,
     /// The judgement of the recorded calls; not all that it finds is a flaw where nodes lose their data.
     pub report: Report,
+    /// Calls to the library, looking at guards left out.
+    pub operations: usize,
     /// Calls that were cancelled half-way.
     pub cancelled: usize,
     /// Extensions and renewals seen.
@@ -62,8 +72,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}; {} cancelled, {} extensions, {} messages in {:?}",
-            self.report, self.cancelled, self.extended, self.messages, self.took
+            "{}; {} operations, {} cancelled, {} extensions, {} messages in {:?}",
+            self.report, self.operations, self.cancelled, self.extended, self.messages, self.took
         )
     }
 }
@@ -84,7 +94,8 @@ pub fn run(seed: u64, traced: bool) -> Run {
     let (plan, mut dice) = Plan::new(seed);
     let (outcome, trace) = runtime.block_on(async {
         let weather = Arc::new(Weather::new(&plan, dice.fork(), traced));
-        let outcome = play(&plan, &mut dice, &weather).await;
+        let stage = Stage::new(&plan, &mut dice, &weather);
+        let outcome = stage.play(dice).await;
         (outcome, weather.trace())
     });
     Run { seed, plan, trace, outcome }
@@ -102,131 +113,183 @@ fn watchdog(seed: u64) -> mpsc::Sender<()> {
     running
 }
 
-async fn play(plan: &Plan, dice: &mut Dice, weather: &Arc<Weather>) -> Outcome {
-    let world = World::new(Arc::clone(weather) as Arc<dyn Network>, &plan.nodes);
-    let book = Arc::new(Mutex::new(Book::default()));
-    let mut extra = Vec::new();
-    let processes: Vec<Redlock> = (0..plan.processes.len())
-        .map(|process| {
-            let random = Mutex::new(dice.fork());
-            let fill = move |bytes: &mut [u8]| random.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
-            world.process(process, plan.processes[process].0, fill).expect("1 to 5 nodes are allowed")
-        })
-        .collect();
-    let stage = Stage { plan, world: &world, processes: &processes, book: &book };
-
-    let tasks = stage.tasks(dice, |task| task.run(plan.calls));
-    let trouble = faults::trouble(world.clone(), plan, dice.fork());
-    let finished = tokio::select! {
-        biased;
-        finished = timeout(HANGS, tasks.join_all()) => finished.is_ok(),
-        () = trouble => false,
-    };
-    if finished {
-        world.note(|| "all faults are healed".to_owned());
-        weather.clear();
-        faults::heal(&world);
-        stage.epilogue(dice, &mut extra).await;
-    } else {
-        let book = book.lock().unwrap_or_else(PoisonError::into_inner);
-        extra.push(format!("the run hangs: {:?}", book.doing));
-    }
-
-    let book = std::mem::take(&mut *book.lock().unwrap_or_else(PoisonError::into_inner));
-    // Clocks may be 0.2 % off, timers count milliseconds.
-    let told_late = Some(Duration::from_millis(5) + plan.ttl / 100);
-    let rules = Rules { exclusion: plan.excludes(), told_late, order: plan.orders(), ..Rules::default() };
-    let report = book.history.check(&rules);
-    // Nodes that have lost their data may give a fence again.
-    let counts = |violation: &&Violation| plan.orders() || !matches!(violation, Violation::Duplicate { .. });
-    let mut flaws: Vec<String> = report.violations.iter().filter(counts).map(ToString::to_string).collect();
-    flaws.extend(book.flaws);
-    flaws.extend(extra);
-    Outcome {
-        flaws,
-        report,
-        cancelled: book.cancelled,
-        extended: book.extended,
-        messages: weather.messages(),
-        took: world.now(),
-    }
-}
-
+/// Everything that takes part in a run.
 struct Stage<'a> {
     plan: &'a Plan,
-    world: &'a World,
-    processes: &'a [Redlock],
-    book: &'a Arc<Mutex<Book>>,
+    weather: &'a Arc<Weather>,
+    world: World,
+    book: Shared,
+    roles: Vec<Role>,
+    flaws: Vec<String>,
 }
 
-impl Stage<'_> {
-    /// Starts all tasks of all processes.
-    fn tasks<F>(&self, dice: &mut Dice, start: impl Fn(Task) -> F) -> JoinSet<()>
+impl<'a> Stage<'a> {
+    fn new(plan: &'a Plan, dice: &mut Dice, weather: &'a Arc<Weather>) -> Self {
+        let world = World::new(Arc::clone(weather) as Arc<dyn Network>, &plan.nodes);
+        let book = Shared::default();
+        weather.write_to(&book);
+        let role = |index| Role::new(&world, plan, index, &book, dice.fork());
+        let roles = (0..plan.processes.len()).map(role).collect();
+        Self { plan, weather, world, book, roles, flaws: Vec::new() }
+    }
+
+    async fn play(mut self, mut dice: Dice) -> Outcome {
+        for role in &self.roles {
+            role.meet_nodes().await;
+        }
+        let (plan, world, book, weather) = (self.plan, self.world.clone(), self.book.clone(), self.weather);
+        let trouble = faults::trouble(world.clone(), plan, &book, dice.fork());
+        let acting = self.act(plan.calls, true, async |task: Task, crew, number| task.run(&crew, number).await);
+        let finished = tokio::select! {
+            biased;
+            finished = timeout(HANGS, acting) => finished.is_ok(),
+            () = trouble => false,
+            () = weather.flooded() => false,
+        };
+        if finished {
+            self.world.note(|| "all faults are healed".to_owned());
+            self.weather.clear();
+            faults::heal(&self.world);
+            self.epilogue().await;
+        } else {
+            let doing = self.book.open().doing.clone();
+            self.flaws.push(format!("the run hangs: {doing:?}"));
+        }
+        self.judge()
+    }
+
+    /// Has every task of every process play `part`.
+    async fn act<F>(&mut self, calls: usize, may: bool, part: impl Fn(Task, Arc<Crew>, usize) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut tasks = JoinSet::new();
-        for (process, (redlock, (pace, count))) in self.processes.iter().zip(&self.plan.processes).enumerate() {
-            for task in 0..*count {
-                tasks.spawn(start(Task {
-                    world: self.world.clone(),
-                    redlock: redlock.clone(),
-                    pace: *pace,
-                    label: format!("process {} task {}", process + 1, task + 1),
-                    ttl: self.plan.ttl,
-                    dice: dice.fork(),
-                    book: Arc::clone(self.book),
-                }));
-            }
-        }
-        tasks
+        let acting = self.roles.iter_mut().map(|role| {
+            let crew = Arc::new(Crew::new(role.tasks(), calls));
+            let part = &part;
+            async move { role.play(&crew, may, part).await }
+        });
+        all(acting.map(Box::pin).collect()).await;
     }
 
     /// What must be true once nothing goes wrong any more.
-    async fn epilogue(&self, dice: &mut Dice, flaws: &mut Vec<String>) {
-        if self.plan.is_long() {
-            sleep(PAID).await;
-            self.expect_no_keys("after what was owed could be paid", flaws);
+    async fn epilogue(&mut self) {
+        sleep(PAID).await;
+        if self.plan.shows_leaks() {
+            self.note_keys();
+        }
+        if self.plan.trouble == Trouble::Clocks {
+            sleep(EXPIRED).await;
+        }
+        for role in &self.roles {
+            role.meet_nodes().await;
         }
         // Keys and bars have run out by then.
         sleep(PAID.max(self.plan.ttl * 4)).await;
-        self.expect_no_keys("after everything could expire", flaws);
-        self.acquire_all(flaws).await;
-        let tasks = self.tasks(dice, |task| task.give_up(8));
-        if timeout(HANGS, tasks.join_all()).await.is_err() {
-            flaws.push("the run hangs while callers give up".to_owned());
+        self.note_keys();
+        self.acquire_all().await;
+        let giving_up = self.act(8, false, async |task: Task, crew, number| task.give_up(&crew, number).await);
+        if timeout(HANGS, giving_up).await.is_err() {
+            self.flaws.push("the run hangs while callers give up".to_owned());
         }
         sleep(PAID).await;
-        self.expect_no_keys("after callers gave up", flaws);
-        self.acquire_all(flaws).await;
+        self.note_keys();
+        self.acquire_all().await;
     }
 
     /// Every process gets every name, without waiting for long.
-    async fn acquire_all(&self, flaws: &mut Vec<String>) {
-        for (index, redlock) in self.processes.iter().enumerate() {
-            for name in NAMES {
-                let lock = redlock.lock(name).ttl(self.plan.ttl).timeout(Duration::from_secs(3));
+    async fn acquire_all(&mut self) {
+        for role in &self.roles {
+            for (name, client) in NAMES.iter().zip(role.life.clients.iter().rev()) {
+                let lock = client.lock(name).ttl(self.plan.ttl).timeout(Duration::from_secs(3));
                 let result = match lock.acquire().await {
                     Ok(guard) => guard.release().await,
                     Err(error) => Err(error),
                 };
                 if let Err(error) = result {
-                    flaws.push(format!("process {} cannot have {name}: {error}", index + 1));
+                    self.flaws.push(format!("a process cannot have {name}: {error}"));
                 }
             }
         }
         sleep(Duration::from_secs(1)).await;
-        self.expect_no_keys("after everybody has had and released every name", flaws);
+        self.note_keys();
     }
 
-    fn expect_no_keys(&self, when: &str, flaws: &mut Vec<String>) {
+    /// Writes down the keys that are left on the nodes.
+    fn note_keys(&self) {
+        let now_ns = nanos(self.world.now());
         for (index, node) in self.world.nodes().iter().enumerate() {
+            let node_name = format!("node {}", index + 1);
             for (key, value) in node.keys() {
-                if !["redlock:fence:", "redlock:want:"].iter().any(|beside| key.starts_with(beside)) {
-                    let at = self.world.now();
-                    flaws.push(format!("node {} still has {key} = {value} {when}, at {at:?}", index + 1));
+                let fence = value.split(':').nth(1).and_then(|fence| fence.parse().ok());
+                if NAMES.contains(&&*key) {
+                    self.book.open().history.push(seen(Kind::Key, &node_name, &key, now_ns, now_ns, fence));
+                }
+                if key == OLDER {
+                    self.world.note(|| format!("{node_name} has {key} = {value}"));
                 }
             }
         }
     }
+
+    fn judge(self) -> Outcome {
+        let book = std::mem::take(&mut *self.book.open());
+        let rules = self.rules();
+        let report = book.history.check(&rules);
+        let older =
+            Rules { exclusion: self.plan.excludes_older(), quorum: None, told_late: None, order: false, ..rules };
+        let older = book.older.check(&older);
+        let remembers_after = self.plan.forgets().then(|| nanos(self.plan.remembers_after(self.world.now())));
+        let mut violations: Vec<Violation> =
+            report.violations.iter().filter(|violation| counts(violation, remembers_after)).cloned().collect();
+        violations.extend(older.violations);
+        let mut flaws: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        flaws.extend(book.flaws);
+        flaws.extend(self.flaws);
+        Outcome {
+            flaws,
+            violations,
+            report,
+            operations: book.operations,
+            cancelled: book.cancelled,
+            extended: book.extended,
+            messages: self.weather.messages(),
+            took: self.world.now(),
+        }
+    }
+
+    /// What [`Plan`] says of the promises.
+    fn rules(&self) -> Rules {
+        let Plan { ttl, trouble, nodes, .. } = self.plan;
+        // Clocks may be 0.2 % off, timers count milliseconds. Clocks that stand still are their holder's own affair.
+        let told_late = (*trouble != Trouble::Clocks).then(|| Duration::from_millis(5) + *ttl / 100);
+        Rules {
+            exclusion: self.plan.excludes(),
+            told_late,
+            order: true,
+            settle: PAID,
+            limit: None,
+            quorum: Some(nodes.len() / 2 + 1),
+        }
+    }
+}
+
+/// Whether a violation is one where nodes forget: fences may come again, or fall, until some time has passed.
+fn counts(violation: &Violation, remembers_after: Option<u64>) -> bool {
+    let Some(after_ns) = remembers_after else { return true };
+    match violation {
+        Violation::Duplicate { first: earlier, second: later } | Violation::OutOfOrder { earlier, later } => {
+            earlier.return_ns.is_some_and(|returned_ns| later.invoke_ns > returned_ns.saturating_add(after_ns))
+        }
+        Violation::Bridged { .. } | Violation::Superseded { .. } | Violation::CountedTwice { .. } => false,
+        _ => true,
+    }
+}
+
+/// Awaits all of `futures`.
+async fn all<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
+    std::future::poll_fn(|cx| {
+        futures.retain_mut(|future| Pin::new(future).poll(cx).is_pending());
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

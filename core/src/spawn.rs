@@ -1,0 +1,57 @@
+//! Starting a task on a runtime: the only file that does.
+//!
+//! In a simulation another thing may stand for a runtime, whose tasks can be stopped and ended all at once.
+
+use std::future::Future;
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+/// Runs `task` on `runtime`.
+pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    #[cfg(feature = "simulation")]
+    if let Some(stand_in) = simulated::stand_in(runtime) {
+        return stand_in.spawn(Box::pin(task));
+    }
+    runtime.spawn(task).abort_handle()
+}
+
+/// What stands for runtimes in a simulation, which is one thread.
+#[cfg(feature = "simulation")]
+pub(crate) mod simulated {
+    use std::cell::RefCell;
+    use std::collections::HashMap;
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::Arc;
+
+    use tokio::runtime::{Handle, Id};
+    use tokio::task::AbortHandle;
+
+    /// A task of any kind.
+    pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// Takes the tasks that are meant for a runtime.
+    pub(crate) trait StandIn {
+        fn spawn(self: Arc<Self>, task: Task) -> AbortHandle;
+    }
+
+    thread_local! {
+        static STAND_INS: RefCell<HashMap<Id, Arc<dyn StandIn>>> = RefCell::default();
+    }
+
+    /// What stands for `runtime`.
+    pub(super) fn stand_in(runtime: &Handle) -> Option<Arc<dyn StandIn>> {
+        STAND_INS.with_borrow(|stand_ins| stand_ins.get(&runtime.id()).cloned())
+    }
+
+    /// From now on `stand_in` stands for `runtime`.
+    pub(crate) fn enter(runtime: &Handle, stand_in: Arc<dyn StandIn>) {
+        STAND_INS.with_borrow_mut(|stand_ins| stand_ins.insert(runtime.id(), stand_in));
+    }
+
+    /// Nothing stands for the runtime any more.
+    pub(crate) fn leave(runtime: Id) {
+        drop(STAND_INS.with_borrow_mut(|stand_ins| stand_ins.remove(&runtime)));
+    }
+}

@@ -1,0 +1,326 @@
+//! What is written down about a run, and by whom.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redlock::simulation::World;
+use redlock_history::{History, Kind, Record};
+
+/// What all tasks of a run write to.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    pub(crate) history: History,
+    /// Locks of the older SETNX protocol: what is said of fences means nothing there.
+    pub(crate) older: History,
+    /// What was wrong with the calls themselves.
+    pub(crate) flaws: Vec<String>,
+    /// What every task is doing, for a run that does not end.
+    pub(crate) doing: BTreeMap<String, String>,
+    /// Calls to the library.
+    pub(crate) operations: usize,
+    pub(crate) cancelled: usize,
+    pub(crate) extended: usize,
+    older_fence: u64,
+    stores: BTreeMap<&'static str, Store>,
+}
+
+/// What a lock protects: it remembers the largest fence and refuses smaller ones.
+#[derive(Debug, Default)]
+struct Store {
+    largest: u64,
+    writes: u64,
+}
+
+/// The book, shared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared(Arc<Mutex<Book>>);
+
+impl Shared {
+    pub(crate) fn open(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When a process stood still, and whether it was killed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fate {
+    killed: Arc<AtomicBool>,
+    stops: Arc<Mutex<Vec<(u64, u64)>>>,
+}
+
+impl Fate {
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Relaxed);
+    }
+
+    fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stood_still(&self, from_ns: u64, to_ns: u64) {
+        self.stops.lock().unwrap_or_else(PoisonError::into_inner).push((from_ns, to_ns));
+    }
+
+    /// For how long it has stood still since then.
+    pub(crate) fn stopped_since(&self, since_ns: u64) -> Duration {
+        let stops = self.stops.lock().unwrap_or_else(PoisonError::into_inner);
+        let nanos = stops.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns.max(&since_ns))).sum();
+        Duration::from_nanos(nanos)
+    }
+}
+
+/// One task's way to write into the book.
+#[derive(Clone, Debug)]
+pub(crate) struct Pen {
+    pub(crate) world: World,
+    pub(crate) book: Shared,
+    pub(crate) fate: Fate,
+    /// Who it is, in records and trace.
+    pub(crate) label: String,
+}
+
+impl Pen {
+    pub(crate) fn now_ns(&self) -> u64 {
+        nanos(self.world.now())
+    }
+
+    pub(crate) fn doing(&self, what: &str) {
+        self.book.open().doing.insert(self.label.clone(), what.to_owned());
+    }
+
+    /// A call to the library begins.
+    pub(crate) fn begins(&self, what: &str) {
+        self.doing(what);
+        self.note(what);
+        self.book.open().operations += 1;
+    }
+
+    pub(crate) fn note(&self, what: &str) {
+        self.world.note(|| format!("{}: {what}", self.label));
+    }
+
+    pub(crate) fn flaw(&self, what: &str) {
+        let at = self.world.now();
+        self.note(&format!("FLAW: {what}"));
+        self.book.open().flaws.push(format!("{} at {at:?}: {what}", self.label));
+    }
+
+    pub(crate) fn record(
+        &self,
+        kind: Kind,
+        name: &str,
+        invoke_ns: u64,
+        ok: bool,
+        fence: Option<u64>,
+        until: Option<u64>,
+    ) {
+        let return_ns = Some(self.now_ns());
+        self.write(Record { return_ns, ..blank(&self.label, kind, name, invoke_ns, ok, fence, until) });
+    }
+
+    fn write(&self, record: Record) {
+        self.tell(&record);
+        self.book.open().history.push(record);
+    }
+
+    fn tell(&self, record: &Record) {
+        self.world.note(|| {
+            let Record { client, kind, name, ok, fence, valid_until_ns, .. } = record;
+            let until = valid_until_ns.map(|until| format!(", valid until {:?}", Duration::from_nanos(until)));
+            let fence = fence.map(|fence| format!(", fence {fence}"));
+            let done = if *ok { "done" } else { "not done" };
+            format!("{client}: {kind} {name} {done}{}{}", fence.unwrap_or_default(), until.unwrap_or_default())
+        });
+    }
+
+    /// A lock of the older protocol was acquired; what stands for its fence says nothing.
+    pub(crate) fn acquired_older(&self, name: &'static str, invoke_ns: u64, until_ns: u64) -> Tenure {
+        let fence = {
+            let mut book = self.book.open();
+            book.older_fence += 1;
+            book.older_fence
+        };
+        let ttl = Duration::ZERO;
+        let tenure = Tenure { pen: self.clone(), name, fence, ttl, is_older: true, released_ns: None, is_over: false };
+        tenure.record(Kind::Acquire, invoke_ns, true, Some(until_ns));
+        tenure
+    }
+
+    /// Keys are left, of any fence, by who was killed: a node that did not decide the vote may have given a larger one.
+    fn leave(&self, name: &str, invoke_ns: u64, ttl: Duration) {
+        // Extensions may be longer, and a node's clock slower.
+        let left_ns = self.now_ns() + nanos(3 * ttl + Duration::from_secs(2));
+        self.write(blank(&self.label, Kind::Acquire, name, invoke_ns, false, None, Some(left_ns)));
+    }
+
+    /// Writes to what the lock protects. It arrives now; it was sent at `invoke_ns`.
+    pub(crate) fn store(&self, name: &'static str, invoke_ns: u64, fence: u64) {
+        let count = {
+            let mut book = self.book.open();
+            let store = book.stores.entry(name).or_default();
+            (fence >= store.largest).then(|| {
+                store.largest = fence;
+                store.writes += 1;
+                store.writes
+            })
+        };
+        let record = blank(&self.label, Kind::Write, name, invoke_ns, count.is_some(), Some(fence), None);
+        self.write(Record { return_ns: Some(self.now_ns()), count, ..record });
+    }
+}
+
+fn blank(
+    label: &str,
+    kind: Kind,
+    name: &str,
+    invoke_ns: u64,
+    ok: bool,
+    fence: Option<u64>,
+    valid_until_ns: Option<u64>,
+) -> Record {
+    Record {
+        name: name.to_owned(),
+        invoke_ns,
+        return_ns: None,
+        client: label.to_owned(),
+        kind,
+        ok,
+        fence,
+        valid_until_ns,
+        count: None,
+        token: None,
+    }
+}
+
+/// A record of what is no call: seen on a node, or a time of trouble.
+pub(crate) fn seen(kind: Kind, client: &str, name: &str, from_ns: u64, to_ns: u64, fence: Option<u64>) -> Record {
+    Record { return_ns: Some(to_ns), ..blank(client, kind, name, from_ns, true, fence, None) }
+}
+
+/// An acquire that has not come back.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pen: Pen,
+    name: &'static str,
+    invoke_ns: u64,
+    ttl: Duration,
+    is_over: bool,
+}
+
+impl Pending {
+    pub(crate) fn new(pen: &Pen, name: &'static str, ttl: Duration) -> Self {
+        Self { pen: pen.clone(), name, invoke_ns: pen.now_ns(), ttl, is_over: false }
+    }
+
+    pub(crate) fn invoke_ns(&self) -> u64 {
+        self.invoke_ns
+    }
+
+    /// It came back without the lock, or was given up.
+    pub(crate) fn fail(mut self) {
+        self.is_over = true;
+        self.pen.record(Kind::Acquire, self.name, self.invoke_ns, false, None, None);
+    }
+
+    /// It came back with the lock.
+    pub(crate) fn win(mut self, fence: u64, until_ns: u64) -> Tenure {
+        self.is_over = true;
+        self.pen.record(Kind::Acquire, self.name, self.invoke_ns, true, Some(fence), Some(until_ns));
+        Tenure {
+            pen: self.pen.clone(),
+            name: self.name,
+            fence,
+            ttl: self.ttl,
+            is_older: false,
+            released_ns: None,
+            is_over: false,
+        }
+    }
+}
+
+impl Drop for Pending {
+    /// Its runtime has ended: what it has asked for is taken back, unless nobody is there who could.
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let pen = &self.pen;
+        if pen.fate.is_killed() {
+            pen.leave(self.name, self.invoke_ns, self.ttl);
+        } else {
+            pen.record(Kind::Acquire, self.name, self.invoke_ns, false, None, None);
+        }
+    }
+}
+
+/// A lock that somebody has.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pen: Pen,
+    pub(crate) name: &'static str,
+    pub(crate) fence: u64,
+    ttl: Duration,
+    is_older: bool,
+    /// When its release began, if it has.
+    released_ns: Option<u64>,
+    is_over: bool,
+}
+
+impl Tenure {
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.pen.now_ns()
+    }
+
+    fn record(&self, kind: Kind, invoke_ns: u64, ok: bool, until_ns: Option<u64>) {
+        let pen = &self.pen;
+        let record = blank(&pen.label, kind, self.name, invoke_ns, ok, Some(self.fence), until_ns);
+        let record = Record { return_ns: Some(pen.now_ns()), ..record };
+        pen.tell(&record);
+        let mut book = pen.book.open();
+        let history = if self.is_older { &mut book.older } else { &mut book.history };
+        history.push(record);
+    }
+
+    /// It was extended by a call of `invoke_ns`, or by a renewal after that.
+    pub(crate) fn extended(&self, invoke_ns: u64, until_ns: u64) {
+        self.pen.book.open().extended += 1;
+        self.record(Kind::Extend, invoke_ns, true, Some(until_ns));
+    }
+
+    /// It was told lost.
+    pub(crate) fn lost(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.record(Kind::Lost, self.now_ns(), true, None);
+        }
+    }
+
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.released_ns.is_some()
+    }
+
+    /// Its release begins; it ends when this is dropped. Whatever comes of it: the background goes on with it, so that no
+    /// key stays.
+    pub(crate) fn release(&mut self) {
+        self.released_ns = Some(self.now_ns());
+    }
+}
+
+impl Drop for Tenure {
+    /// It was released, or its runtime has ended, and its guard was dropped; or its process was killed.
+    fn drop(&mut self) {
+        if !self.is_over {
+            let invoke_ns = self.released_ns.unwrap_or_else(|| self.now_ns());
+            let is_killed = self.pen.fate.is_killed();
+            self.record(Kind::Release, invoke_ns, !is_killed, None);
+            if is_killed && !self.is_older {
+                self.pen.leave(self.name, invoke_ns, self.ttl);
+            }
+        }
+    }
+}
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

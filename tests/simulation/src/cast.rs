@@ -1,0 +1,178 @@
+//! The processes of a run: what happens to them, and who takes the place of those that end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redlock::Redlock;
+use redlock::simulation::{Program, Runtime, World};
+use redlock_history::Kind;
+
+use crate::book::{Fate, Pen, Shared, nanos, seen};
+use crate::client::{Crew, NAMES, Task};
+use crate::dice::Dice;
+use crate::plan::{Plan, Trouble};
+
+/// One process after the other, each with the same tasks.
+pub(crate) struct Role {
+    world: World,
+    plan: Plan,
+    index: usize,
+    book: Shared,
+    dice: Dice,
+    /// How many have played it.
+    lives: usize,
+    pub(crate) life: Life,
+}
+
+/// A process.
+pub(crate) struct Life {
+    program: Program,
+    /// Two clients that share what they know, and one that lists the nodes in another order.
+    pub(crate) clients: Vec<Redlock>,
+    runtimes: Vec<Runtime>,
+    fate: Fate,
+    label: String,
+}
+
+impl Role {
+    pub(crate) fn new(world: &World, plan: &Plan, index: usize, book: &Shared, mut dice: Dice) -> Self {
+        let label = format!("process {}", index + 1);
+        let life = Life::new(world, plan, index, label, &mut dice);
+        Self { world: world.clone(), plan: plan.clone(), index, book: book.clone(), dice, lives: 1, life }
+    }
+
+    /// How many tasks it has.
+    pub(crate) fn tasks(&self) -> usize {
+        self.plan.processes[self.index].1
+    }
+
+    /// Connects to every node, so that its restarts are seen.
+    pub(crate) async fn meet_nodes(&self) {
+        for client in &self.life.clients {
+            for _ in 0..100 {
+                let views = client.inspect(NAMES[0]).await.unwrap_or_default();
+                if views.iter().all(|view| !matches!(view.state, redlock::NodeState::Failed(_))) && !views.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Has the tasks play `part` until all of `crew` are done, and things happen meanwhile if they `may`.
+    pub(crate) async fn play<F>(&mut self, crew: &Arc<Crew>, may: bool, part: impl Fn(Task, Arc<Crew>, usize) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.start(crew, &crew.busy(), &part);
+        loop {
+            let pause = self.dice.millis(0, 8_000);
+            let mishap = self.dice.below(4);
+            tokio::select! {
+                biased;
+                () = crew.done() => return,
+                () = self.world.sleep(pause), if may => {}
+                () = std::future::pending(), if !may => {}
+            }
+            let mishaps = self.plan.mishaps;
+            match mishap {
+                0 if mishaps.stops => self.stop().await,
+                1 if mishaps.kills => {
+                    self.kill().await;
+                    self.start(crew, &crew.busy(), &part);
+                }
+                2 if mishaps.ends => {
+                    let runtime = self.dice.index(self.life.runtimes.len());
+                    self.world.note(|| format!("{}: runtime {} ends", self.life.label, runtime + 1));
+                    self.life.runtimes[runtime].end();
+                    self.life.runtimes[runtime] = self.life.program.runtime();
+                    let runtimes = self.life.runtimes.len();
+                    let tasks: Vec<usize> = crew.busy().into_iter().filter(|task| task % runtimes == runtime).collect();
+                    // Its tasks are dropped first.
+                    self.world.sleep(Duration::from_millis(1)).await;
+                    self.start(crew, &tasks, &part);
+                }
+                _ if !self.plan.forgets() => {
+                    let most = self.dice.pick(&[1_000, 1_000_000, 3_600_000_000]);
+                    self.life.program.machine().step_clock(self.dice.around_zero(most));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn start<F>(&mut self, crew: &Arc<Crew>, tasks: &[usize], part: impl Fn(Task, Arc<Crew>, usize) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        for task in tasks {
+            let pen = Pen {
+                world: self.world.clone(),
+                book: self.book.clone(),
+                fate: self.life.fate.clone(),
+                label: format!("{} task {}", self.life.label, task + 1),
+            };
+            let player = Task {
+                pen,
+                clients: self.life.clients.clone(),
+                pace: self.plan.processes[self.index].0,
+                ttl: self.plan.ttl,
+                one_ttl: self.plan.has_one_ttl(),
+                stalls: self.plan.trouble == Trouble::Clocks,
+                one_node: self.plan.nodes.len() == 1,
+                dice: self.dice.fork(),
+            };
+            let runtime = &self.life.runtimes[task % self.life.runtimes.len()];
+            runtime.spawn(part(player, Arc::clone(crew), *task));
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        nanos(self.world.now())
+    }
+
+    async fn stop(&mut self) {
+        let longest = self.dice.pick(&[50, 500, 5_000, 60_000]);
+        let pause = self.dice.millis(1, longest);
+        let from_ns = self.now_ns();
+        self.life.program.stop();
+        self.world.sleep(pause).await;
+        let to_ns = self.now_ns();
+        self.life.fate.stood_still(from_ns, to_ns);
+        for task in 0..self.tasks() {
+            let label = format!("{} task {}", self.life.label, task + 1);
+            self.book.open().history.push(seen(Kind::Stopped, &label, "", from_ns, to_ns, None));
+        }
+        if self.plan.trouble == Trouble::Clocks && self.dice.chance(300) {
+            // As a virtual machine that does not know that it was stopped.
+            self.life.program.machine().stalled(Duration::from_nanos(to_ns - from_ns));
+        }
+        self.life.program.go_on();
+    }
+
+    async fn kill(&mut self) {
+        self.life.fate.kill();
+        self.life.program.kill();
+        let longest = self.dice.pick(&[1, 500, 5_000]);
+        self.world.sleep(self.dice.millis(1, longest)).await;
+        self.lives += 1;
+        let label = format!("process {} life {}", self.index + 1, self.lives);
+        self.life = Life::new(&self.world, &self.plan, self.index, label, &mut self.dice);
+    }
+}
+
+impl Life {
+    fn new(world: &World, plan: &Plan, index: usize, label: String, dice: &mut Dice) -> Self {
+        let random = Mutex::new(dice.fork());
+        let fill = move |bytes: &mut [u8]| random.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
+        let program = world.program(index, plan.processes[index].0, fill);
+        let order: Vec<usize> = (0..plan.nodes.len()).collect();
+        let reversed: Vec<usize> = order.iter().rev().copied().collect();
+        let client = |order: &[usize], owner: &str| {
+            let builder = Redlock::builder().owner(owner);
+            program.client(order, &builder).expect("1 to 5 nodes are allowed")
+        };
+        let clients = vec![client(&order, &label), client(&order, "a second client"), client(&reversed, "")];
+        let runtimes = (0..dice.between(1, 2)).map(|_| program.runtime()).collect();
+        Self { program, clients, runtimes, fate: Fate::default(), label }
+    }
+}

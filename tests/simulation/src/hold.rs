@@ -1,0 +1,200 @@
+//! What a task does with a lock that it has.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redlock::{Error, ErrorKind, Guard};
+
+use crate::book::{Pen, Tenure};
+use crate::client::{CONNECT, Task, cancelled, node_timeout};
+
+/// How a stretch of holding ended.
+enum Held<T> {
+    Still(T),
+    Lost,
+}
+
+/// A guard with what was last written down about it.
+pub(crate) struct Holding {
+    guard: Guard,
+    tenure: Tenure,
+    valid_until_ns: AtomicU64,
+    /// When that was looked at last.
+    looked_ns: AtomicU64,
+    ttl: Duration,
+}
+
+impl Holding {
+    pub(crate) fn new(guard: Guard, tenure: Tenure, valid_until_ns: u64, ttl: Duration) -> Self {
+        let looked_ns = AtomicU64::new(tenure.now_ns());
+        Self { guard, tenure, valid_until_ns: AtomicU64::new(valid_until_ns), looked_ns, ttl }
+    }
+
+    /// Holds the lock for a while, and gives it back.
+    pub(crate) async fn hold(mut self, task: &mut Task) {
+        for _ in 0..task.dice.between(1, 4) {
+            let held = match task.dice.below(7) {
+                0 => self.extend(task).await,
+                1 => {
+                    self.check(&task.pen);
+                    Held::Still(())
+                }
+                2 => self.write(task).await,
+                _ => {
+                    let longest =
+                        if task.ttl > Duration::from_secs(5) { 300 } else { task.dice.pick(&[20, 300, 3_000]) };
+                    let rest = task.dice.millis(0, longest);
+                    task.pen.doing("holds");
+                    self.during(task, task.pen.world.sleep(rest)).await
+                }
+            };
+            if matches!(held, Held::Lost) {
+                self.tenure.lost();
+                return self.lost(task).await;
+            }
+        }
+        self.finish(task).await;
+    }
+
+    /// Runs `future` while holding; writes down renewals, and returns as soon as a loss is told.
+    async fn during<T>(&self, task: &Task, future: impl Future<Output = T>) -> Held<T> {
+        let mut future = pin!(future);
+        let mut lost = pin!(self.guard.lost());
+        // Renewals come every third of the ttl.
+        let step = (self.ttl / 20).max(Duration::from_millis(1));
+        loop {
+            let value = tokio::select! {
+                biased;
+                error = &mut lost => {
+                    task.pen.note(&error.to_string());
+                    return Held::Lost;
+                }
+                value = &mut future => Some(value),
+                () = task.pen.world.sleep(step) => None,
+            };
+            self.look(task);
+            if let Some(value) = value {
+                return Held::Still(value);
+            }
+        }
+    }
+
+    /// Writes down a renewal.
+    fn look(&self, task: &Task) {
+        let valid_until_ns = task.valid_until_ns(self.guard.remaining());
+        let before_ns = self.valid_until_ns.load(Ordering::Relaxed);
+        // It may have come at any time since the last look.
+        let since_ns = self.looked_ns.swap(task.pen.now_ns(), Ordering::Relaxed);
+        // The clocks' rates are rounded: less than a microsecond is no renewal.
+        if self.guard.held() && valid_until_ns > before_ns + 1_000 && !task.stalls {
+            self.extended(since_ns, valid_until_ns);
+        }
+    }
+
+    fn extended(&self, since_ns: u64, valid_until_ns: u64) {
+        self.valid_until_ns.store(valid_until_ns, Ordering::Relaxed);
+        self.tenure.extended(since_ns, valid_until_ns);
+    }
+
+    fn check(&self, pen: &Pen) {
+        pen.begins("checks");
+        if let Err(error) = self.guard.check()
+            && error.kind() != ErrorKind::Lost
+        {
+            pen.flaw(&format!("check of a held lock failed with {error}"));
+        }
+    }
+
+    /// Writes to what the lock protects, and does not look whether the lock is still held when that arrives.
+    async fn write(&mut self, task: &mut Task) -> Held<()> {
+        let most = task.dice.pick(&[0, 20, 500, 3_000]);
+        let delay = task.dice.millis(0, most);
+        let invoke_ns = task.pen.now_ns();
+        task.pen.doing("writes");
+        let (name, fence) = (self.tenure.name, self.tenure.fence);
+        let mut writing = pin!(async {
+            task.pen.world.sleep(delay).await;
+            task.pen.store(name, invoke_ns, fence);
+        });
+        let held = self.during(task, &mut writing).await;
+        if matches!(held, Held::Lost) {
+            self.tenure.lost();
+            writing.await;
+        }
+        held
+    }
+
+    async fn extend(&mut self, task: &mut Task) -> Held<()> {
+        task.pen.begins("extends");
+        let to = (task.dice.chance(300) && !task.one_ttl).then(|| task.ttl + task.dice.millis(0, 1_000));
+        let patience = task.patience_mostly();
+        let invoke_ns = task.pen.now_ns();
+        let guard = &self.guard;
+        let call = async {
+            match to {
+                Some(ttl) => guard.extend_to(ttl).await,
+                None => guard.extend().await,
+            }
+        };
+        let call = cancelled(&task.pen.world, call, patience);
+        // Renewals go on meanwhile, and a loss is told by its own timer.
+        let Held::Still(extension) = self.during(task, call).await else { return Held::Lost };
+        let Some(extension) = extension else { return Held::Still(()) };
+        task.in_time("extend", invoke_ns, CONNECT + node_timeout(self.ttl));
+        match extension {
+            Ok(()) => {
+                self.ttl = to.unwrap_or(self.ttl);
+                self.extended(invoke_ns, task.valid_until_ns(self.guard.remaining()));
+                Held::Still(())
+            }
+            Err(error) => self.not_extended(task, &error),
+        }
+    }
+
+    fn not_extended(&self, task: &Task, error: &Error) -> Held<()> {
+        task.pen.note(&error.to_string());
+        match error.kind() {
+            ErrorKind::Lost => return Held::Lost,
+            ErrorKind::Unavailable => self.look(task),
+            _ => task.pen.flaw(&format!("extend failed with {error}")),
+        }
+        Held::Still(())
+    }
+
+    /// After a loss was told.
+    async fn lost(self, task: &mut Task) {
+        let guard = self.guard;
+        let kind = guard.check().map_err(|error| error.kind());
+        if kind != Err(ErrorKind::Lost) || guard.held() || !guard.remaining().is_zero() {
+            task.pen.flaw(&format!("a lock that was told lost answers {kind:?}"));
+        }
+        if task.dice.chance(500) {
+            // Never more than a no-op.
+            drop(guard.release().await);
+        }
+    }
+
+    async fn finish(self, task: &mut Task) {
+        let Self { guard, mut tenure, ttl, .. } = self;
+        tenure.release();
+        let invoke_ns = task.pen.now_ns();
+        if task.dice.chance(250) {
+            task.pen.note("drops its guard");
+            drop(guard);
+            return;
+        }
+        let patience = task.patience_mostly();
+        task.pen.begins("releases");
+        let result = cancelled(&task.pen.world, guard.release(), patience).await;
+        drop(tenure);
+        task.in_time("release", invoke_ns, CONNECT + node_timeout(ttl));
+        if let Some(Err(error)) = result {
+            task.pen.note(&error.to_string());
+            if !matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable) {
+                task.pen.flaw(&format!("release failed with {error}"));
+            }
+        }
+    }
+}
