@@ -179,8 +179,8 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
         Ok(Reply::Deleted { .. }) => Removal::Deleted,
         // The create may come yet: whether the lock was there, and will be, is not known.
         Ok(Reply::Absent) if sent == Sent::Ahead => return Removal::Failed,
-        // The first one did it.
-        Ok(Reply::Absent) if sent == Sent::Again => Removal::Deleted,
+        // The first one did it, and where the lock is another's, it was taken after that.
+        Ok(Reply::Absent | Reply::Foreign(_)) if sent == Sent::Again => Removal::Deleted,
         Ok(Reply::Absent) => Removal::Gone,
         Ok(Reply::Foreign(_)) => Removal::Taken,
         _ => return Removal::Failed,

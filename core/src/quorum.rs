@@ -245,7 +245,7 @@ pub(crate) enum Removal {
     /// Not in yet.
     #[default]
     Pending,
-    /// Deleted, or absent when the release had to be sent twice.
+    /// Deleted; or absent or another's when the release had to be sent twice.
     Deleted,
     /// Absent: the lock was not there to be released.
     Gone,

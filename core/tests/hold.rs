@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
@@ -212,6 +213,23 @@ async fn an_extension_survives_a_connection_that_closes_within_its_reply() {
     guard.extend().await.unwrap();
     assert_eq!(proxy.connections(), 2);
     guard.release().await.unwrap();
+}
+
+/// The first release was executed and its answer was lost; whoever has the lock since has taken it from nobody.
+#[test]
+fn a_release_that_is_sent_again_may_find_the_next_holder() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let redlock = blocking::Redlock::new(proxy.url()).unwrap();
+    let guard = redlock.lock("foo").auto_renew(false).node_timeout(5 * SLACK).acquire().unwrap();
+    proxy.connection(0).cut_replies_after(2);
+    proxy.connection(1).hold_requests();
+    let releasing = thread::spawn(|| guard.release());
+    eventually("it is executed", || text(&servers[0]).is_none());
+    let next = blocking::Redlock::from(client(&servers)).lock("foo").acquire().unwrap();
+    proxy.connection(1).let_go();
+    releasing.join().unwrap().unwrap();
+    next.release().unwrap();
 }
 
 #[test]

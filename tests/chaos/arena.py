@@ -153,6 +153,8 @@ class Worker(Program):
         """What its hands have asked for and were not answered yet."""
         self.holding: dict[str, Json] = {}
         """Their last acquires, where nothing has ended the holds."""
+        self.releasing_ns: dict[str, int] = {}
+        """When they began to give them back, where nobody knows what came of it."""
         self.valid_until_ns: dict[str, int] = {}
         """Up to when their present or last hold was valid, as far as is known."""
 

@@ -148,6 +148,13 @@ class Hold {
     this.hand.complain("hold", error);
   }
 
+  /** Is about to give it back, which ends the hold even if the process does not see the end of the call. */
+  releasing() {
+    const atNs = nowNs();
+    say("releasing", { client: this.hand.client, at_ns: atNs });
+    return atNs;
+  }
+
   released(askedNs) {
     this.record("release", [askedNs, nowNs()]);
   }
@@ -226,7 +233,7 @@ class Hand {
         await lock.using(async () => {
           hold = new Hold(this, name, lock, askedNs);
           await this.#work(hold, way);
-          leftNs = nowNs();
+          leftNs = hold.releasing();
         });
         hold.released(leftNs);
       } else if (await this.#acquire(lock, way)) {
@@ -302,7 +309,7 @@ class Hand {
   }
 
   async #release(hold) {
-    const askedNs = nowNs();
+    const askedNs = hold.releasing();
     try {
       await hold.lock.release();
       hold.released(askedNs);

@@ -243,6 +243,12 @@ class Hold:
                 self._record("lost", (at_ns, at_ns))
                 self.hand.complain("hold", error)
 
+    def releasing(self) -> int:
+        """Is about to give it back, which ends the hold even if the process does not see the end of the call."""
+        at_ns = now_ns()
+        self.hand.worker.journal.say("releasing", client=self.hand.client, at_ns=at_ns)
+        return at_ns
+
     def released(self, asked_ns: int) -> None:
         """Has given it back."""
         self._record("release", (asked_ns, now_ns()))
@@ -372,19 +378,19 @@ class Hand:
                 async with lock:
                     self.hold = Hold(self, lock, asked_ns)
                     await self._work(self.hold, "block")
-                    left_ns = now_ns()
+                    left_ns = self.hold.releasing()
             elif self.worker.args.fault == "unreleased":
                 if not lock.acquire():
                     return
                 self.kept.append(lock)
                 self.hold = Hold(self, lock, asked_ns)
                 await self._work(self.hold, "block")
-                left_ns = now_ns()
+                left_ns = self.hold.releasing()
             else:
                 with lock:
                     self.hold = Hold(self, lock, asked_ns)
                     await self._work(self.hold, "block")
-                    left_ns = now_ns()
+                    left_ns = self.hold.releasing()
         except redlock.LockLost as error:
             assert self.hold
             self.hold.failed("release" if left_ns else "body", left_ns, error)
@@ -426,7 +432,7 @@ class Hand:
             hold.failed("extend", asked_ns, error)
 
     async def _release(self, hold: Hold) -> None:
-        asked_ns = now_ns()
+        asked_ns = hold.releasing()
         try:
             await done(hold.lock.release())
             hold.released(asked_ns)

@@ -130,7 +130,7 @@ class Run(Story):
         self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
         self._names = {pool: [f"{epoch.number + 1}-{pool}-{i}" for i in range(n)] for pool, n in POOLS.items()}
         self._order(order="epoch", names=self._names, ways=WAYS)
-        began_ns = now_ns()
+        began_ns = self._began_ns = now_ns()
         for at_s, what, trouble in _acts(epoch):
             self._wait_until(began_ns + round(at_s * 1e9))
             (self._begin if what == "begin" else self._end)(trouble)
@@ -158,6 +158,11 @@ class Run(Story):
             worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
             if worker:
                 self._history.stopped(worker, from_ns, None)
+        if self.phase == "trouble":
+            self._history.period("outage", "chaos", self._began_ns, None)
+        for living in self.arena.living():
+            self.tally.hear(living, self._history)
+            self._history.given_up(living, now_ns())
         self._judge()
 
     def _begin(self, trouble: Trouble) -> None:
@@ -249,7 +254,11 @@ class Run(Story):
     def _judge(self) -> None:
         self._hear()
         self._history.close()
-        rules = ["--told-late-ms", SLACK_MS, "--settle-ms", 0, "--limit-ms", round(SERVED_S * 1000)]
+        # A clock that steps back has the keys of dead holders stay so much longer.
+        back = [done.trouble for done in self.done if done.from_ns >= self._began_ns]
+        settle_s = sum(trouble.amount for trouble in back if trouble.kind.name == "clock back")
+        rules = ["--told-late-ms", SLACK_MS, "--limit-ms", round(SERVED_S * 1000)]
+        rules += ["--settle-ms", round(settle_s * 1000)]
         judgement = judge(self.checker, self._history.path, *map(str, rules))
         self.summaries.append(judgement.summary)
         self.violations += judgement.violations

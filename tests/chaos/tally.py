@@ -90,6 +90,7 @@ class Tally:
         if line["kind"] == "acquire":
             worker.asking.pop(client, None)
             worker.holding[client] = line
+            worker.releasing_ns.pop(client, None)
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
         match line["kind"], line["ok"]:
@@ -114,6 +115,8 @@ class Tally:
             case "asking":
                 worker.asking[line["client"]] = line
                 worker.resting = False
+            case "releasing":
+                worker.releasing_ns[line["client"]] = line["at_ns"]
             case "resting":
                 worker.resting = True
             case "served":
@@ -171,10 +174,11 @@ class EpochHistory:
         worker.asking.clear()
 
     def given_up(self, worker: Worker, at_ns: int) -> None:
-        """Adds on behalf of a worker that was killed that nobody relies on its locks any more."""
-        for held in worker.holding.values():
+        """Adds on behalf of a worker that is gone that nobody relies on its locks any more."""
+        for client, held in worker.holding.items():
             if held["ok"]:
-                self.add(held | {"kind": "release", "invoke_ns": at_ns, "return_ns": at_ns, "ok": False})
+                over_ns = worker.releasing_ns.get(client, at_ns)
+                self.add(held | {"kind": "release", "invoke_ns": over_ns, "return_ns": over_ns, "ok": False})
         worker.holding.clear()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -243,6 +244,25 @@ def gone_in_time(proxy: Proxy, node: Cluster, name: str, began: float) -> None:
     until(lambda: was_asked(node, name), "the acquire has been executed")
     no_key_left(node, name)
     assert time.monotonic() - let_go <= let_go - began + SLACK_MS / 1000, "the key has stayed"
+
+
+@every_face
+def test_release_that_is_sent_again_finds_the_next_holder(
+    drivers: Drivers, node: Cluster, face: str, name: str
+) -> None:
+    """The answer to the first one is lost with its connection, and meanwhile another has the lock: nothing was lost."""
+    with Proxy(node[0]) as proxy, ThreadPoolExecutor() as threads:
+        client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
+        lock, other = client.lock(name), drivers.start("rust").client(node.urls).lock(name)
+        lock.acquire()
+        proxy.replies(HOLD)
+        released = threads.submit(lock.release)
+        until(lambda: not node.has(name), "the release has been executed")
+        other.acquire()
+        proxy.reset()
+        proxy.let_go()
+        released.result()
+        other.release()
 
 
 @two_faces

@@ -134,7 +134,7 @@ impl<F: Face> Hand<F> {
         let fence = F::fence(&guard);
         let mut hold = Hold::begin(&self.worker, &self.client, name, asked_ns, fence, || F::remaining(&guard));
         self.work(&mut hold, &guard, way).await;
-        let asked_ns = now_ns();
+        let asked_ns = hold.releasing();
         if way == Way::Block {
             let check = F::check(&guard);
             drop(guard);

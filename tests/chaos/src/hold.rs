@@ -70,6 +70,13 @@ impl Hold {
         }
     }
 
+    /// Is about to give it back, which ends the hold even if the process does not see the end of the call.
+    pub(crate) fn releasing(&self) -> u64 {
+        let at_ns = now_ns();
+        self.worker.journal.write(&json!({"event": "releasing", "client": self.client, "at_ns": at_ns}));
+        at_ns
+    }
+
     /// What came of a release.
     pub(crate) fn release_ended(&mut self, asked_ns: u64, result: Result<(), Error>) {
         match result {
