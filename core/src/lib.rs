@@ -38,6 +38,7 @@ mod deadline;
 mod error;
 mod extend;
 mod farewell;
+mod fault;
 mod footprint;
 mod gate;
 #[doc(hidden)]
