@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test matrix interop lint bench peers chaos soak mutants clean
+.PHONY: help doctor setup demo test simulate matrix interop lint bench peers chaos soak mutants clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -113,6 +113,11 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
 	$(BIN)/python -m pytest tests/chaos/test_chaos.py tests/soak
+
+# `make simulate SEED=7` begins there, SEEDS=1000 ends it, ARGS=--all goes on after a failure.
+simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
+	cargo build --locked --release --package redlock-simulation
+	@target/release/simulate $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
 	@sh tests/setup/doctor.sh

@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::error::NodeAnswer;
+use crate::fault::{Fault, planted};
 use crate::lane::{CONNECT_LIMIT, Lane};
 use crate::name::Name;
 use crate::node::Failure;
@@ -202,6 +203,7 @@ async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Car
     }
     let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, &mut carried.highest).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
+    let start = if planted(Fault::ValidFromAnswer) { lane.clock.now() } else { start };
     let valid_until = quorum::valid_until(start, settings.ttl, limit);
     if let Some(fence) = verdict
         && lane.clock.now() < valid_until
@@ -212,6 +214,10 @@ async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Car
     }
     // Takes back what was not written yet.
     drop(round);
+    if planted(Fault::NoCleanUp) {
+        std::mem::forget(claim);
+        return Outcome::Lost(ballots);
+    }
     ballots.freed = claim.settle(lane).await;
     carried.place = ballots.place();
     Outcome::Lost(ballots)

@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use crate::backoff;
 use crate::clock::Moment;
 use crate::farewell::Duty;
+use crate::fault::{Fault, planted};
 use crate::footprint::{Footprint, Trace};
 use crate::lane::Lane;
 use crate::node::{Connection, Failure};
@@ -31,6 +32,7 @@ use crate::process::{NodeSet, Process};
 use crate::quorum::{Mask, Removal};
 use crate::round::{Event, Round, Sent};
 use crate::script::{Action, Keys, Reply, Request};
+use crate::spawn::spawn;
 use crate::token::Token;
 
 /// One token's right to the keys it may have created.
@@ -111,6 +113,8 @@ impl Claim {
             let release = self.request(Action::Release { asks });
             match trace {
                 Trace::Nothing => continue,
+                Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => continue,
+                Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => round.ask(node, release, None),
                 Trace::Unanswered(connection, _) if inner.is_driven(lane, node, &connection) => {
                     round.ask(node, release, Some(connection));
                 }
@@ -210,6 +214,12 @@ impl Drop for Claim {
         if !debts.is_empty() {
             let process = Arc::clone(&inner.process);
             let owed: Vec<_> = debts.into_iter().map(|debt| (debt, Duty::new(&process))).collect();
+            if planted(Fault::CleanUpWithCaller)
+                && let Ok(runtime) = Handle::try_current()
+            {
+                spawn(&runtime, async move { inner.pay(owed).await });
+                return;
+            }
             process.background.spawn(async move { inner.pay(owed).await });
         }
     }
@@ -253,6 +263,8 @@ impl Inner {
     fn debt(&self, node: usize, trace: Trace) -> Option<Debt> {
         match trace {
             Trace::Nothing => None,
+            Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => None,
+            Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => Some(Debt { node, behind: None }),
             Trace::Created => Some(Debt { node, behind: None }),
             Trace::Unanswered(connection, _) => Some(Debt { node, behind: Some(queue(connection, self.release())) }),
         }

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::attempt::Place;
 use crate::error::NodeAnswer;
+use crate::fault::{Fault, planted};
 use crate::held::{Held, Loss};
 use crate::lane::{CONNECT_LIMIT, Lane, Member};
 use crate::node::{By, Failure};
@@ -85,6 +86,7 @@ impl Ballots {
     fn count(&mut self, node: usize, answer: Result<Reply, Failure>) {
         self.votes[node] = match &answer {
             Ok(Reply::Extended) => Extension::Extended,
+            Ok(Reply::Absent) if planted(Fault::RestoreCounts) => Extension::Extended,
             Ok(Reply::Absent) => Extension::Absent,
             Ok(Reply::Foreign(_) | Reply::Ahead) => Extension::Foreign,
             Ok(_) | Err(_) => Extension::Failed,

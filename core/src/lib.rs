@@ -40,6 +40,7 @@ mod deadline;
 mod error;
 mod extend;
 mod farewell;
+mod fault;
 mod footprint;
 mod gate;
 #[doc(hidden)]

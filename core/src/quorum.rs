@@ -6,15 +6,22 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::error::LostReason;
+use crate::fault::{Fault, planted};
 
 /// ⌊n/2⌋ + 1: any two quorums share a node.
-pub(crate) const fn quorum(nodes: usize) -> usize {
+pub(crate) fn quorum(nodes: usize) -> usize {
+    if planted(Fault::HalfIsQuorum) {
+        return (nodes / 2).max(1);
+    }
     nodes / 2 + 1
 }
 
 /// What is taken off a lease for clocks that run at different rates: 1 % of the ttl for the rate, 2 ms for the
 /// resolution of a server's expiry (distributed-locks page, "Is the algorithm asynchronous?").
 pub(crate) fn drift(ttl: Duration) -> Duration {
+    if planted(Fault::NoDrift) {
+        return Duration::ZERO;
+    }
     ttl / 100 + Duration::from_millis(2)
 }
 
@@ -175,6 +182,8 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: Mask, suspec
             // One same value from a quorum needs no second round (any quorum of the granting nodes may be chosen).
             let agreed = |fence: &u64| fences().filter(|other| other == fence).count() >= quorum(votes.len());
             match fences().find(agreed) {
+                _ if planted(Fault::FirstFence) => Verdict::Won(fences().next().unwrap_or(0)),
+                None if planted(Fault::NoConfirm) => Verdict::Won(fences().max().unwrap_or(0)),
                 Some(fence) => Verdict::Won(fence),
                 None => Verdict::Confirm(fences().max().unwrap_or(0)),
             }

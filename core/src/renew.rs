@@ -20,6 +20,7 @@ use crate::backoff;
 use crate::cleanup::Claim;
 use crate::clock::{Alarm, Moment};
 use crate::extend::{self, Extended};
+use crate::fault::{Fault, planted};
 use crate::held::{Due, Held};
 use crate::lane::Members;
 use crate::process::Process;
@@ -65,6 +66,7 @@ impl Renewal {
                 self.enter(agenda, held, end);
                 renew(held);
             }
+            Due::Ended if planted(Fault::LossUntold) => {}
             Due::Ended => {
                 drop(agenda);
                 held.run_out();

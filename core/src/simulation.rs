@@ -38,6 +38,7 @@ mod wire;
 use time::Time;
 use wire::Wire;
 
+pub use crate::fault::{Fault, plant};
 pub use program::{Program, Runtime};
 pub use server::Node;
 pub use time::{Machine, Pace};

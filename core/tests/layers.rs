@@ -10,8 +10,8 @@ const LAYERS: [(&str, &[&str]); 4] = [
     (
         "leaves",
         &[
-            "given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "spawn", "backoff",
-            "error",
+            "given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "spawn", "fault",
+            "backoff", "error",
         ],
     ),
     ("i/o", &["lane", "round", "node", "footprint", "deadline", "model"]),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{Ear, Failure, Heard, Identity, Introduction};
 use crate::clock::Clock;
+use crate::fault::{Fault, planted};
 use crate::script::{self, Action, FENCES, Reply, Request, Sight};
 use crate::token::Token;
 
@@ -66,8 +67,8 @@ impl Store {
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
                 match self.held(now, request, *wants) {
-                    Some(held) => Ok(held),
-                    None => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label),
+                    Some(held) if !planted(Fault::AcquireTakes) => Ok(held),
+                    _ => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label),
                 }
             }
             Action::Confirm { granted, fence, fence_keep, label } => {
@@ -126,7 +127,9 @@ impl Store {
         }
         let slack = micros(slack);
         let fence = proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1);
-        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        if !planted(Fault::FenceForgotten) {
+            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        }
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Granted(fence))
     }
@@ -149,6 +152,9 @@ impl Store {
     }
 
     fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
+        if planted(Fault::ExtendCreates) && !self.keys.contains_key(&request.keys.lock) {
+            self.set(now, &request.keys.lock, request.token.value(mine, ""), ttl);
+        }
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
@@ -167,7 +173,8 @@ impl Store {
         let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let token = request.token.as_bytes();
-        if value != token && value.strip_prefix(token).is_none_or(|rest| rest.first() != Some(&b':')) {
+        let is_ours = value == token || value.strip_prefix(token).is_some_and(|rest| rest.first() == Some(&b':'));
+        if !is_ours && !planted(Fault::ReleaseBlindly) {
             return Reply::Foreign(None);
         }
         self.keys.remove(&request.keys.lock);
@@ -208,7 +215,7 @@ impl Store {
         let second = now / SECOND;
         if let Some(entry) = self.keys.get(lock) {
             let expiry = setnx_expiry(&entry.value);
-            if expiry.is_none_or(|expiry| second <= expiry) {
+            if expiry.is_none_or(|expiry| second <= expiry) && !planted(Fault::SetnxTakes) {
                 let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
                 let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
                 return Reply::Held { ours: None, ttl_left, label: None, place: 0 };

@@ -203,7 +203,7 @@ impl StandIn for Host {
     fn spawn(self: Arc<Self>, task: Task) -> AbortHandle {
         let mut life = self.life();
         let phase = life.phase;
-        let hosted = Hosted { host: Arc::clone(&self), task };
+        let hosted = Hosted { host: Arc::clone(&self), task: Some(task) };
         let task = self.time.runtime.spawn(async move {
             if phase != Phase::Ended {
                 hosted.await;
@@ -229,7 +229,16 @@ impl Drop for Host {
 /// A task that only goes on while its runtime does.
 struct Hosted {
     host: Arc<Host>,
-    task: Task,
+    /// Taken only by drop.
+    task: Option<Task>,
+}
+
+impl Drop for Hosted {
+    /// As a runtime does that ends: in its own context.
+    fn drop(&mut self) {
+        let _inside = self.host.handle().enter();
+        drop(self.task.take());
+    }
 }
 
 impl Future for Hosted {
@@ -249,7 +258,7 @@ impl Future for Hosted {
             }
         }
         let _inside = host.handle().enter();
-        task.as_mut().poll(cx)
+        task.as_mut().map_or(Poll::Ready(()), |task| task.as_mut().poll(cx))
     }
 }
 

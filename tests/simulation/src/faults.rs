@@ -23,7 +23,12 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
     let most = if plan.majority_fails { plan.nodes.len() } else { minority.max(1) };
     let mut steps = vec![0; plan.nodes.len()];
     loop {
-        world.sleep(dice.millis(0, 3_000)).await;
+        world.sleep(dice.millis(0, plan.calm_ms)).await;
+        if plan.trouble == Trouble::Meddling && dice.chance(800) {
+            let node = dice.index(plan.nodes.len());
+            meddle(&world, node, book, &mut dice);
+            continue;
+        }
         if plan.trouble == Trouble::Clocks && dice.chance(600) {
             let node = dice.index(plan.nodes.len());
             step(&world.nodes()[node], &mut steps[node], &mut dice);
@@ -48,8 +53,8 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
         for victim in victims {
             mend(&world.nodes()[victim]);
         }
-        if plan.lapses() {
-            // Whoever was granted a lock before may not have it any more, and this may be for as long as any lock lives.
+        if plan.trouble == Trouble::Amnesia {
+            // For as long as any lock lives: bars hold back for less.
             let to_ns = nanos(world.now() + 2 * plan.ttl + Duration::from_secs(1));
             book.open().history.push(seen(Kind::Lapse, "a fault", "", from_ns, to_ns, None));
         }
@@ -60,6 +65,19 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
     }
 }
 
+/// Deletes or overwrites a key, as anybody could.
+fn meddle(world: &World, node: usize, book: &Shared, dice: &mut Dice) {
+    let name = dice.pick(&NAMES);
+    let node = &world.nodes()[node];
+    match dice.below(4) {
+        0 => node.take(name.as_bytes(), dice.millis(10, 2_000)),
+        _ => node.delete(name.as_bytes()),
+    }
+    // Whoever was granted it before may not have it any more.
+    let now_ns = nanos(world.now());
+    book.open().history.push(seen(Kind::Lapse, "a meddler", name, now_ns, now_ns, None));
+}
+
 fn step(node: &Node, stepped: &mut i64, dice: &mut Dice) {
     let most = dice.pick(&[500_000, 5_000_000, STEP_MOST_MICROS]);
     let to = (*stepped + dice.around_zero(most)).clamp(-STEP_MOST_MICROS, STEP_MOST_MICROS);
@@ -68,13 +86,7 @@ fn step(node: &Node, stepped: &mut i64, dice: &mut Dice) {
 }
 
 fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
-    if plan.trouble == Trouble::Meddling && dice.chance(600) {
-        let name = dice.pick(&NAMES).as_bytes();
-        match dice.below(3) {
-            0 => node.take(name, dice.millis(10, 2_000)),
-            _ => node.delete(name),
-        }
-    } else if dice.chance(500) {
+    if dice.chance(500) {
         node.freeze();
     } else {
         node.crash(!plan.forgets() || dice.chance(500));

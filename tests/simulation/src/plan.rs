@@ -63,6 +63,8 @@ pub struct Plan {
     pub twice_per_thousand: u64,
     /// Whether a majority of nodes may be out of order at once.
     pub majority_fails: bool,
+    /// Milliseconds between two faults, at most.
+    pub calm_ms: u64,
 }
 
 /// Locks asked for in one run, all tasks together, at least. Each is one operation of a client or more.
@@ -124,6 +126,7 @@ impl Plan {
             lost_per_ten_thousand: if is_lossy { dice.pick(&[5, 20, 100]) } else { 0 },
             twice_per_thousand: if dice.chance(250) { dice.pick(&[5, 50]) } else { 0 },
             majority_fails: dice.chance(300),
+            calm_ms: if trouble == Trouble::Meddling { dice.pick(&[20, 200, 3_000]) } else { 3_000 },
         };
         (plan, dice)
     }
