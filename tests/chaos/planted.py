@@ -25,8 +25,8 @@ class Planted:
 PLANTED = {
     "overlooked": Planted("script", "an acquire overlooks who holds the lock", ("exclusion",)),
     "undeleted": Planted("script", "a release deletes nothing", ("keys gone", "served")),
-    "unextended": Planted("script", "an extension extends nothing", ("exclusion",)),
-    "validity": Planted("engine", "a lock is relied on for a second too long", ("exclusion", "told in time"), "Rust"),
+    "unextended": Planted("script", "an extension extends nothing", ("exclusion", "no early loss")),
+    "validity": Planted("engine", "a lock is relied on for a second too long", ("exclusion", "no early loss"), "Rust"),
     "renewal": Planted("background", "a renewal that nobody sent counts", ("exclusion",), "Rust"),
     "clean-up": Planted("background", "a cancelled acquire keeps what it has won", ("keys gone", "served"), "Rust"),
     "unreleased": Planted("Python", "leaving a block releases nothing", ("keys gone", "served"), "Python", "sync"),
