@@ -183,7 +183,8 @@ mod tests {
         assert_eq!(stagger(0, u32::MAX, 1.0), STAGGER_MOST);
         assert_eq!(stagger(2, 1, 0.0), SLOT_FIRST);
         assert_eq!(stagger(3, 1, 0.0), 2 * SLOT_FIRST);
-        assert_eq!(stagger(2, 1, 1.0), SLOT_FIRST - SLOT_FIRST.mul_f64(STAGGER_SPREAD).min(STAGGER_SPREAD_MOST));
+        assert_eq!(stagger(2, 1, 1.0), SLOT_FIRST.mul_f64(1.0 - STAGGER_SPREAD));
+        assert_eq!(stagger(11, 1, 1.0), (10 * SLOT_FIRST).saturating_sub(STAGGER_SPREAD_MOST));
         assert_eq!(stagger(2, u32::MAX, 0.0), SLOT_LEAST);
         assert_eq!(stagger(u32::MAX, 1, 0.0), STAGGER_MOST);
         assert_eq!(stagger(u32::MAX, 1, 1.0), STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0));
