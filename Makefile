@@ -1,6 +1,6 @@
 # `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test simulate matrix interop lint bench peers soak clean
+.PHONY: help doctor setup demo test simulate matrix interop lint bench peers chaos soak clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
@@ -108,11 +108,11 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	@$(MAKE) --no-print-directory setup lint
 	cargo test --locked --workspace --no-fail-fast
 	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak \
-		--package redlock-bench
+		--package redlock-bench --package redlock-chaos
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
-	$(BIN)/python -m pytest tests/soak
+	$(BIN)/python -m pytest tests/chaos/test_chaos.py tests/soak
 
 # `make simulate SEED=7` begins there, SEEDS=1000 ends it, ARGS=--all goes on after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
@@ -150,7 +150,8 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/peers/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck
-	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs)
+	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs) \
+		$(wildcard tests/chaos/*.mjs)
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
 bench: ## Compare speed with other libraries, on a quiet machine (five minutes once built; ARGS=--long is thorough)
@@ -165,6 +166,12 @@ $(BENCH_RSLOCK): Cargo.toml $(wildcard tests/bench/worker/Cargo.toml tests/bench
 	touch $@
 
 peers: $(TOOLS) $(PEERS)
+
+chaos: ## Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
+	cargo build --locked --release --package redlock-chaos --package redlock-history
+	@$(BIN)/python tests/chaos/chaos.py $(ARGS)
 
 # For each test, in seconds: the longest acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)

@@ -95,12 +95,11 @@ pub(crate) struct Ballots {
     pub(crate) freed: Mask,
     /// The place in line that each node gave.
     places: Vec<u32>,
-    node_timeout: Duration,
 }
 
 impl Ballots {
     /// Before any node has answered.
-    pub(crate) fn new(nodes: usize, node_timeout: Duration) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         Self {
             votes: vec![Vote::Pending; nodes],
             failures: vec![None; nodes],
@@ -108,7 +107,6 @@ impl Ballots {
             complete: true,
             freed: Mask::NONE,
             places: vec![0; nodes],
-            node_timeout,
         }
     }
 
@@ -193,7 +191,7 @@ async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Car
     let claim = Claim::new(&place.process, &place.set, &place.spec.keys, (settings.ttl, settings.node_timeout));
     let mut round = Round::new(lane, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
-    let mut ballots = Ballots::new(nodes, settings.node_timeout);
+    let mut ballots = Ballots::new(nodes);
     let proposal = quorum::proposal(lane.clock.wall_micros(), carried.highest);
     let acquire = acquire(&place.spec, nodes, proposal, carried.place);
     for node in 0..nodes {
@@ -234,7 +232,7 @@ pub(crate) fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
     if health.counts(settings.restart_delay, now).len() >= quorum::quorum(nodes) {
         return None;
     }
-    let mut ballots = Ballots::new(nodes, settings.node_timeout);
+    let mut ballots = Ballots::new(nodes);
     for node in 0..nodes {
         if let Some(objection) = health.objection(node, settings.restart_delay, now) {
             if objection == Failure::Replica {
@@ -302,7 +300,7 @@ async fn vote(
                 ballots.complete = !round.is_cut();
                 for node in 0..ballots.votes.len() {
                     if ballots.votes[node] == Vote::Pending {
-                        ballots.fail(node, Failure::Silent(ballots.node_timeout));
+                        ballots.fail(node, Failure::Silent(round.time_given()));
                     }
                 }
                 object(lane, ballots, restart_delay);

@@ -3,20 +3,42 @@
 //!
 //! It never ends: nothing it runs belongs to a caller's runtime, so that a caller's runtime may end at any time. After a
 //! fork the child's process value has another one, not started yet.
+//!
+//! What other threads hand in lies in its inbox until it looks there, and it is woken once for all that lies there: a
+//! wake-up is a system call, and tokio makes one for every task that is spawned from elsewhere.
 
 use std::future::Future;
 use std::sync::mpsc;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, mem, thread};
 
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind};
 use crate::spawn::spawn;
 
 /// Where background work runs.
 #[derive(Debug)]
-pub(crate) struct Background(Mutex<Option<Handle>>);
+pub(crate) struct Background(Mutex<Option<Started>>);
+
+/// A background that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Started {
+    runtime: Handle,
+    /// `None` where the background has no thread of its own.
+    inbox: Option<Arc<Inbox>>,
+}
+
+/// What is to be begun on the background's thread, in order.
+#[derive(Default)]
+struct Inbox {
+    jobs: Mutex<Vec<Job>>,
+    filled: Notify,
+}
+
+/// Begins a task on the background's runtime. Must neither block nor panic.
+type Job = Box<dyn FnOnce() + Send>;
 
 impl Background {
     /// A thread of its own, started at first use.
@@ -27,7 +49,7 @@ impl Background {
     /// A runtime that exists already; for a simulation.
     #[cfg(feature = "simulation")]
     pub(crate) const fn on(runtime: Handle) -> Self {
-        Self(Mutex::new(Some(runtime)))
+        Self(Mutex::new(Some(Started { runtime, inbox: None })))
     }
 
     /// Starts the thread if it does not run yet.
@@ -35,19 +57,19 @@ impl Background {
     /// # Errors
     ///
     /// `unavailable` if the operating system gives no thread or no event queue.
-    pub(crate) fn start(&self) -> Result<Handle, Error> {
+    pub(crate) fn start(&self) -> Result<Started, Error> {
         // A panic while starting leaves nothing half done in here.
-        let mut handle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = &*handle {
-            return Ok(handle.clone());
+        let mut background = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(started) = &*background {
+            return Ok(started.clone());
         }
         let started = start()?;
-        *handle = Some(started.clone());
+        *background = Some(started.clone());
         Ok(started)
     }
 
     /// The background, if it runs.
-    pub(crate) fn started(&self) -> Option<Handle> {
+    pub(crate) fn started(&self) -> Option<Started> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -55,13 +77,66 @@ impl Background {
     /// means in its own drop.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.start() {
-            Ok(handle) => drop(spawn(&handle, task)),
+            Ok(started) => started.spawn(task),
             Err(error) => tracing::error!(%error, "background work is dropped"),
         }
     }
 }
 
-fn start() -> Result<Handle, Error> {
+impl Started {
+    /// Whether this is the background's runtime.
+    pub(crate) fn is(&self, runtime: &Handle) -> bool {
+        self.runtime.id() == runtime.id()
+    }
+
+    /// Runs `task` in the background.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.begin(move || drop(spawn(&Handle::current(), task)));
+    }
+
+    /// Has `job` begin a task in the background: at once if the caller is there, else when the background looks into its
+    /// inbox.
+    pub(crate) fn begin(&self, job: impl FnOnce() + Send + 'static) {
+        match &self.inbox {
+            Some(inbox) if !Handle::try_current().is_ok_and(|runtime| self.is(&runtime)) => inbox.put(Box::new(job)),
+            _ => {
+                let _entered = self.runtime.enter();
+                job();
+            }
+        }
+    }
+}
+
+impl Inbox {
+    fn put(&self, job: Job) {
+        let mut jobs = self.jobs.lock().expect("no panic while holding this");
+        jobs.push(job);
+        let first = jobs.len() == 1;
+        drop(jobs);
+        if first {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Begins what is handed in, for ever.
+    async fn serve(&self) {
+        loop {
+            self.filled.notified().await;
+            let jobs = mem::take(&mut *self.jobs.lock().expect("no panic while holding this"));
+            for job in jobs {
+                job();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}
+
+fn start() -> Result<Started, Error> {
     let failed = |error: std::io::Error| {
         Error::new(
             ErrorKind::Unavailable,
@@ -70,15 +145,18 @@ fn start() -> Result<Handle, Error> {
         .with_source(error)
     };
     let (sender, receiver) = mpsc::sync_channel(1);
+    let inbox = Arc::new(Inbox::default());
+    let served = Arc::clone(&inbox);
     let run = move || {
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(sender.send(Err(error))),
         };
         drop(sender.send(Ok(runtime.handle().clone())));
-        runtime.block_on(std::future::pending::<()>());
+        runtime.block_on(served.serve());
     };
     thread::Builder::new().name("redlock".to_owned()).spawn(run).map_err(failed)?;
     let lost = |_| std::io::Error::other("the thread ended while it started");
-    receiver.recv().map_err(lost).and_then(|started| started).map_err(failed)
+    let runtime = receiver.recv().map_err(lost).and_then(|started| started).map_err(failed)?;
+    Ok(Started { runtime, inbox: Some(inbox) })
 }

@@ -15,7 +15,7 @@ use crate::inspect::{self, NodeView};
 use crate::lock::Lock;
 use crate::name::Name;
 use crate::options::Options;
-use crate::process::{NodeSet, PerProcess, Process};
+use crate::process::{NodeSet, PerProcess, Pid, Process};
 use crate::script::Keys;
 use crate::setnx_lock::SetnxLock;
 
@@ -154,7 +154,7 @@ impl Redlock {
     #[doc(hidden)]
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
-        if let Ok(own) = self.0.own() {
+        if let Ok(own) = self.0.own(Pid::now()) {
             let set = own.set().take();
             drop(set);
         }
@@ -162,12 +162,13 @@ impl Redlock {
 
     /// Everything a call on the lock `name` needs, checked.
     pub(crate) fn place(&self, name: &[u8], options: Options) -> Result<Place, Error> {
-        self.place_of(self.spec(name, options)?)
+        let pid = Pid::now();
+        self.place_of(pid, self.spec(pid, name, options)?)
     }
 
     /// A lock's name and options, checked.
-    pub(crate) fn spec(&self, name: &[u8], options: Options) -> Result<Arc<Spec>, Error> {
-        let process = &self.0.own()?.process;
+    pub(crate) fn spec(&self, pid: Pid, name: &[u8], options: Options) -> Result<Arc<Spec>, Error> {
+        let process = &self.0.own(pid)?.process;
         let name = Name::parse(name)?;
         let settings = options
             .or(&self.0.options)
@@ -177,8 +178,8 @@ impl Redlock {
     }
 
     /// Where attempts for `spec` are made from.
-    pub(crate) fn place_of(&self, spec: Arc<Spec>) -> Result<Place, Error> {
-        let own = self.0.own()?;
+    pub(crate) fn place_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<Place, Error> {
+        let own = self.0.own(pid)?;
         let Some(set) = own.set().clone() else {
             return Err(Error::invalid("the client is closed; make a new one").with_name(spec.name.bytes()));
         };
@@ -198,8 +199,8 @@ impl Client {
     }
 
     /// What belongs to this process; new in a forked child, where the parent's must not be touched.
-    fn own(&self) -> Result<&Own, Error> {
-        self.own.try_here(|| {
+    fn own(&self, pid: Pid) -> Result<&Own, Error> {
+        self.own.try_of(pid, || {
             let process = Process::current();
             let closed = self.closed.load(Ordering::Relaxed);
             let set = if closed { None } else { Some(process.set(&self.addresses)?) };

@@ -45,13 +45,23 @@ fn duration(option: &str, amount: f64, unit: &str, per_second: f64) -> Result<Du
 }
 
 /// Options of other libraries, in lower case without underscores, and what to do instead.
-const FOREIGN: [(&[&str], &str); 8] = [
+const FOREIGN: [(&[&str], &str); 9] = [
     (
-        &["blockingtimeout", "acquiretimeout", "waittime", "retrycount", "retrytimes", "maxretries", "tries"],
+        &[
+            "blockingtimeout",
+            "acquiretimeout",
+            "acquireattemptslimit",
+            "waittime",
+            "retryattempts",
+            "retrycount",
+            "retrytimes",
+            "maxretries",
+            "tries",
+        ],
         "use timeout: how long acquire may wait, 0 for one try",
     ),
     (
-        &["expire", "expiry", "leasetime", "locktimeout", "duration", "ttlms", "px", "ex"],
+        &["autoreleasetime", "expire", "expiry", "leasetime", "locktimeout", "duration", "ttlms", "px", "ex"],
         "use ttl: how long the servers keep the lock",
     ),
     (
@@ -71,6 +81,7 @@ const FOREIGN: [(&[&str], &str); 8] = [
         &["id", "identifier", "token", "value"],
         "leave it out: every acquisition has a random token of its own; owner is a label for people",
     ),
+    (&["onlocklost", "onlost"], "leave it out: the lock that was acquired tells of its own loss"),
     (&["blocking"], "give it to acquire, or use timeout 0 for one try"),
 ];
 
@@ -109,6 +120,9 @@ mod tests {
             ("expire", "use ttl"),
             ("retryCount", "use timeout"),
             ("automaticExtensionThreshold", "use auto_renew"),
+            ("auto_release_time", "use ttl"),
+            ("acquireAttemptsLimit", "use timeout"),
+            ("onLockLost", "of its own loss"),
         ] {
             let error = unknown(given).to_string();
             assert!(error.contains(given) && error.contains(hint), "{error}");

@@ -178,7 +178,7 @@ impl Held {
     }
 
     /// As [`Held::remaining`], for callers that know that this is not a forked child.
-    fn remaining_here(&self) -> Result<Duration, Error> {
+    pub(crate) fn remaining_here(&self) -> Result<Duration, Error> {
         let now = self.now();
         let state = self.state();
         match &state.phase {

@@ -24,7 +24,7 @@ use crate::guard;
 use crate::held::{Held, Listener, Owned};
 use crate::lock::{Lock, left};
 use crate::options::{self, Protocol};
-use crate::process::PerProcess;
+use crate::process::{PerProcess, Pid};
 use crate::wait;
 
 /// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
@@ -71,7 +71,8 @@ pub(crate) struct Hold {
 /// The right to become the holder. Dropped unused, it makes the object idle again.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    holder: Arc<Holder>,
+    /// `None` once it is used.
+    holder: Option<Arc<Holder>>,
     released: bool,
 }
 
@@ -83,7 +84,7 @@ impl Holder {
     /// `invalid` for a wrong name or option.
     pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
         let holder = Self { lock, own: PerProcess::new() };
-        holder.place(None)?;
+        holder.place(Pid::now(), None)?;
         Ok(Arc::new(holder))
     }
 
@@ -105,20 +106,21 @@ impl Holder {
     ///
     /// `not_held` before an acquire and after a release; `invalid` in a protocol without fences.
     pub fn fence(&self) -> Result<u64, Error> {
-        self.allowed(Protocol::allows_fence)?;
-        self.hold().map(|held| held.fence)
+        let pid = Pid::now();
+        self.allowed(pid, Protocol::allows_fence)?;
+        self.hold(pid).map(|held| held.fence)
     }
 
     /// Whether the lock is held at this moment.
     #[must_use]
     pub fn held(&self) -> bool {
-        self.hold().is_ok_and(|held| held.remaining().is_ok())
+        self.hold(Pid::now()).is_ok_and(|held| held.remaining_here().is_ok())
     }
 
     /// How long the lock can still be relied on; zero when it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold().and_then(|held| held.remaining()).unwrap_or(Duration::ZERO)
+        self.hold(Pid::now()).and_then(|held| held.remaining_here()).unwrap_or(Duration::ZERO)
     }
 
     /// Fails when the lock is not held at this moment.
@@ -127,7 +129,7 @@ impl Holder {
     ///
     /// `lost` with its reason; `not_held` before an acquire, after a release and in a forked child.
     pub fn check(&self) -> Result<(), Error> {
-        self.hold()?.remaining().map(drop)
+        self.hold(Pid::now())?.remaining_here().map(drop)
     }
 
     /// Acquires on the calling thread. `interrupted` is asked every 25 ms if there is one; if it fails, the call ends with that, and
@@ -141,7 +143,8 @@ impl Holder {
         timeout: Timeout,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
-        let begun = self.reserve().and_then(|reservation| Ok((reservation, self.place(timeout)?)));
+        let pid = Pid::now();
+        let begun = self.reserve(pid).and_then(|reservation| Ok((reservation, self.place(pid, timeout)?)));
         let (reservation, place) = match begun {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
@@ -151,7 +154,8 @@ impl Holder {
         let driven = drive_unless(&process, None, wait::acquire(place), interrupted);
         // It may have failed because the process is ending.
         process.farewell.hold_back();
-        Ok(driven?.map(|(owned, home)| reservation.hold(Hold { owned, home })))
+        // Asked anew: what the caller did when it was asked may have forked.
+        Ok(driven?.map(|(owned, home)| reservation.hold(Pid::now(), Hold { owned, home })))
     }
 
     /// Extends on the calling thread, to `ttl` or by the ttl in force.
@@ -164,7 +168,7 @@ impl Holder {
         ttl: Option<Duration>,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
-        let (held, ttl, home) = match self.extension(ttl) {
+        let (held, ttl, home) = match self.extension(Pid::now(), ttl) {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
@@ -179,7 +183,7 @@ impl Holder {
     ///
     /// `not_held` before an acquire, and those of [`crate::Guard::release`]. Releasing again is no error.
     pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-        match self.part() {
+        match self.part(Pid::now()) {
             Ok(Some(hold)) => release(hold, interrupted),
             Ok(None) => Ok(Ok(())),
             Err(error) => Ok(Err(error)),
@@ -196,16 +200,16 @@ impl Holder {
         Ok(left(self.release(interrupted)?))
     }
 
-    fn own(&self) -> &Own {
-        self.own.here(|| Own {
+    fn own(&self, pid: Pid) -> &Own {
+        self.own.of(pid, || Own {
             spec: OnceBox::new(),
             state: Mutex::new(State { phase: Phase::Idle { released: false }, listener: None }),
         })
     }
 
     /// Where an acquire with `timeout` is made from.
-    pub(crate) fn place(&self, timeout: Timeout) -> Result<Place, Error> {
-        let spec = self.own().spec(&self.lock)?;
+    pub(crate) fn place(&self, pid: Pid, timeout: Timeout) -> Result<Place, Error> {
+        let spec = self.own(pid).spec(pid, &self.lock)?;
         let spec = match timeout {
             None => Arc::clone(spec),
             Some(timeout) => {
@@ -214,7 +218,7 @@ impl Holder {
                 Arc::new(Spec { name: spec.name.clone(), keys: Arc::clone(&spec.keys), settings })
             }
         };
-        self.lock.client().place_of(spec)
+        self.lock.client().place_of(pid, spec)
     }
 
     /// Begins an acquire.
@@ -222,12 +226,12 @@ impl Holder {
     /// # Errors
     ///
     /// `already_held` while it is held or being acquired.
-    pub(crate) fn reserve(self: &Arc<Self>) -> Result<Reservation, Error> {
-        let before = self.hold().ok();
-        if before.as_ref().is_some_and(|hold| hold.remaining().is_ok()) {
+    pub(crate) fn reserve(self: &Arc<Self>, pid: Pid) -> Result<Reservation, Error> {
+        let before = self.hold(pid).ok();
+        if before.as_ref().is_some_and(|hold| hold.remaining_here().is_ok()) {
             return Err(self.error(ErrorKind::AlreadyHeld, HOLDING));
         }
-        let mut state = self.own().state();
+        let mut state = self.own(pid).state();
         let released = match &state.phase {
             Phase::Idle { released } => *released,
             Phase::Acquiring => return Err(self.error(ErrorKind::AlreadyHeld, ACQUIRING)),
@@ -238,13 +242,17 @@ impl Holder {
         let former = mem::replace(&mut state.phase, Phase::Acquiring);
         drop(state);
         drop(former);
-        Ok(Reservation { holder: Arc::clone(self), released })
+        Ok(Reservation { holder: Some(Arc::clone(self)), released })
     }
 
     /// What an extension is about: the hold, the ttl, and where it lives.
-    pub(crate) fn extension(&self, ttl: Option<Duration>) -> Result<(Arc<Held>, Duration, Option<Id>), Error> {
-        self.allowed(Protocol::allows_extend)?;
-        let state = self.own().state();
+    pub(crate) fn extension(
+        &self,
+        pid: Pid,
+        ttl: Option<Duration>,
+    ) -> Result<(Arc<Held>, Duration, Option<Id>), Error> {
+        self.allowed(pid, Protocol::allows_extend)?;
+        let state = self.own(pid).state();
         let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
         let (shared, home) = (Arc::clone(hold.owned.held()), hold.home);
         drop(state);
@@ -260,8 +268,8 @@ impl Holder {
     /// # Errors
     ///
     /// `not_held` if there was none.
-    pub(crate) fn part(&self) -> Result<Option<Hold>, Error> {
-        let mut state = self.own().state();
+    pub(crate) fn part(&self, pid: Pid) -> Result<Option<Hold>, Error> {
+        let mut state = self.own(pid).state();
         match mem::replace(&mut state.phase, Phase::Idle { released: true }) {
             Phase::Holding(hold) => Ok(Some(hold)),
             Phase::Idle { released: true } => Ok(None),
@@ -274,7 +282,7 @@ impl Holder {
 
     /// Tells `listener` of the loss of every hold from now on, and of the present one if it is lost already.
     pub(crate) fn listen(&self, listener: Listener) {
-        let mut state = self.own().state();
+        let mut state = self.own(Pid::now()).state();
         let former = state.listener.replace(listener.clone());
         let held = match &state.phase {
             Phase::Holding(hold) => Some(Arc::clone(hold.owned.held())),
@@ -288,12 +296,12 @@ impl Holder {
     }
 
     /// Fails where the lock's protocol does not allow the call, held or not.
-    fn allowed(&self, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
-        allows(self.own().spec(&self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
+    fn allowed(&self, pid: Pid, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
+        allows(self.own(pid).spec(pid, &self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
     }
 
-    fn hold(&self) -> Result<Arc<Held>, Error> {
-        match &self.own().state().phase {
+    fn hold(&self, pid: Pid) -> Result<Arc<Held>, Error> {
+        match &self.own(pid).state().phase {
             Phase::Holding(hold) => Ok(Arc::clone(hold.owned.held())),
             _ => Err(self.not_held()),
         }
@@ -327,17 +335,17 @@ impl Own {
     }
 
     /// The lock's name and options, checked; each process has a label of its own.
-    fn spec(&self, lock: &Lock) -> Result<&Arc<Spec>, Error> {
-        self.spec.get_or_try_init(|| lock.spec().map(Box::new))
+    fn spec(&self, pid: Pid, lock: &Lock) -> Result<&Arc<Spec>, Error> {
+        self.spec.get_or_try_init(|| lock.spec(pid).map(Box::new))
     }
 }
 
 impl Reservation {
     /// Becomes the holder.
-    pub(crate) fn hold(self, hold: Hold) {
-        let holder = Arc::clone(&self.holder);
+    pub(crate) fn hold(mut self, pid: Pid, hold: Hold) {
+        let holder = self.holder.take().expect("used once");
         let shared = Arc::clone(hold.owned.held());
-        let mut state = holder.own().state();
+        let mut state = holder.own(pid).state();
         state.phase = Phase::Holding(hold);
         let listener = state.listener.clone();
         drop(state);
@@ -349,7 +357,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.holder.own().state();
+        let Some(holder) = &self.holder else { return };
+        let mut state = holder.own(Pid::now()).state();
         if matches!(state.phase, Phase::Acquiring) {
             state.phase = Phase::Idle { released: self.released };
         }
@@ -382,10 +391,11 @@ mod tests {
     fn a_reservation_is_given_back() {
         let redlock = crate::Redlock::new("memory://holder-reservation").unwrap();
         let holder = Holder::new(redlock.lock("foo")).unwrap();
-        let reservation = holder.reserve().unwrap();
-        assert_eq!(holder.reserve().unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        let pid = Pid::now();
+        let reservation = holder.reserve(pid).unwrap();
+        assert_eq!(holder.reserve(pid).unwrap_err().kind(), ErrorKind::AlreadyHeld);
         drop(reservation);
-        assert!(holder.reserve().is_ok());
-        assert_eq!(holder.part().unwrap_err().kind(), ErrorKind::NotHeld);
+        assert!(holder.reserve(pid).is_ok());
+        assert_eq!(holder.part(pid).unwrap_err().kind(), ErrorKind::NotHeld);
     }
 }

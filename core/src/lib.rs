@@ -24,6 +24,8 @@
 #![doc = include_str!("../docs/processes.md")]
 //!
 #![doc = include_str!("../docs/moving.md")]
+//!
+#![doc = include_str!("../docs/how-we-know.md")]
 #![forbid(unsafe_code)]
 
 mod address;
@@ -51,6 +53,9 @@ mod inspect;
 mod lane;
 mod lock;
 mod lookout;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod model;
 mod name;
 mod node;
 mod options;

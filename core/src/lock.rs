@@ -11,6 +11,7 @@ use crate::client::Redlock;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::options::{Options, Protocol};
+use crate::process::Pid;
 use crate::wait;
 
 /// The options that a client's builder and a lock have in common, on a struct with a field `options`.
@@ -137,8 +138,8 @@ impl Lock {
     }
 
     /// Name and options, checked.
-    pub(crate) fn spec(&self) -> Result<Arc<Spec>, Error> {
-        self.client.spec(&self.name, self.options.clone())
+    pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
+        self.client.spec(pid, &self.name, self.options.clone())
     }
 
     /// Acquires the lock, waiting until the timeout.

@@ -30,7 +30,8 @@ use crate::watch::Watch;
 
 /// The one value per process.
 pub(crate) struct Process {
-    pid: u32,
+    /// `None` for a simulated process, which has no pid of its own.
+    pid: Option<Pid>,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) background: Background,
@@ -43,12 +44,23 @@ pub(crate) struct Process {
     memory: MemoryNodes,
 }
 
+/// The process that a call runs in. A call asks the operating system once, when it begins, and hands the answer down:
+/// each time is a system call. Not kept any longer, and not while anything else may run: it may fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pid(u32);
+
+impl Pid {
+    pub(crate) fn now() -> Self {
+        Self(std::process::id())
+    }
+}
+
 /// A value that every process has of its own: made at first use, and anew in a forked child. Takes no lock: a fork may
 /// happen at any time in another thread. The values of other processes are never touched, not even dropped.
 pub(crate) struct PerProcess<T>(OnceBox<Link<T>>);
 
 struct Link<T> {
-    pid: u32,
+    pid: Pid,
     /// `None` only while it is dropped.
     value: Option<T>,
     child: PerProcess<T>,
@@ -62,21 +74,21 @@ impl<T> PerProcess<T> {
     /// With a value for this process.
     pub(crate) fn with(value: T) -> Self {
         let first = OnceBox::new();
-        let link = Link { pid: std::process::id(), value: Some(value), child: Self::new() };
+        let link = Link { pid: Pid::now(), value: Some(value), child: Self::new() };
         drop(first.set(Box::new(link)));
         Self(first)
     }
 
-    /// The value of this process, made by `make` if there is none yet. Where threads race to make it, one wins.
-    pub(crate) fn here(&self, make: impl Fn() -> T) -> &T {
-        let result: Result<&T, Infallible> = self.try_here(|| Ok(make()));
+    /// The value of the process `pid`, which is this one, made by `make` if there is none yet. Where threads race to make
+    /// it, one wins.
+    pub(crate) fn of(&self, pid: Pid, make: impl Fn() -> T) -> &T {
+        let result: Result<&T, Infallible> = self.try_of(pid, || Ok(make()));
         let Ok(value) = result;
         value
     }
 
-    /// As [`PerProcess::here`], where it may fail.
-    pub(crate) fn try_here<E>(&self, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
-        let pid = std::process::id();
+    /// As [`PerProcess::of`], where it may fail.
+    pub(crate) fn try_of<E>(&self, pid: Pid, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
         let mut place = self;
         loop {
             let link = place.0.get_or_try_init(|| {
@@ -98,7 +110,7 @@ impl<T> fmt::Debug for PerProcess<T> {
 
 impl<T> Drop for Link<T> {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
+        if self.pid != Pid::now() {
             std::mem::forget(self.value.take());
         }
     }
@@ -109,13 +121,12 @@ static CURRENT: PerProcess<Arc<Process>> = PerProcess::new();
 impl Process {
     /// The value of this process.
     pub(crate) fn current() -> Arc<Self> {
-        Arc::clone(
-            CURRENT
-                .here(|| Arc::new(Self::new(std::process::id(), Clock::System, Random::System, Background::thread()))),
-        )
+        let pid = Pid::now();
+        let make = || Arc::new(Self::new(Some(pid), Clock::System, Random::System, Background::thread()));
+        Arc::clone(CURRENT.of(pid, make))
     }
 
-    pub(crate) fn new(pid: u32, clock: Clock, random: Random, background: Background) -> Self {
+    pub(crate) fn new(pid: Option<Pid>, clock: Clock, random: Random, background: Background) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self {
             pid,
@@ -125,7 +136,7 @@ impl Process {
             renewal: Renewal::default(),
             pool: Pool::default(),
             farewell: Farewell::default(),
-            owner: owner(&host, pid).into(),
+            owner: owner(&host, pid.map_or(0, |pid| pid.0)).into(),
             sets: Mutex::default(),
             memory: MemoryNodes::default(),
         }
@@ -133,8 +144,12 @@ impl Process {
 
     /// Whether this is the value of another process: we are in a forked child and must not touch it.
     pub(crate) fn is_foreign(&self) -> bool {
-        // A simulated process has no pid of its own.
-        self.pid != 0 && self.pid != std::process::id()
+        self.is_foreign_to(Pid::now())
+    }
+
+    /// Whether this is not the value of the process `pid`, which is this one.
+    pub(crate) fn is_foreign_to(&self, pid: Pid) -> bool {
+        self.pid.is_some_and(|own| own != pid)
     }
 
     /// The set of nodes at `addresses`, one per process, so that all clients of it share what is known of its nodes.
@@ -196,7 +211,7 @@ impl NodeSet {
     fn holders(&self, runtime: &Handle) -> Option<Audience> {
         let background = self.process.upgrade()?.background.started()?;
         let (process, members) = (Weak::clone(&self.process), Arc::downgrade(&self.members));
-        (background.id() == runtime.id()).then(|| {
+        background.is(runtime).then(|| {
             Audience::new(false, move |_, news| {
                 if let (News::Upset, Some((process, members))) = (news, process.upgrade().zip(members.upgrade())) {
                     process.renewal.hasten(&members);

@@ -23,8 +23,10 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::background::Started;
 use crate::client::Redlock;
 use crate::error::{Error, ErrorKind};
 use crate::farewell::{Duty, Leave};
@@ -34,7 +36,8 @@ use crate::holder::{Hold, Holder, Reservation, Timeout};
 use crate::inspect::NodeView;
 use crate::lock;
 use crate::options::Options;
-use crate::process::Process;
+use crate::process::{Pid, Process};
+use crate::spawn::spawn;
 use crate::wait::Waiting;
 
 /// The calls of one event loop.
@@ -112,9 +115,9 @@ impl Queue {
     ///
     /// `already_held`, `invalid` or `unavailable`, at once; all others come with [`Queue::take`].
     pub fn acquire(&self, holder: &Arc<Holder>, timeout: Timeout) -> Result<u64, Error> {
-        self.here()?;
-        let reservation = holder.reserve()?;
-        let waiting = Waiting::begin(holder.place(timeout)?)?;
+        let pid = self.here()?;
+        let reservation = holder.reserve(pid)?;
+        let waiting = Waiting::begin(holder.place(pid, timeout)?)?;
         let id = self.0.enlist(Call::Running(Some(reservation), None));
         self.pursue(id, waiting)?;
         Ok(id)
@@ -126,9 +129,8 @@ impl Queue {
     ///
     /// `not_held`, `lost` or `invalid`, at once; `lost` and `unavailable` with [`Queue::take`].
     pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> {
-        self.here()?;
-        let (held, ttl, _) = holder.extension(ttl)?;
-        held.remaining()?;
+        let (held, ttl, _) = holder.extension(self.here()?, ttl)?;
+        held.remaining_here()?;
         let id = self.0.enlist(Call::Running(None, None));
         self.spawn(id, async move { Outcome::Over(guard::extend(held, ttl).await.map(|()| Taken::Done)) })?;
         Ok(id)
@@ -140,8 +142,7 @@ impl Queue {
     ///
     /// `not_held` at once; `lost` and `unavailable` with [`Queue::take`].
     pub fn release(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
-        self.here()?;
-        self.part(holder.part()?, |released| released)
+        self.part(holder.part(self.here()?)?, |released| released)
     }
 
     /// Starts to release at the end of a block: silent where there is nothing to release, or no quorum that confirms
@@ -151,8 +152,7 @@ impl Queue {
     ///
     /// `unavailable` at once if there is no background, `lost` with [`Queue::take`].
     pub fn leave(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
-        self.here()?;
-        self.part(holder.part().unwrap_or(None), lock::left)
+        self.part(holder.part(self.here()?).unwrap_or(None), lock::left)
     }
 
     /// Starts to look at a lock; [`Taken::Views`] is the result.
@@ -161,8 +161,7 @@ impl Queue {
     ///
     /// `invalid`, at once.
     pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
-        self.here()?;
-        client.spec(name, Options::default())?;
+        client.spec(self.here()?, name, Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
         let id = self.0.enlist(Call::Running(None, None));
         self.spawn(id, async move { Outcome::Over(client.inspect(name).await.map(Taken::Views)) })?;
@@ -203,9 +202,7 @@ impl Queue {
     ///
     /// Those of the call; `lost` for a watch.
     pub fn take(&self, id: u64) -> Result<Taken, Error> {
-        if self.is_foreign() {
-            return Ok(Taken::Gone);
-        }
+        let Ok(pid) = self.here() else { return Ok(Taken::Gone) };
         let mut list = self.0.list();
         let call = match list.calls.get_mut(&id) {
             None => return Ok(Taken::Gone),
@@ -215,7 +212,7 @@ impl Queue {
         };
         drop(list);
         match call {
-            Some(Call::Won(waiting, owned, reservation)) => self.hold(id, *waiting, owned, reservation),
+            Some(Call::Won(waiting, owned, reservation)) => self.hold(pid, id, *waiting, owned, reservation),
             Some(Call::Over(result, reservation)) => {
                 drop(reservation);
                 result
@@ -225,9 +222,16 @@ impl Queue {
     }
 
     /// A won lock reaches its object, or is waited for again.
-    fn hold(&self, id: u64, waiting: Waiting, owned: Owned, reservation: Reservation) -> Result<Taken, Error> {
+    fn hold(
+        &self,
+        pid: Pid,
+        id: u64,
+        waiting: Waiting,
+        owned: Owned,
+        reservation: Reservation,
+    ) -> Result<Taken, Error> {
         if owned.take() {
-            reservation.hold(Hold::in_background(owned));
+            reservation.hold(pid, Hold::in_background(owned));
             return Ok(Taken::Done);
         }
         drop(owned);
@@ -237,21 +241,35 @@ impl Queue {
         Ok(Taken::Again)
     }
 
-    fn here(&self) -> Result<(), Error> {
-        if self.is_foreign() {
+    /// The process that the call runs in, which has to be the queue's.
+    fn here(&self) -> Result<Pid, Error> {
+        let pid = Pid::now();
+        if self.0.process.is_foreign_to(pid) {
             let message = "this event loop's queue belongs to the process that this one was forked from";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        Ok(())
+        Ok(pid)
     }
 
+    /// Runs an acquire in the background, where it can be broken off.
     fn pursue(&self, id: u64, waiting: Waiting) -> Result<(), Error> {
-        self.spawn(id, async move {
+        let call = self.reported(id, async move {
             match waiting.win().await {
                 Ok((waiting, owned)) => Outcome::Won(Box::new(waiting), owned),
                 Err(error) => Outcome::Over(Err(error)),
             }
-        })
+        });
+        let shared = Arc::downgrade(&self.0);
+        self.background(id)?.begin(move || {
+            let Some(shared) = shared.upgrade() else { return };
+            let task = spawn(&Handle::current(), call);
+            match shared.list().calls.get_mut(&id) {
+                Some(Call::Running(_, abort)) => *abort = Some(task),
+                // Broken off before it has begun.
+                _ => task.abort(),
+            }
+        });
+        Ok(())
     }
 
     /// Starts the release of `hold`, and puts its result through `said`.
@@ -271,19 +289,29 @@ impl Queue {
         Ok(id)
     }
 
-    /// Runs `call` in the background. If that cannot be started, the call is dropped.
+    /// Runs `call` in the background to its end.
     fn spawn(&self, id: u64, call: impl Future<Output = Outcome> + Send + 'static) -> Result<(), Error> {
+        let call = self.reported(id, call);
+        self.background(id)?.spawn(call);
+        Ok(())
+    }
+
+    /// The background. If that cannot be started, the call is dropped.
+    fn background(&self, id: u64) -> Result<Started, Error> {
+        self.0.process.background.start().inspect_err(|_| self.cancel(id))
+    }
+
+    /// `call`, whose end the queue hears of.
+    fn reported(
+        &self,
+        id: u64,
+        call: impl Future<Output = Outcome> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let report = Report { shared: Arc::downgrade(&self.0), id, outcome: None };
-        let background = self.0.process.background.start().inspect_err(|_| self.cancel(id))?;
-        let reported = async move {
+        async move {
             let mut report = report;
             report.outcome = Some(call.await);
-        };
-        let task = background.spawn(reported).abort_handle();
-        if let Some(Call::Running(Some(_), abort)) = self.0.list().calls.get_mut(&id) {
-            *abort = Some(task);
         }
-        Ok(())
     }
 }
 
@@ -416,13 +444,13 @@ mod tests {
         let queue = Queue::new(move || sender.send(()).unwrap());
         let redlock = Redlock::new("memory://queue-panic").unwrap();
         let holder = Holder::new(redlock.lock("foo")).unwrap();
-        let reservation = holder.reserve().unwrap();
+        let reservation = holder.reserve(Pid::now()).unwrap();
         let id = queue.0.enlist(Call::Running(Some(reservation), None));
         queue.spawn(id, async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
         assert_eq!(queue.drain(), [id]);
         let error = queue.take(id).unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
-        assert!(holder.reserve().is_ok(), "the object can be acquired again");
+        assert!(holder.reserve(Pid::now()).is_ok(), "the object can be acquired again");
     }
 }

@@ -110,6 +110,12 @@ impl Round {
         self.deadline < self.started.after(self.node_timeout)
     }
 
+    /// How long the nodes have to answer, in whole milliseconds: that is what people read.
+    pub(crate) fn time_given(&self) -> Duration {
+        let given = self.deadline.since(self.started);
+        Duration::from_millis(u64::try_from(given.as_millis()).unwrap_or(u64::MAX))
+    }
+
     /// Whether nothing is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.arrived.is_empty() && self.parts.iter().all(|part| part.asking.is_none())

@@ -57,7 +57,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> O
     let lane = lane.watches().then(|| Arc::clone(lane));
     place.process.background.spawn(ask(place.clone(), lane, limit, caller));
     outcome.await.unwrap_or_else(|_| {
-        let mut ballots = Ballots::new(1, place.spec.settings.node_timeout);
+        let mut ballots = Ballots::new(1);
         ballots.fail(NODE, Failure::Unreachable("the background has dropped the try".into()));
         Outcome::Lost(ballots)
     })
@@ -82,7 +82,7 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
     round.ask(NODE, request(&place, Action::SetnxAcquire { ttl: settings.ttl }), None);
     let mut caller = Some(caller);
     while let Some(event) = round.next().await {
-        let mut ballots = Ballots::new(1, settings.node_timeout);
+        let mut ballots = Ballots::new(1);
         match event {
             Event::Vote(_, answer) => {
                 let outcome = judge(&place, &lane, start, answer, ballots);
@@ -91,7 +91,7 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
             }
             Event::TimeUp => {
                 ballots.complete = !round.is_cut();
-                ballots.fail(NODE, Failure::Silent(settings.node_timeout));
+                ballots.fail(NODE, Failure::Silent(round.time_given()));
                 round.outlast();
                 drop(caller.take().map(|caller| caller.send(Outcome::Lost(ballots))));
             }

@@ -195,7 +195,7 @@ type Fill = Box<dyn Fn(&mut [u8]) + Send + Sync>;
 fn process(machine: &Machine, random: Fill, background: Background) -> Arc<Process> {
     let clock = Clock::Simulated(SimulatedClock(machine.clocks()));
     let random = Random::Simulated(SimulatedRandom(random.into()));
-    Arc::new(Process::new(0, clock, random, background))
+    Arc::new(Process::new(None, clock, random, background))
 }
 
 fn client(index: usize, process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Redlock {

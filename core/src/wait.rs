@@ -304,8 +304,7 @@ impl Waiting {
             return self.over(ballots);
         }
         // Others of this process were in front all the time, and have not heard from the nodes yet.
-        let settings = &self.place.spec.settings;
-        self.over(&Ballots::new(self.place.set.members.len(), settings.node_timeout))
+        self.over(&Ballots::new(self.place.set.members.len()))
     }
 
     /// The timeout is over.

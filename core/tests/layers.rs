@@ -14,7 +14,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
             "backoff", "error",
         ],
     ),
-    ("i/o", &["lane", "round", "node", "footprint", "deadline"]),
+    ("i/o", &["lane", "round", "node", "footprint", "deadline", "model"]),
     (
         "engine",
         &[

@@ -449,6 +449,23 @@ fn slow_nodes_delay_only_where_a_quorum_needs_them() {
     }
 }
 
+/// Whoever reads the error at night must not look for a time that nobody had.
+#[test]
+fn a_vote_that_a_timeout_cuts_short_names_the_time_that_it_had() {
+    let server = Server::start();
+    for face in [Face::Async, Face::Blocking] {
+        let client = Client::new(face, &[server.url()], Duration::ZERO);
+        client.cycle();
+        server.freeze();
+        let error = client.acquire(Duration::from_millis(70)).map(drop).unwrap_err();
+        server.thaw();
+        let answer = &error.nodes()[0].answer;
+        let given = answer.strip_prefix("no answer within ").and_then(|text| text.strip_suffix("ms"));
+        let given = given.unwrap_or_else(|| panic!("{answer}"));
+        assert!(given.parse::<u32>().unwrap() <= 70, "{answer}");
+    }
+}
+
 #[test]
 fn a_try_on_hung_nodes_leaves_no_key_although_nobody_calls_again() {
     for face in [Face::Async, Face::Blocking] {

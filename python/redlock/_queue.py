@@ -53,9 +53,9 @@ class Queue:
         if taken is None:
             del self._locks[number]
 
-    def future(self, number: int) -> "asyncio.Future[None]":
+    def future(self, number: int, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
         """Give what is done when the call is ready."""
-        future = asyncio.get_running_loop().create_future()
+        future = loop.create_future()
         self._futures[number] = future
         return future
 
@@ -96,9 +96,8 @@ class Watch:
 _queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Queue]] = weakref.WeakKeyDictionary()
 
 
-def _running() -> Queue:
-    """Find the queue of the running loop; make one where there is none, or only the parent process's."""
-    loop = asyncio.get_running_loop()
+def _of(loop: asyncio.AbstractEventLoop) -> Queue:
+    """Find the queue of the loop; make one where there is none, or only the parent process's."""
     reference = _queues.get(loop)
     queue = reference() if reference is not None else None
     if queue is None or queue.native.is_foreign():
@@ -110,12 +109,14 @@ def _running() -> Queue:
 
 async def result(start: Callable[[Queue], int]) -> list[NodeView] | bool | None:
     """Start a call and wait for what comes of it. Whatever ends the wait early leaves no key behind."""
-    queue = _running()
+    # Once: Python asks for the pid each time.
+    loop = asyncio.get_running_loop()
+    queue = _of(loop)
     number = start(queue)
     reference = weakref.ref(queue)
     try:
         while True:
-            future = queue.future(number)
+            future = queue.future(number, loop)
             del queue
             await future
             # Not kept in a name, lest an error's traceback keep the queue.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 from server import LIMIT, Nodes, Server
 
 import redlock
@@ -13,6 +14,19 @@ from redlock import asyncio as aio
 
 Start = Callable[..., "subprocess.Popen[str]"]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Every run is the same, and a failure is shown as it was found. `--hypothesis-profile long` looks further, elsewhere
+# each time, and for the shortest way to a failure.
+settings.register_profile("long", max_examples=2_000, stateful_step_count=50, deadline=None, database=None)
+settings.register_profile(
+    "short",
+    settings.get_profile("long"),
+    max_examples=100,
+    stateful_step_count=30,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)
+settings.load_profile("short")
 
 
 @pytest.fixture(scope="session")

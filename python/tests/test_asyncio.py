@@ -52,6 +52,20 @@ async def test_acquire_and_release(aclient: aio.Redlock, name: str) -> None:
     await second.release()
 
 
+async def test_a_call_that_nobody_awaits_does_nothing(aclient: aio.Redlock, server: Server, name: str) -> None:
+    lock = aclient.lock(name)
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        lock.acquire()  # type: ignore[unused-coroutine] # pyright: ignore[reportUnusedCoroutine]
+    lock.acquire().close()
+    assert lock.remaining == 0.0
+    assert await lock.acquire(timeout=0), "it was not begun either"
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        lock.release()  # type: ignore[unused-coroutine] # pyright: ignore[reportUnusedCoroutine]
+    assert lock.held
+    assert server.has(name)
+    await lock.release()
+
+
 async def test_the_faces_exclude_each_other(client: redlock.Redlock, aclient: aio.Redlock, name: str) -> None:
     with client.lock(name):
         assert not await aclient.lock(name).acquire(timeout=0)

@@ -87,6 +87,30 @@ lock.acquire()
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
 
 
+def test_parent_and_children_never_have_the_same_token(run: Run, nodes: Nodes, name: str) -> None:
+    program = """
+import os
+# Whatever randomness the parent has drawn, its children inherit.
+with client.lock(name):
+    pass
+locks = [client.lock(f"{name}-{number}") for number in range(9)]
+for lock in locks[1:]:
+    pid = os.fork()
+    if pid == 0:
+        lock.acquire()
+        # Which leaves it to its ttl.
+        os._exit(0)
+    os.waitpid(pid, 0)
+locks[0].acquire()
+os._exit(0)
+"""
+    assert run(program, nodes=nodes).returncode == 0
+    for server in nodes.servers:
+        values = [server.command("GET", f"{name}-{number}") for number in range(9)]
+        tokens = [value.partition(b":")[0] for value in values if value is not None]
+        assert len(set(tokens)) == len(tokens) > 0
+
+
 def test_a_fork_while_a_thread_sets_a_callback(run: Run) -> None:
     program = """
 import os, sys, threading

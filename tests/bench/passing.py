@@ -16,7 +16,7 @@ HOLD_MS = 1
 WAITS_S = 0.02, 0.12
 """How long somebody has waited when the lock is released: by chance, so that nobody's polling falls in step with it."""
 
-SLOWEST_S = 30.0
+SLOWEST_S = 10.0
 """How long anybody may wait for a lock."""
 
 SOON_NS = 100_000_000
@@ -57,7 +57,7 @@ def _hand_overs(session: Session, workload: str, subject: Subject, turn: int, ho
 
 def contention(session: Session, workload: str, processes: int) -> None:
     """So many processes that want one lock, hold it for a moment and want it again."""
-    for turn in range(max(session.form.rounds // 10, 1)):
+    for turn in range(max(session.form.rounds // 20, 1)):
         subjects = [subject for subject in able(session.subjects, waits=True) if processes <= subject.processes]
         session.random.shuffle(subjects)
         for subject in subjects:

@@ -406,10 +406,11 @@ def test_servers_that_are_replaced_by_empty_ones(
     """The new ones do not know who holds the lock: for one ttl they have no vote."""
     ttl_ms = 1000
     quorum = n // 2 + 1
-    with Network(list(own_nodes)[:n]) as network:
+    first = list(own_nodes)[:n]
+    with Network(first) as network:
         client = drivers.start(face).client(network.urls, ttl_ms=ttl_ms, auto_renew=False)
         holder, other = client.lock(name), client.lock(name)
-        connect_to_all(client, network.servers, name)
+        connect_to_all(client, first, name)
         fence = holder.acquire()["fence"]
         replaced_ns = now_ns()
         for proxy, server in zip(network.proxies[:quorum], list(own_nodes)[3:], strict=False):

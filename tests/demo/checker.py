@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +16,10 @@ class Judgement:
     violations: tuple[str, ...] = ()
 
 
-def judge(program: Path, history: Iterable[str]) -> Judgement:
-    """Pipes the history, JSON lines, to the program."""
-    done = subprocess.run([program], input="".join(history), capture_output=True, text=True, check=False)
+def judge(program: Path, history: Path, *rules: str) -> Judgement:
+    """Has the program read the history, a file of JSON lines; `rules` are options of its command line."""
+    with history.open() as lines:
+        done = subprocess.run([program, *rules], stdin=lines, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         return Judgement(False, f"the checker ended with {done.returncode}", tuple(done.stderr.splitlines()))
     summary, *violations = done.stdout.splitlines()

@@ -22,6 +22,7 @@ sys.path.append(str(ROOT / "tests" / "conformance"))
 
 import checker  # noqa: E402
 import faults  # noqa: E402
+import live  # noqa: E402
 import report  # noqa: E402
 import timeline  # noqa: E402
 import view  # noqa: E402
@@ -82,7 +83,7 @@ async def run(console: Console, programs: Path, signals: list[int]) -> Fight:
         names = ", ".join(f"{worker.name} ({worker.face})" for worker in fight.workers)
         console.print(f"One lock on {NODES} servers ({stage.program}), fought for by {len(fight.workers)} processes:")
         console.print(f"{names}\n", highlight=False)
-        with view.opened(console, fight) as shown:
+        with live.opened(console, fight, lambda at_ns: view.screen(fight, at_ns), lambda: view.counts(fight)) as shown:
             stage.begin()
             showing = asyncio.create_task(keep_showing(shown))
             try:
@@ -96,7 +97,7 @@ async def run(console: Console, programs: Path, signals: list[int]) -> Fight:
     return fight
 
 
-async def keep_showing(shown: view.View) -> None:
+async def keep_showing(shown: live.View) -> None:
     """Shows the fight until cancelled."""
     while True:
         shown.show(now_ns())
@@ -108,7 +109,7 @@ def close(console: Console, fight: Fight, programs: Path, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     history, picture = out / "history.jsonl", out / "timeline.svg"
     history.write_text("".join(fight.history()))
-    judgement = checker.judge(programs / "redlock-history", fight.history())
+    judgement = checker.judge(programs / "redlock-history", history)
     timeline.draw(fight, picture)
     return 0 if report.write(console, fight, judgement, [picture, history]) else 1
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from live import Story
+
 NODES = 5
 """How many servers the lock is on."""
 
@@ -92,25 +94,15 @@ class Fault:
     """What the worker held."""
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something worth telling while it happens."""
-
-    at_ns: int
-    text: str
-
-
 @dataclass(eq=False)
-class Fight:
+class Fight(Story):
     """Everything that was seen."""
 
-    workers: list[Worker]
-    start_ns: int = 0
+    workers: list[Worker] = field(kw_only=True)
     end_ns: int = 0
     nodes: list[NodeState] = field(default_factory=lambda: ["up"] * NODES)
     holds: list[Hold] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
     records: list[Message] = field(default_factory=list)
     """The history, as the checker wants it."""
     refused: list[str] = field(default_factory=list)
@@ -119,14 +111,6 @@ class Fight:
     """Everything that makes the demo fail whatever the checker says."""
     count: int | None = None
     """What the file says in the end."""
-
-    def seconds(self, at_ns: int) -> float:
-        """Since the start of the fight."""
-        return (at_ns - self.start_ns) / 1e9
-
-    def note(self, at_ns: int, text: str) -> None:
-        """Remembers something worth telling."""
-        self.notes.append(Note(at_ns, text))
 
     def holder(self) -> Hold | None:
         """The latest acquisition, while nothing else has ended it and its validity is not known to be over."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +12,7 @@ from rich.text import Text
 from checker import Judgement
 from colours import LANGUAGE
 from fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
-
-SHOWN = 5
-"""How many complaints of a kind are shown."""
+from verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
 SHOWS = (
     "One lock shared by three languages stays with one holder at a time while nodes hang or die and holders are "
@@ -28,15 +24,6 @@ SHOWS_NOT = (
 )
 
 
-@dataclass(frozen=True)
-class Promise:
-    """One line of the verdict."""
-
-    what: str
-    kept: bool
-    text: str
-
-
 def promises(fight: Fight, judgement: Judgement) -> list[Promise]:
     """Everything that must hold for the demo to succeed."""
     counted = sum(hold.counted for hold in fight.holds)
@@ -44,10 +31,10 @@ def promises(fight: Fight, judgement: Judgement) -> list[Promise]:
     killed = sum(worker.state == "killed" for worker in fight.workers)
     ended = len(fight.workers) - killed
     fences = [hold.fence for hold in fight.holds]
-    ends = f"{ended} to the end, {killed} killed; {_count(len(fight.troubles), 'trouble')}"
+    ends = f"{ended} to the end, {killed} killed; {number_of(len(fight.troubles), 'trouble')}"
     order = f"{len(fences)} fences, {min(fences)} to {max(fences)}" if fences else "no fence at all"
     return [
-        Promise("one holder, rising fences", judgement.good, _count(len(judgement.violations), "violation")),
+        Promise("one holder, rising fences", judgement.good, number_of(len(judgement.violations), "violation")),
         Promise("fences, each given once", len(set(fences)) == len(fences) > 0, order),
         Promise("no update lost", fight.count == counted, f"the file counts {fight.count}, its writers {counted}"),
         Promise("every language acquired", not silent, "none of " + ", ".join(silent) if silent else "all three"),
@@ -62,10 +49,10 @@ def write(console: Console, fight: Fight, judgement: Judgement, files: Sequence[
     if fight.faults:
         console.print(_faults(fight))
     kept = promises(fight, judgement)
-    console.print(_promises(kept))
-    _complain(console, "the checker", judgement.violations)
-    _complain(console, "trouble", fight.troubles)
-    _complain(console, "found no quorum in time (allowed)", fight.refused)
+    console.print(verdicts(kept))
+    complain(console, "the checker", judgement.violations)
+    complain(console, "trouble", fight.troubles)
+    complain(console, "found no quorum in time (allowed)", fight.refused)
     notes = Table.grid(padding=(0, 2))
     notes.add_row("  checker", judgement.summary)
     notes.add_row("  shown", SHOWS)
@@ -89,13 +76,13 @@ def outcome(fight: Fight, fault: Fault) -> str:
             wrote = "and wrote all the same" if hold.counted else "and wrote nothing"
             return f"{_next(fight, hold, fault.from_ns)}; {told} {wrote}"
         case "node killed" if kept := _held_across(fight, fault):
-            renewed = f"renewed {_count(kept.renewals, 'time')}"
+            renewed = f"renewed {number_of(kept.renewals, 'time')}"
             if kept.end != "released":
                 return f"happened under {kept.worker.name}, whose lock was {kept.end}"
             return f"came back empty under {kept.worker.name}, which held the lock for {kept.held_s:.1f} s, {renewed}"
     meanwhile = fight.during(fault.from_ns, fault.to_ns or fight.end_ns)
     longest = max((hold.wait_s for hold in meanwhile), default=0.0)
-    return f"{_count(len(meanwhile), 'acquisition')} meanwhile, longest wait {_time(longest)}"
+    return f"{number_of(len(meanwhile), 'acquisition')} meanwhile, longest wait {time_of(longest)}"
 
 
 def _next(fight: Fight, hold: Hold, from_ns: int) -> str:
@@ -112,7 +99,7 @@ def _held_across(fight: Fight, fault: Fault) -> Hold | None:
 
 def _acquisitions(fight: Fight) -> Table:
     workers = f"{len(fight.workers)} processes, one lock on {NODES} servers, {fight.seconds(fight.end_ns):.1f} s"
-    table = _table(workers, "", ">acquisitions", ">mean hold", ">longest", ">mean wait", ">longest")
+    table = tabled(workers, "", ">acquisitions", ">mean hold", ">longest", ">mean wait", ">longest")
     for language in LANGUAGES:
         table.add_row(Text(language, style=f"bold {LANGUAGE[language]}"), *_figures(fight.of(language)))
     table.add_row("all", *_figures(fight.holds), style="dim")
@@ -122,50 +109,14 @@ def _acquisitions(fight: Fight) -> Table:
 def _figures(holds: Sequence[Hold]) -> list[str]:
     held, waited = [hold.held_s for hold in holds], [hold.wait_s for hold in holds]
     times = mean(held), max(held, default=0.0), mean(waited), max(waited, default=0.0)
-    return [str(len(holds)), *map(_time, times)]
+    return [str(len(holds)), *map(time_of, times)]
 
 
 def _faults(fight: Fight) -> Table:
-    table = _table("what was done to them", ">from", ">to", "", "what came of it")
+    table = tabled("what was done to them", ">from", ">to", "", "what came of it")
     for fault in fight.faults:
         to = f"{fight.seconds(fault.to_ns):.1f} s" if fault.to_ns else ""
         kind = fault.kind.split()[-1]
         text = f"{fault.subject} {kind}" + (" holding" if fault.hold else "")
         table.add_row(f"{fight.seconds(fault.from_ns):.1f} s", to, text, outcome(fight, fault))
     return table
-
-
-def _promises(kept: Sequence[Promise]) -> Table:
-    table = _table("what had to hold", "", "", "")
-    table.show_header = False
-    for promise in kept:
-        verdict = Text("ok", style="green") if promise.kept else Text("BAD", style="bold red")
-        table.add_row(promise.what, verdict, promise.text)
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", no_wrap=right)
-    return table
-
-
-def _complain(console: Console, what: str, complaints: Sequence[str]) -> None:
-    if not complaints:
-        return
-    console.print(Text(f"{what}:", style="bold"))
-    for complaint in complaints[:SHOWN]:
-        console.print(Text(f"  {complaint}"))
-    if len(complaints) > SHOWN:
-        console.print(Text(f"  and {len(complaints) - SHOWN} more"))
-    console.print()
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -69,7 +69,7 @@ class Stage:
     """Five servers and the workers that fight over them. An async context manager that ends all of it."""
 
     def __init__(self, crew: Sequence[tuple[Worker, list[str]]]) -> None:
-        self.fight = Fight([worker for worker, _ in crew])
+        self.fight = Fight(workers=[worker for worker, _ in crew])
         self._commands = [command for _, command in crew]
         self._actors: dict[str, Actor] = {}
         self._heard = asyncio.Event()

@@ -51,7 +51,7 @@ def release(fight: Fight, worker: Worker, at_s: float, fence: int) -> None:
 def fight() -> Fight:
     """Everybody acquires, one node freezes, one dies under a holder, one holder is killed and one is frozen."""
     rust, python, node = crew()
-    fight = Fight([rust, python, node], start_ns=START_NS, end_ns=at_ns(12))
+    fight = Fight(workers=[rust, python, node], start_ns=START_NS, end_ns=at_ns(12))
     for worker in fight.workers:
         fight.hear(worker, {"event": "ready"})
     fight.faults.append(Fault("node frozen", "node 2", at_ns(0.1), at_ns(2.0)))
@@ -176,7 +176,7 @@ def test_the_picture_names_every_worker_and_fault(fight: Fight, tmp_path: Path) 
 
 
 def test_a_fight_that_never_began_can_be_drawn_and_reported(tmp_path: Path) -> None:
-    empty = Fight(crew())
+    empty = Fight(workers=crew())
     timeline.draw(empty, tmp_path / "timeline.svg")
     assert "FAILED" in text_of(lambda console: report.write(console, empty, GOOD, []))
 

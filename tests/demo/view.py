@@ -1,22 +1,17 @@
-"""The fight as it goes on: a live picture on a terminal, plain lines elsewhere."""
+"""The fight as it goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
-
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from colours import LANGUAGE
-from fight import LANGUAGES, NODES, Fight, Hold, Note, Worker
+from fight import LANGUAGES, NODES, Fight, Hold, Worker
+from live import said
 
 TICK_S = 0.1
-PLAIN_EVERY_S = 2.0
 EVENTS = 5
 BAR = 30
 
@@ -25,74 +20,9 @@ NODE_SIGN = {"up": "●", "frozen": "‖", "dead": "✕"}
 STATE_STYLE = {"holding": "bold", "frozen": "cyan", "killed": "red"}
 
 
-class View(Protocol):
-    """Shows the fight as it is at this moment; to be called often."""
-
-    def show(self, now_ns: int) -> None:
-        """Shows it."""
-
-
-@contextmanager
-def opened(console: Console, fight: Fight) -> Iterator[View]:
-    """The view that fits the console."""
-    if console.is_terminal and not console.is_dumb_terminal:
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            view = LiveView(live, fight)
-            yield view
-            # What happened stays on the screen, above the report.
-        for note in fight.notes:
-            console.print(said(fight, note), highlight=False)
-    else:
-        plain = PlainView(console, fight)
-        yield plain
-        plain.tell()
-
-
-class PlainView:
-    """A line for everything that happens, and one in between so that silence means something."""
-
-    def __init__(self, console: Console, fight: Fight) -> None:
-        self._console = console
-        self._fight = fight
-        self._told = 0
-        self._next_s = PLAIN_EVERY_S
-
-    def show(self, now_ns: int) -> None:
-        """Prints what is new."""
-        self.tell()
-        if self._fight.seconds(now_ns) >= self._next_s:
-            counts = ", ".join(f"{language} {len(self._fight.of(language))}" for language in LANGUAGES)
-            self._print(Note(now_ns, f"acquisitions: {counts}"))
-            self._next_s += PLAIN_EVERY_S
-
-    def tell(self) -> None:
-        """Prints what happened since."""
-        new = self._fight.notes[self._told :]
-        self._told += len(new)
-        for note in new:
-            self._print(note)
-
-    def _print(self, note: Note) -> None:
-        self._console.print(said(self._fight, note), highlight=False, soft_wrap=True)
-        # Whoever reads along through a pipe wants it now.
-        self._console.file.flush()
-
-
-class LiveView:
-    """The whole fight in one screen."""
-
-    def __init__(self, live: Live, fight: Fight) -> None:
-        self._live = live
-        self._fight = fight
-
-    def show(self, now_ns: int) -> None:
-        """Draws it anew."""
-        self._live.update(screen(self._fight, now_ns), refresh=True)
-
-
-def said(fight: Fight, note: Note) -> Text:
-    """One line for something that happened."""
-    return Text.assemble((f"{fight.seconds(note.at_ns):6.1f} s  ", "dim"), note.text)
+def counts(fight: Fight) -> str:
+    """How often each language has acquired."""
+    return "acquisitions: " + ", ".join(f"{language} {len(fight.of(language))}" for language in LANGUAGES)
 
 
 def screen(fight: Fight, now_ns: int) -> RenderableType:

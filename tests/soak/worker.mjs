@@ -10,7 +10,7 @@ import { parseArgs } from "node:util";
 
 // By its name, from inside of it: so its own `exports` say which file that is.
 const require = createRequire(new URL("../../node/package.json", import.meta.url));
-const { LockUnavailable, Redlock } = require("redlock-rs");
+const { LockTimeout, LockUnavailable, Redlock } = require("redlock-rs");
 
 // Longer than the servers may take to be empty, so that a key that nobody deletes is found.
 const TTL = 60_000;
@@ -18,6 +18,10 @@ const TTL = 60_000;
 const NODE_TIMEOUT = 200;
 // How many want one name at once.
 const WAITERS = 4;
+// How many are denied at once.
+const DENIED = 64;
+// Long enough to be denied in the background too.
+const MOMENT = 20;
 // How many cancel at once: few, so that what is owed to a frozen node stays below the limit for that.
 const TASKS = 8;
 // How many names all tasks want.
@@ -63,6 +67,16 @@ async function turns(count) {
     const lock = redlock.lock(args.work === "names" ? `name-${turn}` : "name");
     await lock.using((signal) => signal.throwIfAborted());
     if (own === undefined) redlock.close();
+  }
+}
+
+/** Wants names that others hold. */
+async function denials(task, count) {
+  for (let turn = done; turn < done + count; turn += 1) {
+    await assert.rejects(own.lock(`name-${task}-${turn}`).acquire({ timeout: MOMENT }), (error) => {
+      // On a busy machine nobody may answer within a moment.
+      return error instanceof LockTimeout || error instanceof LockUnavailable;
+    });
   }
 }
 
@@ -142,8 +156,9 @@ async function release(lock, counts) {
 /** Takes so many turns; what there is to be said. */
 async function perform(count) {
   if (args.work === "cancel") return cancel(count);
-  const tasks = args.work === "wait" ? WAITERS : 1;
-  await Promise.all(Array.from({ length: tasks }, () => turns(count / tasks)));
+  const tasks = { wait: WAITERS, denied: DENIED }[args.work] ?? 1;
+  const work = (task) => (args.work === "denied" ? denials(task, count / tasks) : turns(count / tasks));
+  await Promise.all(Array.from({ length: tasks }, (_, task) => work(task)));
   done += count;
   if (count > 0) await leak(count);
   return {};

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +34,12 @@ NODE_TIMEOUT_S = 0.2
 
 WAITERS = 4
 """How many want one name at once."""
+
+DENIED = 64
+"""How many are denied at once."""
+
+MOMENT_S = 0.02
+"""Long enough to be denied in the background too."""
 
 TASKS = 8
 """How many cancel at once: few, so that what is owed to a frozen node stays below the limit for that."""
@@ -79,18 +86,23 @@ class Blocking:
 
     def perform(self, count: int) -> Json:
         """Takes `count` turns, and returns with everything released."""
-        if self.work == "wait":
-            threads = [threading.Thread(target=self._turns, args=[count // WAITERS]) for _ in range(WAITERS)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        else:
-            self._turns(count)
+        tasks = {"wait": WAITERS, "denied": DENIED}.get(self.work, 1)
+        work = self._denials if self.work == "denied" else self._turns
+        with ThreadPoolExecutor(tasks) as pool:
+            for each in [pool.submit(work, task, count // tasks) for task in range(tasks)]:
+                each.result()
         self.done += count
         return {}
 
-    def _turns(self, count: int) -> None:
+    def _denials(self, task: int, count: int) -> None:
+        """Wants names that others hold."""
+        for turn in range(self.done, self.done + count):
+            assert self.client
+            # On a busy machine nobody may answer within a moment.
+            with contextlib.suppress(redlock.LockUnavailable):
+                assert not self.client.lock(f"name-{task}-{turn}").acquire(timeout=MOMENT_S)
+
+    def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             with contextlib.nullcontext(self.client) if self.client else self._client() as client:
                 lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
@@ -112,12 +124,20 @@ class Asyncio:
 
     async def perform(self, count: int) -> Json:
         """Takes `count` turns, and returns with everything released."""
-        tasks = WAITERS if self.work == "wait" else 1
-        await asyncio.gather(*(self._turns(count // tasks) for _ in range(tasks)))
+        tasks = {"wait": WAITERS, "denied": DENIED}.get(self.work, 1)
+        work = self._denials if self.work == "denied" else self._turns
+        await asyncio.gather(*(work(task, count // tasks) for task in range(tasks)))
         self.done += count
         return {"tasks": len(asyncio.all_tasks())}
 
-    async def _turns(self, count: int) -> None:
+    async def _denials(self, task: int, count: int) -> None:
+        """Wants names that others hold."""
+        for turn in range(self.done, self.done + count):
+            assert self.client
+            with contextlib.suppress(redlock.LockUnavailable):
+                assert not await self.client.lock(f"name-{task}-{turn}").acquire(timeout=MOMENT_S)
+
+    async def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             async with contextlib.nullcontext(self.client) if self.client else self._client() as client:
                 lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
@@ -253,7 +273,7 @@ def arguments() -> argparse.Namespace:
     """What the worker is told to do."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--face", choices=["python", "asyncio"], required=True)
-    parser.add_argument("--work", choices=["cycle", "wait", "names", "clients", "cancel"], required=True)
+    parser.add_argument("--work", choices=["cycle", "wait", "names", "denied", "clients", "cancel"], required=True)
     parser.add_argument("--seed", type=int, default=0, help="for the random moments and names")
     parser.add_argument("--leak", choices=["keys", "memory", "descriptors"])
     parser.add_argument("nodes", nargs="+", help="the nodes' URLs, of unix sockets")

@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
         }
         let attempt = || Attempt {
             token: Token::fresh(&Random::System),
-            ballots: Ballots::new(NODES, Duration::ZERO),
+            ballots: Ballots::new(NODES),
             highest: 0,
             counts: Mask::NONE,
             suspects: Mask::NONE,

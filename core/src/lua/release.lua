@@ -8,8 +8,9 @@ if type(value) == 'table' then
   if string.find(value.err, 'WRONGTYPE', 1, true) then return -1 end
   return value
 end
-if value ~= ARGV[1] and string.sub(value, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return -1 end
+if value ~= ARGV[1] and string.find(value, ARGV[1] .. ':', 1, true) ~= 1 then return -1 end
 redis.call('DEL', KEYS[1])
 local waiting = KEYS[2] and redis.pcall('GETDEL', KEYS[2])
+if not waiting then return 1 end
 waiting = type(waiting) == 'string' and string.match(waiting, '^%d+$') or 0
 return 1 + math.min(tonumber(waiting), 100000)

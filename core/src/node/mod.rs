@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::script::{Reply, Request};
 
+mod bundle;
 #[cfg(test)]
 mod equality;
 pub(crate) mod health;
@@ -242,7 +243,8 @@ pub(crate) enum Connection {
 
 impl Connection {
     /// Asks the node. The request takes its place in the connection's order at the future's first poll. Dropping the
-    /// future before the request was written takes it back; later, the request is executed and its reply discarded.
+    /// future soon after takes it back; once it is written, or about to be in a bundle with others, it is executed and its
+    /// reply discarded.
     pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
         match self {
             Self::Redis(connection) => connection.call(request, by).await,

@@ -1,7 +1,7 @@
 //! A Redis or Valkey server: the only file that uses the `redis` crate.
 //!
 //! One connection is a handle to a task of the crate that writes requests in the order in which they were queued and
-//! hands out replies; it lives on the runtime that made it. The crate's own time-outs, retries and reconnects are off:
+//! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own time-outs, retries and reconnects are off:
 //! a request may outlive the wait for it, and only the lane knows when a connection has to go.
 
 use std::borrow::Cow;
@@ -14,10 +14,12 @@ use std::time::Duration;
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    PushKind, RedisConnectionInfo, RedisError, Script, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    PushInfo, PushKind, RedisConnectionInfo, RedisError, Script, Value,
 };
+use tokio::runtime::Handle;
 
+use super::bundle::Bundler;
 use super::{By, Ear, Failure, Heard, Identity, Introduction};
 use crate::address::{Address, Target};
 use crate::error::Error;
@@ -150,7 +152,9 @@ async fn connect(client: &Client, config: AsyncConnectionConfig) -> Result<(Redi
             failure => failure,
         })?;
     let introduction = introduce(&mut inner).await?;
-    Ok((RedisConnection { inner, ways: Arc::default() }, introduction))
+    let connection = inner.clone();
+    let bundler = Bundler::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
+    Ok((RedisConnection { inner, ways: Arc::default(), bundler }, introduction))
 }
 
 const CLOSED_EARLY: &str = "connection closed while it was set up";
@@ -178,7 +182,11 @@ fn choose_tls_provider() {
 pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
     ways: Arc<Ways>,
+    bundler: Option<Arc<Bundler<Cmd, Answer>>>,
 }
+
+/// What comes of one command.
+type Answer = Result<Value, Failure>;
 
 /// What has been learnt on a connection about how to send requests.
 #[derive(Default)]
@@ -207,13 +215,7 @@ impl RedisConnection {
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { By::Text };
         let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
-        let mut connection = self.inner.clone();
-        let command = command(request, by, hints);
-        // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its
-        // budget up, or a release could fall behind.
-        let sent = tokio::task::unconstrained(connection.send_packed_command(&command));
-        let value = sent.await.map_err(|error| failure(&error))?;
-        let answer = reply(question, value);
+        let answer = reply(question, self.send(command(request, by, hints)).await?);
         let (next, answer) = match (by, answer) {
             (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
             (_, Err(Failure::Forbidden(_))) if hints => {
@@ -229,6 +231,40 @@ impl RedisConnection {
             self.ways.scripts[question as usize].store(next, Ordering::Relaxed);
         }
         answer
+    }
+}
+
+impl RedisConnection {
+    /// Sends a command, by itself or with others. It has its place in the order from the first poll on.
+    async fn send(&self, command: Cmd) -> Answer {
+        let Some(bundler) = &self.bundler else { return send(self.inner.clone(), command).await };
+        let _awaited = bundler.awaits();
+        match bundler.take(command) {
+            Ok(answer) => answer.await.unwrap_or(Err(Failure::Closed)),
+            Err(command) => send(self.inner.clone(), command).await,
+        }
+    }
+}
+
+async fn send(mut connection: MultiplexedConnection, command: Cmd) -> Answer {
+    // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its budget
+    // up, or a release could fall behind.
+    tokio::task::unconstrained(connection.send_packed_command(&command)).await.map_err(|error| failure(&error))
+}
+
+/// The answers to `commands`, in their order; all of them come when the last one does.
+async fn send_all(mut connection: MultiplexedConnection, commands: Vec<Cmd>) -> Vec<Answer> {
+    let count = commands.len();
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut pipeline = Pipeline::with_capacity(count);
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    match tokio::task::unconstrained(connection.send_packed_commands(&pipeline, 0, count)).await {
+        Ok(values) => values.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(failure(&error)); count],
     }
 }
 

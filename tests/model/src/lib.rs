@@ -3,8 +3,10 @@
 //! A [`Model`] is a first state and the steps that lead from each state to others. [`search`] goes through every state
 //! that can be reached, the nearest ones first: it says how many there are, or shows the shortest way to a bad one.
 //!
-//! [`setnx`] is the protocol of the values that say when a lock ends.
+//! [`setnx`] is the protocol of the values that say when a lock ends. [`fencing`] is that of the library; it has so many
+//! states that [`stateright`] goes through them.
 
+pub mod fencing;
 mod search;
 pub mod setnx;
 

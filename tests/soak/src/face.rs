@@ -15,6 +15,9 @@ const TTL: Duration = Duration::from_secs(60);
 /// Short, so that a node is given up while it is frozen.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Long enough to be denied in the background too.
+const MOMENT: Duration = Duration::from_millis(20);
+
 /// The runtime of the async face.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be made")
@@ -30,6 +33,7 @@ pub(crate) trait Face: Send + Sync + 'static {
     fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait;
     fn client(nodes: &[String]) -> Result<Self::Client, Error>;
     fn acquire(client: &Self::Client, name: &str) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
+    fn want(client: &Self::Client, name: &str) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
     fn release(guard: Self::Guard) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
@@ -48,6 +52,10 @@ macro_rules! face {
 
         async fn acquire(client: &Self::Client, name: &str) -> Result<Self::Guard, Error> {
             client.lock(name).acquire()$(.$await)?
+        }
+
+        async fn want(client: &Self::Client, name: &str) -> Result<Self::Guard, Error> {
+            client.lock(name).timeout(MOMENT).acquire()$(.$await)?
         }
 
         async fn release(guard: Self::Guard) -> Result<(), Error> {

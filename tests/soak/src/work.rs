@@ -11,6 +11,9 @@ use crate::face::{Face, Wait};
 /// How many want one name at once.
 const WAITERS: u64 = 4;
 
+/// How many are denied at once.
+const DENIED: u64 = 64;
+
 pub(crate) struct Worker<F: Face> {
     args: Args,
     /// Not where each turn opens its own: the clients of one process share connections.
@@ -34,8 +37,16 @@ impl<F: Face> Worker<F> {
 
     /// Takes `count` turns, and returns with everything released.
     pub(crate) fn perform(&mut self, count: u64) {
-        let tasks = if self.args.work == Work::Wait { WAITERS } else { 1 };
-        let waits: Vec<Wait> = (0..tasks).map(|_| F::spawn(self.turns(count / tasks))).collect();
+        let tasks = match self.args.work {
+            Work::Wait => WAITERS,
+            Work::Denied => DENIED,
+            _ => 1,
+        };
+        let start = |task| match self.args.work {
+            Work::Denied => F::spawn(self.denials(task, count / tasks)),
+            _ => F::spawn(self.turns(count / tasks)),
+        };
+        let waits: Vec<Wait> = (0..tasks).map(start).collect();
         for wait in waits {
             wait();
         }
@@ -53,6 +64,18 @@ impl<F: Face> Worker<F> {
                 let name = if work == Work::Names { format!("name-{turn}") } else { "name".into() };
                 let guard = F::acquire(&client, &name).await.expect("the node answers within ten seconds");
                 confirmed(&F::release(guard).await);
+            }
+        }
+    }
+
+    /// Wants names that others hold.
+    fn denials(&self, task: u64, count: u64) -> impl Future<Output = ()> + Send + 'static {
+        let (client, done) = (client::<F>(&self.args.nodes), self.done);
+        async move {
+            for turn in done..done + count {
+                let denied = F::want(&client, &format!("name-{task}-{turn}")).await.err().expect("others hold it");
+                // On a busy machine nobody may answer within a moment.
+                assert!(matches!(denied.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{denied}");
             }
         }
     }

@@ -1,0 +1,264 @@
+"""What calls on locks of one name may come to, and what the nodes have under that name afterwards.
+
+A `World` is one way in which things can stand. A call leads from it to others, each with what the call comes to: to
+more than one only where time decides, or the order in which nodes answer. Who compares keeps those that agree with what
+was seen, and there must always be one.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeAlias
+
+Owner: TypeAlias = int | str | None
+"""Who has a key: a lock by its number, somebody else, or nobody."""
+
+THEIRS = "theirs"
+BRIEF = "theirs for a moment"
+OLD = "given up"
+"""Of a lock that is not held any more: about to be deleted."""
+
+Times: TypeAlias = tuple[float, float]
+"""The instants between which something happens."""
+
+PATIENT = math.inf
+"""The patience of a call that waits for as long as it takes."""
+
+NEVER: Times = (math.inf, math.inf)
+GRAIN = 0.005
+"""By how much clocks are read at other moments than the engine reads them."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What a lock object knows."""
+
+    state: str = "not_held"
+    """`not_held` before an acquire, `released`, `held`, or how it was lost."""
+
+    ttl: float = 0.0
+    end: Times = NEVER
+    made: frozenset[int] = frozenset()
+    """The nodes that granted the lock, or got it back."""
+
+    told: int = 0
+    """How many losses the object was told of."""
+
+    @property
+    def held(self) -> bool:
+        return self.state == "held"
+
+    def lost(self, reason: str) -> "Lock":
+        return Lock(f"lost: {reason}", told=self.told + 1)
+
+    def idle(self) -> "Lock":
+        """After an acquire that failed, which ends the memory of a loss."""
+        return Lock(self.state if self.state == "not_held" else "released", told=self.told)
+
+
+Outcomes: TypeAlias = Iterator[tuple[str, "World"]]
+
+
+@dataclass(frozen=True)
+class World:
+    """One way in which things can stand: the key on each node, and the lock objects."""
+
+    keys: tuple[Owner, ...]
+    locks: tuple[Lock, ...]
+    brief: Times = NEVER
+    """When the keys end that are there for a moment."""
+
+    @property
+    def quorum(self) -> int:
+        return len(self.keys) // 2 + 1
+
+    def having(self, owner: Owner) -> frozenset[int]:
+        """The nodes whose key is an owner's."""
+        return frozenset(node for node, key in enumerate(self.keys) if key == owner)
+
+    def key(self, before: Owner, after: Owner) -> "World":
+        """Replace an owner wherever it is."""
+        return replace(self, keys=tuple(after if key == before else key for key in self.keys))
+
+    def lock(self, number: int, lock: Lock) -> "World":
+        """Replace what a lock object knows; without a hold it has no key for long."""
+        world = replace(self, locks=(*self.locks[:number], lock, *self.locks[number + 1 :]))
+        return world if lock.held else world.key(number, OLD)
+
+    def put(self, nodes: Iterable[int], owner: Owner, ends: Times = NEVER) -> "World":
+        """Let somebody else change the key on some nodes."""
+        keys = tuple(owner if node in nodes else key for node, key in enumerate(self.keys))
+        if owner == BRIEF and BRIEF in self.keys:
+            ends = (min(self.brief[0], ends[0]), max(self.brief[1], ends[1]))
+        return replace(self, keys=keys, brief=ends if owner == BRIEF else self.brief)
+
+    def settled(self) -> "World":
+        """What comes of it when everybody has done what is left to do."""
+        return self.key(OLD, None)
+
+    def passed(self, times: Times) -> Iterator["World"]:
+        """What time may have done, on whichever nodes it has got to by then."""
+        worlds = [self]
+        for number, lock in enumerate(self.locks):
+            if times[1] >= lock.end[0]:
+                over = [world.lock(number, lock.lost("expired")) for world in worlds]
+                worlds = over if times[0] >= lock.end[1] else worlds + over
+        brief: list[Owner] = [None] if times[0] >= self.brief[1] else [None, BRIEF]
+        fates: dict[Owner, list[Owner]] = {OLD: [OLD, None], BRIEF: brief if times[1] >= self.brief[0] else [BRIEF]}
+        for world in worlds:
+            for keys in product(*(fates.get(key, [key]) for key in world.keys)):
+                yield replace(world, keys=keys)
+
+    def could(self, number: int, gone: Iterable[Owner]) -> bool:
+        """Whether a lock that is not held could be acquired once some owners are gone."""
+        return not self.locks[number].held and sum(key in gone for key in self.keys) >= self.quorum
+
+    def check(self, number: int) -> Outcomes:
+        """Ask whether it is held."""
+        state = self.locks[number].state
+        yield {"held": "done", "released": "not_held"}.get(state, state), self
+
+    def collect(self, number: int) -> Outcomes:
+        """Forget the object, and make another."""
+        yield ("warned" if self.locks[number].held else "done"), self.lock(number, Lock())
+
+    def acquire(self, number: int, ttl: float, times: Times, *, closed: bool, patience: float = 0) -> Outcomes:
+        """Acquire; it waits as long as its `patience` lasts, for none at all it is one try."""
+        lock = self.locks[number]
+        if lock.held:
+            yield "already_held", self
+            return
+        failed = self.lock(number, lock.idle())
+        if closed:
+            yield "invalid", failed
+            return
+        if self.keys.count(None) >= self.quorum:
+            made = frozenset(self.having(None))
+            yield "acquired", self.key(None, number).lock(number, Lock("held", ttl, lease(times, ttl), made, lock.told))
+        elif patience < PATIENT:
+            yield "denied", failed
+        # A slow machine may have kept the nodes from answering in time.
+        if times[1] - times[0] > (patience + 4 * GRAIN if 0 < patience < PATIENT else ttl / 2):
+            yield "unavailable", failed
+
+    def extend(self, number: int, ttl: float | None, times: Times, later: frozenset[int]) -> Outcomes:
+        """Extend. Nodes that have forgotten it get it back, but for those that know a `later` fence."""
+        lock = self.locks[number]
+        if lock.state in ("not_held", "released"):
+            yield "not_held", self
+        elif ttl == 0:
+            yield "invalid", self
+        elif not lock.held:
+            yield lock.state, self
+        elif self.keys.count(number) < self.quorum:
+            for reason in self._reasons(number, frozenset(range(len(self.keys)))):
+                yield f"lost: {reason}", self.lock(number, lock.lost(reason))
+        else:
+            ttl = lock.ttl if ttl is None else ttl
+            end = lease(times, ttl)
+            end = max(lock.end[0], end[0]), max(lock.end[1], end[1])
+            back = self.having(None) - later
+            yield "done", self.put(back, number).lock(number, replace(lock, ttl=ttl, end=end, made=lock.made | back))
+
+    def release(self, number: int) -> Outcomes:
+        """Release, explicitly."""
+        lock = self.locks[number]
+        released = self.lock(number, Lock("released", told=lock.told))
+        if lock.state == "released":
+            yield "done", self
+        elif lock.state == "not_held":
+            yield "not_held", self
+        elif not lock.held:
+            yield lock.state, released
+        elif self.keys.count(number) < self.quorum:
+            # Nodes that have denied it are asked as well until that has been heard.
+            everywhere = frozenset(range(len(self.keys)))
+            for reason in self._reasons(number, lock.made) | self._reasons(number, everywhere):
+                yield f"lost: {reason}", released
+        else:
+            yield "done", released
+
+    def leave(self, number: int) -> Outcomes:
+        """Release at the end of a block, where only a loss is an error."""
+        for result, world in self.release(number):
+            yield ("done" if result == "not_held" else result), world
+
+    def cancel(self, number: int, ttl: float, times: Times, *, closed: bool) -> Outcomes:
+        """Acquire, and cancel that at some moment: before it begins, or before it ends, or too late."""
+        yield "cancelled", self
+        lock = self.locks[number]
+        if not lock.held:
+            yield "cancelled", self.lock(number, lock.idle())
+        for result, world in self.acquire(number, ttl, times, closed=closed):
+            if result != "denied":
+                yield result, world
+
+    def regain(self, number: int, other: Owner, times: Times) -> Outcomes:
+        """Extend once another's keys are gone: those that went too late to be acquired come with that."""
+        return self.key(other, None).settled().extend(number, None, times, frozenset())
+
+    def outwait(self, number: int, ttl: float, times: Times, *, closed: bool) -> Outcomes:
+        """Acquire when others' brief keys go, and regain those."""
+        for acquired, world in self.acquire(number, ttl, times, closed=closed, patience=PATIENT):
+            regained = world.regain(number, BRIEF, times) if acquired == "acquired" else [("", world)]
+            for result, after in regained:
+                yield f"{acquired} {result}", after
+
+    def hand_over(self, holder: int, waiter: int, ttl: float, times: Times, *, closed: bool) -> Outcomes:
+        """Release while another waits, which may come first where it need not wait, and have that regain the keys."""
+        both = [
+            (released, acquired, after)
+            for released, world in self.release(holder)
+            for acquired, after in world.settled().acquire(waiter, ttl, times, closed=closed, patience=PATIENT)
+        ] + [
+            (released, acquired, after)
+            for acquired, world in self.acquire(waiter, ttl, times, closed=closed, patience=PATIENT)
+            if acquired == "acquired"
+            for released, after in world.release(holder)
+        ]
+        # What is free may be the waiter's for a moment, in an attempt that fails.
+        also = [("lost: taken", acquired, world) for released, acquired, world in both if released == "lost: deleted"]
+        for released, acquired, world in both + also:
+            regained = world.regain(waiter, holder, times) if acquired == "acquired" else [("", world)]
+            for result, after in regained:
+                yield f"{released} {acquired} {result}", after
+
+    def block(self, number: int, ttl: float, times: Times, event: str, *, closed: bool) -> Outcomes:
+        """Run a block in which something happens."""
+        for result, entered in self.acquire(number, ttl, times, closed=closed):
+            if result != "acquired":
+                yield ("timeout" if result == "denied" else result), entered
+                continue
+            for world in entered.passed(times):
+                for left, after in world._happened(number, event).leave(number):
+                    yield ("raised" if event == "raise" else left), after
+
+    def _happened(self, number: int, event: str) -> "World":
+        """What comes of an event in a block."""
+        everywhere = range(len(self.keys))
+        match event:
+            case "steal":
+                return self.put(everywhere, THEIRS)
+            case "delete":
+                return self.put(everywhere, None)
+            case "expire":
+                return self.lock(number, self.locks[number].lost("expired"))
+            case "release":
+                return next(after for _, after in self.release(number))
+            case _:
+                return self
+
+    def _reasons(self, number: int, asked: frozenset[int]) -> set[str]:
+        """Why it is lost: what those who are asked say first, until they leave no quorum; the others never had it."""
+        gone = len(asked & (self.having(None) | self.having(OLD)))
+        taken = len(asked - self.having(number)) - gone
+        first = len(asked) - self.quorum + 1
+        heard = range(max(0, first - gone), min(first, taken) + 1)
+        return {"taken" if foreign >= self.quorum else "deleted" for foreign in heard}
+
+
+def lease(times: Times, ttl: float) -> Times:
+    """When a lease ends that was asked for between these instants."""
+    validity = ttl * 0.99 - 0.002
+    return times[0] + validity - GRAIN, times[1] + validity + GRAIN

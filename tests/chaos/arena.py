@@ -1,0 +1,303 @@
+"""Servers, the ways to them, the store and the workers: all processes of a run. None is left, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from planted import PLANTED
+from rights import fewest, for_any_name
+from schedule import CREW, NODES, TTL_S, VIEWS
+from servers import Server, User, die_with_parent, programs, stop_process, version
+
+HERE = Path(__file__).resolve().parent
+
+PASSWORD = "S3CR3T-of-chaos"
+"""What the nodes' addresses have in them, and nothing that is said may."""
+
+HANDS = 6
+"""How many locks a worker uses at once."""
+
+END_S = 15.0
+"""A worker that takes longer to come to its end hangs."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a worker is; it keeps it when it is killed and another comes in its place."""
+
+    language: str
+    face: str
+
+
+ROLES = (
+    Role("Rust", "async"),
+    Role("Rust", "blocking"),
+    Role("Python", "sync"),
+    Role("Python", "asyncio"),
+    Role("Node", "async"),
+    Role("Rust", "async"),
+    Role("Python", "sync"),
+    Role("Node", "async"),
+)
+assert len(ROLES) == CREW
+
+
+class ArenaError(Exception):
+    """A run cannot begin, or cannot go on."""
+
+
+@dataclass
+class Journal:
+    """What a process writes down, read as it grows."""
+
+    path: Path
+    _read: int = 0
+    _rest: bytes = b""
+
+    def lines(self) -> Iterator[Json]:
+        """What came since the last time."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        self._read += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+    def start_over(self) -> None:
+        """Forgets what was read, while nobody writes: a run of hours would fill the disk."""
+        if self.path.exists() and self._read == self.path.stat().st_size:
+            os.truncate(self.path, 0)
+            self._read = 0
+
+
+class Program:
+    """A process of ours, told what to do by lines."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | (env or {}),
+                # Ctrl-C is for us alone; we end them.
+                start_new_session=True,
+                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
+            )
+
+    def tell(self, **order: object) -> None:
+        """Writes a line; whoever has ended hears nothing, and is found out elsewhere."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.write(f"{json.dumps(order)}\n".encode())
+            self._input.flush()
+
+    def hear(self) -> bytes:
+        """Waits for a line of its output; nothing if it has ended."""
+        assert self.process.stdout
+        return self.process.stdout.readline()
+
+    def end(self) -> None:
+        """Ends its input, by which it ends."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.process.kill()
+        self.process.wait()
+        self.end()
+        assert self.process.stdout
+        self.process.stdout.close()
+
+    def said(self) -> str:
+        """What it has said to people."""
+        return self.log.read_text(errors="replace").strip()
+
+    @property
+    def _input(self) -> IO[bytes]:
+        assert self.process.stdin
+        return self.process.stdin
+
+
+class Worker(Program):
+    """A worker process."""
+
+    def __init__(self, role: Role, name: str, view: int, command: Sequence[str], log: Path, journal: Path, urls: str):
+        super().__init__(command, log, {"REDLOCK_URLS": urls})
+        self.role, self.name, self.view = role, name, view
+        self.journal = Journal(journal)
+        self.stopped = False
+        self.resting = False
+        self.served = False
+        self.asking: dict[str, Json] = {}
+        """What its hands have asked for and were not answered yet."""
+        self.holding: dict[str, Json] = {}
+        """Their last acquires, where nothing has ended the holds."""
+        self.valid_until_ns: dict[str, int] = {}
+        """Up to when their present or last hold was valid, as far as is known."""
+
+    def stop(self) -> None:
+        """Stops it as it is, in the middle of whatever it does."""
+        self.stopped = stop_process(self.process.pid)
+
+    def go_on(self) -> None:
+        """Lets it go on."""
+        os.kill(self.process.pid, signal.SIGCONT)
+        self.stopped = False
+
+
+@dataclass
+class Arena:
+    """Everything that runs. A context manager that ends all of it.
+
+    binaries   where the Rust worker is
+    seed       for what the workers do
+    fault      a mistake to be made
+    """
+
+    binaries: Path
+    seed: int
+    fault: str | None = None
+
+    def __enter__(self) -> Self:
+        self._generations = [0] * CREW
+        with contextlib.ExitStack() as stack:
+            self.dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-")))
+            user = for_any_name(fewest())
+            self.user = User(user.name, PASSWORD, user.rules)
+            self.servers = [stack.enter_context(self._server(i)) for i in range(NODES)]
+            self.accesses = Journal(self.dir / "store.jsonl")
+            store = [self.dir / "store.sock", self.dir / "store.db", self.accesses.path]
+            self.store = self._program(stack, "store", *map(str, store))
+            altered = ["--fault", self.fault] if self.fault and not PLANTED[self.fault].language else []
+            sockets = [str(server.socket) for server in self.servers]
+            self.ways = [self._program(stack, "ways", *altered, *sockets) for _ in range(VIEWS)]
+            self._urls = [self._addresses(json.loads(way.hear() or "[]")) for way in self.ways]
+            assert self.store.hear(), self.store.said()
+            self.workers: list[Worker | None] = [None] * CREW
+            self.gone: list[Worker] = []
+            stack.callback(self._kill_all)
+            for slot in range(CREW):
+                self.start(slot)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def living(self) -> list[Worker]:
+        """The workers that are there, stopped ones among them."""
+        return [worker for worker in self.workers if worker]
+
+    def all(self) -> list[Worker]:
+        """Everybody who was ever there."""
+        return self.living() + self.gone
+
+    def check(self) -> None:
+        """Raises unless what everybody needs is there."""
+        for program in (self.store, *self.ways):
+            if program.process.poll() is not None:
+                raise ArenaError(f"{program.log.stem} has ended: {program.said()}")
+
+    def start(self, slot: int) -> Worker:
+        """Starts a worker in a place where there is none."""
+        role = ROLES[slot]
+        self._generations[slot] += 1
+        name = f"{role.language.lower()}-{slot + 1}.{self._generations[slot]}"
+        journal = self.dir / f"{name}.jsonl"
+        given = ["--name", name, "--face", role.face, "--hands", str(HANDS), "--seed", f"{self.seed}/{name}"]
+        given += ["--ttl", str(TTL_S), "--journal", str(journal), "--store", str(self.dir / "store.sock")]
+        if self.fault and PLANTED[self.fault].is_made_by(role.language, role.face):
+            given += ["--fault", self.fault]
+        view, log = slot % VIEWS, self.dir / f"{name}.log"
+        worker = Worker(role, name, view, [*self._command(role), *given], log, journal, self._urls[view])
+        self.workers[slot] = worker
+        return worker
+
+    def remove(self, slot: int) -> Worker:
+        """Kills a worker; what it wrote down can still be read."""
+        worker = self.workers[slot]
+        assert worker
+        worker.kill()
+        self.workers[slot] = None
+        self.gone.append(worker)
+        return worker
+
+    def change_way(self, view: int, nodes: Iterable[int], what: str, amount: float = 0.0) -> None:
+        """Does this to the ways from a view to these nodes."""
+        way = self.ways[view]
+        way.tell(nodes=list(nodes), do=what, amount=amount)
+        if not way.hear():
+            raise ArenaError(f"the proxies of a view have ended: {way.said()}")
+
+    def finish(self) -> list[str]:
+        """Lets all workers come to their end; what was wrong with how they did."""
+        wrong = []
+        for worker in self.living():
+            worker.end()
+        end = time.monotonic() + END_S
+        for worker in self.living():
+            try:
+                code = worker.process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                wrong.append(f"{worker.name} did not come to its end within {END_S:g} s")
+                continue
+            if code:
+                wrong.append(f"{worker.name} ended with {code}")
+        return wrong
+
+    def _server(self, i: int) -> Server:
+        there = programs()
+        program = there[i % len(there)]
+        # Only a crash of the process is to be survived, not one of the machine.
+        options = ["--appendfsync", "no"]
+        if not version(program).startswith("redis-6"):
+            options += ["--enable-debug-command", "yes"]
+        return Server(persist=True, clock=sys.platform == "linux", program=program, user=self.user, options=options)
+
+    def _program(self, stack: contextlib.ExitStack, name: str, *given: str) -> Program:
+        log = self.dir / f"{name}-{len(list(self.dir.iterdir()))}.log"
+        program = Program([sys.executable, str(HERE / f"{name}.py"), *given], log)
+        stack.callback(program.kill)
+        return program
+
+    def _addresses(self, ports: list[int]) -> str:
+        if not ports:
+            raise ArenaError("the proxies did not start")
+        return ",".join(f"redis://{self.user.name}:{PASSWORD}@127.0.0.1:{port}" for port in ports)
+
+    def _command(self, role: Role) -> Sequence[str]:
+        if role.language == "Rust":
+            return [str(self.binaries / "redlock-chaos")]
+        if role.language == "Python":
+            return [sys.executable, "-W", "default", str(HERE / "hand.py")]
+        node = shutil.which("node")
+        if node is None:
+            raise ArenaError("node is not on the PATH")
+        return [node, str(HERE / "hand.mjs")]
+
+    def _kill_all(self) -> None:
+        for worker in self.living():
+            worker.kill()

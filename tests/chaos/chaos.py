@@ -1,0 +1,115 @@
+"""Workers in Rust, Python and Node use locks on five servers, amid every kind of trouble, for as long as you like.
+
+What is done to whom and when is a function of the seed (`schedule.py`); what they do to the locks is written down, and
+judged by `redlock-history` after each epoch. Exit status 0 only if every promise was kept; 1 if not; 130 after Ctrl-C,
+with a report of what there was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+sys.path += [str(ROOT / "tests" / place) for place in ("conformance", "demo")]
+
+import live  # noqa: E402
+import outcome  # noqa: E402
+import picture  # noqa: E402
+import screen  # noqa: E402
+from arena import HANDS, Arena, ArenaError  # noqa: E402
+from history import now_ns  # noqa: E402
+from planted import PLANTED  # noqa: E402
+from run import Run  # noqa: E402
+from schedule import CREW, NODES, VIEWS, count, epochs, kinds  # noqa: E402
+
+PLAIN_WIDTH = 110
+SHOW_EVERY_S = 0.1
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """The exit status."""
+    args = parse()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
+    scheduled = epochs(args.seed, count(args.seconds))
+    if args.schedule:
+        for epoch in scheduled:
+            console.print(f"epoch {epoch.number + 1}, {epoch.of}", highlight=False)
+            for trouble in epoch.troubles:
+                console.print(f"  {trouble}", highlight=False)
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for old in args.out.glob("epoch-*.jsonl"):
+        old.unlink()
+    try:
+        with Arena(args.programs, args.seed, args.fault) as arena:
+            told = f"{len(scheduled)} epochs, {sum(len(epoch.troubles) for epoch in scheduled)} troubles"
+            console.print(f"seed {args.seed}: {told} of {len(kinds(scheduled))} kinds (--schedule lists them)")
+            console.print(
+                f"{CREW} processes with {HANDS} locks at a time, {NODES} servers "
+                f"({', '.join(sorted({server.program.name for server in arena.servers}))}), {VIEWS} views\n"
+            )
+            checker = args.programs / "redlock-history"
+            run = Run(arena=arena, checker=checker, out=args.out, scheduled=scheduled, fail_fast=args.fail_fast)
+            play(console, run)
+    except (ArenaError, OSError) as error:
+        console.print(f"chaos could not go on: {error}", style="red", highlight=False, markup=False)
+        return 1
+    drawn = args.out / "chaos.svg"
+    picture.draw(run, drawn)
+    good = outcome.write(console, run, args.seed, [drawn, *sorted(args.out.glob("epoch-*.jsonl"))[-3:]])
+    return INTERRUPTED if run.interrupted else 0 if good else 1
+
+
+def parse() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description="Use locks in three languages amid every kind of trouble.")
+    parser.add_argument("--seconds", type=float, default=60, help="how long, about (60)")
+    parser.add_argument("--seed", type=int, help="which troubles (random)")
+    parser.add_argument("--schedule", action="store_true", help="only list them")
+    parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
+    parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
+    parser.add_argument(
+        "--programs", type=Path, default=TARGET / "release", help="where redlock-chaos and redlock-history are"
+    )
+    parser.add_argument("--out", type=Path, default=TARGET / "chaos", help="where the picture and the history go")
+    args = parser.parse_args()
+    if args.seed is None:
+        args.seed = random.SystemRandom().randrange(10**6)
+    for name in ("redlock-chaos", "redlock-history"):
+        if not (args.schedule or (args.programs / name).is_file()):
+            parser.error(f"there is no {args.programs / name}: build it, or say --programs")
+    return args
+
+
+def play(console: Console, run: Run) -> None:
+    """Plays the run and shows it meanwhile."""
+    with live.opened(console, run, lambda at_ns: screen.screen(run, at_ns), lambda: screen.counts(run)) as view:
+        shown_s = 0.0
+
+        def show() -> None:
+            nonlocal shown_s
+            if time.monotonic() > shown_s + SHOW_EVERY_S:
+                view.show(now_ns())
+                shown_s = time.monotonic()
+
+        run.show = show
+        run.play()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,504 @@
+"""The Python worker of chaos: one process whose hands take locks and give them back in every way there is.
+
+`hand.mjs` and the Rust program beside it (`src/`) do the same; none of them judges. Standard input is orders, an object
+a line:
+
+- `epoch`: use these names from now on, each hand one lock at a time, in ways that come as often as it is said;
+- `rest`: finish what is being done, and say so when every hand has;
+- `prove`: acquire this name, which all workers are told at once, and say so;
+- `fork`: have a child use the lock while the parent holds some (in Python alone);
+- the end of input: go.
+
+The ways to use a lock:
+
+- `brief`: acquire, read, write, release; `busy`: the same, and some work in between;
+- `block`: the same, given back by the language's own block;
+- `cancel`: break the acquire off, or have it time out; `try`: do not wait;
+- `long`: hold it for longer than its ttl, renewed in the background; `manual`: the same, extended by hand;
+- `lease`: with a ttl so long that a forgotten key would be seen;
+- `stale`: sleep past the end without a look at it, and write all the same.
+
+What happens goes to a journal, an object a line: the records that `redlock-history` reads, and the events that
+`journal.py` knows. The addresses of the nodes are in REDLOCK_URLS, because there are passwords in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import inspect
+import json
+import os
+import random
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import redlock
+import redlock.asyncio
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "conformance"))
+
+from servers import die_with_parent
+
+Json = dict[str, Any]
+
+POOLS = {"long": "long", "manual": "long", "stale": "long", "lease": "lease"}
+"""From which names, where others would have to wait too long; elsewhere a few are hot and the others are not."""
+
+HOT = 0.2
+
+IMPATIENT = 0.2
+"""How many do not wait for ever, where nobody holds a lock for long."""
+
+SHORT_S, LEASE_S = 1.0, 12.0
+"""The ttl of a lock that is to run out, and of a lease."""
+
+PATIENCE_S = 2.0
+"""How long an acquire waits where it does not wait for ever."""
+
+CANCEL_S = 0.03
+BUSY_S = 0.05
+LOOK_S = 0.02
+"""How often a holder asks whether it still holds the lock."""
+
+BREATH_S = 0.05
+"""After a call that failed, so that an outage is no storm."""
+
+RENEWED_NS = 50_000_000
+"""By how much more must remain than was known for a renewal to be worth a line."""
+
+CHILD_LIMIT_S = 30.0
+"""A forked child that takes longer hangs."""
+
+
+def now_ns() -> int:
+    """The clock that all processes of the machine share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+class Journal:
+    """Where a worker says what happens; a line is written whole, whatever becomes of the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def say(self, event: str, **values: object) -> None:
+        """Writes down an event."""
+        self._write({"event": event, **values})
+
+    def record(self, client: str, name: str, kind: str, call_ns: tuple[int, int], **values: object) -> None:
+        """Writes down a call that came back, or a loss that was told."""
+        record = {"client": client, "name": name, "kind": kind, "invoke_ns": call_ns[0], "return_ns": call_ns[1]}
+        self._write(record | {"ok": True, "fence": None, "valid_until_ns": None} | values)
+
+    def _write(self, line: Json) -> None:
+        os.write(self._file, f"{json.dumps(line)}\n".encode())
+
+
+class Store:
+    """A connection to the store, for one hand. It answers at once: not worth a way of its own for asyncio."""
+
+    def __init__(self, path: Path, client: str) -> None:
+        self._client = client
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+
+    def read(self, name: str, fence: int) -> int | None:
+        """The number, or nothing for whoever is late."""
+        answer = self._ask(f"read {name} {fence} {self._client}").split()
+        return int(answer[1]) if answer[0] == "ok" else None
+
+    def write(self, name: str, fence: int, value: int) -> None:
+        """Writes the number, unless it is late."""
+        self._ask(f"write {name} {fence} {self._client} {value}")
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._socket.close()
+
+    def _ask(self, line: str) -> str:
+        self._socket.sendall(f"{line}\n".encode())
+        return self._socket.recv(100).decode()
+
+
+class Worker:
+    """The process: its client, its hands, and what it was told."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.name: str = args.name
+        self.args = args
+        self.is_async: bool = args.face == "asyncio"
+        self.journal = Journal(args.journal)
+        self.names: dict[str, list[str]] | None = None
+        self.ways: dict[str, int] = {}
+        self.over = False
+        library: Any = redlock.asyncio if self.is_async else redlock
+        self.client = library.Redlock(urls(), owner=self.name, ttl=args.ttl)
+        self.hands = [Hand(self, number) for number in range(args.hands)]
+        self._parked = 0
+        self._counting = threading.Lock()
+
+    def listen(self) -> None:
+        """Obeys until the end of input."""
+        for line in sys.stdin:
+            order = json.loads(line)
+            match order["order"]:
+                case "epoch":
+                    self.ways, self.names = order["ways"], order["names"]
+                case "rest":
+                    self.names = None
+                    self.park(0)
+                case "prove":
+                    self.hands[0].proof = order["name"]
+                case "fork":
+                    threading.Thread(target=self.fork, args=[order["pool"]]).start()
+        self.names, self.over = None, True
+
+    def park(self, change: int) -> None:
+        """Counts the hands that rest, and says when it is all of them."""
+        with self._counting:
+            self._parked += change
+            if self._parked == len(self.hands):
+                self.journal.say("resting")
+
+    def fork(self, pool: str) -> None:
+        """A child finds that it holds nothing, and acquires anew; the parent goes on."""
+        names = self.names
+        if names is None:
+            return
+        locks = [hand.lock for hand in self.hands if hand.lock is not None]
+        die = die_with_parent()
+        with warnings.catch_warnings():
+            # What Python says of a fork beside threads is what this is about.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            if die:
+                die()
+            self._child(names[pool][0], locks)
+        end = time.monotonic() + CHILD_LIMIT_S
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                self.journal.say("trouble", message=f"{self.name}: a forked child hangs")
+                return
+            time.sleep(LOOK_S)
+        self.journal.say("forked")
+
+    def _child(self, name: str, locks: list[Any]) -> None:
+        client = f"{self.name}/child"
+        try:
+            if any(lock.held for lock in locks):
+                raise AssertionError("holds a lock of its parent")
+            hand = Hand(self, -1)
+            hand.client, hand.is_async = client, False
+            lock = redlock.Redlock(urls(), ttl=self.args.ttl, owner=client).lock(name, timeout=PATIENCE_S)
+            complete(hand.use(lock, "brief", self.args.ttl, {}))
+        except BaseException as error:
+            self.journal.say("trouble", message=f"{client}: {error!r}")
+        finally:
+            os._exit(0)
+
+
+class Hold:
+    """One hold of a lock, from its acquire to its release or loss."""
+
+    def __init__(self, hand: Hand, lock: Any, asked_ns: int) -> None:
+        # The clock first: the end of validity must not be written down later than the library means it.
+        at_ns = now_ns()
+        self.until_ns = at_ns + int(lock.remaining * 1e9)
+        self.hand, self.lock, self.name, self.fence = hand, lock, lock.name, lock.fence
+        self.lost = False
+        self._telling = threading.Lock()
+        self._record("acquire", (asked_ns, at_ns), valid_until_ns=self.until_ns)
+
+    def look(self) -> None:
+        """Takes in what the lock says of itself."""
+        try:
+            self.lock.check()
+        except redlock.LockLost as error:
+            self.failed("check", 0, error)
+            return
+        at_ns = now_ns()
+        until_ns = at_ns + int(self.lock.remaining * 1e9)
+        if until_ns > self.until_ns + RENEWED_NS:
+            self.extended(at_ns, until_ns)
+
+    def extended(self, asked_ns: int, until_ns: int) -> None:
+        """The lock lasts longer than before."""
+        self.until_ns = until_ns
+        self._record("extend", (asked_ns, now_ns()), valid_until_ns=until_ns)
+
+    def tell_lost(self, error: redlock.RedlockError) -> None:
+        """The holder knows that the lock is lost; it may be told by an event, and see it by itself too."""
+        with self._telling:
+            if not self.lost:
+                self.lost = True
+                at_ns = now_ns()
+                self._record("lost", (at_ns, at_ns))
+                self.hand.complain("hold", error)
+
+    def released(self, asked_ns: int) -> None:
+        """Has given it back."""
+        self._record("release", (asked_ns, now_ns()))
+
+    def failed(self, call: str, asked_ns: int, error: redlock.RedlockError) -> None:
+        """An extension or a release did not do what it was asked to do."""
+        if isinstance(error, redlock.LockLost) and call != "release":
+            self.tell_lost(error)
+        else:
+            # Whatever comes of a release, the hold ended when it began.
+            self._record(call, (asked_ns, now_ns()), ok=False)
+            self.hand.complain(call, error)
+
+    def _record(self, kind: str, call_ns: tuple[int, int], **values: object) -> None:
+        self.hand.worker.journal.record(self.hand.client, self.name, kind, call_ns, fence=self.fence, **values)
+
+
+class Hand:
+    """One holder after the other. On the blocking face nothing that it awaits ever waits: every call blocks."""
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        self.worker = worker
+        self.client = f"{worker.name}/{number}"
+        self.is_async = worker.is_async
+        self.dice = random.Random(f"{worker.args.seed}/{number}")
+        self.store = Store(worker.args.store, self.client)
+        self.proof: str | None = None
+        self.lock: Any = None
+        """What it may hold."""
+        self.hold: Hold | None = None
+        """What it holds, or held last."""
+        self.kept: list[Any] = []
+        """What a planted fault does not give back."""
+
+    async def run(self) -> None:
+        """Takes turns until the worker is to go."""
+        self.worker.park(+1)
+        while not self.worker.over:
+            names, proof = self.worker.names, self.proof
+            if names is None and proof is None:
+                await self.sleep(LOOK_S)
+                continue
+            self.worker.park(-1)
+            if proof is not None:
+                await self.prove(proof)
+            while (names := self.worker.names) is not None:
+                await self.turn(names)
+            self.worker.park(+1)
+        self.store.close()
+
+    async def turn(self, names: dict[str, list[str]]) -> None:
+        """Uses one lock in one way."""
+        ways = self.worker.ways
+        (way,) = self.dice.choices(list(ways), list(ways.values()))
+        pool = POOLS.get(way) or ("hot" if self.dice.random() < HOT else "cool")
+        name = self.dice.choice(names[pool])
+        options: Json = {
+            "ttl": self.worker.args.ttl,
+            "timeout": PATIENCE_S if way in POOLS or self.dice.random() < 0.2 else None,
+        }
+        how: Json = {}
+        match way:
+            case "stale":
+                options |= {"ttl": SHORT_S, "auto_renew": False}
+            case "manual":
+                options |= {"auto_renew": False}
+            case "lease":
+                # What is known of restarts here is not what this is about.
+                options |= {"ttl": LEASE_S, "restart_delay": self.worker.args.ttl}
+            case "try":
+                how = {"blocking": False}
+            case "cancel" if not self.is_async:
+                how = {"timeout": CANCEL_S * self.dice.random()}
+        await self.use(self.worker.client.lock(name, **options), way, options["ttl"], how)
+
+    async def prove(self, name: str) -> None:
+        """Gets a lock that all workers want, now that there is no trouble."""
+        self.proof = None
+        if await self.use(self.worker.client.lock(name), "brief", self.worker.args.ttl, {}):
+            self.worker.journal.say("served")
+
+    async def use(self, lock: Any, way: str, ttl_s: float, how: Json) -> bool:
+        """Acquires the lock, does something under it and gives it back; whether it was acquired."""
+        self.lock, self.hold = lock, None
+        lock.on_lost(lambda error: self._told_lost(lock, error))
+        asked_ns = now_ns()
+        self.worker.journal.say("asking", client=self.client, name=lock.name, at_ns=asked_ns, ttl_s=ttl_s)
+        try:
+            if way == "block":
+                await self._block(lock, asked_ns)
+            elif await self._acquire(lock, way, how):
+                self.hold = Hold(self, lock, asked_ns)
+        except redlock.RedlockError as error:
+            self.complain("acquire", error)
+        if not self.hold:
+            self.worker.journal.record(self.client, lock.name, "acquire", (asked_ns, now_ns()), ok=False)
+            await self.sleep(BREATH_S)
+            return False
+        if way != "block":
+            await self._work(self.hold, way)
+            await self._release(self.hold)
+        return True
+
+    def _told_lost(self, lock: Any, error: redlock.LockLost) -> None:
+        if self.hold and self.hold.lock is lock:
+            self.hold.tell_lost(error)
+
+    async def _acquire(self, lock: Any, way: str, how: Json) -> bool:
+        if way != "cancel" or not self.is_async:
+            return bool(await done(lock.acquire(**how)))
+        call = asyncio.ensure_future(lock.acquire())
+        await self.sleep(CANCEL_S * self.dice.random())
+        if self.worker.args.fault == "cancelled":
+            if await call:
+                self.kept.append(lock)
+            return False
+        call.cancel()
+        try:
+            return bool(await call)
+        except asyncio.CancelledError:
+            return False
+
+    async def _block(self, lock: Any, asked_ns: int) -> None:
+        left_ns = 0
+        try:
+            if self.is_async:
+                async with lock:
+                    self.hold = Hold(self, lock, asked_ns)
+                    await self._work(self.hold, "block")
+                    left_ns = now_ns()
+            elif self.worker.args.fault == "unreleased":
+                if not lock.acquire():
+                    return
+                self.kept.append(lock)
+                self.hold = Hold(self, lock, asked_ns)
+                await self._work(self.hold, "block")
+                left_ns = now_ns()
+            else:
+                with lock:
+                    self.hold = Hold(self, lock, asked_ns)
+                    await self._work(self.hold, "block")
+                    left_ns = now_ns()
+        except redlock.LockLost as error:
+            assert self.hold
+            self.hold.failed("release" if left_ns else "body", left_ns, error)
+        else:
+            self.hold.released(left_ns)
+
+    async def _work(self, hold: Hold, way: str) -> None:
+        value = self.store.read(hold.name, hold.fence)
+        ttl_s: float = self.worker.args.ttl
+        match way:
+            case "busy":
+                await self._watch(hold, BUSY_S * self.dice.random())
+            case "long":
+                await self._watch(hold, ttl_s * (1 + 1.5 * self.dice.random()))
+            case "manual":
+                for _ in range(3):
+                    await self._watch(hold, ttl_s / 2)
+                    await self._extend(hold)
+            case "stale":
+                await self.sleep(SHORT_S * (0.8 + 0.6 * self.dice.random()))
+        if value is not None and (way == "stale" or not hold.lost):
+            self.store.write(hold.name, hold.fence, value + 1)
+
+    async def _watch(self, hold: Hold, seconds: float) -> None:
+        end_ns = now_ns() + int(seconds * 1e9)
+        while not hold.lost and self.worker.names is not None and (left_ns := end_ns - now_ns()) > 0:
+            await self.sleep(min(LOOK_S, left_ns / 1e9))
+            hold.look()
+
+    async def _extend(self, hold: Hold) -> None:
+        if hold.lost or self.worker.names is None:
+            return
+        asked_ns = now_ns()
+        try:
+            await done(hold.lock.extend())
+            at_ns = now_ns()
+            hold.extended(asked_ns, at_ns + int(hold.lock.remaining * 1e9))
+        except redlock.RedlockError as error:
+            hold.failed("extend", asked_ns, error)
+
+    async def _release(self, hold: Hold) -> None:
+        asked_ns = now_ns()
+        try:
+            await done(hold.lock.release())
+            hold.released(asked_ns)
+        except redlock.RedlockError as error:
+            hold.failed("release", asked_ns, error)
+
+    def complain(self, call: str, error: redlock.RedlockError) -> None:
+        """Tells of a call that failed."""
+        what = {"code": error.code, "message": str(error), "reason": getattr(error, "reason", None)}
+        self.worker.journal.say("error", client=self.client, call=call, at_ns=now_ns(), **what)
+
+    async def sleep(self, seconds: float) -> None:
+        """Does nothing for a while."""
+        if self.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)
+
+
+async def done(result: Any) -> Any:
+    """The result of a call of either face."""
+    return await result if inspect.isawaitable(result) else result
+
+
+def complete(call: Coroutine[Any, Any, object]) -> None:
+    """Runs a coroutine of the blocking face, which never waits for anything."""
+    try:
+        call.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a call of the blocking face was awaited")
+
+
+def urls() -> list[str]:
+    """The nodes' addresses."""
+    return os.environ["REDLOCK_URLS"].split(",")
+
+
+async def all_of(hands: list[Hand]) -> None:
+    """Runs them at once."""
+    async with asyncio.TaskGroup() as group:
+        for hand in hands:
+            group.create_task(hand.run())
+
+
+def arguments() -> argparse.Namespace:
+    """What the worker is told to be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", required=True, help="of this process, among all that there will ever be")
+    parser.add_argument("--face", choices=["sync", "asyncio"], required=True)
+    parser.add_argument("--hands", type=int, required=True, help="how many locks it uses at once")
+    parser.add_argument("--seed", required=True)
+    parser.add_argument("--ttl", type=float, required=True, help="of most locks, in seconds")
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--store", type=Path, required=True, help="the unix socket of the store")
+    parser.add_argument("--fault", help="a mistake to make, as `planted.py` names it")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Obeys until the end of input."""
+    worker = Worker(arguments())
+    threading.Thread(target=worker.listen, daemon=True).start()
+    if worker.is_async:
+        asyncio.run(all_of(worker.hands))
+        return
+    threads = [threading.Thread(target=complete, args=[hand.run()]) for hand in worker.hands]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What became of a run, in words and figures."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from colours import LANGUAGE
+from planted import PLANTED
+from run import Run
+from schedule import KINDS
+from tally import LANGUAGES
+from verdict import Promise, complain, number_of, tabled, time_of, verdicts
+
+JUDGED = {
+    "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",
+    "exclusion": r"two holders at once",
+    "told in time": r"told late|never told|revived",
+    "keys gone": r"leaked",
+    "calls come back": r"stuck",
+    "store": r"stale write|refused|lost update|miscounted",
+}
+"""What is promised, and what the checker says where it was broken."""
+
+
+def promises(run: Run) -> list[Promise]:
+    """Everything that must hold for the run to succeed."""
+    tally = run.tally
+    sorted_ = {what: [line for line in run.violations if re.search(said, line)] for what, said in JUDGED.items()}
+    other = len(run.violations) - sum(map(len, sorted_.values()))
+    silent = [language for language in LANGUAGES if not tally.acquired[language]]
+    missing = {kind.name for kind in KINDS} - {done.trouble.kind.name for done in run.done}
+    kept = [Promise(what, not lines, number_of(len(lines), "violation")) for what, lines in sorted_.items()]
+    excused = f"{kept[1].text}; {run.excused} excused, where data were lost or clocks stepped"
+    kept[1] = Promise(kept[1].what, kept[1].kept, excused)
+    writes = f"{tally.accepted} writes accepted, {tally.refused} refused, {tally.lost_updates} lost"
+    kept[-1] = Promise("store", kept[-1].kept and not tally.lost_updates, f"{kept[-1].text}; {writes}")
+    waited = f"{run.served} of {run.waited}, after {number_of(len(run.epochs), 'epoch')}"
+    return [
+        *kept,
+        Promise("history", not other and bool(run.summaries), number_of(other, "other violation")),
+        Promise("served", run.served == run.waited, waited),
+        Promise("no early loss", not run.early, f"{len(run.early)} told lost without a cause"),
+        Promise("workers", not tally.troubles, number_of(len(tally.troubles), "trouble")),
+        Promise("every language acquired", not silent, "none of " + ", ".join(silent) if silent else "all three"),
+        Promise(
+            "every kind of trouble",
+            not missing or len(run.epochs) < len(run.scheduled),
+            f"{len(KINDS) - len(missing)} of {len(KINDS)} kinds, {number_of(len(run.done), 'time')}",
+        ),
+    ]
+
+
+def broken(run: Run) -> list[str]:
+    """The promises that were not kept."""
+    return [promise.what for promise in promises(run) if not promise.kept]
+
+
+def write(console: Console, run: Run, seed: int, files: Sequence[Path]) -> bool:
+    """Prints the report; `True` if every promise held."""
+    console.print()
+    console.print(_acquisitions(run))
+    console.print(_troubles(run))
+    kept = promises(run)
+    console.print(verdicts(kept))
+    complain(console, "the checker", run.violations)
+    complain(console, "trouble", run.tally.troubles)
+    complain(console, "told lost without a cause", run.early)
+    notes = Table.grid(padding=(0, 2))
+    notes.add_row("  errors", _counted(run.tally.errors))
+    notes.add_row("  losses", _counted(run.tally.losses))
+    notes.add_row("  seed", f"{seed}: the same troubles come again with it, though not the same interleaving")
+    if run.arena.fault:
+        notes.add_row("  planted", PLANTED[run.arena.fault].what)
+    notes.add_row("  written", Text("\n".join(map(str, files)), no_wrap=True, overflow="fold"))
+    console.print(notes, highlight=False)
+    good = all(promise.kept for promise in kept)
+    text = "OK: every promise was kept." if good else "FAILED: see BAD above."
+    if run.interrupted:
+        text += " Interrupted: judged is what there was."
+    console.print(Text(f"\n{text}", style="bold green" if good else "bold red"))
+    return good
+
+
+def _acquisitions(run: Run) -> Table:
+    tally = run.tally
+    seconds = run.seconds(run.end_ns)
+    title = f"{sum(tally.acquired.values())} acquisitions in {seconds:.0f} s, {len(run.epochs)} epochs"
+    table = tabled(title, "", ">acquired", ">a second", ">denied")
+    for language in LANGUAGES:
+        count = tally.acquired[language]
+        name = Text(language, style=f"bold {LANGUAGE[language]}")
+        table.add_row(name, str(count), f"{count / seconds:.0f}", str(tally.denied[language]))
+        for face, by_face in sorted(tally.by_face.items()):
+            if face.startswith(language) and by_face != count:
+                table.add_row(f"  {face.split()[-1]}", str(by_face), f"{by_face / seconds:.0f}", "", style="dim")
+    table.add_row("longest wait", time_of(tally.longest_wait_ns / 1e9), "", "", style="dim")
+    return table
+
+
+def _troubles(run: Run) -> Table:
+    times = Counter(done.trouble.kind.name for done in run.done)
+    table = tabled("what was done to them", *["", ">times"] * 3)
+    rows = [f"{kind.name}\0{times[kind.name]}" for kind in KINDS]
+    third = -(-len(rows) // 3)
+    rows += ["\0"] * (3 * third - len(rows))
+    for i in range(third):
+        table.add_row(*(cell for row in rows[i::third] for cell in row.split("\0")))
+    return table
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{what} {count}" for what, count in counts.most_common()) or "none"

@@ -1,0 +1,311 @@
+"""One run: there is trouble in epoch after epoch, and after each there is rest, in which it is judged."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from arena import Arena, ArenaError, Worker
+from checker import judge
+from history import SLACK_MS, now_ns
+from live import Story
+from schedule import EPOCH_S, Epoch, Trouble
+from tally import EpochHistory, Tally
+from troubles import Troubles
+
+POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8}
+"""How many names an epoch has of each kind."""
+
+WAYS = {
+    "brief": 700,
+    "busy": 100,
+    "block": 60,
+    "cancel": 60,
+    "try": 50,
+    "long": 8,
+    "manual": 5,
+    "lease": 12,
+    "stale": 5,
+}
+"""How often a hand uses a lock in which way; `hand.py` says what they are."""
+
+SERVED_S = 10.0
+"""Within which everybody who waits is served once there is no trouble any more: a dead holder's ttl, the time for which
+a node that restarted is not counted on, the longest back-off, and all who come before."""
+
+GONE_S = 4.0
+"""Within which the keys of those who hold nothing are gone: the longest back-off of what is owed, a node_timeout, and
+the slack. Less than the ttl of a lease, or a key that is forgotten would be gone as well."""
+
+IN_FLIGHT_S = 1.0
+"""For how long an attempt may have had a grant that a node has forgotten meanwhile."""
+
+GROWTH = {"descriptors": 24, "threads": 4}
+"""How many more of them a worker may have than after its first epoch: connections that the library opens when it first
+has a use for them."""
+
+KEPT = 60
+"""How many histories of good epochs are kept."""
+
+MOST_CRASHES = 5
+"""How many workers may end by themselves before a run is given up; one is too many for it to succeed."""
+
+SAID = 1000
+"""How much is told of what a worker said before it ended."""
+
+TICK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Done:
+    """A trouble that was, in the time of the machine."""
+
+    trouble: Trouble
+    from_ns: int
+    to_ns: int
+
+
+@dataclass(eq=False)
+class Run(Story):
+    """A run as it goes on, and what came of it."""
+
+    arena: Arena = field(kw_only=True)
+    checker: Path = field(kw_only=True)
+    out: Path = field(kw_only=True)
+    """Where histories are written, one for each epoch."""
+    scheduled: Sequence[Epoch] = field(kw_only=True)
+    fail_fast: bool = False
+    """Whether it ends after the first epoch in which something is wrong."""
+    show: Callable[[], None] = lambda: None
+    """Called often."""
+    tally: Tally = field(default_factory=Tally)
+    end_ns: int = 0
+    epoch: Epoch | None = None
+    """Which is going on."""
+    phase: str = ""
+    active: dict[Trouble, int] = field(default_factory=dict)
+    """What is going on, and since when."""
+    done: list[Done] = field(default_factory=list)
+    epochs: list[tuple[Epoch, int, int]] = field(default_factory=list)
+    """Those that are over, from when to when there was trouble in them."""
+    violations: list[str] = field(default_factory=list)
+    summaries: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    served: int = 0
+    """How many were served after healing, of those who `waited`."""
+    waited: int = 0
+    excused: int = 0
+    _crashes: int = 0
+    early: list[str] = field(default_factory=list)
+    """Losses that were told while nothing could cause one."""
+    first: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What each worker had open after its first epoch."""
+
+    def play(self) -> None:
+        """Goes through all epochs, or until somebody presses Ctrl-C."""
+        self.start_ns = now_ns()
+        self._troubles = Troubles(self.arena)
+        try:
+            for epoch in self.scheduled:
+                self._play(epoch)
+                if self.fail_fast and (self.violations or self.tally.troubles or self.early):
+                    break
+        except KeyboardInterrupt:
+            self._break_off()
+        finally:
+            self.end_ns = now_ns()
+        if not self.interrupted:
+            self.tally.troubles += self.arena.finish()
+        said = (f"{worker.name} said: {worker.said()[:SAID]}" for worker in self.arena.all() if worker.said())
+        self.tally.troubles += said
+
+    def _play(self, epoch: Epoch) -> None:
+        self.epoch, self.phase = epoch, "trouble"
+        self._history = EpochHistory(self.out / f"epoch-{epoch.number + 1:04}.jsonl")
+        self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
+        self._names = {pool: [f"{epoch.number + 1}-{pool}-{i}" for i in range(n)] for pool, n in POOLS.items()}
+        self._order(order="epoch", names=self._names, ways=WAYS)
+        began_ns = now_ns()
+        for at_s, what, trouble in _acts(epoch):
+            self._wait_until(began_ns + round(at_s * 1e9))
+            (self._begin if what == "begin" else self._end)(trouble)
+        self._wait_until(began_ns + round(EPOCH_S * 1e9))
+        healed_ns = now_ns()
+        self.epochs.append((epoch, began_ns, healed_ns))
+        # How long a call takes is judged from here on.
+        self._history.period("outage", "chaos", began_ns, healed_ns)
+        self.phase = "rest"
+        self._rest()
+        self._keys_gone()
+        self._troubles.put_clocks_right()
+        self._count_open()
+        for worker in self.arena.living():
+            self._history.never_back(worker, None)
+        self._judge()
+        for journal in (self.arena.accesses, *(worker.journal for worker in self.arena.living())):
+            journal.start_over()
+
+    def _break_off(self) -> None:
+        """Judges what there is."""
+        self.interrupted = True
+        for trouble, from_ns in self.active.items():
+            self.done.append(Done(trouble, from_ns, now_ns()))
+            worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
+            if worker:
+                self._history.stopped(worker, from_ns, None)
+        self._judge()
+
+    def _begin(self, trouble: Trouble) -> None:
+        at_ns = now_ns()
+        worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None
+        self._troubles.begin(trouble)
+        self.active[trouble] = at_ns
+        lasts = f" for {trouble.lasts_s:.1f} s" if trouble.lasts_s else ""
+        self.note(at_ns, f"{trouble.subject}: {trouble.kind.name}{lasts}")
+        match trouble.kind.name:
+            case "worker killed" if worker:
+                self._killed(worker, at_ns)
+            case "clock forward":
+                self._lapse(trouble, at_ns, IN_FLIGHT_S)
+            case _ if trouble.kind.of == "data":
+                self._lapse(trouble, at_ns, IN_FLIGHT_S)
+        if not trouble.lasts_s:
+            self._end(trouble)
+
+    def _end(self, trouble: Trouble) -> None:
+        if trouble not in self.active:
+            return
+        self._troubles.end(trouble)
+        from_ns, to_ns = self.active.pop(trouble), now_ns()
+        self.done.append(Done(trouble, from_ns, to_ns))
+        worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None
+        if worker and trouble.kind.name == "worker stopped":
+            self._history.stopped(worker, from_ns, to_ns)
+        elif worker and trouble.kind.name == "worker killed":
+            worker.tell(order="epoch", names=self._names, ways=WAYS)
+
+    def _lapse(self, trouble: Trouble, from_ns: int, for_s: float) -> None:
+        self._history.period("lapse", trouble.kind.name, from_ns, now_ns() + round(for_s * 1e9))
+        # Leases do not wait for as long as their ttl after a restart.
+        for name in self._names["lease"]:
+            self._history.period("lapse", trouble.kind.name, from_ns, None, name)
+
+    def _killed(self, worker: Worker, at_ns: int) -> None:
+        self.tally.hear(worker, self._history)
+        self._history.stopped(worker, at_ns, None)
+        self._history.never_back(worker, now_ns())
+        self._history.given_up(worker, now_ns())
+        self.tally.forget(worker)
+
+    def _rest(self) -> None:
+        """Everybody finishes what they do, and then each worker has to be served once more."""
+        self._order(order="rest")
+        if not self._wait(lambda: all(worker.resting for worker in self.arena.living())):
+            self._late("did not finish what they were doing")
+        for worker in self.arena.living():
+            worker.served = worker.resting = False
+        assert self.epoch
+        self._order(order="prove", name=f"{self.epoch.number + 1}-proof")
+        if not self._wait(lambda: all(worker.served and worker.resting for worker in self.arena.living())):
+            self._late("were not served")
+        self.served += sum(worker.served for worker in self.arena.living())
+        self.waited += len(self.arena.living())
+
+    def _late(self, what: str) -> None:
+        late = [worker for worker in self.arena.living() if not worker.resting]
+        names = ", ".join(f"{worker.name} ({len(worker.asking)} calls)" for worker in late)
+        self.tally.troubles.append(f"epoch {len(self.epochs)}: within {SERVED_S:g} s of healing, {what}: {names}")
+
+    def _keys_gone(self) -> None:
+        """What is there after a while, the checker is to explain."""
+        if not self._wait(lambda: not list(self._keys()), GONE_S):
+            for server, name, fence in self._keys():
+                at_ns = now_ns()
+                self._history.add(
+                    {"kind": "key", "client": server, "name": name, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
+                    | {"fence": fence, "valid_until_ns": None}
+                )
+
+    def _keys(self) -> Iterator[tuple[str, str, int]]:
+        for i, server in enumerate(self.arena.servers):
+            for key in server.keys():  # noqa: SIM118  (it is no dictionary)
+                if not key.startswith(b"redlock:") and (value := server.get(key)) is not None:
+                    yield f"node {i + 1}", key.decode(), int(value.split(b":")[1])
+
+    def _count_open(self) -> None:
+        for worker in self.arena.living():
+            process = psutil.Process(worker.process.pid)
+            now = {"descriptors": process.num_fds(), "threads": process.num_threads()}
+            first = self.first.setdefault(worker.name, now)
+            for what, count in now.items():
+                if count > first[what] + GROWTH[what]:
+                    self.tally.troubles.append(f"{worker.name} leaks: {first[what]} {what}, and later {count}")
+
+    def _judge(self) -> None:
+        self._hear()
+        self._history.close()
+        rules = ["--told-late-ms", SLACK_MS, "--settle-ms", 0, "--limit-ms", round(SERVED_S * 1000)]
+        judgement = judge(self.checker, self._history.path, *map(str, rules))
+        self.summaries.append(judgement.summary)
+        self.violations += judgement.violations
+        if excused := re.search(r"(\d+) overlaps excused", judgement.summary):
+            self.excused += int(excused[1])
+        if self.epoch and self.epoch.of == "steady":
+            self.early += self.tally.early
+        self.tally.early.clear()
+        if judgement.good and len(self.epochs) > KEPT:
+            self._history.path.unlink()
+
+    def _order(self, **order: object) -> None:
+        for worker in self.arena.living():
+            worker.resting = False
+            worker.tell(**order)
+
+    def _wait(self, state: Callable[[], bool], limit_s: float = SERVED_S) -> bool:
+        end = time.monotonic() + limit_s
+        while True:
+            self._hear()
+            if state():
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(TICK_S)
+
+    def _wait_until(self, at_ns: int) -> None:
+        while (left_ns := at_ns - now_ns()) > 0:
+            self._hear()
+            time.sleep(min(TICK_S, left_ns / 1e9))
+
+    def _hear(self) -> None:
+        for worker in self.arena.living():
+            self.tally.hear(worker, self._history)
+        self.tally.hear_store(self.arena.accesses, self._history)
+        for slot, there in enumerate(self.arena.workers):
+            if there and there.process.poll() is not None:
+                self._ended(slot, there)
+        self.arena.check()
+        self.show()
+
+    def _ended(self, slot: int, worker: Worker) -> None:
+        """Nobody has killed it."""
+        self.tally.troubles.append(f"{worker.name} ended with {worker.process.returncode}")
+        self._killed(worker, now_ns())
+        self.arena.remove(slot)
+        self._crashes += 1
+        if self._crashes > MOST_CRASHES:
+            raise ArenaError(f"one worker after the other ends, the last with: {worker.said()[-SAID:]}")
+        started = self.arena.start(slot)
+        if self.phase == "trouble":
+            started.tell(order="epoch", names=self._names, ways=WAYS)
+
+
+def _acts(epoch: Epoch) -> list[tuple[float, str, Trouble]]:
+    """What is to be done and when; ends come first."""
+    begins = [(trouble.at_s, "begin", trouble) for trouble in epoch.troubles]
+    ends = [(trouble.until_s, "end", trouble) for trouble in epoch.troubles if trouble.lasts_s]
+    return sorted(begins + ends, key=lambda act: (act[0], act[1] == "begin"))

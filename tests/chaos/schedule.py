@@ -1,0 +1,268 @@
+"""What is done to whom, when and for how long: a pure function of the seed, and nothing else in chaos is.
+
+A run is a row of epochs. Each has names of locks that no other has, and its troubles are over before the next begins,
+so that what one voids is void nowhere else. Fences are promised as long as no node forgets its fence key; where one
+does, they still grow if clocks differ by less than the time between the forgotten acquisition and the next. Hence the
+three classes of an epoch, of which no two ever meet on one name:
+
+- `steady`: no trouble voids anything. Fences, order and exclusion hold throughout.
+- `data`: nodes lose data, under clocks that agree (all processes are on one machine): fences and their order hold. Two
+  may hold a name at once where a loss took the key of the first, so exclusion is excused from each loss until all that
+  was held then is over.
+- `clock`: the clocks of nodes step, and no node forgets: all steps of an epoch together stay far below `fence_keep`, so
+  that no fence key runs out. Fences and order hold; exclusion is excused from each step on, as a step ends keys early.
+  Steps back are short, because they prolong the keys of dead holders; and clocks are put right between epochs, when
+  nobody holds anything.
+
+What is steady happens in all of them. Every kind is dealt before one comes again, so that a short run has all of them.
+At most two nodes are in trouble at a time, with those that restarted and are not counted on yet among them: the lock is
+to go on, or there would be little to judge. The kinds that take the quorum away are apart and short.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+NODES = 5
+"""How many servers there are."""
+
+VIEWS = 3
+"""How many ways lead to each of them. The workers of a view share their fate in the network, and nobody else does."""
+
+CREW = 8
+"""How many worker processes there are."""
+
+FORKING = (2, 3, 6)
+"""Which of them can fork."""
+
+EPOCH_S = 9.0
+"""How long there is trouble in an epoch; healing and judging come on top."""
+
+CALM_S = 0.4
+"""At the beginning of an epoch, for the first acquisitions."""
+
+TTL_S = 1.5
+"""The ttl of most locks: what a restart costs a node, as it is barred for that long."""
+
+Class = Literal["steady", "data", "clock"]
+Subject = Literal["node", "link", "view", "worker"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of trouble."""
+
+    name: str
+    subject: Subject
+    """Whom it strikes: a node, the way from a view to a node, all ways of a view, a worker."""
+    lasts_s: tuple[float, float]
+    of: Class = "steady"
+    """In epochs of which class it happens; what is steady, in all."""
+    bars: bool = False
+    """Whether clients do not count on the node for a while after it, because it was restarted."""
+    alone: bool = False
+    """Whether no other node may be in trouble meanwhile: it strikes several of them."""
+
+
+KINDS = (
+    Kind("freeze", "node", (0.4, 2.5)),
+    Kind("kill", "node", (0.3, 1.5), bars=True),
+    Kind("restart", "node", (0.0, 0.0), bars=True),
+    Kind("script flush", "node", (0.0, 0.0)),
+    Kind("pause writes", "node", (0.2, 1.5)),
+    Kind("pause all", "node", (0.2, 1.0)),
+    Kind("kill clients", "node", (0.0, 0.0)),
+    Kind("out of memory", "node", (0.5, 2.0)),
+    Kind("read-only replica", "node", (0.3, 1.0), bars=True),
+    Kind("too few replicas", "node", (0.5, 2.0)),
+    Kind("rights withdrawn", "node", (0.5, 2.0)),
+    Kind("user off", "node", (0.3, 1.0)),
+    Kind("busy script", "node", (0.3, 1.5)),
+    Kind("slow command", "node", (0.2, 0.8)),
+    Kind("full house", "node", (0.3, 1.5)),
+    Kind("delay", "link", (0.5, 2.0)),
+    Kind("requests lost", "link", (0.3, 1.5)),
+    Kind("replies lost", "link", (0.3, 1.5)),
+    Kind("black hole", "link", (0.3, 2.0)),
+    Kind("reset", "link", (0.0, 0.0)),
+    Kind("refused", "link", (0.3, 1.5)),
+    Kind("cut short", "link", (0.2, 1.0)),
+    Kind("short reads", "link", (0.5, 2.0)),
+    Kind("cut off", "view", (0.3, 2.5), alone=True),
+    Kind("split view", "view", (0.8, 2.5), alone=True),
+    Kind("worker stopped", "worker", (0.5, 3.0)),
+    Kind("worker killed", "worker", (0.2, 1.0)),
+    Kind("worker forked", "worker", (0.0, 0.0)),
+    Kind("flush", "node", (0.0, 0.0), of="data"),
+    Kind("wipe", "node", (0.0, 0.0), of="data", bars=True),
+    Kind("power cut", "node", (0.0, 0.0), of="data", bars=True),
+    Kind("keys evicted", "node", (0.0, 0.0), of="data"),
+    Kind("clock forward", "node", (0.0, 0.0), of="clock"),
+    Kind("clock back", "node", (0.0, 0.0), of="clock"),
+)
+"""All of them."""
+
+CLASSES: tuple[Class, ...] = ("steady", "data", "clock")
+"""Epochs come in this order, again and again."""
+
+STEADY_DEALT, OWN_DEALT = 13, 4
+"""How many troubles an epoch has, of those of its own class how many."""
+
+FORWARD_S, BACK_S = (2.0, 240.0), (0.2, 2.0)
+"""How far a clock steps. At most `OWN_DEALT` forward in an epoch come to far less than the hour of `fence_keep`."""
+
+AT_ONCE = 2
+"""How many nodes may be in trouble."""
+
+PLACES = 200
+"""How often a place is looked for before a trouble has to wait for the next epoch."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that is done; times are seconds since the beginning of its epoch."""
+
+    kind: Kind
+    at_s: float
+    lasts_s: float
+    where: int
+    """Which node or worker; of a link the node; of a view the first node that it is cut off from."""
+    view: int = 0
+    """Which view, where it is about the network."""
+    amount: float = 0.0
+    """How far a clock steps, in seconds; elsewhere a fraction of what such a trouble can do at most."""
+
+    @property
+    def until_s(self) -> float:
+        """When it is over."""
+        return self.at_s + self.lasts_s
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        """The nodes that it takes away from somebody."""
+        match self.kind.subject:
+            case "worker":
+                return frozenset()
+            case "view":
+                # A majority for the one that is cut off; of a split, the minority that the first of two does not see.
+                return frozenset((self.where + i) % NODES for i in range(NODES // 2 + (self.kind.name == "cut off")))
+        return frozenset({self.where})
+
+    @property
+    def subject(self) -> str:
+        """Whom it strikes, in words."""
+        match self.kind.subject:
+            case "node":
+                return f"node {self.where + 1}"
+            case "link":
+                return f"view {'ABC'[self.view]} to node {self.where + 1}"
+            case "view":
+                return f"view {'ABC'[self.view]}"
+        return f"worker {self.where + 1}"
+
+    def __str__(self) -> str:
+        return f"{self.at_s:5.2f} s {self.lasts_s:4.2f} s  {self.kind.name:<17} {self.subject}"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One stretch of a run, with names of its own."""
+
+    number: int
+    of: Class
+    troubles: tuple[Trouble, ...]
+    """As they begin."""
+
+
+def epochs(seed: int, count: int) -> list[Epoch]:
+    """The first `count` epochs of a seed; more of them begin with the same ones."""
+    generator = _epochs(random.Random(seed))
+    return [next(generator) for _ in range(count)]
+
+
+def count(seconds: float) -> int:
+    """How many epochs a run of about so many seconds has: at least one of each class."""
+    return max(len(CLASSES), round(seconds / (EPOCH_S + 1)))
+
+
+def kinds(scheduled: list[Epoch]) -> set[str]:
+    """The names of all kinds that happen in them."""
+    return {trouble.kind.name for epoch in scheduled for trouble in epoch.troubles}
+
+
+def _epochs(dice: random.Random) -> Iterator[Epoch]:
+    decks = {of: _Deck(dice, [kind for kind in KINDS if kind.of == of]) for of in CLASSES}
+    number = 0
+    while True:
+        of = CLASSES[number % len(CLASSES)]
+        # Their own first: they are why there is this class, and are to find a place.
+        dealt = [] if of == "steady" else decks[of].deal(OWN_DEALT)
+        dealt += decks["steady"].deal(STEADY_DEALT)
+        placed: list[Trouble] = []
+        for kind in dealt:
+            trouble = _place(dice, kind, placed)
+            if trouble:
+                placed.append(trouble)
+            else:
+                decks[kind.of].put_back(kind)
+        yield Epoch(number, of, tuple(sorted(placed, key=lambda trouble: trouble.at_s)))
+        number += 1
+
+
+class _Deck:
+    """Deals every kind before one comes again."""
+
+    def __init__(self, dice: random.Random, kinds: list[Kind]) -> None:
+        self._dice = dice
+        self._kinds = kinds
+        self._left: list[Kind] = []
+
+    def deal(self, count: int) -> list[Kind]:
+        return [self._one() for _ in range(count)]
+
+    def put_back(self, kind: Kind) -> None:
+        self._left.insert(0, kind)
+
+    def _one(self) -> Kind:
+        if not self._left:
+            self._left = self._dice.sample(self._kinds, len(self._kinds))
+        return self._left.pop(0)
+
+
+def _place(dice: random.Random, kind: Kind, placed: list[Trouble]) -> Trouble | None:
+    """A trouble of this kind that goes with those that have a place."""
+    for _ in range(PLACES):
+        lasts_s = dice.uniform(*kind.lasts_s)
+        at_s = dice.uniform(CALM_S, EPOCH_S - lasts_s)
+        where = dice.randrange(NODES)
+        if kind.subject == "worker":
+            where = dice.choice(FORKING if kind.name == "worker forked" else range(CREW))
+        view = dice.randrange(VIEWS)
+        span_s = {"clock forward": FORWARD_S, "clock back": BACK_S}.get(kind.name, (0.0, 1.0))
+        trouble = Trouble(kind, round(at_s, 3), round(lasts_s, 3), where, view, round(dice.uniform(*span_s), 3))
+        if _fits(trouble, placed):
+            return trouble
+    return None
+
+
+def _fits(trouble: Trouble, placed: list[Trouble]) -> bool:
+    meanwhile = [other for other in placed if _meet(trouble, other)]
+    if trouble.kind.subject == "worker":
+        return all(other.kind.subject != "worker" or other.where != trouble.where for other in meanwhile)
+    nodes = [other for other in meanwhile if other.nodes]
+    if trouble.kind.alone or any(other.kind.alone for other in nodes):
+        return not nodes
+    struck = [node for other in nodes for node in other.nodes]
+    return trouble.where not in struck and len(struck) < AT_ONCE
+
+
+def _meet(one: Trouble, other: Trouble) -> bool:
+    return one.at_s < _over_s(other) and other.at_s < _over_s(one)
+
+
+def _over_s(trouble: Trouble) -> float:
+    """When a node is counted on again; everything takes a moment to be done."""
+    return trouble.until_s + (TTL_S if trouble.kind.bars else 0.1)

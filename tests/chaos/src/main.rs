@@ -1,0 +1,82 @@
+//! The Rust worker of chaos: one process whose hands take locks and give them back in every way there is. It never
+//! judges. `hand.py` does the same and says what orders there are, and what is written down.
+
+mod face;
+mod hand;
+mod hold;
+mod journal;
+mod store;
+mod worker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use clap::{Parser, ValueEnum};
+
+use crate::face::{Async, Blocking, Face};
+use crate::hand::Hand;
+use crate::worker::Worker;
+
+/// Take locks and give them back in every way there is, until standard input ends.
+#[derive(Parser)]
+struct Args {
+    /// Of this process, among all that there will ever be.
+    #[arg(long)]
+    name: String,
+    /// Which of the library's faces to use.
+    #[arg(long)]
+    face: FaceName,
+    /// How many locks to use at once.
+    #[arg(long)]
+    hands: usize,
+    /// For what the hands do.
+    #[arg(long)]
+    seed: String,
+    /// Of most locks, in seconds.
+    #[arg(long)]
+    ttl: f64,
+    /// Where to write down what happens.
+    #[arg(long)]
+    journal: PathBuf,
+    /// The unix socket of the store.
+    #[arg(long)]
+    store: PathBuf,
+    /// A mistake to make, as `planted.py` names it.
+    #[arg(long)]
+    fault: Option<Fault>,
+}
+
+/// What the worker does wrong on purpose, to see that it is found.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fault {
+    /// Relies on a lock for a second longer than the library says.
+    Validity,
+    /// Takes a lock for renewed that nobody renews.
+    Renewal,
+    /// Keeps what a cancelled acquire has won.
+    CleanUp,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FaceName {
+    Async,
+    Blocking,
+}
+
+fn main() {
+    let args = Args::parse();
+    match args.face {
+        FaceName::Async => run::<Async>(args),
+        FaceName::Blocking => run::<Blocking>(args),
+    }
+}
+
+fn run<F: Face>(args: Args) {
+    let hands = args.hands;
+    let worker = Arc::new(Worker::new(args));
+    let listener = Arc::clone(&worker);
+    thread::spawn(move || listener.listen());
+    let client = F::client(&worker);
+    F::run((0..hands).map(|number| Hand::<F>::new(&worker, &client, number).run()).collect());
+}

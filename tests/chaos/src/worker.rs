@@ -1,0 +1,140 @@
+//! The process, and what it was told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::Args;
+use crate::journal::Journal;
+
+/// What the worker is told to do.
+#[derive(Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+enum Order {
+    Epoch(Epoch),
+    Rest,
+    Prove { name: String },
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Epoch {
+    /// By what they are for.
+    pub(crate) names: HashMap<String, Vec<String>>,
+    /// How often a hand does what.
+    ways: BTreeMap<Way, f64>,
+}
+
+impl Epoch {
+    /// What to do next; `unit` is random.
+    pub(crate) fn way(&self, unit: f64) -> Way {
+        let mut left = unit * self.ways.values().sum::<f64>();
+        let chosen = self.ways.iter().find(|(_, often)| {
+            left -= *often;
+            left < 0.0
+        });
+        *chosen.expect("they go up to their sum").0
+    }
+}
+
+/// What a hand may do; `hand.py` says what they are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    Brief,
+    Busy,
+    Block,
+    Cancel,
+    Try,
+    Long,
+    Manual,
+    Lease,
+    Stale,
+}
+
+/// What all hands share.
+pub(crate) struct Worker {
+    pub(crate) args: Args,
+    pub(crate) journal: Journal,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    epoch: Option<Arc<Epoch>>,
+    proof: Option<String>,
+    over: bool,
+    /// How many hands rest.
+    parked: usize,
+}
+
+impl Worker {
+    pub(crate) fn new(args: Args) -> Self {
+        let journal = Journal::new(&args.journal);
+        Self { args, journal, told: Mutex::default() }
+    }
+
+    /// The ttl of most locks.
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_secs_f64(self.args.ttl)
+    }
+
+    /// Obeys until the end of input.
+    pub(crate) fn listen(&self) {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            let order = serde_json::from_str(&line).expect("an order");
+            let mut told = self.told();
+            match order {
+                Order::Epoch(epoch) => told.epoch = Some(Arc::new(epoch)),
+                Order::Rest => {
+                    told.epoch = None;
+                    self.say_if_resting(&told);
+                }
+                Order::Prove { name } => told.proof = Some(name),
+            }
+        }
+        let mut told = self.told();
+        told.epoch = None;
+        told.over = true;
+    }
+
+    /// What to use now, if there is no rest.
+    pub(crate) fn epoch(&self) -> Option<Arc<Epoch>> {
+        self.told().epoch.clone()
+    }
+
+    /// The name to prove with, once.
+    pub(crate) fn take_proof(&self) -> Option<String> {
+        self.told().proof.take()
+    }
+
+    /// Whether the process is to go.
+    pub(crate) fn over(&self) -> bool {
+        self.told().over
+    }
+
+    /// One hand more rests.
+    pub(crate) fn park(&self) {
+        let mut told = self.told();
+        told.parked += 1;
+        self.say_if_resting(&told);
+    }
+
+    /// One hand fewer rests.
+    pub(crate) fn unpark(&self) {
+        self.told().parked -= 1;
+    }
+
+    fn say_if_resting(&self, told: &Told) {
+        if told.parked == self.args.hands {
+            self.journal.write(&json!({"event": "resting"}));
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,110 @@
+"""The resource that the locks protect: a store that refuses whoever is late, in a process of its own.
+
+It is the example that the documentation shows (tests/examples/fenced_store.py), on SQLite. Clients send a line, `read
+NAME FENCE CLIENT` or `write NAME FENCE CLIENT VALUE`, and are answered `ok VALUE` or `stale`. Every access is written
+down in the order in which it came to be. Whoever holds a lock reads a number and writes it back increased, so that two
+holders at once would lose one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
+
+from fenced_store import FencedStore, StaleFence
+
+LINE_LIMIT = 4096
+
+
+class Accesses:
+    """Performs accesses and writes them down."""
+
+    def __init__(self, database: Path, journal: Path) -> None:
+        self._store = FencedStore(str(database))
+        # It has to outlive the workers and not the machine.
+        self._store.db.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
+        self._accepted: Counter[str] = Counter()
+        self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def perform(self, line: str) -> str:
+        """The answer to one line."""
+        what, name, fence, client, *value = line.split()
+        invoke_ns = _now_ns()
+        before = self._value(name)
+        try:
+            if what == "write":
+                self._store.write(name, value[0], int(fence))
+            else:
+                self._store.read(name, int(fence))
+            ok = True
+        except StaleFence:
+            ok = False
+        record = {"access": what, "client": client, "name": name, "fence": int(fence), "ok": ok}
+        record |= {"invoke_ns": invoke_ns, "return_ns": _now_ns()}
+        if ok:
+            self._accepted[name] += 1
+            record["count"] = self._accepted[name]
+        if what == "write" and ok:
+            record["lost_update"] = int(value[0]) != before + 1
+        os.write(self._journal, f"{json.dumps(record)}\n".encode())
+        return f"ok {before}" if ok else "stale"
+
+    def _value(self, name: str) -> int:
+        row = self._store.db.execute("SELECT value FROM store WHERE name = ?", (name,)).fetchone()
+        return int(row[0] or 0) if row else 0
+
+
+def serve(listener: socket.socket, accesses: Accesses) -> None:
+    """Answers until the end of standard input."""
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    selector.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is sys.stdin:
+                return
+            if key.fileobj is listener:
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
+                continue
+            assert isinstance(key.fileobj, socket.socket)
+            if not _answer(key.fileobj, accesses):
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+
+
+def _answer(client: socket.socket, accesses: Accesses) -> bool:
+    """Whether the client is still there. It sends a line and waits for the answer, so that lines come whole."""
+    try:
+        line = client.recv(LINE_LIMIT).decode()
+        if line:
+            client.sendall(f"{accesses.perform(line)}\n".encode())
+    except ConnectionError:
+        return False
+    return bool(line)
+
+
+def _now_ns() -> int:
+    """The clock that all processes of the machine share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def main() -> None:
+    """Arguments: the unix socket to listen on, the database, and where accesses are written down."""
+    path, database, journal = sys.argv[1:]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(1000)
+        print(flush=True)
+        serve(listener, Accesses(Path(database), Path(journal)))
+
+
+if __name__ == "__main__":
+    main()

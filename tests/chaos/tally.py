@@ -1,0 +1,182 @@
+"""What the workers and the store have written down: counted, and handed on to the history of the epoch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arena import HANDS, Journal, Worker
+
+LANGUAGES = ("Rust", "Python", "Node")
+"""In the order in which they are shown."""
+
+ALLOWED = ("timeout", "unavailable", "forbidden", "lost")
+"""Errors that calls may come to where nodes are in trouble."""
+
+COMPLAINTS = 50
+"""How many messages of errors are kept."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a name now, as far as is written down."""
+
+    client: str
+    language: str
+    fence: int
+    since_ns: int
+    until_ns: int
+
+
+@dataclass
+class Tally:
+    """All that is known of a run."""
+
+    acquired: Counter[str] = field(default_factory=Counter)
+    """By language."""
+    by_face: Counter[str] = field(default_factory=Counter)
+    denied: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    """By code."""
+    losses: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+    early: list[str] = field(default_factory=list)
+    """What was told lost while it was valid, for another reason than max_hold or that nobody could be asked."""
+    extended: int = 0
+    forked: int = 0
+    accepted: int = 0
+    refused: int = 0
+    lost_updates: int = 0
+    longest_wait_ns: int = 0
+    seconds: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Acquisitions by second of the machine's clock and language."""
+    said: list[str] = field(default_factory=list)
+    """Some of what errors said."""
+    troubles: list[str] = field(default_factory=list)
+    """What makes a run fail whatever the checker says."""
+    holders: dict[str, Holder] = field(default_factory=dict)
+    """By name."""
+
+    def hear(self, worker: Worker, history: EpochHistory) -> None:
+        """Takes in what a worker has written down since the last time."""
+        for line in worker.journal.lines():
+            if "kind" in line:
+                self._record(worker, line)
+                history.add(line)
+            else:
+                self._event(worker, line)
+
+    def hear_store(self, journal: Journal, history: EpochHistory) -> None:
+        """Takes in what the store has written down since the last time."""
+        for line in journal.lines():
+            if line.pop("access") == "write":
+                self.accepted += line["ok"]
+                self.refused += not line["ok"]
+                self.lost_updates += line.pop("lost_update", False)
+            history.add({"kind": "write", "valid_until_ns": None, **line})
+
+    def forget(self, worker: Worker) -> None:
+        """A worker is gone, and holds nothing."""
+        for name in [name for name, holder in self.holders.items() if holder.client.startswith(f"{worker.name}/")]:
+            del self.holders[name]
+
+    def _record(self, worker: Worker, line: Json) -> None:
+        client, name, language = line["client"], line["name"], worker.role.language
+        if line["kind"] == "acquire":
+            worker.asking.pop(client, None)
+            worker.holding[client] = line
+        if line["ok"] and line["kind"] in ("acquire", "extend"):
+            worker.valid_until_ns[client] = line["valid_until_ns"]
+        match line["kind"], line["ok"]:
+            case "acquire", True:
+                self.acquired[language] += 1
+                self.by_face[f"{language} {worker.role.face}"] += 1
+                self.seconds[line["return_ns"] // 10**9, language] += 1
+                self.longest_wait_ns = max(self.longest_wait_ns, line["return_ns"] - line["invoke_ns"])
+                until_ns = line["valid_until_ns"]
+                self.holders[name] = Holder(client, language, line["fence"], line["return_ns"], until_ns)
+            case "acquire", False:
+                self.denied[language] += 1
+            case "extend", True:
+                self.extended += 1
+            case "release" | "lost", _:
+                worker.holding.pop(client, None)
+                if name in self.holders and self.holders[name].client == client:
+                    del self.holders[name]
+
+    def _event(self, worker: Worker, line: Json) -> None:
+        match line["event"]:
+            case "asking":
+                worker.asking[line["client"]] = line
+                worker.resting = False
+            case "resting":
+                worker.resting = True
+            case "served":
+                worker.served = True
+            case "forked":
+                self.forked += 1
+            case "trouble":
+                self.troubles.append(line["message"])
+            case "error":
+                self.errors[line["code"]] += 1
+                text = f"{line['client']}: {line['call']}: {line['code']}: {line['message']}"
+                if line["code"] == "lost":
+                    self.losses[line["reason"]] += 1
+                    if line["at_ns"] < worker.valid_until_ns[line["client"]]:
+                        self.early.append(text)
+                if len(self.said) < COMPLAINTS:
+                    self.said.append(text)
+                if line["code"] not in ALLOWED:
+                    self.troubles.append(text)
+            case other:
+                self.troubles.append(f"{worker.name} says {other!r}, which no worker should")
+
+
+class EpochHistory:
+    """The records of one epoch, in the form of `tests/history/src/record.rs`, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", encoding="utf-8")
+
+    def add(self, record: Json) -> None:
+        """Adds a record; the order of records means nothing."""
+        self._file.write(f"{json.dumps(record)}\n")
+
+    def period(self, kind: str, client: str, from_ns: int, to_ns: int | None, name: str = "") -> None:
+        """Adds a time of trouble."""
+        self.add(
+            {"kind": kind, "client": client, "name": name, "invoke_ns": from_ns, "return_ns": to_ns, "ok": True}
+            | {"fence": None, "valid_until_ns": None}
+        )
+
+    def stopped(self, worker: Worker, from_ns: int, to_ns: int | None) -> None:
+        """Adds that a worker was stopped, or killed."""
+        for hand in range(HANDS):
+            self.period("stopped", f"{worker.name}/{hand}", from_ns, to_ns)
+
+    def never_back(self, worker: Worker, over_ns: int | None) -> None:
+        """Adds the acquires of a worker that were not answered; if it was killed, their keys run out by themselves."""
+        for asked in worker.asking.values():
+            until_ns = over_ns and over_ns + round(asked["ttl_s"] * 1e9)
+            self.add(
+                {"kind": "acquire", "client": asked["client"], "name": asked["name"], "invoke_ns": asked["at_ns"]}
+                | {"return_ns": None, "ok": False, "fence": None, "valid_until_ns": until_ns}
+            )
+        worker.asking.clear()
+
+    def given_up(self, worker: Worker, at_ns: int) -> None:
+        """Adds on behalf of a worker that was killed that nobody relies on its locks any more."""
+        for held in worker.holding.values():
+            if held["ok"]:
+                self.add(held | {"kind": "release", "invoke_ns": at_ns, "return_ns": at_ns, "ok": False})
+        worker.holding.clear()
+
+    def close(self) -> None:
+        """Nothing is added any more."""
+        self._file.close()

@@ -1,0 +1,224 @@
+"""The schedule is what it promises to be, the report tells what is broken, and a real run ends as it should."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+
+import outcome
+import picture
+import screen
+from arena import PASSWORD, Arena
+from run import Done, Run
+from schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
+from servers import LIMIT_S
+from tally import LANGUAGES, Holder
+
+HERE = Path(__file__).parent
+SEEDS = range(60)
+
+FENCE_KEEP_S = 3600
+"""The default of the library, which the clocks of nodes must never come near."""
+
+TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+
+
+def test_a_seed_repeats_its_schedule() -> None:
+    assert epochs(7, 9) == epochs(7, 9)
+    assert epochs(7, 9)[:4] == epochs(7, 4)
+    assert epochs(7, 3) != epochs(8, 3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_shortest_run_has_every_kind(seed: int) -> None:
+    assert len(KINDS) >= 20
+    assert kinds(epochs(seed, count(30))) == {kind.name for kind in KINDS}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_data_loss_and_clocks_that_step_never_meet(seed: int) -> None:
+    for epoch in epochs(seed, 12):
+        assert {trouble.kind.of for trouble in epoch.troubles} <= {"steady", epoch.of}
+        steps_s = sum(trouble.amount for trouble in epoch.troubles if trouble.kind.of == "clock")
+        assert steps_s < FENCE_KEEP_S / 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_most_nodes_are_well_at_any_time(seed: int) -> None:
+    for epoch in epochs(seed, 12):
+        for at_s in (trouble.at_s for trouble in epoch.troubles):
+            now = [trouble for trouble in epoch.troubles if trouble.at_s <= at_s <= counted_on_s(trouble)]
+            struck = [trouble for trouble in now if trouble.nodes]
+            nodes = [node for trouble in struck for node in trouble.nodes]
+            assert len(nodes) == len(set(nodes)), "a node is struck twice at once"
+            assert len(nodes) <= AT_ONCE or len(struck) == 1
+            workers = [trouble.where for trouble in now if trouble.kind.subject == "worker"]
+            assert len(workers) == len(set(workers))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_everything_is_over_with_its_epoch(seed: int) -> None:
+    for epoch in epochs(seed, 12):
+        assert all(0 < trouble.at_s <= trouble.until_s <= EPOCH_S for trouble in epoch.troubles)
+        assert all(trouble.where < (CREW if trouble.kind.subject == "worker" else NODES) for trouble in epoch.troubles)
+
+
+def counted_on_s(trouble: Trouble) -> float:
+    """When clients count on a node again."""
+    return trouble.until_s + (TTL_S if trouble.kind.bars else 0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run in which all was well. Nothing is started."""
+    scheduled = epochs(1, 3)
+    run = Run(arena=Arena(tmp_path, 1), checker=tmp_path, out=tmp_path, scheduled=scheduled)
+    run.start_ns, run.end_ns = 10**12, 10**12 + 30 * 10**9
+    for epoch in scheduled:
+        from_ns = run.start_ns + round(epoch.number * 1e10)
+        run.epochs.append((epoch, from_ns, from_ns + round(EPOCH_S * 1e9)))
+        for trouble in epoch.troubles:
+            at_ns = from_ns + round(trouble.at_s * 1e9)
+            run.done.append(Done(trouble, at_ns, at_ns + round(trouble.lasts_s * 1e9)))
+    run.epoch, run.phase = scheduled[1], "trouble"
+    run.served = run.waited = 3 * CREW
+    run.summaries = ["5 records, 0 violations"] * 3
+    for language in LANGUAGES:
+        run.tally.acquired[language] = 100
+        run.tally.seconds[run.start_ns // 10**9 + 3, language] = 100
+    return run
+
+
+def report(run: Run) -> str:
+    """What is printed where there is no terminal."""
+    console = Console(file=io.StringIO(), width=110)
+    outcome.write(console, run, 1, [Path("chaos.svg")])
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_run_in_which_all_was_well_is_good(run: Run) -> None:
+    assert outcome.broken(run) == []
+    assert report(run).rstrip().endswith("OK: every promise was kept.")
+
+
+@pytest.mark.parametrize(
+    ("said", "promise"),
+    [
+        ('lock "a": fence 7 was given twice, to "x" at 1 s and to "y" at 2 s', "fences"),
+        ('lock "a": "x" got fence 7 at 1 s, and "y", who asked only after that, got the smaller fence 6', "fences"),
+        ('lock "a": two holders at once: "x" (fence 6) held it, and "y" (fence 7) held it', "exclusion"),
+        ('lock "a": told late: "x" (fence 6) held it, and heard of it 2s later', "told in time"),
+        ('lock "a": leaked: "node 1" had its key at 3 s', "keys gone"),
+        ('lock "a": stuck: "x" asked for acquire at 1 s, which had to come back by 2 s and did not', "calls come back"),
+        ('lock "a": stale write: "x" (fence 7) at 1 s wrote, and only then "y" (fence 6) at 2 s', "store"),
+        ("the checker ended with 2", "history"),
+    ],
+)
+def test_what_the_checker_finds_breaks_its_promise(run: Run, said: str, promise: str) -> None:
+    run.violations.append(said)
+    assert outcome.broken(run) == [promise]
+    text = report(run)
+    assert "FAILED" in text
+    assert said[:60] in text
+
+
+def test_what_nobody_judged_is_not_good(run: Run) -> None:
+    run.summaries.clear()
+    assert outcome.broken(run) == ["history"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "promise"),
+    [
+        (lambda run: setattr(run, "served", run.served - 1), "served"),
+        (lambda run: run.tally.troubles.append("rust-1.1 ended with 101"), "workers"),
+        (lambda run: run.early.append("node-1.1/2: release: lost"), "no early loss"),
+        (lambda run: setattr(run.tally, "lost_updates", 1), "store"),
+        (lambda run: run.tally.acquired.pop("Node"), "every language acquired"),
+        (lambda run: run.done.clear(), "every kind of trouble"),
+    ],
+)
+def test_each_broken_promise_is_bad(run: Run, spoil: object, promise: str) -> None:
+    assert callable(spoil)
+    spoil(run)
+    assert outcome.broken(run) == [promise]
+    assert "BAD" in report(run)
+
+
+def test_the_live_view_fits_a_small_terminal(run: Run) -> None:
+    kind = Kind("freeze", "node", (1, 1))
+    for i in range(20):
+        run.active[Trouble(kind, i, 1, i % NODES)] = run.start_ns
+        holder = Holder(f"python-{i}.1/3", "Python", 1795298549083253, run.start_ns, run.end_ns)
+        run.tally.holders[f"1-cool-{i}"] = holder
+        run.note(run.start_ns, f"node {i}: freeze for 1.0 s")
+    console = Console(file=io.StringIO(), width=80)
+    console.print(screen.screen(run, run.end_ns))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) < 26
+    assert max(map(len, lines)) <= 80
+    assert any("python-19.1/3" in line for line in lines)
+
+
+def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "chaos.svg"
+    picture.draw(run, file)
+    text = file.read_text()
+    for word in ("node 5", "view A", f"worker {CREW}", "data epoch", "Rust", "acquisitions a second"):
+        assert f"<!-- {word} -->" in text
+
+
+@contextmanager
+def started(out: Path, *given: str) -> Iterator[subprocess.Popen[str]]:
+    """A real run."""
+    command = [sys.executable, str(HERE / "chaos.py"), "--out", str(out), *given]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.timeout(120)
+def test_a_violation_is_told_by_the_exit_status_and_no_secret_at_all(tmp_path: Path) -> None:
+    with started(tmp_path, "--seed", "1", "--fault", "old fence", "--fail-fast") as process:
+        said, _ = process.communicate()
+    assert process.returncode == 1, said
+    assert re.search(r"fences +BAD", said), said
+    assert "unavailable" in said, "errors, which name nodes, are among what is looked through"
+    written = [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()]
+    assert len(written) == 2
+    for text in (said, *written):
+        assert PASSWORD not in text
+        assert not TOKEN.search(text)
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_ends_everything_and_reports(tmp_path: Path) -> None:
+    with started(tmp_path, "--seed", "1", "--seconds", "3600") as process:
+        assert process.stdout
+        said = ""
+        while "writes: " not in said:
+            said += (line := process.stdout.readline())
+            assert line, said
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) > NODES + CREW
+        process.send_signal(signal.SIGINT)
+        said += process.stdout.read()
+        process.wait(LIMIT_S)
+    assert process.returncode == 130, said
+    assert "Interrupted: judged is what there was." in said
+    assert re.search(r"fences +ok", said), said
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,172 @@
+"""How every kind of trouble begins and ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from arena import Arena, Worker
+from resp import Connection
+from schedule import NODES, VIEWS, Trouble
+from servers import ReplyError, Server
+
+REPLICA_OF = ("127.0.0.1", 1)
+"""Where nobody listens, so that the data stay."""
+
+EVICTED = 20
+"""How many keys an eviction takes, at most."""
+
+CUT_BYTES = 3000
+"""How much of what was written last a power cut takes, at most."""
+
+BUSY_AFTER_MS = 20
+"""From when on a server says that it is busy with a script."""
+
+NO_LIMIT = 10_000
+"""How many clients a server takes."""
+
+
+@dataclass
+class Troubles:
+    """Makes trouble in an arena, and ends it."""
+
+    arena: Arena
+    offsets_s: list[float] = field(default_factory=lambda: [0.0] * NODES)
+    """How far each node's clock is off."""
+    _open: dict[Trouble, Connection] = field(default_factory=dict)
+
+    def begin(self, trouble: Trouble) -> None:
+        """Does it."""
+        match trouble.kind.subject:
+            case "node":
+                self._strike(trouble, self.arena.servers[trouble.where])
+            case "link":
+                self.arena.change_way(trouble.view, [trouble.where], trouble.kind.name, trouble.amount)
+            case "view" if trouble.kind.name == "cut off":
+                self.arena.change_way(trouble.view, trouble.nodes, "cut off")
+            case "view":
+                self.arena.change_way(trouble.view, trouble.nodes, "cut off")
+                others = [(node + NODES // 2) % NODES for node in trouble.nodes]
+                self.arena.change_way((trouble.view + 1) % VIEWS, others, "cut off")
+            case "worker":
+                self._meet(trouble)
+
+    def end(self, trouble: Trouble) -> None:
+        """Undoes it, where that does not come by itself."""
+        match trouble.kind.subject:
+            case "worker" if trouble.kind.name == "worker killed":
+                self.arena.start(trouble.where)
+            case "worker" if trouble.kind.name == "worker stopped":
+                self._worker(trouble).go_on()
+            case "node":
+                self._heal(trouble, self.arena.servers[trouble.where])
+            case "link":
+                self.arena.change_way(trouble.view, [trouble.where], "heal")
+            case "view":
+                for view in (trouble.view, (trouble.view + 1) % VIEWS):
+                    self.arena.change_way(view, range(NODES), "heal")
+
+    def put_clocks_right(self) -> None:
+        """Ends what steps have left behind."""
+        for i, server in enumerate(self.arena.servers):
+            if self.offsets_s[i]:
+                self.offsets_s[i] = 0.0
+                server.shift_clock()
+
+    def _strike(self, trouble: Trouble, server: Server) -> None:
+        kind, amount = trouble.kind.name, trouble.amount
+        lasts_ms = round(trouble.lasts_s * 1000)
+        rules: dict[str, Callable[[], object]] = {
+            "freeze": server.freeze,
+            "kill": server.kill,
+            "restart": server.restart,
+            "script flush": lambda: server.command("SCRIPT", "FLUSH"),
+            "pause writes": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "WRITE"),
+            "pause all": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "ALL"),
+            "kill clients": lambda: server.command("CLIENT", "KILL", "TYPE", "normal"),
+            "out of memory": lambda: server.configure(maxmemory=1),
+            "read-only replica": lambda: server.command("REPLICAOF", *REPLICA_OF),
+            "too few replicas": lambda: server.configure(min_replicas_to_write=1),
+            "rights withdrawn": lambda: server.set_user(self.arena.user.name, "-eval", "-evalsha"),
+            "user off": lambda: self._lock_out(server),
+            "busy script": lambda: self._keep_busy(trouble, server),
+            "slow command": lambda: self._send(trouble, server, "DEBUG", "SLEEP", str(trouble.lasts_s)),
+            "full house": lambda: self._fill(trouble, server),
+            "flush": lambda: server.command("FLUSHALL"),
+            "wipe": server.wipe,
+            "power cut": lambda: server.lose_power(max(0, server.written() - round(CUT_BYTES * amount))),
+            "keys evicted": lambda: _evict(server, round(EVICTED * amount)),
+            "clock forward": lambda: self._step(trouble.where, amount),
+            "clock back": lambda: self._step(trouble.where, -amount),
+        }
+        rules[kind]()
+
+    def _heal(self, trouble: Trouble, server: Server) -> None:
+        match trouble.kind.name:
+            case "freeze":
+                server.thaw()
+            case "kill":
+                server.restart()
+            case "out of memory":
+                server.configure(maxmemory=0)
+            case "read-only replica":
+                server.command("REPLICAOF", "NO", "ONE")
+            case "too few replicas":
+                server.configure(min_replicas_to_write=0)
+            case "rights withdrawn" | "user off":
+                server.set_user(self.arena.user.name, "on", *self.arena.user.rules)
+            case "busy script":
+                # It may not be killed before it is seen to be busy, or have ended when its connection did.
+                with contextlib.suppress(ReplyError):
+                    server.command("SCRIPT", "KILL")
+                self._open.pop(trouble).close()
+            case "slow command":
+                self._open.pop(trouble).close()
+            case "full house":
+                with self._open.pop(trouble) as connection:
+                    connection.ask("CONFIG", "SET", "maxclients", NO_LIMIT)
+
+    def _lock_out(self, server: Server) -> None:
+        server.set_user(self.arena.user.name, "off")
+        # Whoever has logged in stays so.
+        server.command("CLIENT", "KILL", "USER", self.arena.user.name)
+
+    def _keep_busy(self, trouble: Trouble, server: Server) -> None:
+        server.configure(lua_time_limit=BUSY_AFTER_MS)
+        self._send(trouble, server, "EVAL", "while true do end", 0)
+
+    def _send(self, trouble: Trouble, server: Server, *words: str | int) -> None:
+        connection = self._open[trouble] = server.connect()
+        connection.send(*words)
+
+    def _fill(self, trouble: Trouble, server: Server) -> None:
+        # Nobody could undo it later but whoever is in already.
+        connection = self._open[trouble] = server.connect()
+        connection.ask("CONFIG", "SET", "maxclients", 1)
+        connection.ask("CLIENT", "KILL", "TYPE", "normal")
+
+    def _step(self, node: int, by_s: float) -> None:
+        self.offsets_s[node] += by_s
+        self.arena.servers[node].shift_clock(seconds=self.offsets_s[node])
+
+    def _meet(self, trouble: Trouble) -> None:
+        match trouble.kind.name:
+            case "worker stopped":
+                self._worker(trouble).stop()
+            case "worker killed":
+                self.arena.remove(trouble.where)
+            case "worker forked":
+                self._worker(trouble).tell(order="fork", pool="cool")
+
+    def _worker(self, trouble: Trouble) -> Worker:
+        worker = self.arena.workers[trouble.where]
+        assert worker, "no other trouble with a worker meets this one"
+        return worker
+
+
+def _evict(server: Server, count: int) -> None:
+    for _ in range(count):
+        key = server.command("RANDOMKEY")
+        if isinstance(key, bytes):
+            server.command("DEL", key)

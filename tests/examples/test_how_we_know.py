@@ -1,0 +1,72 @@
+"""The page `core/docs/how-we-know.md`: what it cites exists, the promise is there word for word, no row is empty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "core" / "docs"
+PAGE = (DOCS / "how-we-know.md").read_text()
+PROMISE = (DOCS / "promise.md").read_text()
+SCENARIOS = 85
+
+CHECK = re.compile(r"`([\w/.-]+)::([^`]+)`")
+DEFINITIONS = {
+    ".py": r'def {name}\(|^    "{name}": Rules\(|^    Kind\("{name}"',
+    ".rs": r"fn {name}\(",
+    ".mjs": r'"{name}"',
+}
+VARIANT = r'"{variant}"|def {variant}\('
+
+
+def rows(columns: int) -> list[list[str]]:
+    """The rows of the tables that have as many columns, without their heads."""
+    lines = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
+    return [row for row in lines if len(row) == columns and row[0] != "promise" and not row[0].startswith("---")]
+
+
+def missing(check: tuple[str, str]) -> str | None:
+    """What a check that the page cites lacks."""
+    path, name = check
+    file = ROOT / path
+    if not file.is_file():
+        return f"{path} does not exist"
+    name, _, variant = name.removesuffix("]").partition("[")
+    text = file.read_text()
+    for pattern, wanted in ((DEFINITIONS[file.suffix], name), (VARIANT, variant)):
+        if wanted and not re.search(pattern.format(name=re.escape(wanted), variant=re.escape(wanted)), text, re.M):
+            return f"{path} has no {wanted}"
+    return None
+
+
+def unguarded(row: Sequence[str]) -> bool:
+    """Whether a row neither cites a check nor says that there is none."""
+    return not CHECK.search(row[-1]) and "**Nothing**" not in row[-1]
+
+
+def test_what_is_cited_exists() -> None:
+    cited = sorted(set(CHECK.findall(PAGE)))
+    assert len(cited) > SCENARIOS
+    assert not [what for check in cited if (what := missing(check))]
+
+
+def test_the_whole_promise_is_there() -> None:
+    clauses = rows(2)
+    promise = PROMISE.split("\n\n", 1)[1]
+    assert " ".join(clause for clause, _ in clauses).split() == promise.split(), "it is not the promise word for word"
+    assert not [clause for clause, *rest in clauses if unguarded(rest)]
+
+
+def test_every_scenario_is_there() -> None:
+    scenarios = rows(4)
+    assert [row[0] for row in scenarios] == [str(number) for number in range(1, SCENARIOS + 1)]
+    assert not [row[:2] for row in scenarios if unguarded(row)]
+
+
+@pytest.mark.parametrize("check", ["no/file.py::test_x", "python/tests/test_block.py::test_nothing"])
+def test_what_does_not_exist_is_missed(check: str) -> None:
+    assert missing(CHECK.findall(f"`{check}`")[0])

@@ -1,0 +1,178 @@
+//! The rules of the protocol, and what a [`Mutant`] makes of each.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use redlock::model::{self, Answer, Ask, Keys, Next, Part};
+
+use super::Fencing;
+
+/// A protocol with one rule changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// A confirm does not look whose the lock is.
+    ConfirmsForAnybody,
+    /// A confirm looks at the token and not at what was granted.
+    ConfirmsAnyGrant,
+    /// Nodes that have not granted are asked to remember the fence as well, and count.
+    CountsOthers,
+    /// The fence is what was proposed, whatever was granted.
+    KeepsProposal,
+    /// The largest fence granted is not written back.
+    SkipsConfirm,
+    /// The fence is any of those granted, and nodes that granted more count for it.
+    AnyGranted,
+    /// All attempts have one token.
+    ReusesToken,
+    /// An extension looks at the token and not at the fence.
+    ExtendsByToken,
+    /// A restore does not look at the fence key.
+    RestoresByName,
+    /// As that, and the fence key is overwritten.
+    RestoresItsFence,
+    /// Half of the nodes, rounded down, are a quorum.
+    HalfQuorum,
+    /// Every attempt's list of nodes begins one later.
+    OtherNodes,
+    /// All nodes must have granted.
+    WaitsForAll,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::default();
+}
+
+/// What the library has answered: few things are asked, and each of them very often.
+#[derive(Default)]
+struct Known {
+    answers: HashMap<(Keys, u8, Ask), (Keys, Answer)>,
+    verdicts: HashMap<Option<u64>, HashMap<Vec<Part>, Vec<Next>>>,
+}
+
+impl Known {
+    /// All that comes of it if the nodes that count are any quorum.
+    fn verdicts(&mut self, parts: &[Part], decided: Option<u64>) -> Vec<Next> {
+        let known = self.verdicts.entry(decided).or_default();
+        if let Some(verdicts) = known.get(parts) {
+            return verdicts.clone();
+        }
+        let is_quorum = |counts: &u16| counts.count_ones() as usize >= model::quorum(parts.len());
+        let verdicts = (0..1_u16 << parts.len()).filter(is_quorum).map(|counts| model::next(parts, decided, counts));
+        let verdicts = verdicts.filter(|verdict| *verdict != Next::Nothing).collect();
+        known.entry(parts.to_vec()).insert_entry(verdicts).get().clone()
+    }
+}
+
+impl<const S: usize, const A: usize> Fencing<S, A> {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// The nodes that an attempt lists.
+    pub(super) fn list(&self, attempt: usize) -> Range<usize> {
+        if self.is(Mutant::OtherNodes) { attempt..S + 1 + attempt - A } else { 0..S }
+    }
+
+    /// Whether so many of them are a quorum.
+    pub(super) fn is_quorum(&self, number: usize) -> bool {
+        let nodes = self.list(0).len();
+        number >= if self.is(Mutant::HalfQuorum) { nodes / 2 } else { model::quorum(nodes) }
+    }
+
+    pub(super) fn token(&self, attempt: usize) -> u8 {
+        if self.is(Mutant::ReusesToken) { 0 } else { u8::try_from(attempt).expect("a few attempts") }
+    }
+
+    /// Asks a node.
+    pub(super) fn ask(&self, keys: &mut Keys, attempt: usize, ask: Ask) -> Answer {
+        let owner = self.token(attempt);
+        let answer;
+        (*keys, answer) = KNOWN.with_borrow_mut(|known| {
+            *known.answers.entry((*keys, owner, ask)).or_insert_with(|| {
+                let mut keys = *keys;
+                let answer = keys.execute(owner, ask);
+                (keys, answer)
+            })
+        });
+        answer
+    }
+
+    /// Whether an attempt that knows this of a node, and has decided on this fence, asks it to confirm.
+    pub(super) fn confirms(&self, part: Part, decided: Option<u64>) -> bool {
+        decided.is_some_and(|decided| match part {
+            Part::Granted(granted) => granted < decided,
+            Part::Pending => self.is(Mutant::CountsOthers),
+            Part::Confirmed | Part::Refused => false,
+        })
+    }
+
+    /// Whether the node acknowledges the fence.
+    pub(super) fn confirm(&self, keys: &mut Keys, attempt: usize, part: Part, fence: u64) -> bool {
+        let is_ours = keys.lock.is_some_and(|(owner, _)| owner == self.token(attempt));
+        let done = match (self.mutant, part) {
+            (Some(Mutant::ConfirmsAnyGrant), _) => is_ours,
+            (Some(Mutant::ConfirmsForAnybody), _) | (_, Part::Pending) => true,
+            (_, Part::Granted(granted)) => {
+                return self.ask(keys, attempt, Ask::Confirm { granted, fence }) == Answer::Done;
+            }
+            (_, Part::Confirmed | Part::Refused) => false,
+        };
+        if done {
+            keys.fence = keys.fence.max(fence);
+        }
+        done
+    }
+
+    /// Whether the node lets the key live longer.
+    pub(super) fn extend(&self, keys: &mut Keys, attempt: usize, fence: u64) -> bool {
+        if self.is(Mutant::ExtendsByToken) {
+            keys.lock.is_some_and(|(owner, _)| owner == self.token(attempt))
+        } else {
+            self.ask(keys, attempt, Ask::Extend { fence }) == Answer::Done
+        }
+    }
+
+    /// Puts a lock back where there is none.
+    pub(super) fn restore(&self, keys: &mut Keys, attempt: usize, fence: u64) {
+        let lock = Some((self.token(attempt), fence));
+        match self.mutant {
+            Some(Mutant::RestoresByName) => *keys = Keys { lock, fence: keys.fence.max(fence) },
+            Some(Mutant::RestoresItsFence) => *keys = Keys { lock, fence },
+            _ => _ = self.ask(keys, attempt, Ask::Restore { fence }),
+        }
+    }
+
+    /// All that an attempt can make of what it knows, by the answers of any nodes that are enough.
+    pub(super) fn verdicts(&self, parts: &[Part], decided: Option<u64>) -> Vec<Next> {
+        let granted = || parts.iter().filter_map(|part| if let Part::Granted(f) = part { Some(*f) } else { None });
+        let is_carried = |counts: &dyn Fn(Part) -> bool| self.is_quorum(parts.iter().filter(|p| counts(**p)).count());
+        let mut verdicts: Vec<Next> = match (self.mutant, decided) {
+            (Some(Mutant::HalfQuorum), _) => granted().map(Next::Win).collect(),
+            (Some(Mutant::KeepsProposal), _) if self.is_quorum(granted().count()) => {
+                vec![Next::Win(self.proposals[0])]
+            }
+            (Some(Mutant::AnyGranted), None) if self.is_quorum(granted().count()) => {
+                granted().map(Next::Confirm).collect()
+            }
+            (Some(Mutant::AnyGranted), Some(fence))
+                if is_carried(&|part| part == Part::Confirmed || matches!(part, Part::Granted(f) if f >= fence)) =>
+            {
+                vec![Next::Win(fence)]
+            }
+            (Some(Mutant::KeepsProposal | Mutant::AnyGranted), _) => Vec::new(),
+            (Some(Mutant::WaitsForAll), _) if parts.contains(&Part::Pending) => Vec::new(),
+            _ => KNOWN.with_borrow_mut(|known| known.verdicts(parts, decided)),
+        };
+        if self.is(Mutant::SkipsConfirm) {
+            for verdict in &mut verdicts {
+                if let Next::Confirm(fence) = *verdict {
+                    *verdict = Next::Win(fence);
+                }
+            }
+        }
+        verdicts.sort_unstable();
+        verdicts.dedup();
+        verdicts
+    }
+}

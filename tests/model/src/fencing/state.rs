@@ -1,0 +1,116 @@
+//! Where everybody stands at one moment.
+
+use redlock::model::{Keys, Part};
+use stateright::Representative;
+
+/// Everything that there is to know: of the `S` nodes, and of the `A` attempts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State<const S: usize, const A: usize> {
+    pub(super) nodes: [Node<A>; S],
+    pub(super) attempts: [Attempt; A],
+    /// How many acquires may still arrive twice.
+    pub(super) copies: u8,
+    /// How many losses of data there may still be.
+    pub(super) losses: u8,
+    /// Whether a fence key has fallen otherwise.
+    pub(super) fell: bool,
+}
+
+/// A node, and where each attempt stands with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Node<const A: usize> {
+    pub(super) keys: Keys,
+    /// The largest fence that it has forgotten.
+    pub(super) forgotten: u64,
+    /// What each attempt knows of it.
+    pub(super) parts: [Part; A],
+    /// The place of each attempt's grant among those that were heard, from 1.
+    pub(super) places: [u8; A],
+    /// Which locks it has extended after somebody had won with a larger fence.
+    pub(super) extended: [bool; A],
+}
+
+/// One attempt, and the holder that it makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Attempt {
+    /// Which had won when it began, a bit for each.
+    pub(super) began_after: Option<u8>,
+    pub(super) decided: Option<u64>,
+    pub(super) won: Option<u64>,
+}
+
+impl<const S: usize, const A: usize> State<S, A> {
+    /// Nobody has begun.
+    pub(super) fn new(fences: [u64; S], copies: u8, losses: u8) -> Self {
+        let node = |fence| Node {
+            keys: Keys { lock: None, fence },
+            forgotten: 0,
+            parts: [Part::Pending; A],
+            places: [0; A],
+            extended: [false; A],
+        };
+        Self { nodes: fences.map(node), attempts: [Attempt::default(); A], copies, losses, fell: false }
+    }
+
+    pub(super) fn won(&self, attempt: usize) -> Option<u64> {
+        self.attempts[attempt].won
+    }
+
+    /// A bit for each attempt that has won.
+    pub(super) fn winners(&self) -> u8 {
+        (0..A).filter(|attempt| self.won(*attempt).is_some()).fold(0, |winners, attempt| winners | 1 << attempt)
+    }
+
+    /// Whether somebody has won with a larger fence.
+    pub(super) fn is_superseded(&self, attempt: usize) -> bool {
+        self.attempts.iter().any(|other| other.won > self.won(attempt))
+    }
+
+    /// Whether this is so of every two that have won, the first of whom began first.
+    pub(super) fn all_pairs(&self, holds: impl Fn(usize, usize) -> bool) -> bool {
+        let pairs = (0..A).flat_map(|two| (0..two).map(move |one| (one, two)));
+        let mut winners = pairs.filter(|(one, two)| self.won(*one).is_some() && self.won(*two).is_some());
+        winners.all(|(one, two)| holds(one, two))
+    }
+
+    /// Whether their fences are in order if the second one began after the first had won.
+    pub(super) fn is_in_real_time(&self, one: usize, two: usize) -> bool {
+        let was_before = self.attempts[two].began_after.is_some_and(|winners| winners & 1 << one != 0);
+        !was_before || self.won(one) < self.won(two)
+    }
+
+    /// Whether their order is that of their fences on every node by which both have won.
+    pub(super) fn is_in_own_order(&self, one: usize, two: usize) -> bool {
+        let counts = |node: &Node<A>, attempt: usize| match node.parts[attempt] {
+            Part::Confirmed => true,
+            Part::Granted(fence) => self.won(attempt) == Some(fence),
+            Part::Pending | Part::Refused => false,
+        };
+        let mut common = self.nodes.iter().filter(|node| counts(node, one) && counts(node, two));
+        common.all(|node| (node.places[one] < node.places[two]) == (self.won(one) < self.won(two)))
+    }
+}
+
+impl<const A: usize> Node<A> {
+    /// The answer to an acquire is heard. It is later than all that were heard from here, an earlier one of this very
+    /// attempt included.
+    pub(super) fn hear(&mut self, attempt: usize, fence: u64) {
+        if self.parts[attempt] != Part::Granted(fence) {
+            self.parts[attempt] = Part::Granted(fence);
+            let before = std::mem::take(&mut self.places[attempt]);
+            for place in self.places.iter_mut().filter(|place| before > 0 && **place > before) {
+                *place -= 1;
+            }
+            self.places[attempt] = self.places.iter().max().map_or(1, |last| last + 1);
+        }
+    }
+}
+
+impl<const S: usize, const A: usize> Representative for State<S, A> {
+    /// The same with its nodes in order.
+    fn representative(&self) -> Self {
+        let mut state = self.clone();
+        state.nodes.sort_unstable();
+        state
+    }
+}
