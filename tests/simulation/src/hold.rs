@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redlock::{Error, ErrorKind, Guard};
 
-use crate::book::{Pen, Tenure};
+use crate::book::{Pen, Tenure, nanos};
 use crate::client::{CONNECT, Task, cancelled, node_timeout};
 
 /// How a stretch of holding ended.
@@ -21,6 +21,7 @@ pub(crate) struct Holding {
     guard: Guard,
     tenure: Tenure,
     valid_until_ns: AtomicU64,
+    acquired_ns: u64,
     /// When that was looked at last.
     looked_ns: AtomicU64,
     ttl: Duration,
@@ -28,8 +29,9 @@ pub(crate) struct Holding {
 
 impl Holding {
     pub(crate) fn new(guard: Guard, tenure: Tenure, valid_until_ns: u64, ttl: Duration) -> Self {
-        let looked_ns = AtomicU64::new(tenure.now_ns());
-        Self { guard, tenure, valid_until_ns: AtomicU64::new(valid_until_ns), looked_ns, ttl }
+        let acquired_ns = tenure.now_ns();
+        let (valid_until_ns, looked_ns) = (AtomicU64::new(valid_until_ns), AtomicU64::new(acquired_ns));
+        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl }
     }
 
     /// Holds the lock for a while, and gives it back.
@@ -85,8 +87,10 @@ impl Holding {
     fn look(&self, task: &Task) {
         let valid_until_ns = task.valid_until_ns(self.guard.remaining());
         let before_ns = self.valid_until_ns.load(Ordering::Relaxed);
-        // It may have come at any time since the last look.
-        let since_ns = self.looked_ns.swap(task.pen.now_ns(), Ordering::Relaxed);
+        // It may have come at any time since the last look, and was asked for at most one ttl before its end.
+        let looked_ns = self.looked_ns.swap(task.pen.now_ns(), Ordering::Relaxed);
+        let since_ns =
+            looked_ns.min(valid_until_ns.saturating_sub(nanos(task.pace.passes(self.ttl)))).max(self.acquired_ns);
         // The clocks' rates are rounded: less than a microsecond is no renewal.
         if self.guard.held() && valid_until_ns > before_ns + 1_000 && !task.stalls {
             self.extended(since_ns, valid_until_ns);
