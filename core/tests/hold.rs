@@ -61,7 +61,7 @@ fn never_held_after(guard: &Guard, (_, latest): (Instant, Instant)) {
             return;
         }
         assert!(before <= latest, "held {:?} after its end", before - latest);
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 
