@@ -12,8 +12,9 @@ endif
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Stories mostly wait for drivers, so that two cores have time for more of them than two.
-PARALLEL := -n 4 --dist worksteal
+# Tests mostly wait for servers and drivers, so that two cores have time for more of them than two.
+PARALLEL := -n 6 --dist worksteal
+THREADS := RUST_TEST_THREADS=4
 
 # What stands for a step that was done.
 SERVER := .venv/.server
@@ -106,13 +107,13 @@ demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and d
 test: ## Run everything that must pass: formatting, lints, types, docs, all tests
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
-	cargo test --locked --workspace --no-fail-fast
+	$(THREADS) cargo test --locked --workspace --no-fail-fast
 	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak \
 		--package redlock-bench --package redlock-chaos
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
-	$(BIN)/python -m pytest tests/chaos/test_chaos.py tests/soak
+	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/soak
 
 # `make simulate SEED=7` begins there, SEEDS=1000 ends it, ARGS=--all goes on after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)

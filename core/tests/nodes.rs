@@ -549,7 +549,8 @@ fn scripts_that_were_flushed_are_sent_again() {
                 flush();
                 guard.release().unwrap();
                 flush();
-                assert_eq!(client.holders(), 0);
+                // A quorum has answered, the others may be sent the script again.
+                assert!(client.holders() <= (nodes.len() - 1) / 2);
             }
             eventually("no key stays", || all_free(nodes));
         }
