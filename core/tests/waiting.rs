@@ -461,9 +461,12 @@ async fn a_server_that_tells_nothing_is_polled() {
             let guard = within(Duration::ZERO, what, waiter).await;
             guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
             eventually(what, || servers.iter().all(|server| server.get(NAME).is_none()));
+            // Other tests of this process have nodes of their own, which may have reasons for a warning.
+            let nodes = urls(&servers);
+            let is_theirs = |line: &&str| nodes.iter().any(|node| line.contains(node));
+            let warnings: Vec<_> = said.lock().unwrap().lines().filter(is_theirs).map(str::to_owned).collect();
+            assert!(warnings.is_empty(), "{what}: {warnings:?}");
         }
-        let said = said.lock().unwrap();
-        assert!(said.is_empty(), "{what}: {said}");
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct RedisNode {
     hearing: Option<Client>,
     /// Whether RESP3 was refused where RESP2 was not.
     is_deaf: AtomicBool,
+    /// For logs: without credentials.
+    address: String,
 }
 
 impl fmt::Debug for RedisNode {
@@ -81,6 +83,7 @@ impl RedisNode {
             client: client(plain).map_err(unusable)?,
             hearing: (address.protocol() != Some(2)).then_some(hearing),
             is_deaf: AtomicBool::new(false),
+            address: address.to_string(),
         })
     }
 
@@ -97,16 +100,29 @@ impl RedisNode {
         match connect(client, config().set_push_sender(hear)).await {
             Err(failure) if refuses_hello(&failure) => {
                 let connected = connect(&self.client, config()).await?;
-                tracing::debug!(%failure, "no RESP3: the end of a connection is noticed by the next request only");
+                tracing::debug!(node = %self.address, %failure, "no RESP3: the end of a connection is noticed by the next request only");
                 self.is_deaf.store(true, Ordering::Relaxed);
                 Ok(connected)
             }
             Ok((mut connection, mut introduction)) if watches => {
-                introduction.watched = watch(&mut connection.inner).await?;
+                introduction.watched = self.watch(&mut connection.inner).await?;
                 Ok((connection, introduction))
             }
             result => result,
         }
+    }
+
+    /// Has the server tell of changed keys on this connection; false where it may or can not.
+    async fn watch(&self, connection: &mut MultiplexedConnection) -> Result<bool, Failure> {
+        // Without those that this connection changes itself.
+        let mut command = redis::cmd("CLIENT");
+        command.arg("TRACKING").arg("ON").arg("NOLOOP");
+        let answer = connection.send_packed_command(&command).await.map_err(|error| failure(&error))?;
+        if let Value::ServerError(error) = &answer {
+            let (node, code) = (&self.address, error.code());
+            tracing::debug!(%node, code, "CLIENT TRACKING is refused: whoever waits has to ask again and again");
+        }
+        Ok(matches!(answer, Value::Okay))
     }
 }
 
@@ -125,18 +141,6 @@ fn hear(ear: &Ear, push: &PushInfo) {
         (PushKind::Invalidate, _) => ear.hear(Heard::AllChanged),
         _ => {}
     }
-}
-
-/// Has the server tell of changed keys on this connection; false where it may or can not.
-async fn watch(connection: &mut MultiplexedConnection) -> Result<bool, Failure> {
-    // Without those that this connection changes itself.
-    let mut command = redis::cmd("CLIENT");
-    command.arg("TRACKING").arg("ON").arg("NOLOOP");
-    let answer = connection.send_packed_command(&command).await.map_err(|error| failure(&error))?;
-    if let Value::ServerError(error) = &answer {
-        tracing::debug!(code = error.code(), "CLIENT TRACKING is refused: whoever waits has to ask again and again");
-    }
-    Ok(matches!(answer, Value::Okay))
 }
 
 /// Without time-outs of the crate's own.
