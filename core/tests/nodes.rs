@@ -439,6 +439,7 @@ fn slow_nodes_delay_only_where_a_quorum_needs_them() {
         }
         // Each cycle would take 300 ms if it waited for them.
         within(NODE_TIMEOUT, "20 cycles beside slow nodes", || (0..20).for_each(|_| client.cycle()));
+        eventually("nothing is on its way", || proxies.iter().all(|proxy| proxy.requests_waiting() == 0));
         eventually("no key stays", || all_free(&servers));
         for _ in 0..3 {
             let guard = alone.acquire(Duration::ZERO).unwrap();
