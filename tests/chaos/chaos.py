@@ -50,7 +50,8 @@ def main() -> int:
             for trouble in epoch.troubles:
                 console.print(f"  {trouble}", highlight=False)
         return 0
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # The first is ignored in what a script starts in the background.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
     for old in args.out.glob("epoch-*.jsonl"):
