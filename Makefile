@@ -16,6 +16,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PARALLEL := -n 6 --dist worksteal
 THREADS := RUST_TEST_THREADS=4
 
+# Always together: with others of them, what they depend on has other features, and is built again.
+PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
+
 # What stands for a step that was done.
 SERVER := .venv/.server
 SHOW := .venv/.show
@@ -108,8 +111,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
 	$(THREADS) cargo test --locked --workspace --no-fail-fast
-	cargo build --locked --release --package redlock-driver --package redlock-history --package redlock-soak \
-		--package redlock-bench --package redlock-chaos
+	cargo build --locked --release $(PROGRAMS)
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
@@ -171,7 +173,7 @@ peers: $(TOOLS) $(PEERS)
 chaos: ## Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
-	cargo build --locked --release --package redlock-chaos --package redlock-history
+	cargo build --locked --release $(PROGRAMS)
 	@$(BIN)/python tests/chaos/chaos.py $(ARGS)
 
 # For each test, in seconds: the longest acquires and releases a million times.
