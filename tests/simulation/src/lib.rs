@@ -13,6 +13,7 @@
 //! those who all want the same at once.
 
 mod book;
+pub mod calm;
 mod cast;
 mod client;
 mod dice;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redlock::ErrorKind;
 use redlock::simulation::{Fate, Leg, Network, Pace, World};
+use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
 
 const TTL: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -13,13 +14,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A look at the nodes every two seconds, with jitter, and the attempts before the first one.
 const ATTEMPTS_MOST: usize = 20;
 
-/// Every message takes a millisecond, and every acquire is counted.
+/// Calm, and every acquire is counted.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
 impl Network for Counting {
     fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
-        Fate::Deliver(Duration::from_millis(1))
+        Fate::Deliver(DELAY)
     }
 
     fn note(&self, line: &dyn Fn() -> String) {
@@ -31,13 +32,10 @@ impl Network for Counting {
 
 #[test]
 fn who_waits_for_a_bar_to_end_does_not_ask_on_and_on() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime without sockets").block_on(async {
+    in_virtual_time(async {
         let network = Arc::new(Counting::default());
         let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
-        let bits = AtomicUsize::new(0);
-        let random = move |bytes: &mut [u8]| bytes.fill(bits.fetch_add(1, Ordering::Relaxed).to_le_bytes()[0]);
-        let client = world.process(0, Pace::default(), random).expect("a client");
+        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
         let lock = client.lock("job").ttl(TTL).timeout(TIMEOUT);
         // Seen before and after.
         lock.acquire().await.expect("it is free").release().await.expect("it was held");

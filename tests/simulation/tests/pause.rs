@@ -5,11 +5,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Leg, Machine, Network, Pace, World};
+use redlock::simulation::{Machine, Pace, World};
 use redlock::{Error, Guard, LostReason, Redlock};
+use redlock_simulation::calm::{Calm, bits, in_virtual_time};
 use tokio::time::{Instant, sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -18,17 +18,6 @@ const NAP: Duration = Duration::from_secs(2);
 
 /// How late a suspend is noticed where no timer of the operating system counts it, as no simulated one does.
 const TICK: Duration = Duration::from_millis(255);
-
-/// Every message takes a millisecond.
-struct Calm;
-
-impl Network for Calm {
-    fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
-        Fate::Deliver(Duration::from_millis(1))
-    }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
-}
 
 struct Stage {
     world: World,
@@ -40,8 +29,8 @@ struct Stage {
 impl Stage {
     fn new(nodes: usize) -> Self {
         let world = World::new(Arc::new(Calm), &vec![Pace::default(); nodes]);
-        let (holder, machine) = world.machine(0, Pace::default(), random(0)).expect("a client");
-        let other = world.process(1, Pace::default(), random(1)).expect("a client");
+        let (holder, machine) = world.machine(0, Pace::default(), bits(0)).expect("a client");
+        let other = world.process(1, Pace::default(), bits(1)).expect("a client");
         Self { world, holder, machine, other }
     }
 
@@ -56,17 +45,10 @@ impl Stage {
     }
 }
 
-/// Different bits each time and for each process, which is all that tokens need here.
-fn random(process: u8) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
-    let calls = AtomicU8::new(process * 100);
-    move |bytes| bytes.fill(calls.fetch_add(1, Ordering::Relaxed))
-}
-
 /// Runs `story` on one node and on five, in virtual time.
 fn on_one_and_five<F: Future<Output = ()>>(story: impl Fn(Stage) -> F) {
     for nodes in [1, 5] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime without sockets").block_on(async { story(Stage::new(nodes)).await });
+        in_virtual_time(async { story(Stage::new(nodes)).await });
     }
 }
 

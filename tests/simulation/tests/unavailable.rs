@@ -2,11 +2,11 @@
 
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Leg, Network, Node, Pace, World};
+use redlock::simulation::{Node, Pace, World};
 use redlock::{Error, ErrorKind, Guard, Redlock};
+use redlock_simulation::calm::{Calm, bits, in_virtual_time};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -20,17 +20,6 @@ const NOTICED: Duration = Duration::from_secs(5);
 /// The holder never gives the lock back.
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// Every message takes a millisecond.
-struct Calm;
-
-impl Network for Calm {
-    fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
-        Fate::Deliver(Duration::from_millis(1))
-    }
-
-    fn note(&self, _: &dyn Fn() -> String) {}
-}
-
 struct Stage {
     world: World,
     waiter: Redlock,
@@ -40,9 +29,9 @@ struct Stage {
 impl Stage {
     async fn new(nodes: usize) -> Self {
         let world = World::new(Arc::new(Calm), &vec![Pace::default(); nodes]);
-        let holder = world.process(0, Pace::default(), random(0)).expect("a client");
+        let holder = world.process(0, Pace::default(), bits(0)).expect("a client");
         let holder = holder.lock("job").ttl(TTL).acquire().await.expect("it is free");
-        let waiter = world.process(1, Pace::default(), random(1)).expect("a client");
+        let waiter = world.process(1, Pace::default(), bits(1)).expect("a client");
         Self { world, waiter, holder: Some(holder) }
     }
 
@@ -60,17 +49,10 @@ impl Stage {
     }
 }
 
-/// Different bits each time and for each process, which is all that tokens need here.
-fn random(process: u8) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
-    let calls = AtomicU8::new(process * 100);
-    move |bytes| bytes.fill(calls.fetch_add(1, Ordering::Relaxed))
-}
-
 /// Runs `story` on one node and on five, in virtual time.
 fn on_one_and_five<F: Future<Output = ()>>(story: impl Fn(Stage) -> F) {
     for nodes in [1, 5] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime without sockets").block_on(async { story(Stage::new(nodes).await).await });
+        in_virtual_time(async { story(Stage::new(nodes).await).await });
     }
 }
 
