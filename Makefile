@@ -16,8 +16,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PARALLEL := -n 6 --dist worksteal
 THREADS := RUST_TEST_THREADS=4
 
-# Always together: with others of them, what they depend on has other features, and is built again.
-PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
+# Of the dev profile, which shares most of what it depends on with the tests. Always together: with others of them, what they
+# depend on has other features, and is built again.
+PROGRAMS := $(addprefix --package redlock-,driver history soak chaos)
 
 # What stands for a step that was done.
 SERVER := .venv/.server
@@ -111,7 +112,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup lint
 	$(THREADS) cargo test --locked --workspace --no-fail-fast
-	cargo build --locked --release $(PROGRAMS)
+	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
@@ -125,7 +126,7 @@ simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say whi
 matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(TOOLS)
-	cargo build --locked --release --package redlock-driver --package redlock-history
+	cargo build --locked $(PROGRAMS)
 	@$(BIN)/python tests/setup/matrix.py $(PARALLEL)
 
 interop: ## Share locks with other libraries, and write down which of them exclude us and we them
@@ -136,7 +137,7 @@ interop: ## Share locks with other libraries, and write down which of them exclu
 	cd tests/bench/rslock && cargo fmt --check && \
 		cargo clippy --locked --all-targets --target-dir $(CURDIR)/target/peers -- -D warnings
 	$(if $(PEERS_GO),cd tests/peers/go && go vet . && test -z "$$(gofmt -l .)")
-	cargo build --locked --release --package redlock-driver --package redlock-history
+	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest $(PARALLEL) tests/peers --seen tests/peers/seen.json
 	$(BIN)/python tests/peers/compatibility.py
 	git diff --exit-code --stat -- core/docs/compatibility.md tests/peers/seen.json
@@ -173,12 +174,12 @@ peers: $(TOOLS) $(PEERS)
 chaos: ## Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
-	cargo build --locked --release $(PROGRAMS)
+	cargo build --locked $(PROGRAMS)
 	@$(BIN)/python tests/chaos/chaos.py $(ARGS)
 
 # For each test, in seconds: the longest acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
-	cargo build --locked --release --package redlock-soak
+	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
 # The files, the tests and what is excused: .cargo/mutants.toml. cargo-mutants works on a copy.

@@ -85,7 +85,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
     parser.add_argument(
-        "--programs", type=Path, default=TARGET / "release", help="where redlock-chaos and redlock-history are"
+        "--programs", type=Path, default=TARGET / "debug", help="where redlock-chaos and redlock-history are"
     )
     parser.add_argument("--out", type=Path, default=TARGET / "chaos", help="where the picture and the history go")
     args = parser.parse_args()

@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Lets the suite be pointed at other programs."""
     group = parser.getgroup("conformance")
     group.addoption(
-        "--driver-dir", help="where redlock-driver and redlock-history are (cargo's release dir)", metavar="DIRECTORY"
+        "--driver-dir", help="where redlock-driver and redlock-history are (cargo's debug directory)", metavar="DIRECTORY"
     )
     group.addoption(
         "--server",
@@ -147,19 +147,19 @@ class Drivers:
 
 def built(config: pytest.Config, program: str) -> Path:
     """A program that cargo has built."""
-    path = Path(config.getoption("--driver-dir") or _release_dir()) / program
+    path = Path(config.getoption("--driver-dir") or _debug_dir()) / program
     if not path.exists():
-        pytest.fail(f"{path} is missing: cargo build --release -p redlock-driver -p redlock-history", pytrace=False)
+        pytest.fail(f"{path} is missing: cargo build -p redlock-driver -p redlock-history", pytrace=False)
     return path
 
 
 @cache
-def _release_dir() -> Path:
+def _debug_dir() -> Path:
     if target := os.environ.get("CARGO_TARGET_DIR"):
-        return ROOT / target / "release"
+        return ROOT / target / "debug"
     command = ["cargo", "metadata", "--format-version=1", "--no-deps", "--offline"]
     metadata = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
-    return Path(metadata["target_directory"]) / "release"
+    return Path(metadata["target_directory"]) / "debug"
 
 
 @pytest.fixture

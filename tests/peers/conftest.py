@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Where programs are, and where to write to."""
     group = parser.getgroup("peers")
     group.addoption(
-        "--driver-dir", type=Path, help="where redlock-driver and redlock-history are (cargo's release dir)"
+        "--driver-dir", type=Path, help="where redlock-driver and redlock-history are (cargo's debug directory)"
     )
     group.addoption("--seen", type=Path, help="add what is seen to this file")
 
@@ -66,7 +66,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def drivers(pytestconfig: pytest.Config) -> Path:
     """Where the programs of ours are that cargo has built."""
     given: Path | None = pytestconfig.getoption("--driver-dir")
-    return given or ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
+    return given or ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug"
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ class Programs:
 
     def __init__(self, worker_dir: Path | None, server: Path | None) -> None:
         target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        self._rust = (worker_dir or target / "release") / "redlock-soak"
+        self._rust = (worker_dir or target / "debug") / "redlock-soak"
         self._server = server
 
     def nodes(self, n: int) -> Cluster:
