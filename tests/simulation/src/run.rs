@@ -268,6 +268,7 @@ impl<'a> Stage<'a> {
             order: true,
             settle: PAID,
             limit: None,
+            idle: None,
             quorum: Some(nodes.len() / 2 + 1),
         }
     }
