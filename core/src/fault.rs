@@ -30,6 +30,10 @@ pub enum Fault {
     RestoreCounts,
     /// A loss is not told by the clock.
     LossUntold,
+    /// A key that changes between a waiter's question and its sleep does not keep it from sleeping.
+    ChangeMissed,
+    /// A lock is renewed from the moment it is won, whether its caller ever takes it or not.
+    RenewedUntaken,
     /// The node's acquire takes what is held.
     AcquireTakes,
     /// The node's acquire does not remember the fence.
@@ -45,7 +49,7 @@ pub enum Fault {
 #[cfg(feature = "simulation")]
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -59,6 +63,8 @@ impl Fault {
         Self::NoBars,
         Self::RestoreCounts,
         Self::LossUntold,
+        Self::ChangeMissed,
+        Self::RenewedUntaken,
         Self::AcquireTakes,
         Self::FenceForgotten,
         Self::ExtendCreates,

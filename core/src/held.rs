@@ -17,6 +17,7 @@ use crate::attempt::{Place, Title, Won};
 use crate::backoff;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
+use crate::fault::{Fault, planted};
 use crate::footprint::Footprint;
 use crate::lane::Member;
 use crate::quorum;
@@ -427,7 +428,11 @@ pub(crate) struct Owned(Option<Arc<Held>>);
 
 impl Owned {
     pub(crate) fn new(held: Held) -> Self {
-        Self(Some(Arc::new(held)))
+        let held = Arc::new(held);
+        if planted(Fault::RenewedUntaken) {
+            held.place.process.renewal.add(&held);
+        }
+        Self(Some(held))
     }
 
     /// The lock reaches its user: from here on it is renewed, and its loss is told. False if its validity has ended on

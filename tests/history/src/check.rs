@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::exclusion::exclusion;
 use crate::hold::{Held, Won, acquisitions, holds};
+use crate::idle::idle;
 use crate::leak::leaks;
 use crate::order::order;
 use crate::period::Periods;
@@ -33,6 +34,8 @@ pub struct Rules {
     /// How long an acquire, an extension or a release may take where no outage holds it up; `None` for as long as it
     /// likes.
     pub limit: Option<Duration>,
+    /// How long an acquire may go on while nobody has the lock and no outage holds it up; `None` for as long as it likes.
+    pub idle: Option<Duration>,
     /// How many nodes have to grant an acquire; `None` where grants are not recorded.
     pub quorum: Option<usize>,
 }
@@ -40,7 +43,15 @@ pub struct Rules {
 impl Default for Rules {
     /// Exclusion and order, and keys that go at once; no rule that takes a driver of its own to record what it needs.
     fn default() -> Self {
-        Self { exclusion: true, told_late: None, order: true, settle: Duration::ZERO, limit: None, quorum: None }
+        Self {
+            exclusion: true,
+            told_late: None,
+            order: true,
+            settle: Duration::ZERO,
+            limit: None,
+            idle: None,
+            quorum: None,
+        }
     }
 }
 
@@ -70,6 +81,9 @@ pub fn check(records: &[Record], rules: &Rules) -> Report {
     leaks(sorted, &holds, nanos(rules.settle), &mut violations);
     if let Some(limit) = rules.limit {
         stuck(sorted, &periods, nanos(limit), end_ns, &mut violations);
+    }
+    if let Some(limit) = rules.idle {
+        idle(sorted, &holds, &periods, nanos(limit), &mut violations);
     }
     if let Some(quorum) = rules.quorum {
         granted(sorted, &won, quorum, &mut violations);

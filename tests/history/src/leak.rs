@@ -1,7 +1,5 @@
 //! Keys that should be gone.
 
-use std::collections::BTreeMap;
-
 use crate::hold::Held;
 use crate::record::{Kind, Record};
 use crate::violation::Violation;
@@ -11,36 +9,28 @@ struct Owner<'a> {
     name: &'a str,
     asked_ns: u64,
     gone_ns: u64,
-    /// The largest fence that its keys can have. On a node that did not decide the vote it may be smaller than that of
-    /// the lock; of an acquire that was not won nobody knows it.
-    fence: u64,
 }
 
-/// Every key belongs to an acquire that is going on, or to a hold that is; or it was until `settle_ns` ago.
+/// Every key belongs to an acquire that is going on, or to a hold that is; or it was until `settle_ns` ago. To which one,
+/// its fence does not tell: on a node that did not decide the vote it may be smaller than that of the lock, or larger.
 pub(crate) fn leaks(records: &[&Record], holds: &[Held], settle_ns: u64, violations: &mut Vec<Violation>) {
     let mut keys: Vec<&Record> = records.iter().copied().filter(|record| record.kind == Kind::Key).collect();
     keys.sort_by_key(|key| (&key.name, key.over_ns()));
     let owners = owners(records, holds);
     let mut owners = owners.iter().peekable();
-    // Which fence may be seen until when: of two owners, none is ahead of the other in both.
-    let mut gone: BTreeMap<u64, u64> = BTreeMap::new();
     for keys in keys.chunk_by(|one, next| one.name == next.name) {
-        gone.clear();
+        // When the last key is gone of those who had asked by then.
+        let mut gone_ns: Option<u64> = None;
         for key in keys {
             while let Some(owner) =
                 owners.next_if(|owner| (owner.name, owner.asked_ns) <= (key.name.as_str(), key.over_ns()))
             {
-                if owner.name == key.name && last_gone(&gone, owner.fence).is_none_or(|last| last < owner.gone_ns) {
-                    while let Some((&fence, _)) =
-                        gone.range(..=owner.fence).next_back().filter(|(_, gone_ns)| **gone_ns <= owner.gone_ns)
-                    {
-                        gone.remove(&fence);
-                    }
-                    gone.insert(owner.fence, owner.gone_ns);
+                if owner.name == key.name {
+                    gone_ns = gone_ns.max(Some(owner.gone_ns));
                 }
             }
-            let fence = key.fence.unwrap_or(0);
-            if last_gone(&gone, fence).is_none_or(|gone_ns| gone_ns.saturating_add(settle_ns) < key.invoke_ns) {
+            if gone_ns.is_none_or(|gone_ns| gone_ns.saturating_add(settle_ns) < key.invoke_ns) {
+                let fence = key.fence.unwrap_or(0);
                 let hold = holds.partition_point(|hold| (hold.name(), hold.fence) < (key.name.as_str(), fence));
                 let hold =
                     holds.get(hold).filter(|hold| (hold.name(), Some(hold.fence)) == (key.name.as_str(), key.fence));
@@ -50,24 +40,17 @@ pub(crate) fn leaks(records: &[&Record], holds: &[Held], settle_ns: u64, violati
     }
 }
 
-/// When the last key is gone that may have `fence`.
-fn last_gone(gone: &BTreeMap<u64, u64>, fence: u64) -> Option<u64> {
-    gone.range(fence..).next().map(|(_, gone_ns)| *gone_ns)
-}
-
 /// Sorted by name and as they were asked for.
 fn owners<'a>(records: &[&'a Record], holds: &[Held<'a>]) -> Vec<Owner<'a>> {
     let held = holds.iter().map(|hold| Owner {
         name: hold.name(),
         asked_ns: hold.acquired.invoke_ns,
         gone_ns: hold.gone_ns(),
-        fence: hold.fence,
     });
     let denied = records.iter().filter(|record| record.kind == Kind::Acquire && !record.ok).map(|record| Owner {
         name: &record.name,
         asked_ns: record.invoke_ns,
         gone_ns: if record.failed() { record.over_ns() } else { record.valid_until_ns.unwrap_or(u64::MAX) },
-        fence: u64::MAX,
     });
     let mut owners: Vec<Owner> = held.chain(denied).collect();
     owners.sort_by_key(|owner| (owner.name, owner.asked_ns));

@@ -12,6 +12,7 @@
 //! | store | what the lock protects accepts no smaller fence after a larger one, refuses no other, and loses no write | writes, reads |
 //! | leaks | a key that a node has belongs to a hold or an attempt that is going on | keys |
 //! | limit | a call comes back, within a limit that counts from the last outage or stop that it met | outages, stops, calls that never came back |
+//! | idle | nobody waits for long while nobody has the lock, within a limit that counts as that of calls does | as above |
 //! | quorum | that many nodes granted an acquire its fence while it was going on | grants |
 //!
 //! A record that cannot be (a release of what was never acquired, a return before its invocation) is a violation too: a
@@ -47,6 +48,7 @@
 mod check;
 mod exclusion;
 mod hold;
+mod idle;
 mod leak;
 mod order;
 mod period;

@@ -29,6 +29,9 @@ struct Options {
     /// A call must come back within this many milliseconds, not counting outages.
     #[arg(long, value_name = "N")]
     limit_ms: Option<u64>,
+    /// An acquire may wait this many milliseconds while nobody has the lock, not counting outages.
+    #[arg(long, value_name = "N")]
+    idle_ms: Option<u64>,
     /// This many nodes must have granted each acquire.
     #[arg(long, value_name = "N")]
     quorum: Option<usize>,
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         order: !options.no_order,
         settle: Duration::from_millis(options.settle_ms),
         limit: options.limit_ms.map(Duration::from_millis),
+        idle: options.idle_ms.map(Duration::from_millis),
         quorum: options.quorum,
     };
     let history = match History::read(io::stdin().lock()) {

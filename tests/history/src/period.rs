@@ -43,8 +43,13 @@ impl<'a> Periods<'a> {
 
     /// Until when a call has to come back.
     pub(crate) fn come_back_by_ns(&self, call: &Record, limit_ns: u64) -> u64 {
+        self.serve_by_ns(call, call.invoke_ns, limit_ns)
+    }
+
+    /// Until when a call has to get what it could have `since_ns`.
+    pub(crate) fn serve_by_ns(&self, call: &Record, since_ns: u64, limit_ns: u64) -> u64 {
         let met = [(Kind::Outage, ""), (Kind::Outage, call.name.as_str()), (Kind::Stopped, call.client.as_str())];
-        self.deadline_ns(&met, call.invoke_ns, limit_ns)
+        self.deadline_ns(&met, since_ns, limit_ns)
     }
 
     /// When `limit_ns` have passed without a break by any period of these.

@@ -153,6 +153,15 @@ pub enum Violation {
         /// When it had to be back: the limit after its invocation, or after the last outage that it met.
         deadline_ns: u64,
     },
+    /// An acquire waited for too long while nobody had the lock.
+    Idle {
+        /// The acquire.
+        call: Record,
+        /// Since when it waited and nobody had the lock.
+        since_ns: u64,
+        /// Until when.
+        until_ns: u64,
+    },
     /// An acquire succeeded without a quorum of grants.
     NoQuorum {
         /// The acquire.
@@ -179,6 +188,7 @@ impl Violation {
             | Self::Miscounted { record, .. }
             | Self::Leaked { key: record, .. }
             | Self::Stuck { call: record, .. }
+            | Self::Idle { call: record, .. }
             | Self::NoQuorum { acquired: record, .. } => &record.name,
         }
     }
@@ -249,6 +259,10 @@ impl fmt::Display for Violation {
             }
             Self::Leaked { key, hold } => leaked(f, key, hold.as_deref()),
             Self::Stuck { call, deadline_ns } => stuck(f, call, *deadline_ns),
+            Self::Idle { call, since_ns, until_ns } => {
+                let (client, since, until) = (&call.client, At(*since_ns), At(*until_ns));
+                write!(f, "idle: {client:?} waited for it from {since} until {until}, and nobody had it")
+            }
             Self::NoQuorum { acquired, granted } => {
                 write!(f, "no quorum: {} was won with the grants of {granted} nodes only", Under(acquired))
             }

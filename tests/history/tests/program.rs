@@ -75,6 +75,12 @@ fn options_are_rules_about_what_else_was_seen() {
     assert_eq!(code, Some(1));
     assert!(output.contains("stuck"), "{output}");
 
+    let idle = format!("{ACQUIRE}\n{released}\n{DENIED}");
+    assert_eq!(run(&["--idle-ms", "9"], &idle).status.code(), Some(0));
+    let (code, output, _) = said(&run(&["--idle-ms", "8"], &idle));
+    assert_eq!(code, Some(1));
+    assert!(output.contains("idle"), "{output}");
+
     let granted = call(r#""kind":"granted","invoke_ns":5,"return_ns":5,"fence":1,"token":"5f""#);
     let grants = format!("{ACQUIRE}\n{released}\n{granted}");
     assert_eq!(run(&["--quorum", "1"], &grants).status.code(), Some(0));

@@ -148,9 +148,9 @@ impl Pen {
         tenure
     }
 
-    /// Keys are left, of any fence, by who was killed: a node that did not decide the vote may have given a larger one.
+    /// Keys are left, by who was killed or cares for a call no more.
     fn leave(&self, name: &str, invoke_ns: u64, ttl: Duration) {
-        // Extensions may be longer, and a node's clock slower.
+        // An extension may be on its way, and longer; a node's clock may be slower.
         let left_ns = self.now_ns() + nanos(3 * ttl + Duration::from_secs(2));
         self.write(blank(&self.label, Kind::Acquire, name, invoke_ns, false, None, Some(left_ns)));
     }
@@ -222,6 +222,12 @@ impl Pending {
     pub(crate) fn fail(mut self) {
         self.is_over = true;
         self.pen.record(Kind::Acquire, self.name, self.invoke_ns, false, None, None);
+    }
+
+    /// It is neither polled nor dropped any more: until its `timeout` it may win, and keys are left then.
+    pub(crate) fn neglect(mut self, timeout: Duration) {
+        self.is_over = true;
+        self.pen.leave(self.name, self.invoke_ns, self.ttl + timeout);
     }
 
     /// It came back with the lock.

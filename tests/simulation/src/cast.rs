@@ -119,6 +119,8 @@ impl Role {
                 one_ttl: self.plan.has_one_ttl(),
                 stalls: self.plan.trouble == Trouble::Clocks,
                 one_node: self.plan.nodes.len() == 1,
+                neglected_per_thousand: self.plan.neglected_per_thousand,
+                neglected: Mutex::default(),
                 dice: self.dice.fork(),
             };
             let runtime = &self.life.runtimes[task % self.life.runtimes.len()];
@@ -154,6 +156,11 @@ impl Role {
         self.life.program.kill();
         let longest = self.dice.pick(&[1, 500, 5_000]);
         self.world.sleep(self.dice.millis(1, longest)).await;
+        self.start_anew();
+    }
+
+    /// Another process takes its place.
+    pub(crate) fn start_anew(&mut self) {
         self.lives += 1;
         let label = format!("process {} life {}", self.index + 1, self.lives);
         self.life = Life::new(&self.world, &self.plan, self.index, label, &mut self.dice);

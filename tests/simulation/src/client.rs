@@ -1,8 +1,9 @@
 //! What a task asks of locks.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::sync::Notify;
 use crate::book::{Pen, Pending, Tenure, nanos};
 use crate::dice::Dice;
 use crate::hold::Holding;
+use crate::plan::LONG;
 
 /// The names that everybody fights for.
 pub(crate) const NAMES: [&str; 2] = ["apple", "{pear}s"];
@@ -85,6 +87,10 @@ pub(crate) struct Task {
     pub(crate) stalls: bool,
     /// Whether there is one node, which locks of the older protocol need.
     pub(crate) one_node: bool,
+    /// How many of its calls in a thousand it leaves alone.
+    pub(crate) neglected_per_thousand: u64,
+    /// What it neither polls nor drops any more; never locked, but a task has to be `Sync`.
+    pub(crate) neglected: Mutex<Vec<<Lock as IntoFuture>::IntoFuture>>,
     pub(crate) dice: Dice,
 }
 
@@ -118,6 +124,33 @@ impl Task {
             self.pen.doing("pauses");
             self.pen.world.sleep(pause).await;
             self.call().await;
+        }
+        self.pen.doing("is done");
+        if self.neglected.get_mut().is_ok_and(|neglected| !neglected.is_empty()) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits for one lock, however long it takes, and gives it back soon.
+    pub(crate) async fn take_turns(mut self, crew: &Crew, number: usize) {
+        while crew.begin(number) {
+            let _turn = Turn(crew, number);
+            let name = NAMES[0];
+            let lock = self.client().lock(name).ttl(LONG).no_timeout();
+            self.pen.begins("waits for its turn");
+            let pending = Pending::new(&self.pen, name, LONG);
+            match lock.acquire().await {
+                Ok(guard) => {
+                    let mut tenure = pending.win(guard.fence(), self.valid_until_ns(guard.remaining()));
+                    self.pen.world.sleep(self.dice.millis(0, 30)).await;
+                    tenure.release();
+                    drop(guard.release().await);
+                }
+                Err(error) => {
+                    pending.fail();
+                    self.pen.flaw(&format!("acquire failed with {error}"));
+                }
+            }
         }
         self.pen.doing("is done");
     }
@@ -194,6 +227,12 @@ impl Task {
     /// One lock, from acquire to the end.
     async fn acquire(&mut self) {
         let asked = self.asks();
+        if self.neglected_per_thousand > 0
+            && self.dice.chance(self.neglected_per_thousand)
+            && let Some(timeout) = asked.timeout
+        {
+            return self.neglect(asked, timeout).await;
+        }
         let Asked { name, ttl, timeout, patience, .. } = asked;
         self.pen.begins(&format!("acquires {name} (timeout {timeout:?}, {patience:?})"));
         let pending = Pending::new(&self.pen, name, ttl);
@@ -204,6 +243,34 @@ impl Task {
                 self.acquired(pending, timeout, result, ttl).await;
             }
         }
+    }
+
+    /// One lock, whose acquire is begun and then neither polled nor dropped.
+    async fn neglect(&mut self, asked: Asked, timeout: Duration) {
+        let Asked { lock, name, ttl, .. } = asked;
+        let longest = self.dice.pick(&[100, 500, 2_000]);
+        // Usually past the attempt that is made where the caller is.
+        let patience = Patience { time: self.dice.millis(20, longest), ..Patience::ENDLESS };
+        self.pen.begins(&format!("acquires {name} (timeout {timeout:?}), to neglect it ({patience:?})"));
+        let pending = Pending::new(&self.pen, name, ttl);
+        let mut call = lock.into_future();
+        let result = match cancelled(&self.pen.world, &mut call, patience).await {
+            Some(result) => result,
+            // Where clocks run as they like nobody knows when what is left of it has run out.
+            None if self.dice.chance(500) && !self.stalls => {
+                self.pen.note("never polls again");
+                pending.neglect(timeout);
+                return self.neglected.get_mut().unwrap_or_else(PoisonError::into_inner).push(call);
+            }
+            None => {
+                let longest = self.dice.pick(&[500, 2_000, 60_000]);
+                let rest = self.dice.millis(0, longest);
+                self.pen.note(&format!("does not poll for {rest:?}"));
+                self.pen.world.sleep(rest).await;
+                call.await
+            }
+        };
+        self.acquired(pending, Some(timeout), result, ttl).await;
     }
 
     async fn try_acquire(&mut self) {

@@ -6,8 +6,8 @@
 //!
 //! - the recorded calls, by `redlock-history`: fences unique and ordered, exclusion, loss told in time;
 //! - the calls themselves: none takes longer than it promises, none fails in a way it must not;
-//! - the end: once all faults are healed, no key is left of what was released, lost or cancelled, and every process
-//!   acquires every name.
+//! - the end: once all faults are healed, no key is left of what was released, lost or cancelled, every process acquires
+//!   every name, and nobody waits for long for a lock that nobody has.
 //!
 //! The program `simulate` looks for seeds that fail and shows what happened there. [`race()`] is a run without faults, for
 //! those who all want the same at once.

@@ -45,6 +45,8 @@ pub struct Plan {
     pub trouble: Trouble,
     /// What happens to processes.
     pub mishaps: Mishaps,
+    /// How many acquires in a thousand are begun, and then neither polled nor dropped, for a while or for ever.
+    pub neglected_per_thousand: u64,
     /// One clock per node.
     pub nodes: Vec<Pace>,
     /// One clock and number of tasks per process.
@@ -80,7 +82,7 @@ const WILD_PPM: i64 = 300_000;
 /// How far wall clocks are off at the start, at most.
 const AHEAD_MICROS: i64 = 20_000_000;
 
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 impl Plan {
     /// The plan of `seed`, and the dice for the rest of its run.
@@ -116,6 +118,7 @@ impl Plan {
                 kills: dice.chance(400) && trouble != Trouble::Restarts,
                 ends: dice.chance(400),
             },
+            neglected_per_thousand: if dice.chance(400) { 50 } else { 0 },
             nodes,
             processes,
             calls: CALLS.div_ceil(tasks),

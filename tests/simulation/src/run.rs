@@ -28,6 +28,13 @@ const HANGS: Duration = Duration::from_secs(3 * 3_600);
 /// up after two time-outs, and a release that went unanswered is sent again after 2 s at the latest.
 const PAID: Duration = Duration::from_secs(12);
 
+/// Virtual time for which a lock may lie idle in calm while somebody waits for it. A message takes 20 ms there at most, so
+/// that the longest way to a lock is this: the news of its release 20 ms, what a process leaves to others and the place
+/// in line 100 ms each, a look at the nodes 40 ms, an attempt 160 ms where the node has to be sent the script, the fence
+/// has to be confirmed and a split vote be taken back. Twice that, for a vote that was split, is less; and whoever has
+/// slept through the news is not woken before 1.5 s have passed.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Virtual time in which keys expire on nodes whose clocks were set back as far as they are here.
 const EXPIRED: Duration = Duration::from_secs(2 * 3_600);
 
@@ -194,6 +201,17 @@ impl<'a> Stage<'a> {
         sleep(PAID).await;
         self.note_keys();
         self.acquire_all().await;
+        self.take_turns().await;
+    }
+
+    /// New processes, whose connections have seen no trouble, want the same lock.
+    async fn take_turns(&mut self) {
+        self.book.open().history.push(seen(Kind::Outage, "the trouble before", "", 0, nanos(self.world.now()), None));
+        self.roles.iter_mut().for_each(Role::start_anew);
+        let turns = self.act(2, false, async |task: Task, crew, number| task.take_turns(&crew, number).await);
+        if timeout(HANGS, turns).await.is_err() {
+            self.flaws.push("the run hangs while callers take turns".to_owned());
+        }
     }
 
     /// Every process gets every name, without waiting for long.
@@ -235,8 +253,14 @@ impl<'a> Stage<'a> {
         let book = std::mem::take(&mut *self.book.open());
         let rules = self.rules();
         let report = book.history.check(&rules);
-        let older =
-            Rules { exclusion: self.plan.excludes_older(), quorum: None, told_late: None, order: false, ..rules };
+        let older = Rules {
+            exclusion: self.plan.excludes_older(),
+            told_late: None,
+            order: false,
+            idle: None,
+            quorum: None,
+            ..rules
+        };
         let older = book.older.check(&older);
         let remembers_after = self.plan.forgets().then(|| nanos(self.plan.remembers_after(self.world.now())));
         let mut violations: Vec<Violation> =
@@ -268,6 +292,7 @@ impl<'a> Stage<'a> {
             order: true,
             settle: PAID,
             limit: None,
+            idle: (*trouble != Trouble::Clocks).then_some(IDLE),
             quorum: Some(nodes.len() / 2 + 1),
         }
     }

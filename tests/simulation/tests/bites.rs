@@ -30,6 +30,11 @@ fn shows_untold(violation: &Violation) -> bool {
     matches!(violation, Violation::ToldLate { .. } | Violation::NeverTold { .. })
 }
 
+/// Somebody waits for what nobody has.
+fn shows_idle(violation: &Violation) -> bool {
+    matches!(violation, Violation::Idle { .. })
+}
+
 /// What each fault shows as.
 fn shows(fault: Fault) -> Shows {
     match fault {
@@ -38,8 +43,10 @@ fn shows(fault: Fault) -> Shows {
         | Fault::ReleaseElsewhere
         | Fault::UnansweredLeft
         | Fault::CleanUpWithCaller
-        | Fault::ExtendCreates => shows_leak,
+        | Fault::ExtendCreates
+        | Fault::RenewedUntaken => shows_leak,
         Fault::LossUntold => shows_untold,
+        Fault::ChangeMissed => shows_idle,
         Fault::HalfIsQuorum
         | Fault::NoDrift
         | Fault::ValidFromAnswer

@@ -19,6 +19,7 @@ const STRICT: Rules = Rules {
     order: true,
     settle: Duration::ZERO,
     limit: Some(Duration::from_nanos(200)),
+    idle: None,
     quorum: None,
 };
 

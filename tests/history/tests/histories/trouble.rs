@@ -1,5 +1,7 @@
 //! What lapses, stops and outages excuse, and what they do not.
 
+use std::time::Duration;
+
 use redlock_history::{Kind, Record, Report, Rules, Violation};
 
 use crate::*;
@@ -311,6 +313,70 @@ fn outages_and_stops_and_chains_of_them_add_up() {
     };
     good(&STRICT, call(1100));
     assert!(matches!(bad(call(1101)), Violation::Stuck { deadline_ns: 1100, .. }));
+}
+
+/// Nobody waits for longer than 50 while nobody has the lock; calls may take as long as they like.
+const PROMPT: Rules = Rules { idle: Some(Duration::from_nanos(50)), limit: None, ..STRICT };
+
+/// `a` holds until 40; whoever is in `rest` does what it likes.
+fn given_back(rest: impl IntoIterator<Item = Record>) -> Vec<Record> {
+    [acquire("a", (0, 10), 1, 100), release("a", (30, 40), 1)].into_iter().chain(rest).collect()
+}
+
+#[track_caller]
+fn is_idle(records: Vec<Record>, since: u64, until: u64) -> Violation {
+    let violation = one(records, &PROMPT);
+    let Violation::Idle { since_ns, until_ns, .. } = violation else { panic!("{violation}") };
+    assert_eq!((since_ns, until_ns), (since, until));
+    violation
+}
+
+#[test]
+fn who_waits_for_long_while_nobody_has_the_lock_is_caught() {
+    let served = |asked, at| given_back([acquire("b", (asked, at), 2, 900), release("b", (at, at + 1), 2)]);
+    good(&PROMPT, served(20, 90));
+    let violation = is_idle(served(20, 91), 40, 91);
+    assert!(
+        violation.to_string().contains("\"b\" waited for it from 0.000000040 s until 0.000000091 s"),
+        "{violation}"
+    );
+    good(&STRICT, served(20, 91));
+    // Whoever asks later waits from then on.
+    good(&PROMPT, served(60, 110));
+    is_idle(served(60, 111), 60, 111);
+    // Nor is it served who gets nothing.
+    good(&PROMPT, given_back([denied("b", (20, 90))]));
+    is_idle(given_back([denied("b", (20, 91))]), 40, 91);
+    good(&PROMPT, vec![denied("b", (0, 50))]);
+    is_idle(vec![denied("b", (0, 51))], 0, 51);
+}
+
+#[test]
+fn who_waits_while_others_have_the_lock_is_in_order() {
+    let turns = |at| [acquire("b", (at - 1, at), 2, 400), release("b", (250, 260), 2), denied("c", (20, 310))];
+    good(&PROMPT, given_back(turns(90)));
+    // Whoever got it was quick, but another waited all the time.
+    is_idle(given_back(turns(91)), 40, 91);
+    good(&PROMPT, given_back([named("bar", denied("b", (20, 70))), denied("b", (10, 90))]));
+}
+
+#[test]
+fn keys_of_who_has_not_come_back_are_no_lock_that_lies_idle() {
+    let left = Record { valid_until_ns: Some(200), ..for_ever(denied("b", (40, 40))) };
+    good(&PROMPT, given_back([left.clone(), denied("c", (20, 250))]));
+    is_idle(given_back([left, denied("c", (20, 251))]), 200, 251);
+    // Nobody knows until when.
+    let left = Record { valid_until_ns: None, ..for_ever(denied("b", (40, 40))) };
+    good(&PROMPT, given_back([left, denied("c", (20, 900))]));
+}
+
+#[test]
+fn outages_and_stops_hold_up_who_waits_for_a_lock_that_lies_idle() {
+    for trouble in [outage((30, 70)), period(Kind::Outage, "foo", (60, 70)), stopped("b", (60, 70))] {
+        good(&PROMPT, given_back([trouble.clone(), denied("b", (20, 120))]));
+        is_idle(given_back([trouble, denied("b", (20, 121))]), 40, 121);
+    }
+    is_idle(given_back([outage((92, 120)), denied("b", (20, 91))]), 40, 91);
 }
 
 #[test]
