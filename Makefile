@@ -116,7 +116,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
-	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/soak
+	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_troubles.py tests/soak
 
 # `make simulate SEED=7` begins there, SEEDS=1000 ends it, ARGS=--all goes on after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)

@@ -57,6 +57,17 @@ ROLES = (
 assert len(ROLES) == CREW
 
 
+def node(i: int, user: User | None = None) -> Server:
+    """A server that keeps its data, can be told to hang, and where possible has a clock of its own."""
+    there = programs()
+    program = there[i % len(there)]
+    # Only a crash of the process is to be survived, not one of the machine.
+    options = ["--appendfsync", "no"]
+    if not version(program).startswith("redis-6"):
+        options += ["--enable-debug-command", "yes"]
+    return Server(persist=True, clock=sys.platform == "linux", program=program, user=user, options=options)
+
+
 class ArenaError(Exception):
     """A run cannot begin, or cannot go on."""
 
@@ -187,7 +198,7 @@ class Arena:
             self.dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-")))
             user = for_any_name(fewest())
             self.user = User(user.name, PASSWORD, user.rules)
-            self.servers = [stack.enter_context(self._server(i)) for i in range(NODES)]
+            self.servers = [stack.enter_context(node(i, self.user)) for i in range(NODES)]
             self.accesses = Journal(self.dir / "store.jsonl")
             store = [self.dir / "store.sock", self.dir / "store.db", self.accesses.path]
             self.store = self._program(stack, "store", *map(str, store))
@@ -269,15 +280,6 @@ class Arena:
             if code:
                 wrong.append(f"{worker.name} ended with {code}")
         return wrong
-
-    def _server(self, i: int) -> Server:
-        there = programs()
-        program = there[i % len(there)]
-        # Only a crash of the process is to be survived, not one of the machine.
-        options = ["--appendfsync", "no"]
-        if not version(program).startswith("redis-6"):
-            options += ["--enable-debug-command", "yes"]
-        return Server(persist=True, clock=sys.platform == "linux", program=program, user=self.user, options=options)
 
     def _program(self, stack: contextlib.ExitStack, name: str, *given: str) -> Program:
         log = self.dir / f"{name}-{len(list(self.dir.iterdir()))}.log"

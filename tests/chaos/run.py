@@ -16,7 +16,7 @@ from history import SLACK_MS, now_ns
 from live import Story
 from schedule import EPOCH_S, Epoch, Trouble
 from tally import EpochHistory, Tally
-from troubles import Troubles
+from troubles import Troubles, locks
 
 POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8}
 """How many names an epoch has of each kind."""
@@ -143,6 +143,8 @@ class Run(Story):
         self._rest()
         self._keys_gone()
         self._troubles.put_clocks_right()
+        for server in self.arena.servers:
+            server.compact()
         self._count_open()
         for worker in self.arena.living():
             self._history.never_back(worker, None)
@@ -238,8 +240,8 @@ class Run(Story):
 
     def _keys(self) -> Iterator[tuple[str, str, int]]:
         for i, server in enumerate(self.arena.servers):
-            for key in server.keys():  # noqa: SIM118  (it is no dictionary)
-                if not key.startswith(b"redlock:") and (value := server.get(key)) is not None:
+            for key, value in locks(server):
+                if (i, key, value) not in self._troubles.revived:
                     yield f"node {i + 1}", key.decode(), int(value.split(b":")[1])
 
     def _count_open(self) -> None:

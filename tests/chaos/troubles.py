@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from arena import Arena, Worker
@@ -35,6 +35,8 @@ class Troubles:
     arena: Arena
     offsets_s: list[float] = field(default_factory=lambda: [0.0] * NODES)
     """How far each node's clock is off."""
+    revived: set[tuple[int, bytes, bytes]] = field(default_factory=set)
+    """Node, key and value of what was there after a power cut: where the release was cut off, it stays for its ttl."""
     _open: dict[Trouble, Connection] = field(default_factory=dict)
 
     def begin(self, trouble: Trouble) -> None:
@@ -72,6 +74,8 @@ class Troubles:
         """Ends what steps have left behind."""
         for i, server in enumerate(self.arena.servers):
             if self.offsets_s[i]:
+                # What has expired by a clock that is ahead, and is not deleted yet, would be there again.
+                server.keys()
                 self.offsets_s[i] = 0.0
                 server.shift_clock()
 
@@ -96,7 +100,7 @@ class Troubles:
             "full house": lambda: self._fill(trouble, server),
             "flush": lambda: server.command("FLUSHALL"),
             "wipe": server.wipe,
-            "power cut": lambda: server.lose_power(max(0, server.written() - round(CUT_BYTES * amount))),
+            "power cut": lambda: self._cut_power(trouble.where, amount),
             "keys evicted": lambda: _evict(server, round(EVICTED * amount)),
             "clock forward": lambda: self._step(trouble.where, amount),
             "clock back": lambda: self._step(trouble.where, -amount),
@@ -127,6 +131,11 @@ class Troubles:
             case "full house":
                 with self._open.pop(trouble) as connection:
                     connection.ask("CONFIG", "SET", "maxclients", NO_LIMIT)
+
+    def _cut_power(self, node: int, amount: float) -> None:
+        server = self.arena.servers[node]
+        server.lose_power(max(0, server.written() - round(CUT_BYTES * amount)))
+        self.revived |= {(node, name, value) for name, value in locks(server)}
 
     def _lock_out(self, server: Server) -> None:
         server.set_user(self.arena.user.name, "off")
@@ -167,6 +176,13 @@ class Troubles:
         worker = self.arena.workers[trouble.where]
         assert worker, "no other trouble with a worker meets this one"
         return worker
+
+
+def locks(server: Server) -> Iterator[tuple[bytes, bytes]]:
+    """The keys of locks that are there, with their values."""
+    for key in server.keys():  # noqa: SIM118  (it is no dictionary)
+        if not key.startswith(b"redlock:") and (value := server.get(key)) is not None:
+            yield key, value
 
 
 def _evict(server: Server, count: int) -> None:

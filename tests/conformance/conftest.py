@@ -37,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Lets the suite be pointed at other programs."""
     group = parser.getgroup("conformance")
     group.addoption(
-        "--driver-dir", help="where redlock-driver and redlock-history are (cargo's debug directory)", metavar="DIRECTORY"
+        "--driver-dir",
+        help="where redlock-driver and redlock-history are (cargo's debug directory)",
+        metavar="DIRECTORY",
     )
     group.addoption(
         "--server",

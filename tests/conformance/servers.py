@@ -250,6 +250,15 @@ class Server:
         os.truncate(self._append_only_file(), written)
         self.restart()
 
+    def compact(self) -> None:
+        """Writes the append-only file of a server that is to `persist` anew: a long one takes long to load."""
+        self.command("BGREWRITEAOF")
+        end = time.monotonic() + LIMIT_S
+        while not {b"aof_rewrite_in_progress:0", b"aof_rewrite_scheduled:0"} <= set(self.info("persistence").split()):
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self} did not write its file anew within {LIMIT_S:g} s")
+            time.sleep(_POLL_S)
+
     def snapshot(self) -> Path:
         """Copies all data that it has now, for `restore`."""
         if not self._persist:
@@ -330,10 +339,20 @@ class Server:
         return text
 
     def keys(self) -> set[bytes]:
-        """Every key, the locks' fence keys among them."""
-        keys = self.command("KEYS", "*")
-        assert isinstance(keys, list)
-        return {key for key in keys if isinstance(key, bytes)}
+        """Every key, the locks' fence keys among them; what has expired is deleted then, and not only hidden."""
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            # KEYS would hide it.
+            answer = self.command("SCAN", cursor, "COUNT", 1000)
+            assert isinstance(answer, list)
+            at, keys = answer
+            assert isinstance(at, bytes)
+            assert isinstance(keys, list)
+            found.update(key for key in keys if isinstance(key, bytes))
+            cursor = at
+            if cursor == b"0":
+                return found
 
     @property
     def _log(self) -> Path:
@@ -341,7 +360,8 @@ class Server:
 
     def _append_only_file(self) -> Path:
         # Redis 6 has one; later ones have a directory in which the last of these is added to.
-        files = [self.data / "appendonly.aof", *sorted(self.data.glob("appendonlydir/*.incr.aof"))]
+        added_to = sorted(self.data.glob("appendonlydir/*.incr.aof"), key=lambda file: int(file.name.split(".")[-3]))
+        files = [self.data / "appendonly.aof", *added_to]
         return next(file for file in reversed(files) if file.exists())
 
     def _start_first(self) -> None:
