@@ -61,7 +61,6 @@ def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(
     server.command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     server.command("SET", "name", "a:1", "PX", 1000)
     strike(troubles, "clock forward", 60)
-    assert not list(locks(server))
     server.command("SET", "later", "b:2", "PX", 1)
     while server.command("EXISTS", "later"):
         pass

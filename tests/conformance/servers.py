@@ -360,8 +360,7 @@ class Server:
 
     def _append_only_file(self) -> Path:
         # Redis 6 has one; later ones have a directory in which the last of these is added to.
-        added_to = sorted(self.data.glob("appendonlydir/*.incr.aof"), key=lambda file: int(file.name.split(".")[-3]))
-        files = [self.data / "appendonly.aof", *added_to]
+        files = [self.data / "appendonly.aof", *sorted(self.data.glob("appendonlydir/*.incr.aof"))]
         return next(file for file in reversed(files) if file.exists())
 
     def _start_first(self) -> None:
