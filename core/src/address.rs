@@ -343,7 +343,7 @@ fn host(url: &Url) -> Result<String, Refusal> {
         }
         Some(Host::Domain(name)) if is_zero(name) => wildcard,
         Some(Host::Domain(name)) => Ok(name.to_ascii_lowercase()),
-        Some(Host::Ipv4(ip)) if ip.is_unspecified() => wildcard,
+        // In URLs that are not the web's, the parser takes it for a name.
         Some(Host::Ipv4(ip)) => Ok(ip.to_string()),
         Some(Host::Ipv6(ip)) if is_unspecified(ip) => wildcard,
         Some(Host::Ipv6(ip)) => Ok(ip.to_string()),

@@ -298,6 +298,7 @@ mod tests {
     use serde::{Deserialize, Deserializer};
 
     use super::*;
+    use crate::error::ErrorKind;
 
     #[derive(Deserialize)]
     struct Table {
@@ -483,6 +484,19 @@ mod tests {
         fn any_ttl_within_the_limits_works_alone(millis in 100..=86_400_000_u64) {
             let options = Options { ttl: Some(Duration::from_millis(millis)), ..Options::default() };
             prop_assert!(options.check(&default_owner(), 3).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_the_older_protocol_has_not_is_refused_with_the_reason() {
+        assert!(Protocol::Plain.allows_extend().and(Protocol::Plain.allows_fence()).is_ok());
+        for (refused, reason) in [
+            (Protocol::Setnx.allows_extend(), "does not tell whose it is"),
+            (Protocol::Setnx.allows_fence(), "counts nothing"),
+        ] {
+            let error = refused.expect_err(reason);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(reason), "{error}");
         }
     }
 }
