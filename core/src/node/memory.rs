@@ -460,6 +460,66 @@ mod tests {
         assert_eq!(acquire(2 * SECOND), Reply::Granted(2 * SECOND));
     }
 
+    #[test]
+    fn a_node_is_shared_by_its_name_for_as_long_as_somebody_has_it() {
+        let nodes = MemoryNodes::default();
+        let (one, other) = (nodes.named("one"), nodes.named("other"));
+        assert!(Arc::ptr_eq(&one.0, &nodes.named("one").0));
+        assert!(!Arc::ptr_eq(&one.0, &other.0));
+        drop(one);
+        nodes.named("third");
+        let mut left: Vec<String> = nodes.0.lock().unwrap().keys().cloned().collect();
+        left.sort_unstable();
+        assert_eq!(left, ["other", "third"]);
+    }
+
+    /// What a connection was told of, and one that listens.
+    fn listener(node: &MemoryNode) -> (MemoryConnection, Arc<Mutex<u32>>) {
+        let told = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&told);
+        let ear = Ear::new(true, move |heard| {
+            assert!(matches!(heard, Heard::Changed(b"foo")), "{heard:?}");
+            *count.lock().unwrap() += 1;
+        });
+        (node.connect(&Clock::System, Some(ear)), told)
+    }
+
+    #[test]
+    fn whoever_has_read_a_key_is_told_once_when_somebody_else_changes_it() {
+        let node = MemoryNodes::default().named("node");
+        let deaf = node.connect(&Clock::System, None);
+        let ((one, told), (two, told_too)) = (listener(&node), listener(&node));
+        let (keys, ttl) = (Keys::of(&Name::parse(b"foo").unwrap()), Duration::from_secs(60));
+        let token = Token::fresh(&Random::System);
+        let ask = |connection: &MemoryConnection, action| {
+            connection.call(&Request { keys: Arc::clone(&keys), token, action }).unwrap()
+        };
+        let fence_keep = ttl * 2;
+        let (slack, label) = (Duration::ZERO, Arc::from(""));
+        let acquire = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
+        let counts = || (*told.lock().unwrap(), *told_too.lock().unwrap());
+        let armed = || node.0.lock().unwrap().armed.get(&keys.lock).map_or(0, Vec::len);
+
+        assert!(ask(&deaf, acquire.clone()).changes());
+        for reads in [&one, &two, &deaf, &one] {
+            assert!(ask(reads, Action::Inspect).reads());
+        }
+        let (gone, _) = listener(&node);
+        ask(&gone, Action::Inspect);
+        drop(gone);
+        ask(&two, Action::Inspect);
+        assert_eq!((armed(), counts()), (2, (0, 0)), "each that listens, once; nobody who is gone");
+        assert!(ask(&deaf, Action::Release { asks: false }).changes());
+        assert_eq!((armed(), counts()), (0, (1, 1)));
+        assert!(ask(&deaf, acquire.clone()).changes());
+        assert_eq!(counts(), (1, 1), "once");
+        for reads in [&one, &two] {
+            ask(reads, Action::Inspect);
+        }
+        assert!(ask(&one, Action::Release { asks: false }).changes());
+        assert_eq!(counts(), (1, 2), "of one's own change one knows");
+    }
+
     /// The clocks of the property test are no use at the edge of a second.
     #[test]
     fn a_setnx_lock_ends_at_whole_seconds() {
