@@ -166,6 +166,8 @@ class Worker(Program):
         """Their last acquires, where nothing has ended the holds."""
         self.releasing_ns: dict[str, int] = {}
         """When they began to give them back, where nobody knows what came of it."""
+        self.ttl_ns: dict[str, int] = {}
+        """That each of its hands has asked for last."""
         self.valid_until_ns: dict[str, int] = {}
         """Up to when their present or last hold was valid, as far as is known."""
 

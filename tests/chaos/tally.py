@@ -88,11 +88,15 @@ class Tally:
     def _record(self, worker: Worker, line: Json) -> None:
         client, name, language = line["client"], line["name"], worker.role.language
         if line["kind"] == "acquire":
-            worker.asking.pop(client, None)
+            asked = worker.asking.pop(client, None)
+            worker.ttl_ns[client] = round(asked["ttl_s"] * 1e9) if asked else 0
             worker.holding[client] = line
             worker.releasing_ns.pop(client, None)
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
+        if line["ok"] and line["kind"] == "extend":
+            # A renewal is seen some time after it was asked for, which its validity is counted from.
+            line["invoke_ns"] = min(line["invoke_ns"], line["valid_until_ns"] - worker.ttl_ns[client])
         match line["kind"], line["ok"]:
             case "acquire", True:
                 self.acquired[language] += 1

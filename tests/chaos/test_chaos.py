@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 import subprocess
@@ -18,11 +19,11 @@ from rich.console import Console
 import outcome
 import picture
 import screen
-from arena import PASSWORD, Arena
+from arena import PASSWORD, ROLES, Arena, Worker
 from run import Done, Run
 from schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
 from servers import LIMIT_S
-from tally import LANGUAGES, Holder
+from tally import LANGUAGES, EpochHistory, Holder, Tally
 
 HERE = Path(__file__).parent
 SEEDS = range(60)
@@ -97,6 +98,22 @@ def run(tmp_path: Path) -> Run:
         run.tally.acquired[language] = 100
         run.tally.seconds[run.start_ns // 10**9 + 3, language] = 100
     return run
+
+
+def test_a_renewal_was_asked_for_before_it_was_seen(tmp_path: Path) -> None:
+    worker = Worker(ROLES[0], "rust-1", 0, ["true"], tmp_path / "log", tmp_path / "journal", "")
+    worker.process.communicate(timeout=LIMIT_S)
+    hand = {"client": "rust-1/1", "name": "a", "fence": 7}
+    asking = {"event": "asking", "at_ns": 1_000_000_000, "ttl_s": 1.5, **hand}
+    won = {"kind": "acquire", "invoke_ns": 1_000_000_000, "return_ns": 1_001_000_000, "ok": True, **hand}
+    seen = {"kind": "extend", "invoke_ns": 2_000_000_000, "return_ns": 2_000_000_000, "ok": True, **hand}
+    lines = [asking, won | {"valid_until_ns": 2_483_000_000}, seen | {"valid_until_ns": 3_300_000_000}]
+    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    history = EpochHistory(tmp_path / "history")
+    Tally().hear(worker, history)
+    history.close()
+    extended = json.loads((tmp_path / "history").read_text().splitlines()[-1])
+    assert extended["invoke_ns"] == 1_800_000_000
 
 
 def report(run: Run) -> str:
