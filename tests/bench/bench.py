@@ -1,6 +1,7 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
 python bench.py                       about five minutes; writes RESULTS.md and results/
+python bench.py --runs 5              so many of them one after the other, of which the page gives the median
 python bench.py --long                everything, for as long as it takes
 python bench.py --only handover,node  one workload, one subject: shown, and written to target/bench
 python bench.py --redraw              the page and its pictures once more, from the kept numbers
@@ -68,6 +69,7 @@ def parse() -> argparse.Namespace:
         metavar="NAME,...",
         help=f"only these workloads and subjects: {', '.join(known)}",
     )
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="measure everything so many times")
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
     parser.add_argument("--cores", choices=CORES, default="free", help="where clients and servers run (Linux)")
     parser.add_argument("--out", type=Path, help="where page, pictures and numbers go instead of where they are kept")
@@ -87,33 +89,42 @@ def run(args: argparse.Namespace, subjects: Sequence[Subject], workloads: Sequen
     for name, why in missing.items():
         print(f"not here: {name}, because {why}", flush=True)
     machine = about_machine(args.cores)
+    sessions = [measured(args, here, workloads, run) for run in range(args.runs)]
+    first = sessions[0]
+    kept = {"kind", "language", "title", "configuration", "counterpart"}
+    return Results(
+        {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "form": asdict(first.form),
+            "runs": args.runs,
+            "seed": args.seed,
+            "commit": commit(),
+            "machine": machine,
+            "server": first.one.version,
+            "languages": languages(),
+            "subjects": {
+                subject.name: {key: value for key, value in vars(subject).items() if key in kept}
+                | {"version": first.versions.get(subject.name)}
+                for subject in here
+            },
+            "missing": missing,
+            "notes": first.notes,
+            "failures": [failure for session in sessions for failure in session.failures],
+            "turns": [turn for session in sessions for turn in session.turns],
+        }
+    )
+
+
+def measured(args: argparse.Namespace, subjects: Sequence[Subject], workloads: Sequence[Workload], run: int) -> Session:
+    """One run, when it is over."""
     begun_s = time.monotonic()
-    with Session(FORMS[args.form], here, args.seed, args.cores) as session:
+    mark = f"run {run + 1} of {args.runs}, " if args.runs > 1 else ""
+    with Session(FORMS[args.form], subjects, args.seed, args.cores, run) as session:
         for workload in workloads:
-            print(f"{time.monotonic() - begun_s:5.0f} s  {workload.title}", flush=True)
+            print(f"{mark}{time.monotonic() - begun_s:5.0f} s  {workload.title}", flush=True)
             workload.measure(session, workload.name)
-        print(f"{time.monotonic() - begun_s:5.0f} s  done\n", flush=True)
-        kept = {"kind", "language", "title", "configuration", "counterpart"}
-        return Results(
-            {
-                "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-                "form": asdict(session.form),
-                "seed": args.seed,
-                "commit": commit(),
-                "machine": machine,
-                "server": session.one.version,
-                "languages": languages(),
-                "subjects": {
-                    subject.name: {key: value for key, value in vars(subject).items() if key in kept}
-                    | {"version": session.versions.get(subject.name)}
-                    for subject in here
-                },
-                "missing": missing,
-                "notes": session.notes,
-                "failures": session.failures,
-                "turns": session.turns,
-            }
-        )
+    print(f"{mark}{time.monotonic() - begun_s:5.0f} s  done\n", flush=True)
+    return session
 
 
 def write(results: Results, directory: Path, file: Path) -> int:

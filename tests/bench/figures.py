@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+
+Round = tuple[int, int]
+"""The run, and the round in it."""
+
+ByRound = Mapping[Round, float]
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,15 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
-def ratios(values: Mapping[int, float], by: Mapping[int, float]) -> list[float]:
+def ratios(values: ByRound, by: ByRound) -> dict[Round, float]:
     """Values by round, divided by those of another in the same round; rounds that one of them lacks are left out."""
-    return [value / by[number] for number, value in sorted(values.items()) if by.get(number)]
+    return {turn: value / by[turn] for turn, value in sorted(values.items()) if by.get(turn)}
+
+
+def over_runs(values: ByRound, over: Callable[[Sequence[float]], float]) -> float:
+    """The median of what `over` makes of each run; raises `ValueError` if there are no values."""
+    runs = groupby(sorted(values.items()), lambda item: item[0][0])
+    return percentile([over([value for _, value in run]) for _, run in runs], 50)
 
 
 def unevenness(most: int, least: int) -> float:
@@ -39,7 +51,7 @@ def unevenness(most: int, least: int) -> float:
     return most / least if least else math.inf
 
 
-def ahead(peer: Mapping[int, float], ours: Mapping[int, float], *, more_is_better: bool = False) -> float | None:
+def ahead(peer: ByRound, ours: ByRound, *, more_is_better: bool = False) -> float | None:
     """By what factor a peer is better, or `None` if it is not.
 
     Better is who has 5 % less (or more) in the median of the rounds, and is on the same side in nine rounds of ten.
@@ -47,5 +59,5 @@ def ahead(peer: Mapping[int, float], ours: Mapping[int, float], *, more_is_bette
     compared = ratios(ours, peer) if not more_is_better else ratios(peer, ours)
     if not compared:
         return None
-    spread = Spread.of(compared)
+    spread = Spread.of(compared.values())
     return spread.median if spread.median >= 1.05 and spread.low > 1 else None

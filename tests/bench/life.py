@@ -36,7 +36,7 @@ def cold(session: Session, workload: str) -> None:
 
 
 def growth(session: Session, workload: str) -> None:
-    """One process that acquires and releases one name very often."""
+    """One process that acquires and releases very often, by many tasks."""
     each = session.form.pairs // CHUNKS
     for subject in session.subjects:
         if subject.kind == LIMIT:
@@ -45,7 +45,7 @@ def growth(session: Session, workload: str) -> None:
         with session.trying(workload, subject):
             process = session.start(subject, session.one.urls)
             try:
-                names = [f"{workload}:{subject.name}"]
+                names = [f"{workload}:{subject.name}:{i}" for i in range(subject.tasks)]
                 process.ask({"op": "pairs", "names": names, "count": each // 10}, session.form.growth_limit_s)
                 memory, count, spent_ns = [process.memory()], 0, 0
                 while count < session.form.pairs and spent_ns < session.form.growth_limit_s * 1e9:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from results import Ahead, Results
 from subjects import LIMIT, OURS, PEER
+from targets import TARGETS, Figure, Target
 from workload import Column, Workload
 
 HERE = Path(__file__).resolve().parent
@@ -19,11 +20,11 @@ NUMBERS = "results.json"
 HOW = """\
 Every subject has a process of its own, whose loop is in its own language. They take turns in short rounds, in an order
 that is shuffled for each, and are divided by the bare socket of the same round: the machine may change its mood between
-rounds, the ratio does not. Figures are medians of all rounds. In pictures, the thin lines reach from the 10th to the
-90th percentile of the rounds. Microseconds belong to this machine and this hour; CPU time is steadier than wall time.
-Ours are used with their defaults, which give every acquisition a fence and renew in the background; most peers do
-neither. Each peer is used in the configuration that its own documentation calls for. [README.md](README.md) says how to
-run this, and how a library takes part."""
+rounds, the ratio does not. Figures are medians of all rounds of a run, and of the runs. In pictures, the thin lines
+reach from the 10th to the 90th percentile of the rounds. Microseconds belong to this machine and this hour; CPU time is
+steadier than wall time. Ours are used with their defaults, which give every acquisition a fence and renew in the
+background; most peers do neither. Each peer is used in the configuration that its own documentation calls for.
+[README.md](README.md) says how to run this, and how a library takes part."""
 
 
 def load(directory: Path = RESULTS) -> Results:
@@ -33,7 +34,7 @@ def load(directory: Path = RESULTS) -> Results:
 
 def text(results: Results, pictures: str = "results") -> str:
     """The page, in Markdown; `pictures` is where it finds those."""
-    sections = [_head(results), _ahead(results), _failed(results)]
+    sections = [_head(results), _targets(results), _ahead(results), _failed(results)]
     sections += [_section(results, workload, pictures) for workload in results.workloads]
     sections.append(_subjects(results))
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -48,7 +49,10 @@ def _head(results: Results) -> str:
         _table(
             ["", ""],
             [
-                ["run", f"{data['date']}, {data['form']['name']} form, seed {data['seed']}, commit {data['commit']}"],
+                [
+                    "run" if data["runs"] == 1 else f"{data['runs']} runs",
+                    f"{data['date']}, {data['form']['name']} form, seed {data['seed']}, commit {data['commit']}",
+                ],
                 ["machine", f"{machine['cores']} cores, {machine['model']}, {machine['system']}"],
                 ["load at the start", f"{machine['load']:.2f}"],
                 [
@@ -65,6 +69,38 @@ def _head(results: Results) -> str:
     return "\n\n".join([*lines, *data["notes"]])
 
 
+def _targets(results: Results) -> str:
+    rows, missed = [], []
+    for target in TARGETS:
+        value = target.value(results)
+        if value is None:
+            continue
+        reached = target.reached(value)
+        bound = f"{'at least' if target.least else 'at most'} {target.bound:g}"
+        rows.append([_figure(results, target), bound, f"{value:,.2f}", "" if reached else "**missed**"])
+        if not reached and target.why and target.why not in missed:
+            missed.append(target.why)
+    if not rows:
+        return ""
+    lines = ["## What it is meant to reach", "Ratios are taken within a round; the machine is the one above."]
+    lines.append(_table(["", "meant", "is", ""], rows))
+    return "\n\n".join([*lines, *missed])
+
+
+def _figure(results: Results, target: Target) -> str:
+    ours = f"{_place(target.ours)}, {results.subjects[target.ours.subject]['title']}"
+    if target.by is None:
+        return ours
+    if target.by.subject == target.ours.subject:
+        return f"{ours}, by that of: {_place(target.by)}"
+    return f"{ours}, by {results.subjects[target.by.subject]['title']}"
+
+
+def _place(figure: Figure) -> str:
+    workload, column = figure.place
+    return f"{workload.title}: {column.title}"
+
+
 def _ahead(results: Results) -> str:
     found = [ahead for workload in results.workloads for ahead in results.peers_ahead(workload)]
     lines = ["## Where a peer is ahead"]
@@ -73,9 +109,11 @@ def _ahead(results: Results) -> str:
         "costs something. Named is what is better by more than 5 % in the median of the rounds, and better in nine "
         "rounds of ten; where a workload has one round only, that decides."
     )
-    foreign = {s["language"] for s in results.subjects.values() if s["kind"] == PEER and not s["counterpart"]}
+    there = results.subjects
+    beside = [(peer, there[peer["counterpart"]]) for peer in there.values() if peer["counterpart"] in there]
+    foreign = {peer["language"] for peer, ours in beside if peer["language"] != ours["language"]}
     if foreign:
-        lines.append(f"Peers in {' and '.join(sorted(foreign))} have no such face; the tables have their figures.")
+        lines.append(f"Peers in {' and '.join(sorted(foreign))} have no such face: Rust's stands beside them.")
     if not found:
         lines.append("Nowhere in this run.")
     else:
@@ -101,15 +139,12 @@ def _compared(results: Results, ahead: Ahead) -> str:
 def _failed(results: Results) -> str:
     if not results.failures:
         return ""
-    titles = {workload.name: workload.title for workload in results.workloads}
-    rows = [
-        [
-            results.subjects[f["subject"]]["title"],
-            titles.get(f["workload"], f["workload"]),
-            f["seen"].replace("|", "\\|"),
-        ]
-        for f in results.failures
-    ]
+    rows = []
+    for workload in results.workloads:
+        for name, subject in results.subjects.items():
+            seen = results.failure(workload, name)
+            if seen:
+                rows.append([subject["title"], workload.title, seen.replace("|", "\\|")])
     why = "What did not do what it was asked for, and what was seen. The process was ended then."
     return "\n\n".join(["## What failed", why, _table(["subject", "workload", "seen"], rows)])
 

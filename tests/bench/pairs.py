@@ -104,6 +104,7 @@ class Turns:
             turn,
             **answer,
             p99_ns=percentile(samples, 99),
+            most_ns=max(samples),
             server_cpu_us=count.done.cpu_us,
             requests=count.done.reads,
             commands=count.done.commands,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from figures import Spread, ahead, ratios
+from figures import Round, Spread, ahead, over_runs, ratios
 from process import Json
 from subjects import PEER
 from workload import WORKLOADS, Column, Workload
@@ -57,20 +57,27 @@ class Results:
             turns.setdefault((turn["workload"], turn["subject"]), []).append(turn)
         return turns
 
-    def by_round(self, workload: Workload, column: Column, subject: str) -> dict[int, float]:
-        """A subject's figure in each round."""
+    def _values(self, workload: Workload, column: Column, subject: str) -> dict[Round, float]:
         turns = self._turns.get((workload.name + column.source, subject), [])
-        values = {turn["round"]: value for turn in turns if (value := column.of(turn)) is not None}
-        if column.by is None:
-            return values
-        by = self._turns.get((workload.name + column.source, column.by), [])
-        limit = {turn["round"]: value for turn in by if (value := column.of(turn)) is not None}
-        return dict(enumerate(ratios(values, limit)))
+        return {(turn["run"], turn["round"]): value for turn in turns if (value := column.of(turn)) is not None}
+
+    def by_round(self, workload: Workload, column: Column, subject: str) -> dict[Round, float]:
+        """A subject's figure in each round."""
+        values = self._values(workload, column, subject)
+        return ratios(values, self._values(workload, column, column.by)) if column.by else values
 
     def figure(self, workload: Workload, column: Column, subject: str) -> float | None:
-        """A subject's figure over all rounds."""
+        """A subject's figure: over all rounds of a run, and then the median of the runs."""
         values = self.by_round(workload, column, subject)
-        return column.over(list(values.values())) if values else None
+        return over_runs(values, column.over) if values else None
+
+    def compared(
+        self, workload: Workload, column: Column, subject: str, by: tuple[Workload, Column, str] | None
+    ) -> float | None:
+        """A subject's figure, or its ratio to another figure in the same round."""
+        values = self.by_round(workload, column, subject)
+        values = ratios(values, self.by_round(*by)) if by else values
+        return over_runs(values, column.over) if values else None
 
     def spread(self, workload: Workload, column: Column, subject: str) -> Spread | None:
         """How far the rounds are apart."""
@@ -87,7 +94,10 @@ class Results:
     def failure(self, workload: Workload, subject: str) -> str | None:
         """What was seen of a subject that failed."""
         seen = [f["seen"] for f in self.failures if (f["workload"], f["subject"]) == (workload.name, subject)]
-        return str(seen[0]) if seen else None
+        if not seen:
+            return None
+        runs = self.data["runs"]
+        return str(seen[0]) if runs == 1 else f"{seen[0]} (in {len(seen)} of {runs} runs)"
 
     def peers_ahead(self, workload: Workload) -> list[Ahead]:
         """Where a peer is better than ours."""
@@ -96,6 +106,8 @@ class Results:
             for name, subject in self.subjects.items():
                 ours = subject["counterpart"]
                 if subject["kind"] != PEER or ours not in self.subjects:
+                    continue
+                if workload.one_language and subject["language"] != self.subjects[ours]["language"]:
                     continue
                 both = (self.by_round(workload, column, who) for who in (name, ours))
                 factor = ahead(*both, more_is_better=column.more_is_better)

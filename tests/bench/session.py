@@ -72,10 +72,11 @@ class Count:
 class Session:
     """A run: servers, subjects, and a list of what each turn came to. A context manager that stops the servers."""
 
-    def __init__(self, form: Form, subjects: Sequence[Subject], seed: int, cores: str) -> None:
+    def __init__(self, form: Form, subjects: Sequence[Subject], seed: int, cores: str, run: int = 0) -> None:
+        self.run = run
         self.form = form
         self.subjects = subjects
-        self.random = random.Random(seed)
+        self.random = random.Random(seed + run)
         self.turns: list[Json] = []
         self.failures: list[Json] = []
         self.notes: list[str] = []
@@ -94,7 +95,7 @@ class Session:
 
     def record(self, workload: str, subject: Subject, turn: int, **numbers: Any) -> None:
         """Keeps what a turn came to."""
-        self.turns.append({"workload": workload, "subject": subject.name, "round": turn, **numbers})
+        self.turns.append({"workload": workload, "subject": subject.name, "run": self.run, "round": turn, **numbers})
 
     @contextmanager
     def trying(self, workload: str, subject: Subject) -> Iterator[None]:
@@ -102,7 +103,7 @@ class Session:
         try:
             yield
         except Failed as failed:
-            self.failures.append({"workload": workload, "subject": subject.name, "seen": str(failed)})
+            self.failures.append({"workload": workload, "subject": subject.name, "run": self.run, "seen": str(failed)})
 
     @contextmanager
     def counted(self, nodes: Nodes) -> Iterator[Count]:

@@ -34,7 +34,7 @@ class Subject:
     """A file, or a module of Python, without which it cannot take part."""
     configuration: str
     counterpart: str | None = None
-    """Our face whose users could use this peer instead."""
+    """Our face whose users could use this peer instead, or that of the language most like theirs."""
     many_nodes: bool = True
     renews: bool = False
     """Whether a lock that is held is kept, without the caller's doing anything."""
@@ -95,14 +95,14 @@ def _node(name: str, package: str, configuration: str, **more: Any) -> Subject:
 
 
 def _go(name: str, configuration: str, **more: Any) -> Subject:
-    return Subject(name, PEER, "Go", name, (str(_GO),), _GO, configuration, **more)
+    return Subject(name, PEER, "Go", name, (str(_GO),), _GO, configuration, counterpart="rust-async", **more)
 
 
 def _java(name: str, configuration: str, **more: Any) -> Subject:
     command = (shutil.which("java") or "java", "-cp", f"{_JAVA}{os.pathsep}{_JAVA}/*", "Worker")
     warm = (*command, "--warm-up", str(_WARM_UP))
     # The start and the warm-up of each take seconds of a core.
-    more = {"cold": (*command, "--cold", name), "processes": 8, "starts_s": 90, **more}
+    more = {"counterpart": "rust-async", "cold": (*command, "--cold", name), "processes": 8, "starts_s": 90, **more}
     return Subject(name, PEER, "Java", name, warm, _JAVA / "Worker.class", configuration, **more)
 
 

@@ -10,8 +10,10 @@ import pytest
 
 import page
 from counting import total
-from figures import Spread, ahead, percentile, ratios, unevenness
+from figures import Spread, ahead, over_runs, percentile, ratios, unevenness
 from nodes import Counters, parse
+from subjects import SUBJECTS
+from targets import TARGETS, Figure, Target
 
 
 def test_a_spread_is_made_of_values_that_were_measured() -> None:
@@ -24,7 +26,14 @@ def test_a_spread_is_made_of_values_that_were_measured() -> None:
 
 def test_ratios_are_taken_within_a_round() -> None:
     # The machine is ten times as slow in the second round, and the third was not finished.
-    assert ratios({0: 20, 1: 200, 2: 22}, {0: 10, 1: 100}) == [2, 2]
+    assert ratios({(0, 0): 20, (0, 1): 200, (1, 0): 22}, {(0, 0): 10, (0, 1): 100}) == {(0, 0): 2, (0, 1): 2}
+
+
+def test_the_median_of_runs_is_that_of_what_each_run_came_to() -> None:
+    # The second run was on a slow machine, and had more rounds.
+    values = {(0, 0): 1, (0, 1): 2, (0, 2): 3, (1, 0): 50, (1, 1): 60, (1, 2): 70, (1, 3): 80, (1, 4): 90, (2, 0): 4}
+    assert over_runs(values, lambda run: percentile(run, 50)) == 4
+    assert over_runs(values, max) == 4
 
 
 def test_who_got_nothing_makes_it_infinitely_unfair() -> None:
@@ -44,7 +53,7 @@ def test_who_got_nothing_makes_it_infinitely_unfair() -> None:
     ],
 )
 def test_a_peer_is_ahead_by_more_than_noise(peer: list[float], ours: list[float], factor: float | None) -> None:
-    by_round = dict(enumerate(peer)), dict(enumerate(ours))
+    by_round = [{(0, turn): value for turn, value in enumerate(of)} for of in (peer, ours)]
     assert ahead(*by_round) == factor
     assert ahead(*reversed(by_round), more_is_better=True) == factor
 
@@ -96,6 +105,23 @@ def test_system_calls_are_those_that_a_tracer_counted(text: str, calls: int | No
 def test_the_kept_page_is_what_the_kept_numbers_say() -> None:
     results = page.load()
     assert page.text(results) == page.PAGE.read_text()
+
+
+def test_every_target_is_a_figure_of_the_tables() -> None:
+    for target in TARGETS:
+        for figure in filter(None, [target.ours, target.by]):
+            workload, column = figure.place
+            assert (workload.name, column.title) == (figure.workload, figure.column)
+            assert figure.subject in {subject.name for subject in SUBJECTS}
+
+
+def test_a_target_that_is_missed_is_told() -> None:
+    target = Target(
+        Figure("tasks", "pairs per s", "node"), 2, Figure("tasks", "pairs per s", "node-redlock"), least=True
+    )
+    assert target.reached(2)
+    assert not target.reached(1.9)
+    assert Target(Figure("one", "µs", "node"), 2).reached(1.9)
 
 
 def test_the_page_has_a_section_for_each_workload() -> None:

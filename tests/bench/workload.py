@@ -53,6 +53,8 @@ class Workload:
     limits: Sequence[str] = ("bare",)
     """Whose figures are lines in the picture."""
     long_only: bool = False
+    one_language: bool = False
+    """Whether figures of different languages do not compare."""
 
 
 def per(field: str, by: str = "count", scale: float = 1) -> Value:
@@ -168,6 +170,7 @@ WORKLOADS = [
             Column("µs", per("wall_ns", scale=1e3), "{:,.0f}"),
             Column("first, ms", lambda turn: turn["wall_ns"] / 1e6, source="-first"),
             P99,
+            Column("most ms", lambda turn: turn["most_ns"] / 1e6, over=max, judged=False),
             Column("CPU µs, client", per("cpu_ns", scale=1e3)),
             Column("CPU µs, living servers", per("server_cpu_us")),
             Column("requests", per("requests")),
@@ -262,8 +265,8 @@ WORKLOADS = [
     Workload(
         "growth",
         "Memory after very many acquisitions",
-        "One process acquires and releases one name {pairs:,} times, or for {growth_limit_s:g} s. Memory is what is "
-        "resident; the growth is from the middle to the end.",
+        "One process acquires and releases {pairs:,} times, by as many tasks as above, each with a lock of its own, or "
+        "for {growth_limit_s:g} s. Memory is what is resident; the growth is from the middle to the end.",
         life.growth,
         [
             Column("MiB at the end", lambda turn: turn["memory"][-1] / 2**20),
@@ -296,6 +299,7 @@ WORKLOADS = [
             Column("bytes", lambda turn: turn["bytes"], "{:,.0f}"),
             Column("allocations", lambda turn: turn["allocations"]),
         ],
+        one_language=True,
         drawn=False,
         limits=(),
     ),

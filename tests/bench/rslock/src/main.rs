@@ -27,8 +27,10 @@ impl Subject for Rslock {
         spawn_async(work)
     }
 
+    // tokio's timers count whole milliseconds: one of 1 ms takes up to two.
     async fn sleep(duration: Duration) {
-        tokio::time::sleep(duration).await;
+        let slept = tokio::task::spawn_blocking(move || std::thread::sleep(duration)).await;
+        slept.expect("sleeping does not panic");
     }
 
     fn open(urls: &[String], ttl: Duration) -> Result<Self::Client, Failure> {
