@@ -76,7 +76,7 @@ def _targets(results: Results) -> str:
         if value is None:
             continue
         reached = target.reached(value)
-        bound = f"{'at least' if target.least else 'at most'} {target.bound:g}"
+        bound = f"{'at least' if target.least else 'at most'} {target.bound:.3g}"
         rows.append([_figure(results, target), bound, f"{value:,.2f}", "" if reached else "**missed**"])
         if not reached and target.why and target.why not in missed:
             missed.append(target.why)
