@@ -87,12 +87,12 @@ def _contended(face: str, fastest: str) -> list[Target]:
 
 
 RUST = """\
-**Rust.** A fence is two keys and a script: the rows of the two bare sockets say what that costs without any \
-library, and it is about what lies between rslock, which has no fence, and us. By perf, two thirds of the client's \
-processor time are the kernel's with either. Of 64 tasks the server is the limit, whose one thread spends twice as \
-long on a script that counts a fence as on SET NX PX. It would take scripts that do less; a lock without a fence is \
-not to be had here. A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait for \
-each answer where a bare socket only reads."""
+**Rust.** rslock sends SET NX PX and one short script; we send two, which count a fence and those who wait, and take \
+the server twice as long each. That is the greater part of what lies between the two libraries on one node, and the \
+server's one thread is the limit for 64 tasks. By perf, two thirds of the client's processor time are the kernel's \
+with either. It would take scripts that do less; a lock without a fence is not to be had here. A blocking call is \
+that of async Rust on a runtime of its own, which costs an epoll_wait for each answer where a bare socket only \
+reads."""
 
 LOOPS = """\
 **asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop, and \
