@@ -18,7 +18,7 @@ THREADS := RUST_TEST_THREADS=4
 
 # Of the dev profile, which shares most of what it depends on with the tests. Always together: with others of them, what they
 # depend on has other features, and is built again.
-PROGRAMS := $(addprefix --package redlock-,driver history soak chaos)
+PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
 
 # What stands for a step that was done.
 SERVER := .venv/.server

@@ -28,7 +28,7 @@ import page  # noqa: E402
 import plots  # noqa: E402
 from results import Results  # noqa: E402
 from session import CORES, FORMS, Session  # noqa: E402
-from subjects import ROOT, SUBJECTS, TARGET, Subject  # noqa: E402
+from subjects import ROOT, SUBJECTS, TARGET, Subject, built_in  # noqa: E402
 from subjects import chosen as chosen_subjects  # noqa: E402
 from workload import WORKLOADS, Workload  # noqa: E402
 from workload import chosen as chosen_workloads  # noqa: E402
@@ -39,7 +39,7 @@ def main() -> int:
     args = parse()
     if args.redraw:
         return write(page.load(), page.RESULTS, page.PAGE)
-    subjects = chosen_subjects(args.only)
+    subjects = built_in(chosen_subjects(args.only), args.programs)
     workloads = chosen_workloads(args.only, args.form)
     try:
         results = run(args, subjects, workloads)
@@ -71,6 +71,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="measure everything so many times")
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
+    parser.add_argument("--programs", type=Path, default=TARGET / "release", help="where redlock-bench is")
     parser.add_argument("--cores", choices=CORES, default="free", help="where clients and servers run (Linux)")
     parser.add_argument("--out", type=Path, help="where page, pictures and numbers go instead of where they are kept")
     parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")

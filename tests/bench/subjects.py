@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,15 @@ SUBJECTS = [
     _java("redisson", _REDISSON, many_nodes=False, renews=True),
 ]
 """Everybody, in the order of the pages."""
+
+
+def built_in(subjects: Sequence[Subject], directory: Path) -> list[Subject]:
+    """The same, with our worker in Rust from another directory of cargo's."""
+    program = directory / Path(_RUST[0]).name
+    return [
+        replace(subject, command=(str(program),), needs=program) if subject.command == _RUST else subject
+        for subject in subjects
+    ]
 
 
 def chosen(only: Sequence[str]) -> list[Subject]:
