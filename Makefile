@@ -174,8 +174,8 @@ peers: $(TOOLS) $(PEERS)
 chaos: ## Use locks in three languages amid every kind of trouble (a minute once built; ARGS='--seconds 3600 --seed 1')
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
-	cargo build --locked $(PROGRAMS)
-	@$(BIN)/python tests/chaos/chaos.py $(ARGS)
+	cargo build --locked --release --package redlock-chaos --package redlock-history
+	@$(BIN)/python tests/chaos/chaos.py --programs $(or $(CARGO_TARGET_DIR),target)/release $(ARGS)
 
 # For each test, in seconds: the longest acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
