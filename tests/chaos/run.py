@@ -38,6 +38,9 @@ SERVED_S = 10.0
 """Within which everybody who waits is served once there is no trouble any more: a dead holder's ttl, the time for which
 a node that restarted is not counted on, the longest back-off, and all who come before."""
 
+SETTLED_S = 0.2
+"""Within which a worker writes down what has happened."""
+
 GONE_S = 4.0
 """Within which the keys of those who hold nothing are gone: the longest back-off of what is owed, a node_timeout, and
 the slack. Less than the ttl of a lease, or a key that is forgotten would be gone as well."""
@@ -155,6 +158,12 @@ class Run(Story):
     def _break_off(self) -> None:
         """Judges what there is."""
         self.interrupted = True
+        # A write is known only with its acquire, which its worker may not have written down yet; and whoever went on
+        # while the others are heard would be known in part.
+        self.tally.hear_store(self.arena.accesses, self._history)
+        time.sleep(SETTLED_S)
+        for living in self.arena.living():
+            living.stop()
         for trouble, from_ns in self.active.items():
             self.done.append(Done(trouble, from_ns, now_ns()))
             worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
@@ -254,7 +263,8 @@ class Run(Story):
                     self.tally.troubles.append(f"{worker.name} leaks: {first[what]} {what}, and later {count}")
 
     def _judge(self) -> None:
-        self._hear()
+        if not self.interrupted:
+            self._hear()
         self._history.close()
         # A clock that steps back has the keys of dead holders stay so much longer.
         back = [done.trouble for done in self.done if done.from_ns >= self._began_ns]
