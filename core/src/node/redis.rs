@@ -375,14 +375,15 @@ fn command(request: &Request, by: By, hints: bool) -> Cmd {
     match &request.action {
         Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command
-                .arg(token)
-                .arg(millis(*ttl))
-                .arg(*proposal)
-                .arg(micros(*slack))
-                .arg(millis(*fence_keep))
-                .arg(&**label)
-                .arg(wants.unwrap_or(0));
+            let (slack, place) = (micros(*slack), wants.unwrap_or(0));
+            command.arg(token).arg(millis(*ttl)).arg(millis(*fence_keep));
+            // What is not needed would cost the server some time.
+            match (slack, label.is_empty() && place == 0) {
+                (0, true) => {}
+                (0, false) => _ = command.arg("").arg(0).arg(&**label).arg(place),
+                (_, true) => _ = command.arg(*proposal).arg(slack),
+                (_, false) => _ = command.arg(*proposal).arg(slack).arg(&**label).arg(place),
+            }
             command
         }
         Action::Confirm { granted, fence: decided, fence_keep, label } => {
@@ -408,7 +409,7 @@ fn command(request: &Request, by: By, hints: bool) -> Cmd {
         Action::Inspect => begin(&[lock]),
         Action::Peek { place } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(0).arg(0).arg(0).arg(0).arg("").arg(*place);
+            command.arg(token).arg(0).arg(0).arg("").arg(0).arg("").arg(*place);
             command
         }
         Action::SetnxAcquire { ttl } => {

@@ -82,7 +82,7 @@ impl Bare {
             Plan::Ours => {
                 let fence_key = format!("redlock:fence:{{{name}}}");
                 // A server raises a proposal that is too low, as a client's would be after the first time.
-                let rest = [TOKEN, &self.ttl_ms, "1", "60000000", "3600000", "bench:1"];
+                let rest = [TOKEN, &self.ttl_ms, "3600000", "1", "60000000", "bench:1"];
                 command(&[&["EVALSHA", &self.acquire, "2", name, &fence_key][..], &rest].concat())
             }
         };
