@@ -6,7 +6,9 @@
 -- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, tonumber where arithmetic
 -- reads a string as well, and a look at the lock before NX.
 local keys, argv, pcall, refused = KEYS, ARGV, redis.pcall, 0
-if argv[2] ~= '0' then
+-- Only who is in line looks first: that it reads the fence key would have its connection told of changes there too.
+local value = argv[7] and argv[7] ~= '0' and pcall('GET', keys[1])
+if not value and argv[2] ~= '0' then
   local last, floor = pcall('GET', keys[2]), 0
   if last then floor = type(last) == 'string' and last:find('^%d+$') and last + 0 end
   -- From 2^53 on Lua cannot tell neighbouring numbers apart.
@@ -23,9 +25,9 @@ if argv[2] ~= '0' then
     end
     if fence <= floor then fence, text = floor + 1, nil end
     text = text or string.format('%.0f', fence)
-    local value = argv[1] .. ':' .. text
-    if argv[6] and argv[6] ~= '' then value = value .. ':' .. argv[6] end
-    refused = pcall('SET', keys[1], value, 'NX', 'PX', argv[2])
+    local ours = argv[1] .. ':' .. text
+    if argv[6] and argv[6] ~= '' then ours = ours .. ':' .. argv[6] end
+    refused = pcall('SET', keys[1], ours, 'NX', 'PX', argv[2])
     if refused and refused.ok then
       -- Not refused any more: who is full, a replica or fenced off has refused the first write, and rights to all keys
       -- were asked for before the script began.
@@ -38,7 +40,7 @@ if argv[2] ~= '0' then
     refused = redis.error_reply('FENCE the fence key is no number below 2^53')
   end
 end
-local value = pcall('GET', keys[1])
+value = value or pcall('GET', keys[1])
 if not value then return refused end
 local mine, label = '', ''
 if type(value) == 'string' then
