@@ -11,6 +11,7 @@ import keeping
 import life
 import pairs
 import passing
+import scripts
 from figures import percentile, unevenness
 from process import Json
 from session import Session
@@ -196,6 +197,23 @@ WORKLOADS = [
             Column("CPU µs, server", per("server_cpu_us")),
             Column("requests", per("requests"), "{:,.2f}", judged=False),
         ],
+    ),
+    Workload(
+        "script",
+        "Server time of an acquire",
+        f"{scripts.AT_ONCE} acquires of free locks are sent at once, by each of three scripts in turn: ours, one that "
+        "gives a fence too and is plainly written (`src/fenced.lua`), and SET NX PX alone. Every name was acquired "
+        "and released before, and the proposed fences are accepted as they are. The time is that of one script, as "
+        "the server counts it (`cmdstat_evalsha`).",
+        scripts.script,
+        [
+            Column("times the plain one", per("ours_us", "fenced_us"), "{:,.2f}", judged=False),
+            Column("µs", lambda turn: turn["ours_us"], judged=False),
+            Column("µs, the plain one", lambda turn: turn["fenced_us"], judged=False),
+            Column("µs, SET NX PX", lambda turn: turn["set_us"], judged=False),
+        ],
+        drawn=False,
+        limits=(),
     ),
     Workload(
         "handover",
