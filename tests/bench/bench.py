@@ -1,10 +1,10 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
-python bench.py                       about five minutes; writes RESULTS.md and results/
-python bench.py --runs 5              so many of them one after the other, of which the page gives the median
-python bench.py --long                everything, for as long as it takes
-python bench.py --only handover,node  one workload, one subject: shown, and written to target/bench
-python bench.py --redraw              the page and its pictures once more, from the kept numbers
+python bench.py                       about five minutes: shown, and written to target/bench
+python bench.py --long                five times that, and once what takes long; writes RESULTS.md and results/
+python bench.py --runs 3              so many runs, of which the page gives the median
+python bench.py --only handover,node  one workload, one subject
+python bench.py --redraw              the kept page and its pictures once more, from the kept numbers
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from results import Results  # noqa: E402
 from session import CORES, FORMS, Session  # noqa: E402
 from subjects import ROOT, SUBJECTS, TARGET, Subject, built_in  # noqa: E402
 from subjects import chosen as chosen_subjects  # noqa: E402
-from workload import WORKLOADS, Workload  # noqa: E402
+from workload import WORKLOADS  # noqa: E402
 from workload import chosen as chosen_workloads  # noqa: E402
 
 
@@ -40,25 +40,29 @@ def main() -> int:
     if args.redraw:
         return write(page.load(), page.RESULTS, page.PAGE)
     subjects = built_in(chosen_subjects(args.only), args.programs)
-    workloads = chosen_workloads(args.only, args.form)
     try:
-        results = run(args, subjects, workloads)
+        results = run(args, subjects)
     except KeyboardInterrupt:
         print("\nstopped; nothing is left running", file=sys.stderr)
         return 130
     print(page.summary(results))
-    if not (args.out or args.only or args.form == "smoke"):
-        return write(results, page.RESULTS, page.PAGE)
+    return write(results, *place(args))
+
+
+def place(args: argparse.Namespace) -> tuple[Path, Path]:
+    """Where numbers and pictures go, and the page: where they are kept only if all of it was measured."""
+    if args.form == "long" and not (args.out or args.only):
+        return page.RESULTS, page.PAGE
     directory = args.out or TARGET / "bench"
-    return write(results, directory, directory / page.PAGE.name)
+    return directory, directory / page.PAGE.name
 
 
-def parse() -> argparse.Namespace:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(description="Compare speed with other lock libraries and with a bare socket.")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
-        "--long", dest="form", action="store_const", const="long", help="everything, however long it takes"
+        "--long", dest="form", action="store_const", const="long", help="make the kept page: everything, five runs"
     )
     form.add_argument("--smoke", dest="form", action="store_const", const="smoke", help="only see that it works")
     known = [*(workload.name for workload in WORKLOADS), *(subject.name for subject in SUBJECTS)]
@@ -69,28 +73,29 @@ def parse() -> argparse.Namespace:
         metavar="NAME,...",
         help=f"only these workloads and subjects: {', '.join(known)}",
     )
-    parser.add_argument("--runs", type=int, default=1, metavar="N", help="measure everything so many times")
+    parser.add_argument("--runs", type=int, metavar="N", help="measure everything so many times")
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
     parser.add_argument("--programs", type=Path, default=TARGET / "release", help="where redlock-bench is")
     parser.add_argument("--cores", choices=CORES, default="free", help="where clients and servers run (Linux)")
-    parser.add_argument("--out", type=Path, help="where page, pictures and numbers go instead of where they are kept")
+    parser.add_argument("--out", type=Path, help="where page, pictures and numbers go")
     parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     args.form = args.form or "short"
+    args.runs = args.runs or FORMS[args.form].runs
     unknown = set(args.only) - set(known)
     if unknown:
         parser.error(f"nothing is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     return args
 
 
-def run(args: argparse.Namespace, subjects: Sequence[Subject], workloads: Sequence[Workload]) -> Results:
+def run(args: argparse.Namespace, subjects: Sequence[Subject]) -> Results:
     """Measures everything."""
     missing = {subject.name: subject.missing for subject in subjects if subject.missing}
     here = [subject for subject in subjects if not subject.missing]
     for name, why in missing.items():
         print(f"not here: {name}, because {why}", flush=True)
     machine = about_machine(args.cores)
-    sessions = [measured(args, here, workloads, run) for run in range(args.runs)]
+    sessions = [measured(args, here, run) for run in range(args.runs)]
     first = sessions[0]
     kept = {"kind", "language", "title", "configuration", "counterpart"}
     return Results(
@@ -116,12 +121,12 @@ def run(args: argparse.Namespace, subjects: Sequence[Subject], workloads: Sequen
     )
 
 
-def measured(args: argparse.Namespace, subjects: Sequence[Subject], workloads: Sequence[Workload], run: int) -> Session:
+def measured(args: argparse.Namespace, subjects: Sequence[Subject], run: int) -> Session:
     """One run, when it is over."""
     begun_s = time.monotonic()
     mark = f"run {run + 1} of {args.runs}, " if args.runs > 1 else ""
     with Session(FORMS[args.form], subjects, args.seed, args.cores, run) as session:
-        for workload in workloads:
+        for workload in chosen_workloads(args.only, args.form, run):
             print(f"{mark}{time.monotonic() - begun_s:5.0f} s  {workload.title}", flush=True)
             workload.measure(session, workload.name)
     print(f"{mark}{time.monotonic() - begun_s:5.0f} s  done\n", flush=True)

@@ -16,33 +16,46 @@ FOR_EVER_MS = 600_000
 """Longer than anybody is watched."""
 
 
+MORE, MORE_TTL_MS = 10_000, 10_000
+"""The locks of the long form, and their ttl."""
+
+
 def holding(session: Session, workload: str) -> None:
     """One process that holds many locks, each renewed in the background."""
+    _holding(session, workload, session.form.locks, session.form.hold_ttl_ms)
+
+
+def holding_more(session: Session, workload: str) -> None:
+    """The same with more locks, for longer."""
+    _holding(session, workload, MORE, MORE_TTL_MS)
+
+
+def _holding(session: Session, workload: str, locks: int, ttl_ms: int) -> None:
     subjects = [subject for subject in session.subjects if subject.renews]
     session.random.shuffle(subjects)
     for subject in subjects:
         session.one.empty()
         with session.trying(workload, subject):
-            process = session.start(subject, session.one.urls, ttl_ms=session.form.hold_ttl_ms)
+            process = session.start(subject, session.one.urls, ttl_ms=ttl_ms)
             try:
-                _hold(session, workload, subject, process)
+                _hold(session, workload, subject, process, locks, ttl_ms)
             finally:
                 process.kill()
 
 
-def _hold(session: Session, workload: str, subject: Subject, process: Process) -> None:
-    form, prefix = session.form, f"{workload}:{subject.name}:"
+def _hold(session: Session, workload: str, subject: Subject, process: Process, locks: int, ttl_ms: int) -> None:
+    prefix = f"{workload}:{subject.name}:"
     process.ask({"op": "pairs", "names": ["warm"], "count": 10}, LIMIT_S)
     memory = process.memory()
-    filled = process.ask({"op": "hold", "prefix": prefix, "count": form.locks}, FILLS_S)
+    filled = process.ask({"op": "hold", "prefix": prefix, "count": locks}, FILLS_S)
     # A whole ttl: everybody has to renew every lock, however often, and what is not renewed is gone then.
-    seen = _watch(session, process, session.one, form.hold_ttl_ms / 1000)
+    seen = _watch(session, process, session.one, ttl_ms / 1000)
     kept = session.one.locks(prefix)
     session.record(
         workload,
         subject,
         0,
-        locks=form.locks,
+        locks=locks,
         kept=kept,
         filled_ns=filled["wall_ns"],
         grown=seen["memory"] - memory,

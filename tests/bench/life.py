@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from process import Process
 from session import LIMIT_S, STARTS_S, Session, end
-from subjects import LIMIT
+from subjects import LIMIT, PEER
+
+ACQUISITIONS = 1_000_000
+"""Over how many memory is watched."""
+
+PEER_S = 30.0
+"""About how long a peer is watched that is too slow for so many."""
 
 CHUNKS = 20
 """How often memory is looked at."""
+
+CHUNK_LIMIT_S = 120.0
+"""How long it may take from one look to the next."""
 
 
 def cold(session: Session, workload: str) -> None:
@@ -37,7 +46,6 @@ def cold(session: Session, workload: str) -> None:
 
 def growth(session: Session, workload: str) -> None:
     """One process that acquires and releases very often, by many tasks."""
-    each = session.form.pairs // CHUNKS
     for subject in session.subjects:
         if subject.kind == LIMIT:
             continue
@@ -46,11 +54,14 @@ def growth(session: Session, workload: str) -> None:
             process = session.start(subject, session.one.urls)
             try:
                 names = [f"{workload}:{subject.name}:{i}" for i in range(subject.tasks)]
-                process.ask({"op": "pairs", "names": names, "count": each // 10}, session.form.growth_limit_s)
-                memory, count, spent_ns = [process.memory()], 0, 0
-                while count < session.form.pairs and spent_ns < session.form.growth_limit_s * 1e9:
-                    answer = process.ask({"op": "pairs", "names": names, "count": each}, session.form.growth_limit_s)
-                    count, spent_ns = count + answer["count"], spent_ns + answer["wall_ns"]
+                request = {"op": "pairs", "names": names}
+                warm = process.ask({**request, "count": ACQUISITIONS // 200}, CHUNK_LIMIT_S)
+                chunk = ACQUISITIONS // CHUNKS
+                if subject.kind == PEER:
+                    chunk = min(chunk, int(PEER_S / CHUNKS * warm["count"] / warm["wall_ns"] * 1e9))
+                memory, count = [process.memory()], 0
+                for _ in range(CHUNKS):
+                    count += process.ask({**request, "count": chunk}, CHUNK_LIMIT_S)["count"]
                     memory.append(process.memory())
                 session.record(workload, subject, 0, count=count, memory=memory)
                 process.ask({"op": "usage"}, LIMIT_S)

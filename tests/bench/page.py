@@ -20,10 +20,11 @@ NUMBERS = "results.json"
 HOW = """\
 Every subject has a process of its own, whose loop is in its own language. They take turns in short rounds, in an order
 that is shuffled for each, and are divided by the bare socket of the same round: the machine may change its mood between
-rounds, the ratio does not. Figures are medians of all rounds of a run, and of the runs. In pictures, the thin lines
-reach from the 10th to the 90th percentile of the rounds. Microseconds belong to this machine and this hour; CPU time is
-steadier than wall time. Ours are used with their defaults, which give every acquisition a fence and renew in the
-background; most peers do neither. Each peer is used in the configuration that its own documentation calls for.
+rounds, the ratio does not. Figures are medians of all rounds of a run, and of the runs; what takes long is measured in
+the first run alone. In pictures, the thin lines reach from the 10th to the 90th percentile of the rounds. Microseconds
+belong to this machine and this hour; CPU time is steadier than wall time. Ours are used with their defaults, which give
+every acquisition a fence and renew in the background; most peers do neither. Each peer is used in the configuration
+that its own documentation calls for.
 [README.md](README.md) says how to run this, and how a library takes part."""
 
 
@@ -44,7 +45,7 @@ def _head(results: Results) -> str:
     data, machine = results.data, results.data["machine"]
     lines = [
         "# Benchmark",
-        "Made by `make bench`; do not edit.",
+        "Made by `make bench ARGS=--long`; do not edit.",
         HOW,
         _table(
             ["", ""],

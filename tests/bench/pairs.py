@@ -95,8 +95,10 @@ class Turns:
 
     def _turn(self, process: Process, subject: Subject, turn: int) -> None:
         seconds = self.session.form.turn_s
+        before = process.times()
         with self.session.counted(self.nodes) as count:
             answer = process.ask(self._request(subject, seconds=seconds), seconds + LIMIT_S)
+        user_s, kernel_s = (after - since for after, since in zip(process.times(), before, strict=True))
         samples = answer.pop("samples_ns")
         self.session.record(
             self.workload,
@@ -105,6 +107,8 @@ class Turns:
             **answer,
             p99_ns=percentile(samples, 99),
             most_ns=max(samples),
+            user_s=user_s,
+            kernel_s=kernel_s,
             server_cpu_us=count.done.cpu_us,
             requests=count.done.reads,
             commands=count.done.commands,

@@ -13,6 +13,9 @@ from subjects import Subject
 HOLD_MS = 1
 """How long each of many holds the lock."""
 
+CROWD_S = 10.0
+"""For how long 64 processes want it."""
+
 WAITS_S = 0.02, 0.12
 """How long somebody has waited when the lock is released: by chance, so that nobody's polling falls in step with it."""
 
@@ -55,28 +58,34 @@ def _hand_overs(session: Session, workload: str, subject: Subject, turn: int, ho
     holder.ask(release, LIMIT_S)
 
 
-def contention(session: Session, workload: str, processes: int) -> None:
-    """So many processes that want one lock, hold it for a moment and want it again."""
-    for turn in range(max(session.form.rounds // 20, 1)):
-        subjects = [subject for subject in able(session.subjects, waits=True) if processes <= subject.processes]
-        session.random.shuffle(subjects)
-        for subject in subjects:
-            if any(f["subject"] == subject.name and f["workload"] == workload for f in session.failures):
-                continue
-            session.one.empty()
-            with session.crew(workload, lambda _: session.one.urls, [subject], size=processes) as crew:
-                for there in crew.shuffled():
-                    with crew.trying(there) as crowd:
-                        _contend(session, workload, there, turn, crowd)
+def contention8(session: Session, workload: str) -> None:
+    """Eight processes that want one lock, hold it for a moment and want it again."""
+    _contention(session, workload, 8, session.form.contention_s)
 
 
-def _contend(session: Session, workload: str, subject: Subject, turn: int, crowd: list[Process]) -> None:
+def contention64(session: Session, workload: str) -> None:
+    """The same with 64, of which each has its turn seldom."""
+    _contention(session, workload, 64, CROWD_S)
+
+
+def _contention(session: Session, workload: str, processes: int, seconds: float) -> None:
+    subjects = [subject for subject in able(session.subjects, waits=True) if processes <= subject.processes]
+    session.random.shuffle(subjects)
+    for subject in subjects:
+        session.one.empty()
+        with session.crew(workload, lambda _: session.one.urls, [subject], size=processes) as crew:
+            for there in crew.shuffled():
+                with crew.trying(there) as crowd:
+                    _contend(session, workload, there, crowd, seconds)
+
+
+def _contend(session: Session, workload: str, subject: Subject, crowd: list[Process], seconds: float) -> None:
     for i, process in enumerate(crowd):
         process.send({"op": "pairs", "names": [f"{workload}:{subject.name}:{i}"], "count": 3})
     for process in crowd:
         process.answer(SLOWEST_S)
     start_ns = time.monotonic_ns() + SOON_NS
-    end_ns = start_ns + int(session.form.contention_s * 1e9)
+    end_ns = start_ns + int(seconds * 1e9)
     name = f"{workload}:{subject.name}"
     for process in crowd:
         process.send({"op": "contend", "name": name, "start_ns": start_ns, "end_ns": end_ns, "hold_ms": HOLD_MS})
@@ -86,12 +95,12 @@ def _contend(session: Session, workload: str, subject: Subject, turn: int, crowd
     answers = [process.answer(SLOWEST_S) for process in crowd]
     counts = [answer["count"] for answer in answers]
     if not any(counts):
-        raise Failed(f"nobody got the lock within {session.form.contention_s:g} s")
+        raise Failed(f"nobody got the lock within {seconds:g} s")
     waits = [wait for answer in answers for wait in answer["samples_ns"]]
     session.record(
         workload,
         subject,
-        turn,
+        0,
         processes=len(crowd),
         count=sum(counts),
         most=max(counts),

@@ -65,6 +65,11 @@ class Process:
         """Resident, in bytes."""
         return int(psutil.Process(self.pid).memory_info().rss)
 
+    def times(self) -> tuple[float, float]:
+        """Its processor time so far, in seconds: outside the kernel, and inside."""
+        times = psutil.Process(self.pid).cpu_times()
+        return times.user, times.system
+
     def ask(self, request: Json, limit_s: float) -> Json:
         """The answer to a request; raises `Failed`."""
         self.send(request)

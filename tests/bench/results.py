@@ -96,7 +96,7 @@ class Results:
         seen = [f["seen"] for f in self.failures if (f["workload"], f["subject"]) == (workload.name, subject)]
         if not seen:
             return None
-        runs = self.data["runs"]
+        runs = len({turn["run"] for turn in (*self.data["turns"], *self.failures) if turn["workload"] == workload.name})
         return str(seen[0]) if runs == 1 else f"{seen[0]} (in {len(seen)} of {runs} runs)"
 
     def peers_ahead(self, workload: Workload) -> list[Ahead]:

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from nodes import Counters, Nodes
@@ -29,9 +29,11 @@ all of them on one core, where every instruction counts and ratios repeat best."
 
 @dataclass(frozen=True)
 class Form:
-    """How long everything takes."""
+    """How much is measured; what only the long form measures has its own sizes."""
 
     name: str
+    runs: int
+    """How often everything is measured, where nothing else is said."""
     rounds: int
     """In each, everybody has a turn."""
     turn_s: float
@@ -46,20 +48,13 @@ class Form:
     window_s: float
     """For how long those who wait are watched."""
     cold_starts: int
-    pairs: int
-    """How many acquisitions memory is watched over; 0 leaves that out."""
-    growth_limit_s: float = 180
-    """Memory is watched no longer than this."""
 
 
-FORMS = {
-    form.name: form
-    for form in (
-        Form("smoke", 2, 0.02, 0.02, 2, 0.1, 20, 1_000, 20, 0.2, 1, 0),
-        Form("short", 7, 0.1, 0.12, 6, 0.8, 1_000, 2_000, 1_000, 0.7, 3, 0),
-        Form("long", 40, 0.3, 0.5, 50, 10.0, 10_000, 10_000, 1_000, 10.0, 15, 1_000_000),
-    )
-}
+SMOKE = Form("smoke", 1, 2, 0.02, 0.02, 2, 0.1, 20, 1_000, 20, 0.2, 1)
+SHORT = Form("short", 1, 7, 0.1, 0.12, 6, 0.8, 1_000, 2_000, 1_000, 0.7, 3)
+LONG = replace(SHORT, name="long", runs=5)
+
+FORMS = {form.name: form for form in (SMOKE, SHORT, LONG)}
 
 
 @dataclass

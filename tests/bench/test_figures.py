@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import bench
 import page
 from counting import total
 from figures import Spread, ahead, over_runs, percentile, ratios, unevenness
 from nodes import Counters, parse
+from process import Json
+from results import Results
 from subjects import SUBJECTS
-from targets import TARGETS, Figure, Target
+from targets import RUST, TARGETS, THREADS, Figure, Target
+from workload import CPU, WORKLOADS, chosen
 
 
 def test_a_spread_is_made_of_values_that_were_measured() -> None:
@@ -122,6 +127,90 @@ def test_a_target_that_is_missed_is_told() -> None:
     assert target.reached(2)
     assert not target.reached(1.9)
     assert Target(Figure("one", "µs", "node"), 2).reached(1.9)
+
+
+def turn(workload: str, subject: str, us: int, *, run: int = 0, **more: float) -> Json:
+    """One pair that took so long."""
+    spent = dict.fromkeys(("cpu_ns", "server_cpu_us", "requests", "commands", "script_us", "p99_ns", "most_ns"), 0)
+    where = {"workload": workload, "subject": subject, "run": run, "round": 0}
+    return {**spent, **where, "count": 1, "wall_ns": us * 1000, **more}
+
+
+def results(*turns: Json, failures: Sequence[Json] = ()) -> Results:
+    """Those of a run with nothing else in it."""
+    return Results({**page.load().data, "turns": turns, "failures": failures})
+
+
+def test_the_page_says_which_target_is_missed_and_why_once() -> None:
+    text = page.text(
+        results(
+            # Two that are missed for the same reason, and one that is reached; of the others there is nothing.
+            *(turn("one", "rust-async", 123), turn("one", "rslock", 100)),
+            *(turn("one", "rust-blocking", 130), turn("one", "bare", 100)),
+            *(turn("one", "python-sync", 50), turn("one", "redis-py", 100)),
+        )
+    )
+    rows = [line for line in text.splitlines() if " | at most " in line or " | at least " in line]
+    assert [row.split(", redlock · ")[1] for row in rows] == [
+        "Rust, by rslock | at most 1 | 1.23 | **missed** |",
+        "Rust, blocking, by bare socket | at most 1.25 | 1.30 | **missed** |",
+        "Python, by redis-py | at most 0.6 | 0.50 |  |",
+    ]
+    assert text.count(RUST) == 1
+    assert THREADS not in text
+
+
+def test_the_share_of_the_kernel_is_that_of_all_rounds_and_is_left_out_where_it_was_not_counted() -> None:
+    one = next(workload for workload in WORKLOADS if workload.name == "one")
+    cpu, kernel = CPU
+    counted = results(
+        turn("one", "bare", 9) | {"round": 1},
+        turn("one", "node", 9, user_s=0.02, kernel_s=0.06) | {"round": 1},
+        turn("one", "node", 9, user_s=0.03, kernel_s=0.01) | {"round": 2},
+        # Over before the clock has moved.
+        turn("one", "node", 9, user_s=0.0, kernel_s=0.0) | {"round": 3},
+    )
+    assert counted.figure(one, kernel, "node") == 50
+    assert f"| {cpu.title} | {kernel.title} |" in page.text(counted)
+    assert kernel.title not in _table_heads(page.text(results(turn("one", "bare", 9), turn("one", "node", 9))))
+
+
+def _table_heads(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.startswith("|  |"))
+
+
+def test_what_takes_long_is_measured_once_and_in_the_long_form_alone() -> None:
+    long = {workload.name for workload in WORKLOADS if workload.long_only}
+    assert long == {"contention64", "holding10000", "growth"}
+    names = [{workload.name for workload in chosen([], form, run)} for form, run in (("long", 0), ("long", 1))]
+    assert names[0] - names[1] == long
+    assert chosen([], "short", 0) == chosen([], "long", 1)
+    # Who asks for it gets it.
+    assert [workload.name for workload in chosen(["growth", "node"], "short", 1)] == ["growth"]
+
+
+def test_a_failure_is_counted_by_the_runs_that_measured_the_workload() -> None:
+    failed = [{"workload": name, "subject": "pottery", "run": 0, "seen": "hung"} for name in ("one", "growth")]
+    seen = results(turn("one", "node", 9), turn("one", "node", 9, run=1), failures=failed)
+    one, growth = (next(workload for workload in WORKLOADS if workload.name == name) for name in ("one", "growth"))
+    assert seen.failure(one, "pottery") == "hung (in 1 of 2 runs)"
+    assert seen.failure(growth, "pottery") == "hung"
+
+
+@pytest.mark.parametrize(
+    ("words", "runs", "kept"),
+    [
+        ("--long", 5, True),
+        ("", 1, False),
+        ("--runs 3", 3, False),
+        ("--long --only node", 5, False),
+        ("--smoke", 1, False),
+    ],
+)
+def test_only_the_whole_long_form_is_kept(words: str, runs: int, *, kept: bool) -> None:
+    args = bench.parse(words.split())
+    assert args.runs == runs
+    assert (bench.place(args) == (page.RESULTS, page.PAGE)) == kept
 
 
 def test_the_page_has_a_section_for_each_workload() -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 import counting
 import keeping
 import life
 import pairs
 import passing
+import scripts
 from figures import percentile, unevenness
 from process import Json
 from session import Session
 
 Value = Callable[[Json], float | None]
+
+Measure = Callable[[Session, str], None]
 
 median = partial(percentile, percent=50)
 
@@ -46,13 +50,14 @@ class Workload:
     title: str
     text: str
     """What is done; fields of `Form` in braces."""
-    measure: Callable[[Session, str], None]
+    measure: Measure
     columns: Sequence[Column]
     """The first is the one that is drawn."""
     drawn: bool = True
     limits: Sequence[str] = ("bare",)
     """Whose figures are lines in the picture."""
     long_only: bool = False
+    """Whether only the long form has it, and has it once."""
     one_language: bool = False
     """Whether figures of different languages do not compare."""
 
@@ -66,10 +71,22 @@ def per(field: str, by: str = "count", scale: float = 1) -> Value:
     return value
 
 
+def _in_kernel(turn: Json) -> float | None:
+    # Older numbers lack it; and what is counted in hundredths of a second may be none.
+    spent_s = turn.get("user_s", 0) + turn.get("kernel_s", 0)
+    return 100 * float(turn["kernel_s"]) / float(spent_s) if spent_s else None
+
+
+CPU = (
+    Column("CPU µs, client", per("cpu_ns", scale=1e3)),
+    Column("of it kernel, %", _in_kernel, "{:,.0f}", fmean, judged=False),
+)
+
+
 def _pairs(first: Sequence[Column]) -> list[Column]:
     return [
         *first,
-        Column("CPU µs, client", per("cpu_ns", scale=1e3)),
+        *CPU,
         Column("CPU µs, servers", per("server_cpu_us")),
         Column("requests", per("requests"), "{:,.1f}"),
         Column("commands", per("commands"), "{:,.1f}", judged=False),
@@ -84,7 +101,7 @@ P99 = Column("p99 µs", lambda turn: turn["p99_ns"] / 1e3, "{:,.0f}", judged=Fal
 TOGETHER = "the limit sends the commands of all at once"
 EXPLAINED = (
     "Requests are what arrives at a server in one piece; commands are what it runs for them, those inside scripts "
-    "included."
+    "included. Of the client's processor time, the kernel's share is that of all rounds together."
 )
 
 
@@ -92,14 +109,14 @@ def _between_ms(turn: Json) -> float | None:
     return max(turn["wall_ns"] - turn["held_ns"], 0) / turn["count"] / 1e6 if turn["count"] else None
 
 
-def _contention(name: str, processes: int, long_only: bool) -> Workload:
+def _contention(measure: Measure, processes: int, seconds: str, *, long_only: bool = False) -> Workload:
     return Workload(
-        name,
+        f"contention{processes}",
         f"{processes} processes that want one lock",
         f"{processes} processes acquire one name, hold it for 1 ms, release it and want it again at once, for "
-        "{contention_s:g} s. Drawn is the time from one hold to the next: what is left of the run without the holds, "
+        f"{seconds} s. Drawn is the time from one hold to the next: what is left of the run without the holds, "
         "for each acquisition. CPU of clients is that of all processes.",
-        partial(passing.contention, processes=processes),
+        measure,
         [
             Column("ms between holds", _between_ms, "{:,.2f}"),
             Column("acquisitions per s", per("count", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True, judged=False),
@@ -133,6 +150,16 @@ _HAND_OVER = [
     Column("median ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}"),
     Column("p90 ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", partial(percentile, percent=90), judged=False),
     Column("most ms", lambda turn: turn["took_ns"] / 1e6, "{:,.2f}", max, judged=False),
+]
+
+_HOLDING = [
+    Column("CPU µs per lock and s, client", _rate("cpu_ns", "locks", 1e-3)),
+    Column("CPU µs per lock and s, server", _rate("server_cpu_us", "locks")),
+    Column("commands per lock and s", _rate("commands", "locks"), "{:,.2f}", judged=False),
+    Column("requests per lock and s", _rate("requests", "locks"), "{:,.2f}", judged=False),
+    Column("KiB per lock", per("grown", "locks", 1024), "{:,.2f}"),
+    Column("kept", lambda turn: turn["kept"], "{:,.0f}", judged=False),
+    Column("of", lambda turn: turn["locks"], "{:,.0f}", judged=False),
 ]
 
 WORKLOADS = [
@@ -192,10 +219,27 @@ WORKLOADS = [
                 more_is_better=True,
             ),
             Column("p99 µs", lambda turn: turn["p99_ns"] / 1e3, "{:,.0f}"),
-            Column("CPU µs, client", per("cpu_ns", scale=1e3)),
+            *CPU,
             Column("CPU µs, server", per("server_cpu_us")),
             Column("requests", per("requests"), "{:,.2f}", judged=False),
         ],
+    ),
+    Workload(
+        "script",
+        "Server time of an acquire",
+        f"{scripts.AT_ONCE} acquires of free locks are sent at once, by each of three scripts in turn: ours, one that "
+        "gives a fence too and is plainly written (`src/fenced.lua`), and SET NX PX alone. Every name was acquired "
+        "and released before, and the proposed fences are accepted as they are. The time is that of one script, as "
+        "the server counts it (`cmdstat_evalsha`).",
+        scripts.script,
+        [
+            Column("times the plain one", per("ours_us", "fenced_us"), "{:,.2f}", judged=False),
+            Column("µs", lambda turn: turn["ours_us"], judged=False),
+            Column("µs, the plain one", lambda turn: turn["fenced_us"], judged=False),
+            Column("µs, SET NX PX", lambda turn: turn["set_us"], judged=False),
+        ],
+        drawn=False,
+        limits=(),
     ),
     Workload(
         "handover",
@@ -214,8 +258,8 @@ WORKLOADS = [
         _HAND_OVER,
         limits=(),
     ),
-    _contention("contention8", 8, False),
-    _contention("contention64", 64, True),
+    _contention(passing.contention8, 8, "{contention_s:g}"),
+    _contention(passing.contention64, 64, f"{passing.CROWD_S:g}", long_only=True),
     Workload(
         "holding",
         "Many locks that are held and renewed",
@@ -223,16 +267,17 @@ WORKLOADS = [
         "for as long. Only libraries that renew a lock by themselves take part. Kept are the locks whose keys are "
         "still there then.",
         keeping.holding,
-        [
-            Column("CPU µs per lock and s, client", _rate("cpu_ns", "locks", 1e-3)),
-            Column("CPU µs per lock and s, server", _rate("server_cpu_us", "locks")),
-            Column("commands per lock and s", _rate("commands", "locks"), "{:,.2f}", judged=False),
-            Column("requests per lock and s", _rate("requests", "locks"), "{:,.2f}", judged=False),
-            Column("KiB per lock", per("grown", "locks", 1024), "{:,.2f}"),
-            Column("kept", lambda turn: turn["kept"], "{:,.0f}", judged=False),
-            Column("of", lambda turn: turn["locks"], "{:,.0f}", judged=False),
-        ],
+        _HOLDING,
         limits=(),
+    ),
+    Workload(
+        "holding10000",
+        f"{keeping.MORE:,} locks that are held and renewed",
+        f"As above, with {keeping.MORE:,} locks and a ttl of {keeping.MORE_TTL_MS:,} ms.",
+        keeping.holding_more,
+        _HOLDING,
+        limits=(),
+        long_only=True,
     ),
     Workload(
         "waiting",
@@ -265,8 +310,9 @@ WORKLOADS = [
     Workload(
         "growth",
         "Memory after very many acquisitions",
-        "One process acquires and releases {pairs:,} times, by as many tasks as above, each with a lock of its own, or "
-        "for {growth_limit_s:g} s. Memory is what is resident; the growth is from the middle to the end.",
+        f"One process acquires and releases {life.ACQUISITIONS:,} times, by as many tasks as above, each with a lock "
+        f"of its own; a peer that is too slow for that, as often as it can in about {life.PEER_S:g} s. Memory is what "
+        "is resident; the growth is from the middle to the end.",
         life.growth,
         [
             Column("MiB at the end", lambda turn: turn["memory"][-1] / 2**20),
@@ -307,7 +353,8 @@ WORKLOADS = [
 """In the order of the page."""
 
 
-def chosen(only: Sequence[str], form: str) -> list[Workload]:
-    """Those whose name is in `only`; all that belong to the form if none is in it."""
+def chosen(only: Sequence[str], form: str, run: int) -> list[Workload]:
+    """Those whose name is in `only`; if none is in it, all that belong to this run of the form."""
     named = [workload for workload in WORKLOADS if workload.name in only]
-    return named or [workload for workload in WORKLOADS if form == "long" or not workload.long_only]
+    everything = form == "long" and run == 0
+    return named or [workload for workload in WORKLOADS if everything or not workload.long_only]

@@ -1,27 +1,31 @@
 -- Takes the lock on this node if it is free; with a ttl of 0 only looks.
 -- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, fence_keep in ms; then, as far as they are
--- needed: the proposed fence or '' for the node's clock, slack in us, label, the caller's place in line or 0
+-- needed: the proposed fence or '' for the node's clock, slack in us, label, the caller's place in line
 -- Returns the fence granted, 0 for a look at a free lock, or {fence of our own value or '', ttl left in ms, label or '',
 -- place in line or 0} when the lock is held.
 -- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, tonumber where arithmetic
 -- reads a string as well, and a look at the lock before NX.
 local keys, argv, pcall, refused = KEYS, ARGV, redis.pcall, 0
 -- Only who is in line looks first: that it reads the fence key would have its connection told of changes there too.
-local value = argv[7] and argv[7] ~= '0' and pcall('GET', keys[1])
+local value = argv[7] and pcall('GET', keys[1])
 if not value and argv[2] ~= '0' then
   local last, floor = pcall('GET', keys[2]), 0
   if last then floor = type(last) == 'string' and last:find('^%d+$') and last + 0 end
   -- From 2^53 on Lua cannot tell neighbouring numbers apart.
   if floor and floor < 9007199254740990 then
-    local time, text, fence = redis.call('TIME'), argv[4] or '', nil
+    local time, text, fence = redis.call('TIME'), argv[4], nil
     local now = time[1] * 1000000 + time[2]
-    if text == '' then
+    if not text or text == '' then
       fence, text = now, #time[2] == 6 and time[1] .. time[2]
     else
       local slack = argv[5] + 0
       fence = text + 0
-      if fence < now - slack then fence, text = now - slack, nil end
-      if fence > now + slack then fence, text = now + slack, nil end
+      local ahead = fence - now
+      if ahead > slack then
+        fence, text = now + slack, nil
+      elseif ahead < -slack then
+        fence, text = now - slack, nil
+      end
     end
     if fence <= floor then fence, text = floor + 1, nil end
     text = text or string.format('%.0f', fence)

@@ -375,14 +375,20 @@ fn command(request: &Request, by: By, hints: bool) -> Cmd {
     match &request.action {
         Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            let (slack, place) = (micros(*slack), wants.unwrap_or(0));
             command.arg(token).arg(millis(*ttl)).arg(millis(*fence_keep));
-            // What is not needed would cost the server some time.
-            match (slack, label.is_empty() && place == 0) {
-                (0, true) => {}
-                (0, false) => _ = command.arg("").arg(0).arg(&**label).arg(place),
-                (_, true) => _ = command.arg(*proposal).arg(slack),
-                (_, false) => _ = command.arg(*proposal).arg(slack).arg(&**label).arg(place),
+            // What says nothing would cost the server some time, so it is sent only where more follows.
+            let place = wants.unwrap_or(0);
+            let (is_proposed, is_labelled, is_in_line) = (!slack.is_zero(), !label.is_empty(), place > 0);
+            if is_proposed {
+                command.arg(*proposal).arg(micros(*slack));
+            } else if is_labelled || is_in_line {
+                command.arg("").arg(0);
+            }
+            if is_labelled || is_in_line {
+                command.arg(&**label);
+            }
+            if is_in_line {
+                command.arg(place);
             }
             command
         }

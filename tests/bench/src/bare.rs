@@ -5,13 +5,24 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use redlock_bench_worker::{Args, Failure, Tally, Until, answer_each, cold, cpu_ns, now_ns};
+use redlock_bench_worker::{Args, Failure, Tally, Until, answer_each, cold, cpu_ns, now_ns, wall_us};
 use serde_json::{Value, json};
 
 /// Compare and delete, as every client of the plain protocol does it.
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
+/// The library's own acquire.
+const ACQUIRE: &str = include_str!("../../../core/src/lua/acquire.lua");
+
+/// What that is compared with: a fence, plainly written, and no fence.
+const FENCED: &str = include_str!("fenced.lua");
+const SET: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
+
 const TOKEN: &str = "00112233445566778899aabbccddeeff";
+
+/// How far a proposed fence may be from the server's clock, in microseconds, and how long a node remembers a fence.
+const SLACK_US: &str = "60000000";
+const FENCE_KEEP_MS: &str = "3600000";
 
 /// How long a server may be silent before the benchmark gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,7 +36,7 @@ pub(crate) enum Plan {
     Ours,
 }
 
-/// Answers `pairs`, the only op of a socket, or starts cold.
+/// Answers `pairs` and `script`, the only ops of a socket, or starts cold.
 pub(crate) fn serve(args: &Args, begun_ns: u64, plan: Plan) -> Result<(), Failure> {
     let mut bare = Bare::connect(&args.urls, plan, args.ttl_ms)?;
     if args.cold {
@@ -36,12 +47,13 @@ pub(crate) fn serve(args: &Args, begun_ns: u64, plan: Plan) -> Result<(), Failur
     }
     answer_each(&json!({"ready": {"version": null}}), |request| match request["op"].as_str() {
         Some("pairs") => bare.pairs(request),
+        Some("script") => bare.script(request),
         op => Err(format!("a bare socket does not do this: {op:?}").into()),
     })
 }
 
 /// The reply to a release of what was held.
-const DELETED: &[u8] = b":1\r\n";
+const DELETED: &[&[u8]] = &[b":1\r\n"];
 
 /// One connection to each node.
 struct Bare {
@@ -51,7 +63,7 @@ struct Bare {
     acquire: String,
     release: String,
     /// How the reply to an acquire that got the lock begins.
-    granted: &'static [u8],
+    granted: &'static [&'static [u8]],
 }
 
 impl Bare {
@@ -62,14 +74,14 @@ impl Bare {
             match plan {
                 Plan::Plain => release = node.ask(&["SCRIPT", "LOAD", RELEASE])?,
                 Plan::Ours => {
-                    acquire = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/acquire.lua")])?;
+                    acquire = node.ask(&["SCRIPT", "LOAD", ACQUIRE])?;
                     release = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/release.lua")])?;
                 }
             }
         }
-        let granted: &[u8] = match plan {
-            Plan::Plain => b"+OK\r\n",
-            Plan::Ours => b":",
+        let granted: &[&[u8]] = match plan {
+            Plan::Plain => &[b"+OK\r\n"],
+            Plan::Ours => &[b":"],
         };
         Ok(Self { nodes, plan, ttl_ms: ttl_ms.to_string(), acquire, release, granted })
     }
@@ -79,12 +91,8 @@ impl Bare {
         let release = command(&["EVALSHA", &self.release, "1", name, TOKEN]);
         let acquire = match self.plan {
             Plan::Plain => command(&["SET", name, TOKEN, "NX", "PX", &self.ttl_ms]),
-            Plan::Ours => {
-                let fence_key = format!("redlock:fence:{{{name}}}");
-                // A server raises a proposal that is too low, as a client's would be after the first time.
-                let rest = [TOKEN, &self.ttl_ms, "3600000", "1", "60000000", "bench:1"];
-                command(&[&["EVALSHA", &self.acquire, "2", name, &fence_key][..], &rest].concat())
-            }
+            // By the clock of the node; a proposal that a node accepts costs it as much.
+            Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_KEEP_MS, "", "0", "bench:1"]),
         };
         (acquire, release)
     }
@@ -107,8 +115,35 @@ impl Bare {
         Ok(tally.json(now_ns() - begun_ns, cpu_ns() - cpu))
     }
 
-    /// Every node is sent all commands before the first reply is read; each reply has to begin like this.
-    fn exchange(&mut self, commands: &[Vec<u8>], reply: &[u8]) -> Result<(), Failure> {
+    /// Acquires the locks of all names at once by one of three scripts, and deletes them without any.
+    fn script(&mut self, request: &Value) -> Result<Value, Failure> {
+        let names: Vec<String> = serde_json::from_value(request["names"].clone())?;
+        let which = request["script"].as_str();
+        let (text, reply): (_, &[&[u8]]) = match which {
+            Some("ours") => (ACQUIRE, &[b":"]),
+            Some("fenced") => (FENCED, &[b"*2\r\n", b":1\r\n", b":"]),
+            Some("set") => (SET, &[b"+OK\r\n"]),
+            _ => return Err(format!("no such script: {which:?}").into()),
+        };
+        let mut sha = String::new();
+        for node in &mut self.nodes {
+            sha = node.ask(&["SCRIPT", "LOAD", text])?;
+        }
+        let acquire = |name| match text {
+            SET => command(&["EVALSHA", &sha, "1", name, TOKEN, &self.ttl_ms]),
+            // Proposals that the server accepts as they are.
+            FENCED => fenced(&sha, name, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_KEEP_MS]),
+            _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_KEEP_MS, &wall_us().to_string(), SLACK_US]),
+        };
+        let acquires: Vec<_> = names.iter().map(|name| acquire(name)).collect();
+        let deletes: Vec<_> = names.iter().map(|name| command(&["DEL", name])).collect();
+        self.exchange(&acquires, reply)?;
+        self.exchange(&deletes, DELETED)?;
+        Ok(json!({"count": names.len()}))
+    }
+
+    /// Every node is sent all commands before the first reply is read; the lines of each have to begin like this.
+    fn exchange(&mut self, commands: &[Vec<u8>], reply: &[&[u8]]) -> Result<(), Failure> {
         let bytes = commands.concat();
         for node in &mut self.nodes {
             node.write_all(&bytes)?;
@@ -118,6 +153,12 @@ impl Bare {
         }
         Ok(())
     }
+}
+
+/// An acquire with a fence; behind the token stands what such a script needs.
+fn fenced(sha: &str, name: &str, needs: &[&str]) -> Vec<u8> {
+    let fence_key = format!("redlock:fence:{{{name}}}");
+    command(&[&["EVALSHA", sha, "2", name, &fence_key, TOKEN], needs].concat())
 }
 
 fn command(arguments: &[&str]) -> Vec<u8> {
@@ -145,17 +186,18 @@ impl Socket {
         Ok(Self::Tcp(stream))
     }
 
-    /// Reads so many short lines, which have to begin like this.
-    fn expect(&mut self, lines: usize, start: &[u8]) -> Result<(), Failure> {
+    /// Reads so many replies of short lines, which have to begin like this.
+    fn expect(&mut self, replies: usize, reply: &[&[u8]]) -> Result<(), Failure> {
         let mut buffer = [0; 4096];
         let (mut read, mut seen) = (0, 0);
-        while seen < lines {
+        while seen < replies * reply.len() {
             match self.read(&mut buffer[read..])? {
                 0 => return Err("a node ended its reply early".into()),
                 more => read += more,
             }
             let whole = buffer[..read].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
             for line in buffer[..whole].split_inclusive(|&byte| byte == b'\n') {
+                let start = reply[seen % reply.len()];
                 if !line.starts_with(start) {
                     let (said, start) = (String::from_utf8_lossy(line), String::from_utf8_lossy(start));
                     return Err(format!("a node answered {said:?} instead of {start:?}").into());

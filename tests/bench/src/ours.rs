@@ -38,12 +38,6 @@ impl Subject for Async {
     fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait {
         spawn_async(work)
     }
-
-    // tokio's timers count whole milliseconds: one of 1 ms takes up to two.
-    async fn sleep(duration: Duration) {
-        let slept = tokio::task::spawn_blocking(move || std::thread::sleep(duration)).await;
-        slept.expect("sleeping does not panic");
-    }
 }
 
 impl Subject for Blocking {

@@ -27,12 +27,6 @@ impl Subject for Rslock {
         spawn_async(work)
     }
 
-    // tokio's timers count whole milliseconds: one of 1 ms takes up to two.
-    async fn sleep(duration: Duration) {
-        let slept = tokio::task::spawn_blocking(move || std::thread::sleep(duration)).await;
-        slept.expect("sleeping does not panic");
-    }
-
     fn open(urls: &[String], ttl: Duration) -> Result<Self::Client, Failure> {
         Ok(Client { manager: LockManager::new(urls.to_vec()), ttl })
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::{Value, json};
 
-pub use clock::{cpu_ns, now_ns};
+pub use clock::{cpu_ns, now_ns, wall_us};
 pub use subject::{RUNTIME, Subject, Wait, run_blocking, spawn_async};
 pub use tally::{Tally, Until};
 use worker::Worker;

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::spawn_blocking;
 
 use crate::Failure;
 
@@ -30,8 +31,12 @@ pub trait Subject: 'static {
     /// Runs this beside everything else: as a task, or on a thread of its own.
     fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait;
 
-    /// Lets time pass in what was spawned.
-    fn sleep(duration: Duration) -> impl Future<Output = ()> + Send;
+    /// Lets time pass in what was spawned; blocking libraries have their own.
+    #[must_use]
+    fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
+        // tokio's timers count whole milliseconds: one of 1 ms takes up to two.
+        async move { spawn_blocking(move || thread::sleep(duration)).await.expect("sleeping does not panic") }
+    }
 
     /// A client for these nodes.
     fn open(urls: &[String], ttl: Duration) -> Result<Self::Client, Failure>;
