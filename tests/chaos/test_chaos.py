@@ -100,20 +100,33 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_a_renewal_was_asked_for_before_it_was_seen(tmp_path: Path) -> None:
-    worker = Worker(ROLES[0], "rust-1", 0, ["true"], tmp_path / "log", tmp_path / "journal", "")
-    worker.process.communicate(timeout=LIMIT_S)
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """One that does nothing by itself."""
+    worker = Worker(ROLES[0], "rust-1", 0, ["cat"], tmp_path / "log", tmp_path / "journal", "")
+    try:
+        yield worker
+    finally:
+        worker.kill()
+
+
+@pytest.mark.parametrize(
+    ("valid_until_ns", "asked_ns"), [(3_300_000_000, 1_800_000_000), (2_484_000_000, 1_001_000_000)]
+)
+def test_a_renewal_was_asked_for_before_it_was_seen_and_after_its_acquire(
+    worker: Worker, valid_until_ns: int, asked_ns: int, tmp_path: Path
+) -> None:
     hand = {"client": "rust-1/1", "name": "a", "fence": 7}
     asking = {"event": "asking", "at_ns": 1_000_000_000, "ttl_s": 1.5, **hand}
     won = {"kind": "acquire", "invoke_ns": 1_000_000_000, "return_ns": 1_001_000_000, "ok": True, **hand}
     seen = {"kind": "extend", "invoke_ns": 2_000_000_000, "return_ns": 2_000_000_000, "ok": True, **hand}
-    lines = [asking, won | {"valid_until_ns": 2_483_000_000}, seen | {"valid_until_ns": 3_300_000_000}]
+    lines = [asking, won | {"valid_until_ns": 2_483_000_000}, seen | {"valid_until_ns": valid_until_ns}]
     worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     history = EpochHistory(tmp_path / "history")
     Tally().hear(worker, history)
     history.close()
     extended = json.loads((tmp_path / "history").read_text().splitlines()[-1])
-    assert extended["invoke_ns"] == 1_800_000_000
+    assert extended["invoke_ns"] == asked_ns
 
 
 def report(run: Run) -> str:
