@@ -299,10 +299,10 @@ class Arena:
             return [str(self.binaries / "redlock-chaos")]
         if role.language == "Python":
             return [sys.executable, "-W", "default", str(HERE / "hand.py")]
-        node = shutil.which("node")
-        if node is None:
+        program = shutil.which("node")
+        if program is None:
             raise ArenaError("node is not on the PATH")
-        return [node, str(HERE / "hand.mjs")]
+        return [program, str(HERE / "hand.mjs")]
 
     def _kill_all(self) -> None:
         for worker in self.living():

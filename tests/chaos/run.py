@@ -146,6 +146,7 @@ class Run(Story):
         self._rest()
         self._keys_gone()
         self._troubles.put_clocks_right()
+        self._troubles.forget_the_gone()
         for server in self.arena.servers:
             server.compact()
         self._count_open()
