@@ -172,8 +172,9 @@ class Worker(Program):
         """Up to when their present or last hold was valid, as far as is known."""
 
     def stop(self) -> None:
-        """Stops it as it is, in the middle of whatever it does."""
-        self.stopped = stop_process(self.process.pid)
+        """Stops it as it is, in the middle of whatever it does, unless it is stopped already."""
+        if not self.stopped:
+            self.stopped = stop_process(self.process.pid)
 
     def go_on(self) -> None:
         """Lets it go on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,10 @@ def strike(troubles: Troubles, name: str, amount: float) -> None:
     trouble = Trouble(kind=kind, at_s=0, lasts_s=0, where=0, amount=amount)
     troubles.begin(trouble)
     troubles.end(trouble)
+
+
+def test_ctrl_c_is_not_for_servers(server: Server) -> None:
+    assert os.getpgid(server.pid) != os.getpgid(0), "a run that is broken off goes on to where nothing is half done"
 
 
 def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles: Troubles) -> None:
