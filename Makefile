@@ -16,8 +16,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PARALLEL := -n 6 --dist worksteal
 THREADS := RUST_TEST_THREADS=4
 
-# Of the dev profile, which shares most of what it depends on with the tests. Always together: with others of them, what they
-# depend on has other features, and is built again.
+# Of the dev profile, which shares most of what it depends on with the tests. Always together: with others of them, what
+# they depend on has other features, and is built again.
 PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
 
 # What stands for a step that was done.
@@ -183,7 +183,7 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak sh
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
 # The files, the tests and what is excused: .cargo/mutants.toml. cargo-mutants works on a copy.
-mutants: ## Break the pure files of the core in every way, and see tests fail (two hours; needs cargo-mutants)
+mutants: ## Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
 	@sh tests/setup/doctor.sh cargo cc
 	cargo mutants --package redlock-core --output target --colors never
 

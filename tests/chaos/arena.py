@@ -172,8 +172,9 @@ class Worker(Program):
         """Up to when their present or last hold was valid, as far as is known."""
 
     def stop(self) -> None:
-        """Stops it as it is, in the middle of whatever it does."""
-        self.stopped = stop_process(self.process.pid)
+        """Stops it as it is, in the middle of whatever it does, unless it is stopped already."""
+        if not self.stopped:
+            self.stopped = stop_process(self.process.pid)
 
     def go_on(self) -> None:
         """Lets it go on."""
@@ -299,10 +300,10 @@ class Arena:
             return [str(self.binaries / "redlock-chaos")]
         if role.language == "Python":
             return [sys.executable, "-W", "default", str(HERE / "hand.py")]
-        node = shutil.which("node")
-        if node is None:
+        program = shutil.which("node")
+        if program is None:
             raise ArenaError("node is not on the PATH")
-        return [node, str(HERE / "hand.mjs")]
+        return [program, str(HERE / "hand.mjs")]
 
     def _kill_all(self) -> None:
         for worker in self.living():

@@ -35,6 +35,7 @@ from schedule import CREW, NODES, VIEWS, count, epochs, kinds  # noqa: E402
 PLAIN_WIDTH = 110
 SHOW_EVERY_S = 0.1
 INTERRUPTED = 130
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -51,7 +52,7 @@ def main() -> int:
                 console.print(f"  {trouble}", highlight=False)
         return 0
     # The first is ignored in what a script starts in the background.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
     for old in args.out.glob("epoch-*.jsonl"):
@@ -109,6 +110,8 @@ def play(console: Console, run: Run) -> None:
                 shown_s = time.monotonic()
 
         run.show = show
+        for number in ENDING:
+            signal.signal(number, run.interrupt)
         run.play()
 
 

@@ -95,8 +95,11 @@ class Tally:
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
         if line["ok"] and line["kind"] == "extend":
-            # A renewal is seen some time after it was asked for, which its validity is counted from.
-            line["invoke_ns"] = min(line["invoke_ns"], line["valid_until_ns"] - worker.ttl_ns[client])
+            # A renewal is seen some time after it was asked for, which its validity is counted from, less the drift: as
+            # if it were older than the hold, where it came right after the acquire.
+            asked_ns = line["valid_until_ns"] - worker.ttl_ns[client]
+            acquired_ns = worker.holding[client]["return_ns"] if client in worker.holding else 0
+            line["invoke_ns"] = min(line["invoke_ns"], max(asked_ns, acquired_ns))
         match line["kind"], line["ok"]:
             case "acquire", True:
                 self.acquired[language] += 1

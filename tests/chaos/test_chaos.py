@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from rich.console import Console
 import outcome
 import picture
 import screen
-from arena import PASSWORD, ROLES, Arena, Worker
+from arena import PASSWORD, ROLES, Arena, Journal, Json, Worker
+from checker import Judgement, judge
 from run import Done, Run
 from schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
 from servers import LIMIT_S
@@ -100,20 +102,72 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_a_renewal_was_asked_for_before_it_was_seen(tmp_path: Path) -> None:
-    worker = Worker(ROLES[0], "rust-1", 0, ["true"], tmp_path / "log", tmp_path / "journal", "")
-    worker.process.communicate(timeout=LIMIT_S)
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    """One that does nothing by itself."""
+    worker = Worker(ROLES[0], "rust-1", 0, ["cat"], tmp_path / "log", tmp_path / "journal", "")
+    try:
+        yield worker
+    finally:
+        worker.kill()
+
+
+@pytest.mark.parametrize(
+    ("valid_until_ns", "asked_ns"), [(3_300_000_000, 1_800_000_000), (2_484_000_000, 1_001_000_000)]
+)
+def test_a_renewal_was_asked_for_before_it_was_seen_and_after_its_acquire(
+    worker: Worker, valid_until_ns: int, asked_ns: int, tmp_path: Path
+) -> None:
     hand = {"client": "rust-1/1", "name": "a", "fence": 7}
     asking = {"event": "asking", "at_ns": 1_000_000_000, "ttl_s": 1.5, **hand}
     won = {"kind": "acquire", "invoke_ns": 1_000_000_000, "return_ns": 1_001_000_000, "ok": True, **hand}
     seen = {"kind": "extend", "invoke_ns": 2_000_000_000, "return_ns": 2_000_000_000, "ok": True, **hand}
-    lines = [asking, won | {"valid_until_ns": 2_483_000_000}, seen | {"valid_until_ns": 3_300_000_000}]
+    lines = [asking, won | {"valid_until_ns": 2_483_000_000}, seen | {"valid_until_ns": valid_until_ns}]
     worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     history = EpochHistory(tmp_path / "history")
     Tally().hear(worker, history)
     history.close()
     extended = json.loads((tmp_path / "history").read_text().splitlines()[-1])
-    assert extended["invoke_ns"] == 1_800_000_000
+    assert extended["invoke_ns"] == asked_ns
+
+
+def test_a_worker_may_be_stopped_where_it_is_stopped_already(worker: Worker) -> None:
+    for _ in range(2):
+        worker.stop()
+        worker.stop()
+        assert psutil.Process(worker.process.pid).status() == psutil.STATUS_STOPPED
+        worker.go_on()
+
+
+def test_ctrl_c_loses_nothing_of_what_is_being_read(
+    run: Run, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    won = {"client": "rust-1/1", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "valid_until_ns": 2}
+    lines = [won | {"name": name, "fence": fence} for fence, name in enumerate("abc")]
+    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    run.arena.workers, run.arena.gone = [worker], []
+    run.arena.store, run.arena.ways, run.arena.accesses = worker, [], Journal(tmp_path / "accesses")
+    heard = []
+
+    def add(_: EpochHistory, record: Json) -> None:
+        heard.append(record)
+        if len(heard) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(EpochHistory, "add", add)
+    monkeypatch.setattr("run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
+    signal.signal(signal.SIGINT, run.interrupt)
+    run.play()
+    assert run.interrupted
+    assert [record["name"] for record in heard if record["kind"] == "acquire"] == list("abc")
+
+
+def test_ctrl_c_is_not_for_the_judge(tmp_path: Path) -> None:
+    program, history = tmp_path / "judge", tmp_path / "history"
+    program.write_text(f"#!{sys.executable}\nimport os\nprint(os.getpgid(0))\n")
+    program.chmod(0o755)
+    history.touch()
+    assert int(judge(program, history).summary) != os.getpgid(0)
 
 
 def report(run: Run) -> str:
@@ -201,7 +255,9 @@ def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
 def started(out: Path, *given: str) -> Iterator[subprocess.Popen[str]]:
     """A real run."""
     command = [sys.executable, str(HERE / "chaos.py"), "--out", str(out), *given]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
         try:
             yield process
         finally:
@@ -232,7 +288,8 @@ def test_ctrl_c_ends_everything_and_reports(tmp_path: Path) -> None:
             assert line, said
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) > NODES + CREW
-        process.send_signal(signal.SIGINT)
+        # As a terminal does.
+        os.killpg(process.pid, signal.SIGINT)
         said += process.stdout.read()
         process.wait(LIMIT_S)
     assert process.returncode == 130, said

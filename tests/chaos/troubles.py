@@ -79,6 +79,10 @@ class Troubles:
                 self.offsets_s[i] = 0.0
                 server.shift_clock()
 
+    def forget_the_gone(self) -> None:
+        """What a power cut brought back and is gone by now needs no excuse any more."""
+        self.revived &= {(i, *lock) for i, server in enumerate(self.arena.servers) for lock in locks(server)}
+
     def _strike(self, trouble: Trouble, server: Server) -> None:
         kind, amount = trouble.kind.name, trouble.amount
         lasts_ms = round(trouble.lasts_s * 1000)
@@ -132,10 +136,10 @@ class Troubles:
                 with self._open.pop(trouble) as connection:
                     connection.ask("CONFIG", "SET", "maxclients", NO_LIMIT)
 
-    def _cut_power(self, node: int, amount: float) -> None:
-        server = self.arena.servers[node]
+    def _cut_power(self, i: int, amount: float) -> None:
+        server = self.arena.servers[i]
         server.lose_power(max(0, server.written() - round(CUT_BYTES * amount)))
-        self.revived |= {(node, name, value) for name, value in locks(server)}
+        self.revived |= {(i, name, value) for name, value in locks(server)}
 
     def _lock_out(self, server: Server) -> None:
         server.set_user(self.arena.user.name, "off")
@@ -156,12 +160,12 @@ class Troubles:
         connection.ask("CONFIG", "SET", "maxclients", 1)
         connection.ask("CLIENT", "KILL", "TYPE", "normal")
 
-    def _step(self, node: int, by_s: float) -> None:
+    def _step(self, i: int, by_s: float) -> None:
         if sys.platform != "linux":
             # Clocks of their own are not to be had elsewhere.
             return
-        self.offsets_s[node] += by_s
-        self.arena.servers[node].shift_clock(seconds=self.offsets_s[node])
+        self.offsets_s[i] += by_s
+        self.arena.servers[i].shift_clock(seconds=self.offsets_s[i])
 
     def _meet(self, trouble: Trouble) -> None:
         match trouble.kind.name:

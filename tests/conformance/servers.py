@@ -390,6 +390,8 @@ class Server:
                 stdout=log,
                 stderr=log,
                 env=os.environ | (self._clock.environment if self._clock else {}),
+                # Ctrl-C is for us alone; we end them.
+                start_new_session=True,
                 preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
             )
 

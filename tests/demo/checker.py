@@ -19,7 +19,10 @@ class Judgement:
 def judge(program: Path, history: Path, *rules: str) -> Judgement:
     """Has the program read the history, a file of JSON lines; `rules` are options of its command line."""
     with history.open() as lines:
-        done = subprocess.run([program, *rules], stdin=lines, capture_output=True, text=True, check=False)
+        # Ctrl-C is for us alone.
+        done = subprocess.run(
+            [program, *rules], stdin=lines, capture_output=True, text=True, check=False, start_new_session=True
+        )
     if done.returncode not in (0, 1):
         return Judgement(False, f"the checker ended with {done.returncode}", tuple(done.stderr.splitlines()))
     summary, *violations = done.stdout.splitlines()
