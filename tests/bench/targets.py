@@ -102,8 +102,10 @@ THREADS = """\
 adds is less than what redis-py adds: CPU µs, client."""
 
 SCRIPT = """\
-**The script.** Ours and the plain one run the same commands on the same keys. Only what Lua does in between can be \
-less."""
+**The script.** Ours asks for a free lock without a look at it, prints no number and reads as few as it can. What is \
+left are the commands that a fence needs, GET, TIME and two SETs, and the call of a script. It would take a fence key \
+whose time is not written anew with every acquisition (KEEPTTL); then a client with a short `fence_keep` would make \
+the node forget what one with a long `fence_keep` relies on."""
 
 FAIR = """\
 **Fair turns.** Who is fastest here lets the one that has just released win again, for as long as it likes: busiest \
