@@ -6,7 +6,7 @@
 -- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, tonumber where arithmetic
 -- reads a string as well, and a look at the lock before NX.
 local keys, argv, pcall, refused = KEYS, ARGV, redis.pcall, 0
--- Only who is in line looks first: that it reads the fence key would have its connection told of changes there too.
+-- Who says its place in line looks first: to read the fence key would have its connection told of changes there too.
 local value = argv[7] and pcall('GET', keys[1])
 if not value and argv[2] ~= '0' then
   local last, floor = pcall('GET', keys[2]), 0

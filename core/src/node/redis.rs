@@ -106,6 +106,7 @@ impl RedisNode {
             }
             Ok((mut connection, mut introduction)) if watches => {
                 introduction.watched = self.watch(&mut connection.inner).await?;
+                connection.watched = introduction.watched;
                 Ok((connection, introduction))
             }
             result => result,
@@ -158,7 +159,7 @@ async fn connect(client: &Client, config: AsyncConnectionConfig) -> Result<(Redi
     let introduction = introduce(&mut inner).await?;
     let connection = inner.clone();
     let bundler = Bundler::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
-    Ok((RedisConnection { inner, ways: Arc::default(), bundler }, introduction))
+    Ok((RedisConnection { inner, ways: Arc::default(), bundler, watched: false }, introduction))
 }
 
 const CLOSED_EARLY: &str = "connection closed while it was set up";
@@ -187,6 +188,8 @@ pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
     ways: Arc<Ways>,
     bundler: Option<Arc<Bundler<Cmd, Answer>>>,
+    /// Whether the server tells on this connection of the next change of each key that it reads.
+    watched: bool,
 }
 
 /// What comes of one command.
@@ -219,7 +222,7 @@ impl RedisConnection {
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { By::Text };
         let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
-        let answer = reply(question, self.send(command(request, by, hints)).await?);
+        let answer = reply(question, self.send(command(request, by, hints, self.watched)).await?);
         let (next, answer) = match (by, answer) {
             (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
             (_, Err(Failure::Forbidden(_))) if hints => {
@@ -365,9 +368,9 @@ fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
     command
 }
 
-/// The command for a request, with the key of the hint or without. Every key stands in KEYS and nothing is built from
-/// strings on the server.
-fn command(request: &Request, by: By, hints: bool) -> Cmd {
+/// The command for a request, with the key of the hint or without; an acquire looks at the lock first where what it reads
+/// is `watched`. Every key stands in KEYS and nothing is built from strings on the server.
+fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
     let token = request.token.as_bytes();
     let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
     let question = Question::of(&request.action);
@@ -378,7 +381,7 @@ fn command(request: &Request, by: By, hints: bool) -> Cmd {
             command.arg(token).arg(millis(*ttl)).arg(millis(*fence_keep));
             // What says nothing would cost the server some time, so it is sent only where more follows.
             let place = wants.unwrap_or(0);
-            let (is_proposed, is_labelled, is_in_line) = (!slack.is_zero(), !label.is_empty(), place > 0);
+            let (is_proposed, is_labelled, is_in_line) = (!slack.is_zero(), !label.is_empty(), watched || place > 0);
             if is_proposed {
                 command.arg(*proposal).arg(micros(*slack));
             } else if is_labelled || is_in_line {
