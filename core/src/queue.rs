@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -83,6 +84,9 @@ pub enum Taken {
     /// There is no such call: it was taken before, or cancelled, or it was a watch whose object is gone.
     Gone,
 }
+
+/// A call on its way, whose end the queue hears of.
+type Reported = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a call in the background comes to.
 #[derive(Debug)]
@@ -300,17 +304,13 @@ impl Queue {
         self.0.process.background.start().inspect_err(|_| self.cancel(id))
     }
 
-    /// `call`, whose end the queue hears of.
-    fn reported(
-        &self,
-        id: u64,
-        call: impl Future<Output = Outcome> + Send + 'static,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    /// `call`, whose end the queue hears of. Boxed, because it is large and is handed on several times.
+    fn reported(&self, id: u64, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
         let report = Report { shared: Arc::downgrade(&self.0), id, outcome: None };
-        async move {
+        Box::pin(async move {
             let mut report = report;
             report.outcome = Some(call.await);
-        }
+        })
     }
 }
 
