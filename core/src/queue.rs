@@ -173,11 +173,13 @@ impl Queue {
 
     /// Watches `holder`: the number gets ready each time a hold of it is lost (for the present one, at once if it is
     /// lost already), and [`Queue::take`] then fails with that loss. It gets ready once more when the object is gone.
-    /// There is one watch per object: a second one ends the first.
+    /// There is one watch per object: a second one ends the first. Zero, which is nobody's number, for another process's
+    /// queue.
     pub fn watch(&self, holder: &Arc<Holder>) -> u64 {
+        let Ok(pid) = self.here() else { return 0 };
         let id = self.0.enlist(Call::Watch(None));
         let watch = Watch { shared: Arc::downgrade(&self.0), id };
-        holder.listen(Listener::new(move |error| watch.lost(error)));
+        holder.listen(pid, Listener::new(move |error| watch.lost(error)));
         id
     }
 
