@@ -54,6 +54,9 @@ const RENEWAL_SPREAD: f64 = 0.1;
 /// Renewals due within a thousandth of the ttl go in one batch: one wake-up, one write to each node.
 const RENEWAL_BATCH: u32 = 1_000;
 
+/// Releases whose `node_timeout` ends within such a part of it are seen to at once: each time wakes the background.
+const UNHEARD_BATCH: u32 = 8;
+
 /// A renewal that no quorum answered is tried again after a twentieth of the ttl: often enough to outlast a short
 /// outage, and with the shortest ttl still no loop that spins.
 const UNANSWERED_SHARE: u32 = 20;
@@ -139,6 +142,12 @@ pub(crate) fn haste(locks: usize) -> Duration {
 /// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
 pub(crate) fn owed(attempt: u32, ttl: Duration) -> Duration {
     doubled(OWED_FIRST, OWED_MOST.max(ttl / OWED_TRIES), attempt)
+}
+
+/// When releases that nobody has seen answered by `due` are seen to: a little later, together with those of that time.
+pub(crate) fn unheard(due: Moment, node_timeout: Duration) -> Moment {
+    let step = node_timeout / UNHEARD_BATCH;
+    due.after(step).rounded(step)
 }
 
 fn doubled(first: Duration, most: Duration, attempt: u32) -> Duration {
@@ -266,5 +275,16 @@ mod tests {
             prop_assert!(reconnect(attempt, unit) <= reconnect(attempt + 1, unit));
             prop_assert!(owed(attempt, ms(100_000)) <= owed(attempt + 1, ms(100_000)));
         }
+    }
+
+    #[test]
+    fn unheard_releases_are_seen_to_together_and_never_early() {
+        let node_timeout = Duration::from_millis(400);
+        let due = |micros| Moment::from_nanos(7).after(Duration::from_micros(micros));
+        let mut times: Vec<_> =
+            (0..1_000_000).step_by(100).map(|micros| (due(micros), unheard(due(micros), node_timeout))).collect();
+        assert!(times.iter().all(|(due, seen)| (*due..=due.after(node_timeout / 8)).contains(seen)));
+        times.dedup_by_key(|(_, seen)| *seen);
+        assert_eq!(times.len(), 20);
     }
 }

@@ -169,7 +169,7 @@ impl Claim {
             return;
         }
         let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
-        let due = round.started().after(inner.node_timeout);
+        let due = backoff::unheard(round.started().after(inner.node_timeout), inner.node_timeout);
         round.leave(footprint, |footprint, node, answer, sent| {
             released(footprint, node, answer, sent);
         });

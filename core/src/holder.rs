@@ -280,8 +280,8 @@ impl Holder {
     }
 
     /// Tells `listener` of the loss of every hold from now on, and of the present one if it is lost already.
-    pub(crate) fn listen(&self, listener: Listener) {
-        let mut state = self.own(Pid::now()).state();
+    pub(crate) fn listen(&self, pid: Pid, listener: Listener) {
+        let mut state = self.own(pid).state();
         let former = state.listener.replace(listener.clone());
         let held = match &state.phase {
             Phase::Holding(hold) => Some(Arc::clone(hold.owned.held())),

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -83,6 +84,9 @@ pub enum Taken {
     /// There is no such call: it was taken before, or cancelled, or it was a watch whose object is gone.
     Gone,
 }
+
+/// A call on its way, whose end the queue hears of.
+type Reported = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a call in the background comes to.
 #[derive(Debug)]
@@ -169,11 +173,13 @@ impl Queue {
 
     /// Watches `holder`: the number gets ready each time a hold of it is lost (for the present one, at once if it is
     /// lost already), and [`Queue::take`] then fails with that loss. It gets ready once more when the object is gone.
-    /// There is one watch per object: a second one ends the first.
+    /// There is one watch per object: a second one ends the first. Zero, which is nobody's number, for another process's
+    /// queue.
     pub fn watch(&self, holder: &Arc<Holder>) -> u64 {
+        let Ok(pid) = self.here() else { return 0 };
         let id = self.0.enlist(Call::Watch(None));
         let watch = Watch { shared: Arc::downgrade(&self.0), id };
-        holder.listen(Listener::new(move |error| watch.lost(error)));
+        holder.listen(pid, Listener::new(move |error| watch.lost(error)));
         id
     }
 
@@ -300,17 +306,13 @@ impl Queue {
         self.0.process.background.start().inspect_err(|_| self.cancel(id))
     }
 
-    /// `call`, whose end the queue hears of.
-    fn reported(
-        &self,
-        id: u64,
-        call: impl Future<Output = Outcome> + Send + 'static,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    /// `call`, whose end the queue hears of. Boxed, because it is large and is handed on several times.
+    fn reported(&self, id: u64, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
         let report = Report { shared: Arc::downgrade(&self.0), id, outcome: None };
-        async move {
+        Box::pin(async move {
             let mut report = report;
             report.outcome = Some(call.await);
-        }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ when the loop is closed the queue goes, and with it everything underway. So no f
 
 import asyncio
 import contextvars
+import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -65,43 +66,60 @@ class Queue:
         self._locks.pop(number, None)
         self.native.cancel(number)
 
-    def watch(self, lock: "Lock") -> "Watch":
+    def watch(self, lock: "Lock") -> int:
         """Tell `lock` of its losses. Only the last watch of a lock counts."""
         number = self.native.watch(lock)
         self._locks[number] = weakref.ref(lock)
-        return Watch(weakref.ref(self), number)
+        return number
 
 
 class Watch:
-    """That a queue tells a lock of its losses."""
+    """Which queue can tell a lock of its losses, and whether it does: not before somebody listens."""
 
     __slots__ = ("_number", "_queue")
 
-    def __init__(self, queue: weakref.ref[Queue], number: int) -> None:
-        self._queue = queue
-        self._number = number
+    def __init__(self, queue: Queue) -> None:
+        self._queue = weakref.ref(queue)
+        self._number: int | None = None
+
+    def begin(self, lock: "Lock", *, late: bool = False) -> None:
+        """Tell of what happens from now on; `late` if something may have happened, which is told to nobody."""
+        queue = self._queue()
+        if queue is None or self._number is not None:
+            return
+        self._number = queue.watch(lock)
+        if late:
+            queue.hear(self._number)
 
     def hear(self, queue: Queue) -> None:
         """Tell of what happened so far, if that is for this loop to tell."""
-        if self._queue() is queue:
+        if self._number is not None and self._queue() is queue:
             queue.hear(self._number)
 
     def end(self) -> None:
         """Tell no more."""
         queue = self._queue()
-        if queue is not None:
+        if queue is not None and self._number is not None:
             queue.forget(self._number)
 
 
 _queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Queue]] = weakref.WeakKeyDictionary()
 
 
+def _after_fork() -> None:
+    """Forget the parent's queues. Their descriptors stay registered: taking them out here would take them out there."""
+    global _queues  # noqa: PLW0603
+    _queues = weakref.WeakKeyDictionary()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _of(loop: asyncio.AbstractEventLoop) -> Queue:
-    """Find the queue of the loop; make one where there is none, or only the parent process's."""
+    """Find the queue of the loop; make one where there is none."""
     reference = _queues.get(loop)
     queue = reference() if reference is not None else None
-    if queue is None or queue.native.is_foreign():
-        # The parent's descriptor stays registered: taking it out here would take it out there.
+    if queue is None:
         queue = Queue(loop)
         _queues[loop] = weakref.ref(queue)
     return queue

@@ -90,7 +90,8 @@ class Lock(_native.Handle):
 
     def __init__(self, holder: _native.Holder) -> None:  # noqa: ARG002 - already in its place
         self._body: Body | None = None
-        self._callbacks: list[Callable[[LockLost], object]] = []
+        self._callbacks: tuple[Callable[[LockLost], object], ...] = ()
+        # From the beginning of an acquire to the end of the release.
         self._watch: _queue.Watch | None = None
 
     async def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
@@ -117,7 +118,7 @@ class Lock(_native.Handle):
         True
         """
         try:
-            await self._acquire(blocking, timeout)
+            await _queue.result(lambda queue: self._begin(queue, blocking, timeout))
         except LockTimeout:
             return False
         return True
@@ -141,7 +142,9 @@ class Lock(_native.Handle):
 
         Cancelled, it goes on in the background.
         """
-        await self._part(lambda queue: queue.native.release(self))
+        watch = self._watch
+        await _queue.result(lambda queue: queue.native.release(self))
+        self._unwatch(watch)
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
         """Have `callback(error)` called in the event loop at each loss of this lock, from now on.
@@ -164,10 +167,12 @@ class Lock(_native.Handle):
         'expired'
         """
         plain(callback, "on_lost")
-        self._callbacks.append(callback)
+        if self._watch is not None:
+            self._watch.begin(self, late=True)
+        self._callbacks = (*self._callbacks, callback)
 
     async def __aenter__(self) -> Self:
-        await self._acquire(blocking=True, timeout=...)
+        await _queue.result(lambda queue: self._begin(queue, blocking=True, timeout=..., watched=True))
         self._body = Body(asyncio.current_task())
         return self
 
@@ -179,8 +184,10 @@ class Lock(_native.Handle):
         if kind is GeneratorExit and not _may_wait():
             _queue.abandon(self)
             return
+        watch = self._watch
         try:
-            await self._part(lambda queue: queue.native.leave(self))
+            await _queue.result(lambda queue: queue.native.leave(self))
+            self._unwatch(watch)
         except LockLost:
             # What the body raises says more than that its lock is gone.
             if kind is None:
@@ -188,28 +195,30 @@ class Lock(_native.Handle):
         if loss is not None:
             raise loss from error
 
-    async def _acquire(self, blocking: bool, timeout: Duration | EllipsisType | None) -> None:
-        def start(queue: _queue.Queue) -> int:
-            number = queue.native.acquire(self, blocking, timeout)
-            # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.
-            if self._watch is not None:
-                self._watch.hear(queue)
-            self._watch = queue.watch(self)
-            return number
+    def _begin(
+        self, queue: _queue.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
+    ) -> int:
+        number = queue.native.acquire(self, blocking, timeout)
+        # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.
+        if self._watch is not None:
+            self._watch.hear(queue)
+            self._watch.end()
+        self._watch = _queue.Watch(queue)
+        if watched or self._callbacks:
+            self._watch.begin(self)
+        return number
 
-        await _queue.result(start)
-
-    async def _part(self, start: Callable[[_queue.Queue], int]) -> None:
-        watch = self._watch
-        await _queue.result(start)
-        # After a loss it goes on: what is to be heard may not have been heard yet.
+    def _unwatch(self, watch: _queue.Watch | None) -> None:
+        """End the watch of a hold that was released; not after a loss, which may not have been heard yet."""
         if watch is not None:
             watch.end()
+            if self._watch is watch:
+                self._watch = None
 
     def _lost(self, error: LockLost) -> None:
         if self._body is not None:
             self._body.cut(error)
-        for callback in tuple(self._callbacks):
+        for callback in self._callbacks:
             _call(callback, error)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:

@@ -218,6 +218,25 @@ async def test_callbacks_run_in_the_loop(aclient: aio.Redlock, name: str) -> Non
     assert problems == [error] * 2
 
 
+async def test_a_callback_that_is_set_while_the_lock_is_held(aclient: aio.Redlock, name: str) -> None:
+    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    losses: list[redlock.LockLost] = []
+    await lock.acquire()
+    lock.on_lost(losses.append)
+    await eventually(lambda: losses)
+
+
+async def test_a_callback_hears_nothing_of_an_earlier_loss(aclient: aio.Redlock, name: str) -> None:
+    lock = aclient.lock(name, ttl=0.1, auto_renew=False)
+    losses: list[redlock.LockLost] = []
+    await lock.acquire()
+    await eventually(lambda: not lock.held)
+    lock.on_lost(losses.append)
+    await lock.acquire()
+    await eventually(lambda: losses and not lock.held)
+    assert len(losses) == 1
+
+
 async def test_a_generator_that_is_closed_releases(aclient: aio.Redlock, server: Server, name: str) -> None:
     async def numbers() -> AsyncGenerator[int, None]:
         async with aclient.lock(name):

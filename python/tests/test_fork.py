@@ -138,6 +138,22 @@ thread.join()
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
 
 
+def test_a_child_watches_nothing_on_the_parents_queue(run: Run) -> None:
+    program = """
+import os
+from redlock import _native
+queue, lock = _native.Queue(), client.lock(name)
+pid = os.fork()
+if pid == 0:
+    # A thread that is not here may have it locked.
+    os._exit(queue.watch(lock))
+assert queue.watch(lock) > 0
+lock.acquire()
+"""
+    done = run(program + PARENT)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
 def test_asyncio_in_parent_and_child(run: Run) -> None:
     program = """
 import asyncio, os, sys
