@@ -1,8 +1,8 @@
 -- Takes the lock on this node if it is free; with a ttl of 0 only looks.
 -- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, fence_keep in ms; then, as far as they are
 -- needed: the proposed fence or '' for the node's clock, slack in us, label, the caller's place in line
--- Returns the fence granted, 0 for a look at a free lock, or {fence of our own value or '', ttl left in ms, label or '',
--- place in line or 0} when the lock is held.
+-- Returns the fence granted, 0 for a look at a free lock, or when it is held {fence of our own value or '', ttl left in
+-- ms, label or '', place in line or 0}.
 -- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, tonumber where arithmetic
 -- reads a string as well, and a look at the lock before NX.
 local keys, argv, pcall, refused = KEYS, ARGV, redis.pcall, 0

@@ -1,7 +1,8 @@
 //! A Redis or Valkey server: the only file that uses the `redis` crate.
 //!
 //! One connection is a handle to a task of the crate that writes requests in the order in which they were queued and
-//! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own time-outs, retries and reconnects are off:
+//! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own
+//! time-outs, retries and reconnects are off:
 //! a request may outlive the wait for it, and only the lane knows when a connection has to go.
 
 use std::borrow::Cow;
@@ -368,8 +369,8 @@ fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
     command
 }
 
-/// The command for a request, with the key of the hint or without; an acquire looks at the lock first where what it reads
-/// is `watched`. Every key stands in KEYS and nothing is built from strings on the server.
+/// The command for a request, with the key of the hint or without; an acquire looks at the lock first where what it
+/// reads is `watched`. Every key stands in KEYS and nothing is built from strings on the server.
 fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
     let token = request.token.as_bytes();
     let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
