@@ -85,21 +85,29 @@ def _contended(face: str, fastest: str) -> list[Target]:
 RUST = """\
 **Rust.** rslock sends SET NX PX and one short script; we send two, which count a fence and those who wait, and take \
 the server longer: µs per script. What lies between a bare socket and one that sends our scripts is the price of that, \
-and the server's one thread is the limit for 64 tasks. With one task, most of the client's processor time is the \
-kernel's, whichever the library: of it kernel, %. It would take scripts that do less; a lock without a fence is not \
-to be had here. A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait for each \
-answer where a bare socket only reads."""
+and the server's one thread is the limit for 64 tasks, where even that socket has fewer pairs than rslock. On five \
+nodes what is meant beside rslock is about what a bare socket takes. With one task, most of the client's processor \
+time is the kernel's, whichever the library: of it kernel, %. It would take scripts that do less; a lock without a \
+fence is not to be had here. A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait \
+for each answer where a bare socket only reads."""
 
 LOOPS = """\
-**asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop, and \
-either has to be woken for that. With one task, more of the client's processor time is the kernel's than with \
-redis-py and node-redlock, which read their sockets in the loop itself: of it kernel, %. Of many tasks those wake-ups \
-are shared. It would take an engine that is driven by the loop; then a loop that is kept busy would keep renewals and \
-loss from being on time, which is what the thread is for."""
+**asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop: four \
+threads are woken, one after the other, where two are for a call of redis-py or node-redlock, which read their sockets \
+in the loop itself. So with one task more of the client's processor time is the kernel's: of it kernel, %. Of many \
+tasks those wake-ups are shared; what is left is the loop's own work for each call, and the server's. It would take an \
+engine that is driven by the loop; then a loop that is kept busy would keep renewals and loss from being on time, \
+which is what the thread is for. A trial in which the loop's thread wrote the requests was faster with one task, and \
+slower with 64."""
 
 THREADS = """\
 **Python.** A blocking call waits for two round trips, and the fence makes those longer. What the library itself \
 adds is less than what redis-py adds: CPU µs, client."""
+
+MEMORY = """\
+**Memory in Node.** A held lock needs as much of the engine's memory as in Rust, and a fraction of that on V8's heap. \
+Most of the rest is V8's young generation, which grows when so many locks are made at once, and is less with \
+`--max-semi-space-size=1`."""
 
 SCRIPT = """\
 **The script.** Ours asks for a free lock without a look at it, prints no number and reads as few as it can. What is \
@@ -133,7 +141,7 @@ TARGETS = [
     *(Target(Figure("contention64", "requests", face), 24) for face in FACES),
     # A tenth of a core.
     *(Target(Figure("holding10000", "CPU µs per lock and s, client", face), 10) for face in FACES),
-    *(Target(Figure("holding10000", "KiB per lock", face), 2) for face in FACES),
+    *(Target(Figure("holding10000", "KiB per lock", face), 2, why=MEMORY) for face in FACES),
     *(Target(Figure("waiting", "% of a core, client", face), 0.1) for face in FACES),
 ]
 """In the order of the page."""
