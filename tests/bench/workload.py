@@ -124,6 +124,7 @@ def _contention(measure: Measure, processes: int, seconds: str, *, long_only: bo
             Column("p99 wait ms", lambda turn: turn["p99_ns"] / 1e6),
             Column("busiest : least busy", lambda turn: unevenness(turn["most"], turn["least"])),
             Column("requests", per("requests")),
+            Column("commands", per("commands"), judged=False),
             Column("CPU µs, clients", per("cpu_ns", scale=1e3), "{:,.0f}"),
             Column("CPU µs, server", per("server_cpu_us"), "{:,.0f}"),
         ],
