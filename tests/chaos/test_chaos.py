@@ -26,6 +26,7 @@ from run import Done, Run
 from schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
 from servers import LIMIT_S
 from tally import LANGUAGES, EpochHistory, Holder, Tally
+from ways import ALTERED
 
 HERE = Path(__file__).parent
 SEEDS = range(60)
@@ -168,6 +169,13 @@ def test_ctrl_c_is_not_for_the_judge(tmp_path: Path) -> None:
     program.chmod(0o755)
     history.touch()
     assert int(judge(program, history).summary) != os.getpgid(0)
+
+
+def test_what_is_altered_is_in_the_scripts() -> None:
+    scripts = [script.read_bytes() for script in (HERE.parent.parent / "core/src/lua").glob("*.lua")]
+    for text, other in ALTERED.values():
+        assert any(text in script for script in scripts), text
+        assert len(text) == len(other), text
 
 
 def report(run: Run) -> str:

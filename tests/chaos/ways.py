@@ -69,7 +69,7 @@ def _both(proxy: Proxy, faults: Faults) -> None:
 
 
 ALTERED = {
-    "overlooked": (b"if value then\n  local mine", b"if false then\n  local mine"),
+    "overlooked": (b"ours, 'NX', 'PX', argv[2])", b"ours, 'PX', argv[2]      )"),
     "undeleted": (b"redis.call('DEL', KEYS[1])", b"redis.call('GET', KEYS[1])"),
     "unextended": (b"< tonumber(ARGV[2]) then redis.call('PEXPIRE'", b"> tonumber(ARGV[2]) then redis.call('PEXPIRE'"),
 }
