@@ -5,7 +5,8 @@
 -- ms, label or '', place in line or 0}.
 -- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, tonumber where arithmetic
 -- reads a string as well, and a look at the lock before NX.
-local keys, argv, pcall, refused = KEYS, ARGV, redis.pcall, 0
+local keys, argv, redis, refused = KEYS, ARGV, redis, 0
+local pcall = redis.pcall
 -- Who says its place in line looks first: to read the fence key would have its connection told of changes there too.
 local value = argv[7] and pcall('GET', keys[1])
 if not value and argv[2] ~= '0' then
@@ -14,10 +15,11 @@ if not value and argv[2] ~= '0' then
   -- From 2^53 on Lua cannot tell neighbouring numbers apart.
   if floor and floor < 9007199254740990 then
     local time, text, fence = redis.call('TIME'), argv[4], nil
-    local now = time[1] * 1000000 + time[2]
     if not text or text == '' then
-      fence, text = now, #time[2] == 6 and time[1] .. time[2]
+      text = #time[2] == 6 and time[1] .. time[2]
+      fence = text and text + 0 or time[1] * 1000000 + time[2]
     else
+      local now = time[1] * 1000000 + time[2]
       local slack = argv[5] + 0
       fence = text + 0
       local ahead = fence - now
