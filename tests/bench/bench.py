@@ -76,7 +76,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, metavar="N", help="measure everything so many times")
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
     parser.add_argument("--programs", type=Path, default=TARGET / "release", help="where redlock-bench is")
-    parser.add_argument("--cores", choices=CORES, default="free", help="where clients and servers run (Linux)")
+    parser.add_argument("--cores", choices=CORES, default="each", help="where clients and servers run (Linux)")
     parser.add_argument("--out", type=Path, help="where page, pictures and numbers go")
     parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")
     args = parser.parse_args(words)
@@ -128,7 +128,8 @@ def measured(args: argparse.Namespace, subjects: Sequence[Subject], run: int) ->
     with Session(FORMS[args.form], subjects, args.seed, args.cores, run) as session:
         for workload in chosen_workloads(args.only, args.form, run):
             print(f"{mark}{time.monotonic() - begun_s:5.0f} s  {workload.title}", flush=True)
-            workload.measure(session, workload.name)
+            with session.placed(workload.cores):
+                workload.measure(session, workload.name)
     print(f"{mark}{time.monotonic() - begun_s:5.0f} s  done\n", flush=True)
     return session
 
@@ -151,7 +152,7 @@ def about_machine(cores: str) -> dict[str, Any]:
         "model": models[0] if models else platform.processor(),
         "system": f"{platform.system()} {platform.release()}",
         "load": os.getloadavg()[0],
-        "cores_used": cores,
+        "cores_used": cores if hasattr(os, "sched_setaffinity") else "free",
     }
 
 

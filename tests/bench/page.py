@@ -27,6 +27,14 @@ every acquisition a fence and renew in the background; most peers do neither. Ea
 that its own documentation calls for.
 [README.md](README.md) says how to run this, and how a library takes part."""
 
+PLACES = {
+    "each": "on cores of their own where one task is at work, else placed by the scheduler",
+    "free": "placed by the scheduler",
+    "apart": "on cores of their own",
+    "one": "on one core",
+}
+"""What `session.CORES` mean."""
+
 
 def load(directory: Path = RESULTS) -> Results:
     """The kept numbers."""
@@ -58,9 +66,7 @@ def _head(results: Results) -> str:
                 ["load at the start", f"{machine['load']:.2f}"],
                 [
                     "clients and servers",
-                    {"free": "placed by the scheduler", "apart": "on cores of their own"}.get(
-                        machine["cores_used"], "on one core"
-                    ),
+                    PLACES[machine["cores_used"]],
                 ],
                 ["servers", data["server"]],
                 ["languages", ", ".join(data["languages"])],
@@ -171,6 +177,8 @@ def _section(results: Results, workload: Workload, pictures: str) -> str:
         if name not in results.ranking(workload)
     ]
     lines = [f"## {workload.title}", workload.text.format(**results.data["form"])]
+    if workload.cores == "apart" and results.data["machine"]["cores_used"] == "each":
+        lines[-1] += " Clients and servers have cores of their own."
     if workload.drawn and rows:
         lines.append(f"![{workload.title}]({pictures}/{workload.name}.svg)")
     if rows:

@@ -22,9 +22,9 @@ STARTS_S = 20.0
 LIMIT_S = 5.0
 """How much longer than planned a turn may take."""
 
-CORES = ("free", "apart", "one")
-"""Where clients and servers run: where the scheduler puts them; on cores of their own, as if they were two machines;
-all of them on one core, where every instruction counts and ratios repeat best."""
+CORES = ("each", "free", "apart", "one")
+"""Where clients and servers run: as each workload says; where the scheduler puts them; on cores of their own, as if on
+two machines; all of them on one core, where every instruction counts and ratios repeat best."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Session:
     def __init__(self, form: Form, subjects: Sequence[Subject], seed: int, cores: str, run: int = 0) -> None:
         self.run = run
         self.form = form
+        self._cores = cores
         self.subjects = subjects
         self.random = random.Random(seed + run)
         self.turns: list[Json] = []
@@ -79,7 +80,6 @@ class Session:
         with ExitStack() as stack:
             self.one = stack.enter_context(Nodes(1))
             self.five = stack.enter_context(Nodes(FIVE))
-            self._place(cores)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -144,15 +144,26 @@ class Session:
                         self.ready(subject, process)
             yield crew
 
-    def _place(self, cores: str) -> None:
-        if cores == "free":
+    @contextmanager
+    def placed(self, cores: str) -> Iterator[None]:
+        """Clients that are started inside, and the servers, run there, unless the whole run has a place of its own."""
+        cores = cores if self._cores == "each" else self._cores
+        if cores == "free" or not hasattr(os, "sched_setaffinity"):
+            yield
             return
-        mine = sorted(os.sched_getaffinity(0))
-        last = {mine[-1]}
+        mine = os.sched_getaffinity(0)
+        last = {max(mine)}
+        try:
+            # Workers inherit it.
+            self._place(last if cores == "one" or mine == last else mine - last, last)
+            yield
+        finally:
+            self._place(mine, mine)
+
+    def _place(self, clients: set[int], servers: set[int]) -> None:
+        os.sched_setaffinity(0, clients)
         for server in (*self.one, *self.five):
-            os.sched_setaffinity(server.pid, last)
-        # Workers inherit it.
-        os.sched_setaffinity(0, last if cores == "one" or len(mine) == 1 else set(mine) - last)
+            os.sched_setaffinity(server.pid, servers)
 
 
 class Crew:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import page
 from process import Failed, Process
 from results import Results
+from session import SMOKE, Session
 from subjects import TARGET
 from workload import WORKLOADS
 
@@ -32,6 +34,25 @@ def test_every_workload_gives_figures(tmp_path: Path) -> None:
         assert expected <= set(results.ranking(workload)), f"{workload.name}\n{ran.stdout}"
         assert (tmp_path / f"{workload.name}.svg").exists() == workload.drawn
     assert "## Where a peer is ahead\n\n" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_clients_are_kept_apart_from_servers_where_a_workload_asks_for_it() -> None:
+    # Where there is one core only, they share it.
+    mine = os.sched_getaffinity(0)
+
+    def places(session: Session) -> tuple[set[int], set[int]]:
+        (server,) = session.one
+        return os.sched_getaffinity(0), os.sched_getaffinity(server.pid)
+
+    with Session(SMOKE, [], 1, "each") as session:
+        with session.placed("apart"):
+            assert places(session) == (mine - {max(mine)} or mine, {max(mine)})
+        assert places(session) == (mine, mine)
+        with session.placed("free"):
+            assert places(session) == (mine, mine)
+    with Session(SMOKE, [], 1, "one") as session, session.placed("apart"):
+        assert places(session) == ({max(mine)}, {max(mine)})
+    assert os.sched_getaffinity(0) == mine
 
 
 def worker(program: str) -> Process:

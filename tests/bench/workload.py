@@ -60,6 +60,9 @@ class Workload:
     """Whether only the long form has it, and has it once."""
     one_language: bool = False
     """Whether figures of different languages do not compare."""
+    cores: str = "free"
+    """Where clients and servers run, one of `session.CORES`. Of one task at a time, the scheduler decides more than any
+    library does: on one core with its server, a socket is twice as fast."""
 
 
 def per(field: str, by: str = "count", scale: float = 1) -> Value:
@@ -171,6 +174,7 @@ WORKLOADS = [
         pairs.one,
         _pairs([RATIO, WALL, P99]),
         limits=("bare", "bare-scripts"),
+        cores="apart",
     ),
     Workload(
         "unix",
@@ -179,6 +183,7 @@ WORKLOADS = [
         pairs.unix,
         _pairs([RATIO, WALL, P99]),
         limits=("bare", "bare-scripts"),
+        cores="apart",
     ),
     Workload(
         "five",
@@ -187,6 +192,7 @@ WORKLOADS = [
         pairs.five,
         _pairs([RATIO, WALL, P99]),
         limits=("bare", "bare-scripts"),
+        cores="apart",
     ),
     Workload(
         "frozen",
@@ -204,6 +210,7 @@ WORKLOADS = [
             Column("requests", per("requests")),
         ],
         limits=("bare", "bare-scripts"),
+        cores="apart",
     ),
     Workload(
         "tasks",
