@@ -99,7 +99,8 @@ def _figure(results: Results, target: Target) -> str:
     if target.by is None:
         return ours
     if target.by.subject == target.ours.subject:
-        return f"{ours}, by that of: {_place(target.by)}"
+        same = target.by.workload == target.ours.workload
+        return f"{ours}, by {target.by.column if same else f'that of: {_place(target.by)}'}"
     return f"{ours}, by {results.subjects[target.by.subject]['title']}"
 
 

@@ -35,7 +35,8 @@ def tasks(session: Session, workload: str) -> None:
 
 
 def frozen(session: Session, workload: str) -> None:
-    """Five nodes, of which one stops answering while everybody is connected; the limit leaves it out."""
+    """Five nodes, of which one stops answering while everybody is connected, in turn with all of them well; the limit
+    leaves it out always."""
     turns, living = Turns(session, workload, session.five), session.five.urls[1:]
 
     def urls(subject: Subject) -> Sequence[str]:
@@ -43,13 +44,15 @@ def frozen(session: Session, workload: str) -> None:
 
     session.five.empty()
     with session.crew(workload, urls, able(session.subjects, many_nodes=True)) as crew:
-        turns.warm_up(crew)
-        session.five.freeze(0)
-        try:
-            turns.first(crew)
-            turns.measure(crew, session.form.rounds // 2)
-        finally:
-            session.five.thaw(0)
+        for turn in range(session.form.rounds):
+            turns.warm_up(crew)
+            turns.round(crew, turn, "-well")
+            session.five.freeze(0)
+            try:
+                turns.first(crew, turn)
+                turns.round(crew, turn)
+            finally:
+                session.five.thaw(0)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Turns:
         self.nodes.empty()
         with self.session.crew(self.workload, lambda _: urls, subjects) as crew:
             self.warm_up(crew)
-            self.measure(crew, rounds)
+            for turn in range(rounds):
+                self.round(crew, turn)
 
     def warm_up(self, crew: Crew) -> None:
         """A turn that connects, loads scripts, and lets compilers see what is used."""
@@ -75,7 +79,7 @@ class Turns:
             with crew.trying(subject) as (process,):
                 process.ask(self._request(subject, seconds=self.session.form.warm_up_s), LIMIT_S)
 
-    def first(self, crew: Crew) -> None:
+    def first(self, crew: Crew, turn: int) -> None:
         """One pair of everybody, side by side, because most of them only wait."""
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
@@ -84,16 +88,15 @@ class Turns:
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
                 answer = process.answer(max(end_s - time.monotonic(), 0.001))
-                self.session.record(f"{self.workload}-first", subject, 0, wall_ns=answer["wall_ns"])
+                self.session.record(f"{self.workload}-first", subject, turn, wall_ns=answer["wall_ns"])
 
-    def measure(self, crew: Crew, rounds: int) -> None:
-        """In each round, a turn of everybody."""
-        for turn in range(rounds):
-            for subject in crew.shuffled():
-                with crew.trying(subject) as (process,):
-                    self._turn(process, subject, turn)
+    def round(self, crew: Crew, turn: int, kind: str = "") -> None:
+        """A turn of everybody."""
+        for subject in crew.shuffled():
+            with crew.trying(subject) as (process,):
+                self._turn(process, subject, turn, kind)
 
-    def _turn(self, process: Process, subject: Subject, turn: int) -> None:
+    def _turn(self, process: Process, subject: Subject, turn: int, kind: str) -> None:
         seconds = self.session.form.turn_s
         before = process.times()
         with self.session.counted(self.nodes) as count:
@@ -101,7 +104,7 @@ class Turns:
         user_s, kernel_s = (after - since for after, since in zip(process.times(), before, strict=True))
         samples = answer.pop("samples_ns")
         self.session.record(
-            self.workload,
+            self.workload + kind,
             subject,
             turn,
             **answer,

@@ -67,8 +67,8 @@ def _throughput(ours: str, other: str, bound: float, why: str = "") -> Target:
 
 def _frozen(face: str) -> list[Target]:
     return [
-        Target(Figure("frozen", "µs", face), 1.05, Figure("five", "µs", face), why=FROZEN),
-        Target(Figure("frozen", "p99 µs", face), 1.5, Figure("five", "p99 µs", face), why=FROZEN),
+        Target(Figure("frozen", "µs", face), 1.05, Figure("frozen", "µs, all well", face), why=FROZEN),
+        Target(Figure("frozen", "p99 µs", face), 1.5, Figure("frozen", "p99 µs, all well", face), why=FROZEN),
         Target(Figure("frozen", "most ms", face), 250),
     ]
 
@@ -116,8 +116,8 @@ whose time is not written anew with every acquisition (KEEPTTL); then a client w
 the node forget what one with a long `fence_keep` relies on."""
 
 FROZEN = """\
-**A node that hangs.** Nobody waits for it: most ms is far below a node_timeout. What is compared with it was measured \
-some seconds earlier in the same run, not in the same round, so that the mood of the machine is in it."""
+**A node that hangs.** Nobody waits for it: most ms is far below a node_timeout. The two turns of a round are \
+some seconds apart, so that the mood of the machine is in their ratio."""
 
 FAIR = """\
 **Fair turns.** Who is fastest here lets the one that has just released win again, for as long as it likes: busiest \

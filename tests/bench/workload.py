@@ -36,7 +36,7 @@ class Column:
     by: str | None = None
     """The subject by whose figure of the same round each is divided."""
     source: str = ""
-    """Another workload's turns, `-first` behind the name of its own."""
+    """What is behind the workload's own name where other turns of it are kept."""
     judged: bool = True
     """Whether a peer that is better here is named."""
     more_is_better: bool = False
@@ -198,12 +198,15 @@ WORKLOADS = [
         "frozen",
         "Five nodes, one of which hangs",
         "One of the five is stopped (SIGSTOP) while everybody is connected to it: it takes connections and answers "
-        "nothing. The limit uses the other four. The first acquire and release after that is told apart.",
+        "nothing. The limit uses the other four, always. The first acquire and release after that is told apart. "
+        "Each round has a turn of everybody with all nodes well, and then one with the frozen node.",
         pairs.frozen,
         [
             Column("µs", per("wall_ns", scale=1e3), "{:,.0f}"),
+            Column("µs, all well", per("wall_ns", scale=1e3), "{:,.0f}", source="-well", judged=False),
             Column("first, ms", lambda turn: turn["wall_ns"] / 1e6, source="-first"),
             P99,
+            Column("p99 µs, all well", P99.of, P99.form, source="-well", judged=False),
             Column("most ms", lambda turn: turn["most_ns"] / 1e6, over=max, judged=False),
             Column("CPU µs, client", per("cpu_ns", scale=1e3)),
             Column("CPU µs, living servers", per("server_cpu_us")),
