@@ -2,7 +2,7 @@
 import type { Holder } from "#native";
 import { errorOf, LockInvalid, LockLost, LockTimeout, unwrap } from "./errors.js";
 import { checked, expect, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL } from "./given.js";
-import { call, watch } from "./queue.js";
+import { outcome, queue, watch } from "./queue.js";
 
 /** How one acquire waits. */
 export interface AcquireOptions {
@@ -134,13 +134,12 @@ export class Lock {
    */
   async acquire(options?: AcquireOptions): Promise<this> {
     const { timeout, signal } = checked(options, ACQUIRE) ?? {};
-    await call((queue) => {
-      if (this.#controller !== undefined) this.#tell();
-      const started = queue.acquire(this.#holder, timeout);
-      // The signal of a hold that was lost stays with that one; any other is for the one to come.
-      if (typeof started === "number" && this.#controller?.signal.aborted) this.#controller = undefined;
-      return started;
-    }, signal);
+    signal?.throwIfAborted();
+    if (this.#controller !== undefined) this.#tell();
+    const id = unwrap(queue().acquire(this.#holder, timeout));
+    // The signal of a hold that was lost stays with that one; any other is for the one to come.
+    if (this.#controller?.signal.aborted) this.#controller = undefined;
+    unwrap(await outcome(id, signal));
     return this;
   }
 
@@ -186,7 +185,8 @@ export class Lock {
    */
   async extend(ttl?: number): Promise<void> {
     if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);
-    await call((queue) => queue.extend(this.#holder, ttl));
+    const id = unwrap(queue().extend(this.#holder, ttl));
+    unwrap(await outcome(id));
   }
 
   /**
@@ -199,7 +199,8 @@ export class Lock {
    */
   async release(): Promise<void> {
     this.#part();
-    await call((queue) => queue.release(this.#holder));
+    const id = unwrap(queue().release(this.#holder));
+    unwrap(await outcome(id));
   }
 
   /**
@@ -277,7 +278,8 @@ export class Lock {
 
   async #leave(): Promise<void> {
     this.#part();
-    await call((queue) => queue.leave(this.#holder));
+    const id = unwrap(queue().leave(this.#holder));
+    unwrap(await outcome(id));
   }
 
   /** Ends what the signal is about: what comes after belongs to the next hold. */

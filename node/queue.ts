@@ -1,16 +1,32 @@
 import { setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { type Failure, farewell, type Holder, Queue, type View } from "#native";
-import { LockUnavailable, unwrap } from "./errors.js";
 
 /** What `setInterval` takes at most. */
 const LONGEST = 2 ** 31 - 1;
 
+/** A call that is waited for. */
+interface Call {
+  readonly resolve: (result: Result) => void;
+  readonly reject: (reason: unknown) => void;
+  readonly signal: AbortSignal | undefined;
+  /** What listens to the signal. */
+  readonly abort: () => void;
+}
+
+/** What comes of a call. A failure is thrown by who waits for it, so that its stack leads there. */
+type Result = View[] | Failure | null;
+
+const ENDING: Failure = {
+  code: "unavailable",
+  message: "the call was broken off, as the process is ending",
+  nodes: [],
+};
+
 /** The queue of this environment and what is waited for. Made at the first call: importing starts nothing. */
 interface Calls {
   readonly queue: Queue;
-  /** By the id of a call: goes on with it. */
-  readonly pending: Map<number, () => void>;
+  readonly pending: Map<number, Call>;
   /** By the id of a watch: tells of a loss. */
   readonly watched: Map<number, () => void>;
   /** Keeps the process alive while a call is pending; a held lock or an idle client does not. */
@@ -34,52 +50,58 @@ function open(): Calls {
 }
 
 function wake(): void {
-  const { queue, pending, watched } = open();
+  const { queue, watched } = open();
   for (const id of queue.drain()) {
-    const goOn = pending.get(id) ?? watched.get(id);
-    goOn?.();
+    if (!settle(id)) watched.get(id)?.();
   }
 }
 
 /**
- * Starts a call and waits for its result.
- *
- * The result is taken after the wait and in the same turn as the caller goes on, so that a lock is never won by a caller
- * who is gone. A signal ends the wait with the signal's reason, and what the call had won is released.
+ * The queue, to start a call with; {@link outcome} waits for it, in the same turn.
  *
  * @internal
  */
-export async function call(
-  start: (queue: Queue) => number | Failure,
-  signal?: AbortSignal,
-): Promise<View[] | undefined> {
-  signal?.throwIfAborted();
-  const { queue, pending, alive } = open();
-  const id = unwrap(start(queue));
-  const abort = (): void => {
-    queue.cancel(id);
-    pending.get(id)?.();
-  };
-  signal?.addEventListener("abort", abort, { once: true });
+export function queue(): Queue {
+  return open().queue;
+}
+
+/**
+ * Waits for the result of a call that was started. A signal ends the wait with the signal's reason, and what the call
+ * had won is released.
+ *
+ * The result is taken in the turn in which the caller goes on, so that a lock is never won by a caller who is gone.
+ *
+ * @internal
+ */
+export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
+  const { pending, alive } = open();
   if (pending.size === 0) alive.ref();
-  try {
-    for (;;) {
-      await new Promise<void>((resolve) => pending.set(id, resolve));
-      if (signal?.aborted) {
-        // Again: someone else's listener may have kept the event from ours.
-        queue.cancel(id);
-        throw signal.reason;
-      }
-      const taken = unwrap(queue.take(id));
-      if (taken === "gone") throw new LockUnavailable("the call was broken off, as the process is ending");
-      if (taken !== "again") return taken ?? undefined;
-    }
-  } finally {
-    // Not before: what is won and not taken yet must still be cancelled if the process ends here.
-    pending.delete(id);
-    if (pending.size === 0) alive.unref();
-    signal?.removeEventListener("abort", abort);
+  return new Promise((resolve, reject) => {
+    const abort = (): void => void settle(id);
+    pending.set(id, { resolve, reject, signal, abort });
+    signal?.addEventListener("abort", abort, { once: true });
+  });
+}
+
+/** Goes on with a call that is ready or aborted; false if there is no such call. */
+function settle(id: number): boolean {
+  const { queue, pending, alive } = open();
+  const call = pending.get(id);
+  if (call === undefined) return false;
+  const { resolve, reject, signal, abort } = call;
+  // Asked here too: someone else's listener may have kept the event from ours.
+  if (signal?.aborted) {
+    queue.cancel(id);
+    reject(signal.reason);
+  } else {
+    const taken = queue.take(id);
+    if (taken === "again") return true;
+    resolve(taken === "gone" ? ENDING : taken);
   }
+  pending.delete(id);
+  if (pending.size === 0) alive.unref();
+  signal?.removeEventListener("abort", abort);
+  return true;
 }
 
 /**

@@ -12,7 +12,7 @@ import {
   TEXT,
 } from "./given.js";
 import { Lock } from "./lock.js";
-import { call } from "./queue.js";
+import { outcome, queue } from "./queue.js";
 
 /** What may be set for a client, as the default of its locks, and for a lock. All durations are in milliseconds. */
 export interface LockOptions {
@@ -157,7 +157,8 @@ export class Redlock {
    */
   async inspect(name: string | Uint8Array): Promise<NodeView[]> {
     const bytes = checkedName(name);
-    return (await call((queue) => queue.inspect(this.#client, bytes))) as NodeView[];
+    const id = unwrap(queue().inspect(this.#client, bytes));
+    return unwrap(await outcome(id)) as NodeView[];
   }
 
   /** Ends the client: what is asked of its locks is `invalid` from now on, except what ends a hold. Held locks stay held. */
