@@ -142,7 +142,7 @@ impl Builder {
 #[must_use = "a lock is not held until it is acquired"]
 pub struct Lock {
     client: crate::Redlock,
-    name: Box<[u8]>,
+    name: Arc<[u8]>,
     options: Options,
 }
 
@@ -160,7 +160,7 @@ impl Lock {
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        let place = self.client.place(&self.name, options)?;
+        let place = self.client.place(Arc::clone(&self.name), options)?;
         if Handle::try_current().is_ok() {
             let process = Arc::clone(&place.process);
             let (owned, home) = drive(&process, None, wait::acquire(place))?;

@@ -161,13 +161,13 @@ impl Redlock {
     }
 
     /// Everything a call on the lock `name` needs, checked.
-    pub(crate) fn place(&self, name: &[u8], options: Options) -> Result<Place, Error> {
+    pub(crate) fn place(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Place, Error> {
         let pid = Pid::now();
         self.place_of(pid, self.spec(pid, name, options)?)
     }
 
     /// A lock's name and options, checked.
-    pub(crate) fn spec(&self, pid: Pid, name: &[u8], options: Options) -> Result<Arc<Spec>, Error> {
+    pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
         let process = &self.0.own(pid)?.process;
         let name = Name::parse(name)?;
         let settings = options

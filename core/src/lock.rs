@@ -118,7 +118,7 @@ pub(crate) use option_setters;
 #[must_use = "a lock is not held until it is acquired"]
 pub struct Lock {
     client: Redlock,
-    name: Box<[u8]>,
+    name: Arc<[u8]>,
     options: Options,
 }
 
@@ -139,7 +139,7 @@ impl Lock {
 
     /// Name and options, checked.
     pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
-        self.client.spec(pid, &self.name, self.options.clone())
+        self.client.spec(pid, Arc::clone(&self.name), self.options.clone())
     }
 
     /// Acquires the lock, waiting until the timeout.
@@ -169,7 +169,7 @@ impl Lock {
 
     pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        wait::acquire(self.client.place(&self.name, options)?).await.map(Guard::new)
+        wait::acquire(self.client.place(Arc::clone(&self.name), options)?).await.map(Guard::new)
     }
 
     /// Tries once: `None` if others hold the lock, or were taking it at the same time.

@@ -18,7 +18,7 @@ use crate::token::Token;
 const NOW: u64 = 0;
 const LONG: Duration = Duration::from_secs(60);
 
-static NAMES: LazyLock<Arc<script::Keys>> = LazyLock::new(|| script::Keys::of(&Name::parse(b"lock").expect("a name")));
+static NAMES: LazyLock<Arc<script::Keys>> = LazyLock::new(|| script::Keys::of(&Name::parse(*b"lock").expect("a name")));
 static TOKENS: LazyLock<[Token; 16]> = LazyLock::new(|| {
     array::from_fn(|owner| {
         let owner = u8::try_from(owner).expect("a small number");
@@ -98,7 +98,7 @@ impl Keys {
         for (key, content) in store.contents(NOW) {
             let Content::Text(text) = content else { continue };
             let text = str::from_utf8(text).expect("what a script writes");
-            if key == NAMES.fence {
+            if *key == *NAMES.fence {
                 keys.fence = text.parse().expect("digits");
             } else if let Some((token, fence)) = text.split_once(':') {
                 let owner = TOKENS.iter().position(|known| known.as_bytes() == token.as_bytes());

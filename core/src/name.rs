@@ -35,7 +35,8 @@ enum Tagging {
 
 impl Name {
     /// Takes any 1 to 512 bytes, except names that begin like the keys made here.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
+        let bytes = bytes.into();
         if bytes.is_empty() {
             return Err(Error::invalid("the name of a lock is empty; give it 1 to 512 bytes"));
         }
@@ -53,7 +54,7 @@ impl Name {
                 )));
             }
         }
-        Ok(Self { bytes: bytes.into(), tagging: Tagging::of(bytes) })
+        Ok(Self { tagging: Tagging::of(&bytes), bytes })
     }
 
     /// The name as it was given.
@@ -62,7 +63,7 @@ impl Name {
     }
 
     /// The key that is the lock.
-    pub(crate) fn lock_key(&self) -> &[u8] {
+    pub(crate) fn lock_key(&self) -> &Arc<[u8]> {
         &self.bytes
     }
 
@@ -201,7 +202,7 @@ mod tests {
         let table: Table = serde_json::from_str(include_str!("../../tests/tables/names.json")).unwrap();
         let mut checked = 0;
         for case in table.cases.iter().filter(|case| case.error.is_none()) {
-            let name = Name::parse(&unhex(&case.name_hex)).unwrap();
+            let name = Name::parse(unhex(&case.name_hex)).unwrap();
             assert_eq!(Some(slot(name.lock_key())), case.slot, "lock key of {name}");
             assert_eq!(Some(slot(&name.fence_key())), case.slot, "fence key of {name}");
             assert_eq!(Some(slot(&name.want_key())), case.slot, "want key of {name}");
@@ -215,10 +216,10 @@ mod tests {
         let table: Table = serde_json::from_str(include_str!("../../tests/tables/names.json")).unwrap();
         for case in table.cases {
             let bytes = unhex(&case.name_hex);
-            match (Name::parse(&bytes), case.error) {
+            match (Name::parse(&*bytes), case.error) {
                 (Ok(name), None) => {
                     assert_eq!(name.bytes(), bytes);
-                    assert_eq!(name.lock_key(), bytes, "the lock key is the name");
+                    assert_eq!(**name.lock_key(), *bytes, "the lock key is the name");
                     assert_eq!(Some(name.fence_key()), case.fence_key_hex.as_deref().map(unhex), "fence of {name}");
                     assert_eq!(Some(name.want_key()), case.want_key_hex.as_deref().map(unhex), "want of {name}");
                     assert_eq!(Some(slot(name.lock_key())), case.slot, "slot of {name}");
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn shown_without_control_characters() {
-        let name = Name::parse(b"a\n\xff\0b\"").unwrap();
+        let name = Name::parse(*b"a\n\xff\0b\"").unwrap();
         assert_eq!(name.to_string(), "a\\n\u{fffd}\\0b\\\"");
         assert_eq!(format!("{name:?}"), "\"a\\n\u{fffd}\\0b\\\"\"");
     }
@@ -269,19 +270,19 @@ mod tests {
     proptest! {
         #[test]
         fn keys_stay_in_the_slot_and_lead_back_to_one_name(bytes in odd_name()) {
-            let name = Name::parse(&bytes).unwrap();
+            let name = Name::parse(&*bytes).unwrap();
             let (fence, want) = (name.fence_key(), name.want_key());
             prop_assert_eq!(slot(&fence), slot(&bytes));
             prop_assert_eq!(slot(&want), slot(&bytes));
             prop_assert_eq!(name_of(&fence), &bytes[..]);
-            prop_assert!(Name::parse(&fence).is_err() && Name::parse(&want).is_err(), "no lock has this key");
+            prop_assert!(Name::parse(&*fence).is_err() && Name::parse(&*want).is_err(), "no lock has this key");
         }
 
         #[test]
         fn names_never_share_a_fence_key(names in vec(vec(prop::sample::select(b"{}:-05a\0".as_slice()), 1..5), 2..12)) {
             let mut owners = HashMap::new();
             for bytes in names {
-                let key = Name::parse(&bytes).unwrap().fence_key();
+                let key = Name::parse(&*bytes).unwrap().fence_key();
                 let owner = owners.entry(key).or_insert_with(|| bytes.clone());
                 prop_assert_eq!(&*owner, &bytes);
             }

@@ -12,16 +12,20 @@ use crate::token::Token;
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// The lock key: the name itself.
-    pub(crate) lock: Vec<u8>,
+    pub(crate) lock: Arc<[u8]>,
     /// Where a node remembers the name's last fence.
-    pub(crate) fence: Vec<u8>,
+    pub(crate) fence: Box<[u8]>,
     /// Where those who were denied and wait are counted.
-    pub(crate) want: Vec<u8>,
+    pub(crate) want: Box<[u8]>,
 }
 
 impl Keys {
     pub(crate) fn of(name: &Name) -> Arc<Self> {
-        Arc::new(Self { lock: name.lock_key().to_vec(), fence: name.fence_key(), want: name.want_key() })
+        Arc::new(Self {
+            lock: Arc::clone(name.lock_key()),
+            fence: name.fence_key().into(),
+            want: name.want_key().into(),
+        })
     }
 }
 

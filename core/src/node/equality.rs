@@ -228,7 +228,7 @@ impl Pair {
         Self {
             memory: InMemory::new(),
             server: OnServer::start(program),
-            keys: Keys::of(&Name::parse(b"foo").unwrap()),
+            keys: Keys::of(&Name::parse(*b"foo").unwrap()),
             tokens: std::array::from_fn(|_| Token::fresh(&Random::System)),
         }
     }
@@ -256,7 +256,7 @@ impl Pair {
         if let (Ok(memory), Ok(server)) = (&memory, &server) {
             near("ttl in the reply", ttl_of(memory), ttl_of(server))?;
         }
-        for key in [&request.keys.lock, &request.keys.fence, &request.keys.want] {
+        for key in [&*request.keys.lock, &*request.keys.fence, &*request.keys.want] {
             let (memory, server) = (self.memory.look(key), self.server.look(key));
             equal("content", &memory.as_ref().map(shown), &server.as_ref().map(shown))?;
             near("ttl", memory.and_then(|seen| seen.left), server.and_then(|seen| seen.left))?;
@@ -404,7 +404,7 @@ fn acquire(proposal: u64, slack: Duration) -> Action {
 /// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
 fn fence_of(server: &mut OnServer, action: Action) -> (u64, u64, u64) {
     server.clear();
-    let keys = Keys::of(&Name::parse(b"foo").unwrap());
+    let keys = Keys::of(&Name::parse(*b"foo").unwrap());
     let before = server.time();
     let reply = server.ask(&Request { keys, token: Token::fresh(&Random::System), action });
     let after = server.time();

@@ -89,7 +89,7 @@ impl Store {
     /// The answer to who finds the lock held, with a place in line if `place` asks for one.
     fn held(&mut self, now: u64, request: &Request, place: Option<u32>) -> Option<Reply> {
         let lock = &request.keys.lock;
-        let value = Value::read(&self.keys.get(lock)?.value);
+        let value = Value::read(&self.keys.get(&**lock)?.value);
         let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
         let label = value.and_then(|value| value.label);
         let ttl_left = self.ttl_left(now, lock);
@@ -142,7 +142,7 @@ impl Store {
         (fence, fence_keep): (u64, Duration),
     ) -> Result<Reply, Failure> {
         let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
-        if !self.keys.get(&request.keys.lock).is_some_and(holds) {
+        if !self.keys.get(&*request.keys.lock).is_some_and(holds) {
             return Ok(Reply::Refused);
         }
         if self.last_fence(&request.keys.fence)? < fence {
@@ -152,10 +152,10 @@ impl Store {
     }
 
     fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
-        if planted(Fault::ExtendCreates) && !self.keys.contains_key(&request.keys.lock) {
+        if planted(Fault::ExtendCreates) && !self.keys.contains_key(&*request.keys.lock) {
             self.set(now, &request.keys.lock, request.token.value(mine, ""), ttl);
         }
-        let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
+        let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
         let Some(rest) = rest else { return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)) };
@@ -165,20 +165,20 @@ impl Store {
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
         self.lengthen(now, &request.keys.fence, fence_keep, false);
-        self.keys.remove(&request.keys.want);
+        self.keys.remove(&*request.keys.want);
         Reply::Extended
     }
 
     fn release(&mut self, request: &Request, asks: bool) -> Reply {
-        let Some(entry) = self.keys.get(&request.keys.lock) else { return Reply::Absent };
+        let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let token = request.token.as_bytes();
         let is_ours = value == token || value.strip_prefix(token).is_some_and(|rest| rest.first() == Some(&b':'));
         if !is_ours && !planted(Fault::ReleaseBlindly) {
             return Reply::Foreign(None);
         }
-        self.keys.remove(&request.keys.lock);
-        let waiting = if asks { self.keys.remove(&request.keys.want) } else { None };
+        self.keys.remove(&*request.keys.lock);
+        let waiting = if asks { self.keys.remove(&*request.keys.want) } else { None };
         let waiting = waiting.and_then(|entry| entry.value.digits()).unwrap_or(0).min(WAITING_MAX);
         Reply::Deleted { waiting: u32::try_from(waiting).unwrap_or(0) }
     }
@@ -191,7 +191,7 @@ impl Store {
         (ttl, fence_keep): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
-        if self.keys.contains_key(&request.keys.lock) {
+        if self.keys.contains_key(&*request.keys.lock) {
             return Ok(Reply::Refused);
         }
         if self.last_fence(&request.keys.fence)? > fence {
@@ -419,9 +419,9 @@ impl MemoryConnection {
         let mut shared = self.shared.lock().expect("no panic while holding this");
         let answer = shared.store.execute(now, request);
         let told = match &answer {
-            Ok(reply) if reply.changes() => shared.armed.remove(key).unwrap_or_default(),
+            Ok(reply) if reply.changes() => shared.armed.remove(&**key).unwrap_or_default(),
             Ok(reply) if reply.reads() && self.line.ear.is_some() => {
-                let lines = shared.armed.entry(key.clone()).or_default();
+                let lines = shared.armed.entry(key.to_vec()).or_default();
                 lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
                 lines.push(Arc::downgrade(&self.line));
                 Vec::new()
@@ -449,7 +449,7 @@ mod tests {
     fn a_key_lives_until_its_time_and_not_in_it() {
         let (mut store, ttl) = (Store::default(), Duration::from_secs(1));
         let mut acquire = |now| {
-            let keys = Keys::of(&Name::parse(b"foo").unwrap());
+            let keys = Keys::of(&Name::parse(*b"foo").unwrap());
             let (slack, fence_keep, label) = (Duration::ZERO, ttl, "".into());
             let action = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
             store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
@@ -489,7 +489,7 @@ mod tests {
         let node = MemoryNodes::default().named("node");
         let deaf = node.connect(&Clock::System, None);
         let ((one, told), (two, told_too)) = (listener(&node), listener(&node));
-        let (keys, ttl) = (Keys::of(&Name::parse(b"foo").unwrap()), Duration::from_secs(60));
+        let (keys, ttl) = (Keys::of(&Name::parse(*b"foo").unwrap()), Duration::from_secs(60));
         let token = Token::fresh(&Random::System);
         let ask = |connection: &MemoryConnection, action| {
             connection.call(&Request { keys: Arc::clone(&keys), token, action }).unwrap()
@@ -498,7 +498,7 @@ mod tests {
         let (slack, label) = (Duration::ZERO, Arc::from(""));
         let acquire = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
         let counts = || (*told.lock().unwrap(), *told_too.lock().unwrap());
-        let armed = || node.0.lock().unwrap().armed.get(&keys.lock).map_or(0, Vec::len);
+        let armed = || node.0.lock().unwrap().armed.get(&*keys.lock).map_or(0, Vec::len);
 
         assert!(ask(&deaf, acquire.clone()).changes());
         for reads in [&one, &two, &deaf, &one] {
@@ -525,7 +525,7 @@ mod tests {
     fn a_setnx_lock_ends_at_whole_seconds() {
         let (mut store, granted) = (Store::default(), 1_700_000_000 * SECOND + 999_999);
         let mut ask = |now, action| {
-            let keys = Keys::of(&Name::parse(b"foo").unwrap());
+            let keys = Keys::of(&Name::parse(*b"foo").unwrap());
             store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
         };
         let ttl = Duration::from_millis(1_001);

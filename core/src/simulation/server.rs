@@ -243,12 +243,12 @@ impl State {
         let Ok(reply) = answer else { return Vec::new() };
         let is_own = |other: &Weak<Line>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(line));
         if reply.changes() {
-            let mut told = self.armed.remove(&request.keys.lock).unwrap_or_default();
+            let mut told = self.armed.remove(&*request.keys.lock).unwrap_or_default();
             told.retain(|other| !is_own(other));
             return told;
         }
         if reply.reads() && line.ear.as_ref().is_some_and(Ear::watches) {
-            let lines = self.armed.entry(request.keys.lock.clone()).or_default();
+            let lines = self.armed.entry(request.keys.lock.to_vec()).or_default();
             if !lines.iter().any(is_own) {
                 lines.push(Arc::downgrade(line));
             }
