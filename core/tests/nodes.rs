@@ -528,6 +528,8 @@ fn a_held_lock_outlives_a_lack_of_memory() {
             let guard = client.acquire(Duration::ZERO).unwrap();
             let ends: Vec<End<'_>> = nodes.iter().map(OUT_OF_MEMORY.begin).collect();
             guard.extend().unwrap();
+            let other = Client::new(face, &urls(nodes), Duration::ZERO);
+            assert_eq!(other.acquire(Duration::ZERO).err().unwrap().kind(), ErrorKind::Timeout, "held, and so told");
             guard.release().unwrap();
             eventually("no key stays", || all_free(nodes));
             end_all(ends);

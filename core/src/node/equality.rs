@@ -445,6 +445,7 @@ fn text(text: &str) -> Thing {
 #[test]
 fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
     let hour = Duration::from_secs(3_600);
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for odd in ["", "-1", "1.5", "0x10", "1e3", "1e300", "nan", " 7", "7 ", "seven"].map(text) {
@@ -460,6 +461,8 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
                 pair.put(&keys.lock, &Thing::Text(value), None);
                 let confirm = Action::Confirm { granted: 5, fence: 6, fence_keep: hour, label: "".into() };
                 assert_eq!(pair.ask(0, confirm), refused, "confirm, {odd:?}");
+                // Whoever looks at a held lock needs no fence.
+                assert_eq!(pair.ask(1, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "held, {odd:?}");
             }
         }
     });
