@@ -135,7 +135,7 @@ impl Queue {
         let (held, ttl, _) = holder.extension(self.here()?, ttl)?;
         held.remaining_here()?;
         let id = self.0.enlist(Call::Running(None, None));
-        self.spawn(id, async move { Outcome::Over(guard::extend(held, ttl).await.map(|()| Taken::Done)) })?;
+        self.spawn(id, move || async move { Outcome::Over(guard::extend(held, ttl).await.map(|()| Taken::Done)) })?;
         Ok(id)
     }
 
@@ -167,7 +167,7 @@ impl Queue {
         client.spec(self.here()?, name, Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
         let id = self.0.enlist(Call::Running(None, None));
-        self.spawn(id, async move { Outcome::Over(client.inspect(name).await.map(Taken::Views)) })?;
+        self.spawn(id, move || async move { Outcome::Over(client.inspect(name).await.map(Taken::Views)) })?;
         Ok(id)
     }
 
@@ -258,15 +258,15 @@ impl Queue {
 
     /// Runs an acquire in the background, where it can be broken off.
     fn pursue(&self, id: u64, waiting: Waiting) -> Result<(), Error> {
-        let call = self.reported(id, async move {
-            match waiting.win().await {
-                Ok((waiting, owned)) => Outcome::Won(Box::new(waiting), owned),
-                Err(error) => Outcome::Over(Err(error)),
-            }
-        });
-        let shared = Arc::downgrade(&self.0);
+        let report = self.report(id);
         self.background(id)?.begin(move |runtime| {
-            let Some(shared) = shared.upgrade() else { return };
+            let Some(shared) = report.shared.upgrade() else { return };
+            let call = report.of(async move {
+                match waiting.win().await {
+                    Ok((waiting, owned)) => Outcome::Won(Box::new(waiting), owned),
+                    Err(error) => Outcome::Over(Err(error)),
+                }
+            });
             let task = spawn(runtime, call);
             match shared.list().calls.get_mut(&id) {
                 Some(Call::Running(_, abort)) => *abort = Some(task),
@@ -286,7 +286,7 @@ impl Queue {
         };
         let id = self.0.enlist(Call::Running(None, None));
         let duty = Duty::new(&self.0.process);
-        self.spawn(id, async move {
+        self.spawn(id, move || async move {
             let released = guard::release(hold.into_owned()).await;
             drop(duty);
             Outcome::Over(said(released).map(|()| Taken::Done))
@@ -294,10 +294,14 @@ impl Queue {
         Ok(id)
     }
 
-    /// Runs `call` in the background to its end.
-    fn spawn(&self, id: u64, call: impl Future<Output = Outcome> + Send + 'static) -> Result<(), Error> {
-        let call = self.reported(id, call);
-        self.background(id)?.spawn(call);
+    /// Runs `call` in the background to its end. It is made there: its memory, much more than what it is made from, then
+    /// comes from the thread that gives it back.
+    fn spawn<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let report = self.report(id);
+        self.background(id)?.begin(move |runtime| drop(spawn(runtime, report.of(call()))));
         Ok(())
     }
 
@@ -306,13 +310,8 @@ impl Queue {
         self.0.process.background.start().inspect_err(|_| self.cancel(id))
     }
 
-    /// `call`, whose end the queue hears of. Boxed, because it is large and is handed on several times.
-    fn reported(&self, id: u64, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
-        let report = Report { shared: Arc::downgrade(&self.0), id, outcome: None };
-        Box::pin(async move {
-            let mut report = report;
-            report.outcome = Some(call.await);
-        })
+    fn report(&self, id: u64) -> Report {
+        Report { shared: Arc::downgrade(&self.0), id, outcome: None }
     }
 }
 
@@ -393,6 +392,16 @@ struct Report {
     outcome: Option<Outcome>,
 }
 
+impl Report {
+    /// `call`, whose end the queue hears of. Boxed, because it is large and is handed on several times.
+    fn of(self, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
+        Box::pin(async move {
+            let mut report = self;
+            report.outcome = Some(call.await);
+        })
+    }
+}
+
 impl Drop for Report {
     fn drop(&mut self) {
         let outcome = self.outcome.take().unwrap_or_else(|| Outcome::Over(Err(Error::panicked())));
@@ -447,7 +456,7 @@ mod tests {
         let holder = Holder::new(redlock.lock("foo")).unwrap();
         let reservation = holder.reserve(Pid::now()).unwrap();
         let id = queue.0.enlist(Call::Running(Some(reservation), None));
-        queue.spawn(id, async { panic!("on purpose") }).unwrap();
+        queue.spawn(id, || async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
         assert_eq!(queue.drain(), [id]);
         let error = queue.take(id).unwrap_err();
