@@ -51,7 +51,7 @@ export declare class Queue {
   watch(holder: Holder): number
   /** Ends a call and leaves no key behind. Harmless where there is no such call. */
   cancel(id: number): void
-  /** The ids that became ready. */
+  /** The ids that became ready; negative where the call did what it was asked to do, so that there is nothing to take. */
   drain(): Array<number>
   /**
    * Takes the result of a call that is ready: null where there is nothing more to say, `again` where the call goes

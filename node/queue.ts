@@ -52,7 +52,7 @@ function open(): Calls {
 function wake(): void {
   const { queue, watched } = open();
   for (const id of queue.drain()) {
-    if (!settle(id)) watched.get(id)?.();
+    if (!settle(Math.abs(id), id < 0)) watched.get(id)?.();
   }
 }
 
@@ -83,8 +83,8 @@ export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
   });
 }
 
-/** Goes on with a call that is ready or aborted; false if there is no such call. */
-function settle(id: number): boolean {
+/** Goes on with a call that is ready, aborted, or done with nothing to take; false if there is no such call. */
+function settle(id: number, done = false): boolean {
   const { queue, pending, alive } = open();
   const call = pending.get(id);
   if (call === undefined) return false;
@@ -94,7 +94,7 @@ function settle(id: number): boolean {
     queue.cancel(id);
     reject(signal.reason);
   } else {
-    const taken = queue.take(id);
+    const taken = done ? null : queue.take(id);
     if (taken === "again") return true;
     resolve(taken === "gone" ? ENDING : taken);
   }

@@ -3,7 +3,8 @@
 //! Hidden: for the bindings. One queue per event loop, or Node environment. A call is *running* in the background →
 //! *ready*, when its number is put on the list that the loop drains, woken once per batch → *taken* by whoever asked for
 //! it. Only what is taken counts: a lock that was won becomes its object's hold then, its renewal starts then, and if
-//! its validity is past by then it is released and waited for again. What may interrupt it:
+//! its validity is past by then it is released and waited for again. What leaves nothing to take, as most releases do,
+//! is told as *done* and forgotten. What may interrupt it:
 //!
 //! - cancelled before or after it is ready: an acquire is dropped, which releases; a release and an extension go on in
 //!   the background, and nobody hears of them;
@@ -55,7 +56,16 @@ struct Shared {
 struct List {
     last: u64,
     calls: HashMap<u64, Call>,
-    ready: Vec<u64>,
+    ready: Vec<Ready>,
+}
+
+/// A number whose turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// The call did what it was asked to do, and there is nothing to take.
+    Done(u64),
+    /// [`Queue::take`] says what there is.
+    Take(u64),
 }
 
 #[derive(Debug)]
@@ -194,7 +204,7 @@ impl Queue {
 
     /// The numbers of the calls that are ready, and of watches that have something to tell.
     #[must_use]
-    pub fn drain(&self) -> Vec<u64> {
+    pub fn drain(&self) -> Vec<Ready> {
         if self.is_foreign() {
             return Vec::new();
         }
@@ -355,13 +365,17 @@ impl Shared {
         *call = match (outcome, reservation.take()) {
             (Outcome::Won(waiting, owned), Some(reservation)) => Call::Won(waiting, owned, reservation),
             (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
+            (Outcome::Over(Ok(Taken::Done)), None) => {
+                list.calls.remove(&id);
+                return self.ready(list, Ready::Done(id));
+            }
             (Outcome::Over(result), reservation) => Call::Over(result, reservation),
         };
-        self.ready(list, id);
+        self.ready(list, Ready::Take(id));
     }
 
-    fn ready(&self, mut list: MutexGuard<'_, List>, id: u64) {
-        list.ready.push(id);
+    fn ready(&self, mut list: MutexGuard<'_, List>, ready: Ready) {
+        list.ready.push(ready);
         let first = list.ready.len() == 1;
         drop(list);
         if first {
@@ -423,7 +437,7 @@ impl Watch {
         let mut list = shared.list();
         if let Some(Call::Watch(loss)) = list.calls.get_mut(&self.id) {
             *loss = Some(error);
-            shared.ready(list, self.id);
+            shared.ready(list, Ready::Take(self.id));
         }
     }
 }
@@ -437,7 +451,7 @@ impl Drop for Watch {
         }
         let mut list = shared.list();
         if list.calls.remove(&self.id).is_some() {
-            shared.ready(list, self.id);
+            shared.ready(list, Ready::Take(self.id));
         }
     }
 }
@@ -458,7 +472,7 @@ mod tests {
         let id = queue.0.enlist(Call::Running(Some(reservation), None));
         queue.spawn(id, || async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
-        assert_eq!(queue.drain(), [id]);
+        assert_eq!(queue.drain(), [Ready::Take(id)]);
         let error = queue.take(id).unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
         assert!(holder.reserve(Pid::now()).is_ok(), "the object can be acquired again");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use harness::{Proxy, Server, cluster, eventually};
 use redlock::holder::Holder;
-use redlock::queue::{Queue, Taken};
+use redlock::queue::{Queue, Ready, Taken};
 use redlock::{Error, LostReason, Redlock, farewell};
 
 /// How much later than promised a busy machine may be.
@@ -53,19 +53,23 @@ fn queue() -> (Queue, Receiver<()>) {
     (Queue::new(wake), woken)
 }
 
-/// Waits until `id` is ready.
-fn ready(queue: &Queue, woken: &Receiver<()>, id: u64) {
+/// Waits until there is something to take for `id`; false if it is done.
+fn ready(queue: &Queue, woken: &Receiver<()>, id: u64) -> bool {
     loop {
         woken.recv_timeout(harness::LIMIT).unwrap();
-        if queue.drain().contains(&id) {
-            return;
+        let ready = queue.drain();
+        if ready.contains(&Ready::Take(id)) || ready.contains(&Ready::Done(id)) {
+            return ready.contains(&Ready::Take(id));
         }
     }
 }
 
 fn finish(queue: &Queue, woken: &Receiver<()>, id: u64) -> Result<Taken, Error> {
     loop {
-        ready(queue, woken, id);
+        if !ready(queue, woken, id) {
+            assert!(matches!(queue.take(id), Ok(Taken::Gone)), "there is nothing more to take");
+            return Ok(Taken::Done);
+        }
         match queue.take(id) {
             Ok(Taken::Again) => {}
             taken => return taken,
@@ -207,7 +211,7 @@ fn calls_go_through_the_queue() {
         let lock = object(&redlock, "foo");
         let id = queue.acquire(&lock, None).unwrap();
         assert_eq!(queue.acquire(&lock, None).unwrap_err().code(), "already_held");
-        ready(&queue, &woken, id);
+        assert!(ready(&queue, &woken, id));
         assert!(!lock.held(), "held only when taken");
         assert!(matches!(queue.take(id), Ok(Taken::Done)) && lock.held());
         assert!(matches!(queue.take(id), Ok(Taken::Gone)));
@@ -257,7 +261,7 @@ fn what_is_not_taken_goes_with_its_queue() {
     let (queue, woken) = queue();
     let lock = object(&redlock, "foo");
     let id = queue.acquire(&lock, None).unwrap();
-    ready(&queue, &woken, id);
+    assert!(ready(&queue, &woken, id));
     assert!(server.get("foo").is_some());
     drop(queue);
     eventually("it is released", || server.get("foo").is_none());
@@ -328,7 +332,7 @@ fn what_is_taken_too_late_is_released_and_waited_for_again() {
     let (queue, woken) = queue();
     let lock = object(&redlock, "foo");
     let id = queue.acquire(&lock, None).unwrap();
-    ready(&queue, &woken, id);
+    assert!(ready(&queue, &woken, id));
     thread::sleep(ttl);
     assert!(matches!(queue.take(id), Ok(Taken::Again)) && !lock.held());
     // A busy machine may be late more than once.
@@ -336,7 +340,7 @@ fn what_is_taken_too_late_is_released_and_waited_for_again() {
     release(&lock).unwrap();
 
     let id = queue.acquire(&lock, Some(Some(Duration::ZERO))).unwrap();
-    ready(&queue, &woken, id);
+    assert!(ready(&queue, &woken, id));
     thread::sleep(ttl);
     assert_eq!(queue.take(id).unwrap_err().code(), "unavailable");
     assert_eq!(code(lock.check()), "not_held");
@@ -369,7 +373,7 @@ fn a_watch_tells_every_loss_and_the_end_of_its_object() {
     let watch = queue.watch(&lock);
     assert!(matches!(queue.take(watch), Ok(Taken::Again)));
     for _ in 0..2 {
-        ready(&queue, &woken, watch);
+        assert!(ready(&queue, &woken, watch));
         assert_eq!(queue.take(watch).unwrap_err().reason(), Some(LostReason::Expired));
         acquire(&lock).unwrap();
         release(&lock).unwrap();
@@ -377,11 +381,11 @@ fn a_watch_tells_every_loss_and_the_end_of_its_object() {
     }
     eventually("the lock runs out", || !lock.held());
     let late = queue.watch(&lock);
-    ready(&queue, &woken, late);
+    assert!(ready(&queue, &woken, late));
     assert_eq!(queue.take(late).unwrap_err().code(), "lost");
     assert!(matches!(queue.take(watch), Ok(Taken::Gone)), "one watch per object");
     drop(lock);
-    ready(&queue, &woken, late);
+    assert!(ready(&queue, &woken, late));
     assert!(matches!(queue.take(late), Ok(Taken::Gone)));
 }
 
@@ -429,12 +433,12 @@ fn farewell_lets_go_of_what_was_not_taken() {
         let redlock = Redlock::builder().nodes(url).ttl(Duration::from_secs(60)).build().unwrap();
         let (queue, woken) = queue();
         let warm = queue.acquire(&object(&redlock, "warm"), None).unwrap();
-        ready(&queue, &woken, warm);
+        assert!(ready(&queue, &woken, warm));
         queue.cancel(warm);
         for n in 0..20 {
             let id = queue.acquire(&object(&redlock, &format!("name:{n}")), None).unwrap();
             if n < 17 {
-                ready(&queue, &woken, id);
+                assert!(ready(&queue, &woken, id));
             }
             // Some are cancelled, some are won and not taken, some are under way.
             if n % 3 == 0 {

@@ -4,7 +4,7 @@ use napi::bindgen_prelude::{Either, Either3, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 use redlock::Error;
-use redlock::queue::Taken;
+use redlock::queue::{Ready, Taken};
 
 use crate::client::{Client, Name, View, bytes, number};
 use crate::failure::Failure;
@@ -76,10 +76,14 @@ impl Queue {
         self.0.cancel(call(id));
     }
 
-    /// The ids that became ready.
+    /// The ids that became ready; negative where the call did what it was asked to do, so that there is nothing to take.
     #[napi(catch_unwind)]
     pub fn drain(&self) -> Vec<i64> {
-        self.0.drain().into_iter().map(number).collect()
+        let signed = |ready| match ready {
+            Ready::Done(id) => -number(id),
+            Ready::Take(id) => number(id),
+        };
+        self.0.drain().into_iter().map(signed).collect()
     }
 
     /// Takes the result of a call that is ready: null where there is nothing more to say, `again` where the call goes

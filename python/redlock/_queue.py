@@ -26,18 +26,18 @@ class Queue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.native = _native.Queue()
-        self._futures: dict[int, asyncio.Future[None]] = {}
+        self._futures: dict[int, asyncio.Future[bool]] = {}
         self._locks: dict[int, weakref.ref[Lock]] = {}
         # In no task's context, which would be kept for as long as the loop.
         contextvars.Context().run(loop.add_reader, self.native.fileno(), self._ready)
 
     def _ready(self) -> None:
         for number in self.native.drain():
-            future = self._futures.pop(number, None)
+            future = self._futures.pop(abs(number), None)
             if future is None:
                 self.hear(number)
             elif not future.done():
-                future.set_result(None)
+                future.set_result(number < 0)
 
     def hear(self, number: int) -> None:
         """Tell a lock of its loss, if there is one that it has not heard of."""
@@ -54,8 +54,8 @@ class Queue:
         if taken is None:
             del self._locks[number]
 
-    def future(self, number: int, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
-        """Give what is done when the call is ready."""
+    def future(self, number: int, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[bool]":
+        """Give what is done when the call is ready: true where there is nothing to take."""
         future = loop.create_future()
         self._futures[number] = future
         return future
@@ -136,7 +136,8 @@ async def result(start: Callable[[Queue], int]) -> list[NodeView] | bool | None:
         while True:
             future = queue.future(number, loop)
             del queue
-            await future
+            if await future:
+                return True
             # Not kept in a name, lest an error's traceback keep the queue.
             taken = _alive(reference).native.take(number)
             if taken is not False:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use redlock::queue::Taken;
+use redlock::queue::{Ready, Taken};
 
 use crate::bell::Bell;
 use crate::client::Client;
@@ -75,11 +75,17 @@ impl Queue {
         self.queue.cancel(number);
     }
 
-    /// The numbers that became ready.
-    fn drain(&self) -> Vec<u64> {
+    /// The numbers that became ready; negative where the call did what it was asked to do, so that there is nothing to
+    /// take.
+    fn drain(&self) -> Vec<i64> {
         // In this order: a result that arrives between the two rings again.
         self.bell.silence();
-        self.queue.drain()
+        let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        let signed = |ready| match ready {
+            Ready::Done(number) => -signed(number),
+            Ready::Take(number) => signed(number),
+        };
+        self.queue.drain().into_iter().map(signed).collect()
     }
 
     /// The result of a ready call: `True` for done, `False` for wait again, a list of views, `None` for gone.
