@@ -86,10 +86,10 @@ RUST = """\
 **Rust.** rslock sends SET NX PX and one short script; we send two, which count a fence and those who wait, and take \
 the server longer: µs per script. What lies between a bare socket and one that sends our scripts is the price of that, \
 and the server's one thread is the limit for 64 tasks, where even that socket has fewer pairs than rslock. On five \
-nodes what is meant beside rslock is about what a bare socket takes. With one task, most of the client's processor \
-time is the kernel's, whichever the library: of it kernel, %. It would take scripts that do less; a lock without a \
-fence is not to be had here. A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait \
-for each answer where a bare socket only reads."""
+nodes what is meant beside rslock is no more than what a bare socket takes. With one task, most of the client's \
+processor time is the kernel's, whichever the library: of it kernel, %. It would take scripts that do less; a lock \
+without a fence is not to be had here. A blocking call is that of async Rust on a runtime of its own, which costs an \
+epoll_wait for each answer where a bare socket only reads."""
 
 LOOPS = """\
 **asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop: four \
@@ -105,8 +105,8 @@ THREADS = """\
 adds is less than what redis-py adds: CPU µs, client."""
 
 MEMORY = """\
-**Memory in Node.** A held lock needs as much of the engine's memory as in Rust, and a fraction of that on V8's heap. \
-Most of the rest is V8's young generation, which grows when so many locks are made at once, and is less with \
+**Memory in Node.** A held lock needs half as much native memory again as in Rust, and a fraction of that on V8's \
+heap. The rest is V8's young generation, which grows when so many locks are made at once, and is less with \
 `--max-semi-space-size=1`."""
 
 SCRIPT = """\
@@ -117,7 +117,8 @@ the node forget what one with a long `fence_keep` relies on."""
 
 FROZEN = """\
 **A node that hangs.** Nobody waits for it: most ms is far below a node_timeout. The two turns of a round are \
-some seconds apart, so that the mood of the machine is in their ratio."""
+some seconds apart, so that the mood of the machine is in their ratio: so it is in that of the bare socket, which does \
+the same in both."""
 
 FAIR = """\
 **Fair turns.** Who is fastest here lets the one that has just released win again, for as long as it likes: busiest \
