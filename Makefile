@@ -158,7 +158,7 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 		$(wildcard tests/chaos/*.mjs)
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
 
-bench: ## Compare speed with other libraries, on a quiet machine (four or five minutes once built; ARGS=--long makes the kept page)
+bench: ## Compare speed with other libraries, on a quiet machine (four to six minutes once built; ARGS=--long makes the kept page)
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
 		$(PEERS_GO) $(PEERS_JAVA)

@@ -2,8 +2,8 @@
 //!
 //! One connection is a handle to a task of the crate that writes requests in the order in which they were queued and
 //! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own
-//! time-outs, retries and reconnects are off:
-//! a request may outlive the wait for it, and only the lane knows when a connection has to go.
+//! time-outs, retries and reconnects are off: a request may outlive the wait for it, and only the lane knows when a
+//! connection has to go.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
