@@ -134,8 +134,9 @@ export class Lock {
    */
   async acquire(options?: AcquireOptions): Promise<this> {
     const { timeout, signal } = checked(options, ACQUIRE) ?? {};
-    signal?.throwIfAborted();
     if (this.#controller !== undefined) this.#tell();
+    // After whoever listens to a loss: from here on nobody else runs until the signal is listened to.
+    signal?.throwIfAborted();
     const id = unwrap(queue().acquire(this.#holder, timeout));
     // The signal of a hold that was lost stays with that one; any other is for the one to come.
     if (this.#controller?.signal.aborted) this.#controller = undefined;

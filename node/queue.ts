@@ -89,14 +89,19 @@ function settle(id: number, done = false): boolean {
   const call = pending.get(id);
   if (call === undefined) return false;
   const { resolve, reject, signal, abort } = call;
-  // Asked here too: someone else's listener may have kept the event from ours.
-  if (signal?.aborted) {
-    queue.cancel(id);
-    reject(signal.reason);
-  } else {
-    const taken = done ? null : queue.take(id);
-    if (taken === "again") return true;
-    resolve(taken === "gone" ? ENDING : taken);
+  try {
+    // Asked here too: someone else's listener may have kept the event from ours.
+    if (signal?.aborted) {
+      queue.cancel(id);
+      reject(signal.reason);
+    } else {
+      const taken = done ? null : queue.take(id);
+      if (taken === "again") return true;
+      resolve(taken === "gone" ? ENDING : taken);
+    }
+  } catch (error) {
+    // A bug, which is this call's alone: the others of the batch go on.
+    reject(error);
   }
   pending.delete(id);
   if (pending.size === 0) alive.unref();

@@ -68,6 +68,19 @@ pub enum Ready {
     Take(u64),
 }
 
+impl Ready {
+    /// As one number, for a language without such a type: negative where there is nothing to take.
+    #[must_use]
+    pub fn signed(self) -> i64 {
+        // Calls are counted: no process lives to see so many.
+        let signed = |id| i64::try_from(id).unwrap_or(i64::MAX);
+        match self {
+            Self::Done(id) => -signed(id),
+            Self::Take(id) => signed(id),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Call {
     /// Under way. The reservation is an acquire's, which alone can be broken off.

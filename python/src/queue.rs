@@ -80,12 +80,7 @@ impl Queue {
     fn drain(&self) -> Vec<i64> {
         // In this order: a result that arrives between the two rings again.
         self.bell.silence();
-        let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
-        let signed = |ready| match ready {
-            Ready::Done(number) => -signed(number),
-            Ready::Take(number) => signed(number),
-        };
-        self.queue.drain().into_iter().map(signed).collect()
+        self.queue.drain().into_iter().map(Ready::signed).collect()
     }
 
     /// The result of a ready call: `True` for done, `False` for wait again, a list of views, `None` for gone.

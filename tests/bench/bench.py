@@ -76,7 +76,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, metavar="N", help="measure everything so many times")
     parser.add_argument("--seed", type=int, default=1, help="for the order of turns")
     parser.add_argument("--programs", type=Path, default=TARGET / "release", help="where redlock-bench is")
-    parser.add_argument("--cores", choices=CORES, default="each", help="where clients and servers run (Linux)")
+    cores = "each" if hasattr(os, "sched_setaffinity") else "free"
+    parser.add_argument("--cores", choices=CORES, default=cores, help="where clients and servers run (Linux)")
     parser.add_argument("--out", type=Path, help="where page, pictures and numbers go")
     parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")
     args = parser.parse_args(words)
@@ -152,7 +153,7 @@ def about_machine(cores: str) -> dict[str, Any]:
         "model": models[0] if models else platform.processor(),
         "system": f"{platform.system()} {platform.release()}",
         "load": os.getloadavg()[0],
-        "cores_used": cores if hasattr(os, "sched_setaffinity") else "free",
+        "cores_used": cores,
     }
 
 

@@ -14,6 +14,7 @@ from process import Failed, Process
 from results import Results
 from session import SMOKE, Session
 from subjects import TARGET
+from targets import TARGETS
 from workload import WORKLOADS
 
 HERE = Path(__file__).resolve().parent
@@ -33,6 +34,10 @@ def test_every_workload_gives_figures(tmp_path: Path) -> None:
         expected = {"bare-scripts"} if workload.name == "script" else {"python-sync", "node"}
         assert expected <= set(results.ranking(workload)), f"{workload.name}\n{ran.stdout}"
         assert (tmp_path / f"{workload.name}.svg").exists() == workload.drawn
+    both = {"python-sync", "node"}
+    for target in (t for t in TARGETS if t.ours.subject in both and not t.ours.place[0].long_only):
+        beside_itself = target.by is None or target.by.subject == target.ours.subject
+        assert (target.value(results) is not None) == beside_itself, target
     assert "## Where a peer is ahead\n\n" in (tmp_path / "RESULTS.md").read_text()
 
 

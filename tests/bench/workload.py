@@ -61,8 +61,8 @@ class Workload:
     one_language: bool = False
     """Whether figures of different languages do not compare."""
     cores: str = "free"
-    """Where clients and servers run, one of `session.CORES`. Of one task at a time, the scheduler decides more than any
-    library does: on one core with its server, a socket is twice as fast."""
+    """Where clients and servers run: `free` or `apart`, as in `session.CORES`. Of one task at a time, the scheduler
+    decides more than any library does: on one core with its server, a socket is two or three times as fast."""
 
 
 def per(field: str, by: str = "count", scale: float = 1) -> Value:
