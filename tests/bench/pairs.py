@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,8 +34,8 @@ def tasks(session: Session, workload: str) -> None:
 
 
 def frozen(session: Session, workload: str) -> None:
-    """Five nodes, of which one stops answering while everybody is connected, in turn with all of them well; the limit
-    leaves it out always."""
+    """Five nodes, of which one stops answering while everybody is connected, beside all of them well; the limit leaves
+    that one out always. Twice as often as other turns, because what is looked for are few per cent."""
     turns, living = Turns(session, workload, session.five), session.five.urls[1:]
 
     def urls(subject: Subject) -> Sequence[str]:
@@ -44,15 +43,11 @@ def frozen(session: Session, workload: str) -> None:
 
     session.five.empty()
     with session.crew(workload, urls, able(session.subjects, many_nodes=True)) as crew:
-        for turn in range(session.form.rounds):
-            turns.warm_up(crew)
-            turns.round(crew, turn, "-well")
-            session.five.freeze(0)
-            try:
-                turns.first(crew, turn)
-                turns.round(crew, turn)
-            finally:
-                session.five.thaw(0)
+        turns.warm_up(crew)
+        for turn in range(2 * session.form.rounds):
+            for subject in crew.shuffled():
+                with crew.trying(subject) as (process,):
+                    turns.with_and_without(process, subject, turn)
 
 
 @dataclass(frozen=True)
@@ -79,24 +74,26 @@ class Turns:
             with crew.trying(subject) as (process,):
                 process.ask(self._request(subject, seconds=self.session.form.warm_up_s), LIMIT_S)
 
-    def first(self, crew: Crew, turn: int) -> None:
-        """One pair of everybody, side by side, because most of them only wait."""
-        for subject in crew.shuffled():
-            with crew.trying(subject) as (process,):
-                process.send(self._request(subject, count=1))
-        end_s = time.monotonic() + LIMIT_S
-        for subject in crew.shuffled():
-            with crew.trying(subject) as (process,):
-                answer = process.answer(max(end_s - time.monotonic(), 0.001))
-                self.session.record(f"{self.workload}-first", subject, turn, wall_ns=answer["wall_ns"])
-
-    def round(self, crew: Crew, turn: int, kind: str = "") -> None:
+    def round(self, crew: Crew, turn: int) -> None:
         """A turn of everybody."""
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
-                self._turn(process, subject, turn, kind)
+                self._turn(process, subject, turn)
 
-    def _turn(self, process: Process, subject: Subject, turn: int, kind: str) -> None:
+    def with_and_without(self, process: Process, subject: Subject, turn: int) -> None:
+        """A turn with all nodes well, and right after it one with the first of them frozen: within seconds a machine
+        may change by more than the difference. Each comes after a single pair."""
+        process.ask(self._request(subject, count=1), LIMIT_S)
+        self._turn(process, subject, turn, "-well")
+        self.nodes.freeze(0)
+        try:
+            answer = process.ask(self._request(subject, count=1), LIMIT_S)
+            self.session.record(f"{self.workload}-first", subject, turn, wall_ns=answer["wall_ns"])
+            self._turn(process, subject, turn)
+        finally:
+            self.nodes.thaw(0)
+
+    def _turn(self, process: Process, subject: Subject, turn: int, kind: str = "") -> None:
         seconds = self.session.form.turn_s
         before = process.times()
         with self.session.counted(self.nodes) as count:

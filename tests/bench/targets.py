@@ -117,8 +117,8 @@ the node forget what one with a long `fence_keep` relies on."""
 
 FROZEN = """\
 **A node that hangs.** Nobody waits for it: most ms is far below a node_timeout. The two turns of a round are \
-some seconds apart, so that the mood of the machine is in their ratio: so it is in that of the bare socket, which does \
-the same in both."""
+0.1 s long and follow each other at once; what is left in their ratio is the mood of the machine: the bare socket, \
+which does the same in both, has it too."""
 
 FAIR = """\
 **Fair turns.** Who is fastest here lets the one that has just released win again, for as long as it likes: busiest \

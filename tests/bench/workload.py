@@ -199,7 +199,7 @@ WORKLOADS = [
         "Five nodes, one of which hangs",
         "One of the five is stopped (SIGSTOP) while everybody is connected to it: it takes connections and answers "
         "nothing. The limit uses the other four, always. The first acquire and release after that is told apart. "
-        "Each round has a turn of everybody with all nodes well, and then one with the frozen node.",
+        "In each round everybody has a turn with all nodes well, and right after it one with the frozen node.",
         pairs.frozen,
         [
             Column("µs", per("wall_ns", scale=1e3), "{:,.0f}"),
