@@ -70,7 +70,7 @@ def _both(proxy: Proxy, faults: Faults) -> None:
 
 ALTERED = {
     "overlooked": (b"ours, 'NX', 'PX', argv[2])", b"ours, 'PX', argv[2]      )"),
-    "undeleted": (b"redis.call('DEL', KEYS[1])", b"redis.call('GET', KEYS[1])"),
+    "undeleted": (b"redis.call('DEL', keys[1])", b"redis.call('GET', keys[1])"),
     "unextended": (b"< tonumber(ARGV[2]) then redis.call('PEXPIRE'", b"> tonumber(ARGV[2]) then redis.call('PEXPIRE'"),
 }
 """What is made of the text of scripts on their way, of the same length. As nodes know them by another hash then, their

@@ -1,46 +1,52 @@
 -- Takes the lock on this node if it is free; with a ttl of 0 only looks.
 -- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, fence_keep in ms; then, as far as they are
--- needed: the proposed fence or '' for the node's clock, slack in us, label, the caller's place in line
+-- needed: label, the proposed fence or '' for the node's clock, slack in us, the caller's place in line
 -- Returns the fence granted, 0 for a look at a free lock, or when it is held {fence of our own value or '', ttl left in
 -- ms, label or '', place in line or 0}.
--- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, tonumber where arithmetic
--- reads a string as well, and a look at the lock before NX.
+-- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, numbers read from text,
+-- strings that are only parts of others, and a look at the lock before NX.
 local keys, argv, redis, refused = KEYS, ARGV, redis, 0
-local pcall = redis.pcall
+local call, pcall = redis.call, redis.pcall
 -- Who says its place in line looks first: to read the fence key would have its connection told of changes there too.
 local value = argv[7] and pcall('GET', keys[1])
 if not value and argv[2] ~= '0' then
   local last, floor = pcall('GET', keys[2]), 0
-  if last then floor = type(last) == 'string' and last:find('^%d+$') and last + 0 end
+  if last then floor = not last.err and last:find('^%d+$') and last + 0 end
   -- From 2^53 on Lua cannot tell neighbouring numbers apart.
   if floor and floor < 9007199254740990 then
-    local time, text, fence = redis.call('TIME'), argv[4], nil
+    local time, text, fence = call('TIME'), argv[5], nil
     if not text or text == '' then
       text = #time[2] == 6 and time[1] .. time[2]
       fence = text and text + 0 or time[1] * 1000000 + time[2]
     else
-      local now = time[1] * 1000000 + time[2]
-      local slack = argv[5] + 0
+      local slack, now = argv[6] + 0, time[1] * 1000000
       fence = text + 0
-      local ahead = fence - now
-      if ahead > slack then
-        fence, text = now + slack, nil
-      elseif ahead < -slack then
-        fence, text = now - slack, nil
+      -- Mostly the seconds alone tell that a proposal is near enough.
+      if fence - now > slack or now + 1000000 - fence > slack then
+        now = now + time[2]
+        if fence - now > slack then
+          fence, text = now + slack, nil
+        elseif now - fence > slack then
+          fence, text = now - slack, nil
+        end
       end
     end
     if fence <= floor then fence, text = floor + 1, nil end
     text = text or string.format('%.0f', fence)
-    local ours = argv[1] .. ':' .. text
-    if argv[6] and argv[6] ~= '' then ours = ours .. ':' .. argv[6] end
+    local label, ours = argv[4], nil
+    if label and label ~= '' then
+      ours = argv[1] .. ':' .. text .. ':' .. label
+    else
+      ours = argv[1] .. ':' .. text
+    end
     refused = pcall('SET', keys[1], ours, 'NX', 'PX', argv[2])
     if refused and refused.ok then
       -- Not refused any more: who is full, a replica or fenced off has refused the first write, and rights to all keys
       -- were asked for before the script began.
-      redis.call('SET', keys[2], text, 'PX', argv[3])
+      call('SET', keys[2], text, 'PX', argv[3])
       return fence
     end
-  elseif type(last) == 'table' and not last.err:find('WRONGTYPE', 1, true) then
+  elseif last.err and not last.err:find('WRONGTYPE', 1, true) then
     refused = last
   else
     refused = redis.error_reply('FENCE the fence key is no number below 2^53')

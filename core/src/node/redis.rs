@@ -383,13 +383,13 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             // What says nothing would cost the server some time, so it is sent only where more follows.
             let place = wants.unwrap_or(0);
             let (is_proposed, is_labelled, is_in_line) = (!slack.is_zero(), !label.is_empty(), watched || place > 0);
+            if is_labelled || is_proposed || is_in_line {
+                command.arg(&**label);
+            }
             if is_proposed {
                 command.arg(*proposal).arg(micros(*slack));
-            } else if is_labelled || is_in_line {
+            } else if is_in_line {
                 command.arg("").arg(0);
-            }
-            if is_labelled || is_in_line {
-                command.arg(&**label);
             }
             if is_in_line {
                 command.arg(place);
@@ -419,7 +419,7 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
         Action::Inspect => begin(&[lock]),
         Action::Peek { place } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(0).arg(0).arg("").arg(0).arg("").arg(*place);
+            command.arg(token).arg(0).arg(0).arg("").arg("").arg(0).arg(*place);
             command
         }
         Action::SetnxAcquire { ttl } => {

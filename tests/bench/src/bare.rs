@@ -92,7 +92,7 @@ impl Bare {
         let acquire = match self.plan {
             Plan::Plain => command(&["SET", name, TOKEN, "NX", "PX", &self.ttl_ms]),
             // By the clock of the node; a proposal that a node accepts costs it as much.
-            Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_KEEP_MS, "", "0", "bench:1"]),
+            Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_KEEP_MS, "bench:1"]),
         };
         (acquire, release)
     }
@@ -133,7 +133,7 @@ impl Bare {
             SET => command(&["EVALSHA", &sha, "1", name, TOKEN, &self.ttl_ms]),
             // Proposals that the server accepts as they are.
             FENCED => fenced(&sha, name, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_KEEP_MS]),
-            _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_KEEP_MS, &wall_us().to_string(), SLACK_US]),
+            _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_KEEP_MS, "", &wall_us().to_string(), SLACK_US]),
         };
         let acquires: Vec<_> = names.iter().map(|name| acquire(name)).collect();
         let deletes: Vec<_> = names.iter().map(|name| command(&["DEL", name])).collect();
