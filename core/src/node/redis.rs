@@ -357,12 +357,16 @@ static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
     ]
 });
 
+/// A command as far as its keys, with room for the rest, so that it does not grow step by step.
 fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
-    let mut command = match by {
-        By::Hash => redis::cmd("EVALSHA"),
-        By::Text => redis::cmd("EVAL"),
+    let (name, script) = match by {
+        By::Hash => ("EVALSHA", script.hash.as_str()),
+        By::Text => ("EVAL", script.text),
     };
-    command.arg(if by == By::Hash { script.hash.as_str() } else { script.text }).arg(keys.len());
+    let most_arguments = 7;
+    let usual_size = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 128;
+    let mut command = Cmd::with_capacity(3 + keys.len() + most_arguments, usual_size);
+    command.arg(name).arg(script).arg(keys.len());
     for key in keys {
         command.arg(*key);
     }
