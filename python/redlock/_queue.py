@@ -9,7 +9,7 @@ import contextvars
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from redlock import _native
 from redlock.errors import LockLost, RedlockError
@@ -19,21 +19,24 @@ if TYPE_CHECKING:
     from redlock.asyncio import Lock
 
 
-class Queue:
+class Queue(_native.Queue):
     """The calls that one event loop waits for, and the locks whose losses it hears of."""
 
-    __slots__ = ("__weakref__", "_futures", "_locks", "native")
+    __slots__ = ("__weakref__", "_locks", "futures")
+
+    def __new__(cls, loop: asyncio.AbstractEventLoop) -> Self:  # noqa: ARG004 - of no use before it is there
+        return super().__new__(cls)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.native = _native.Queue()
-        self._futures: dict[int, asyncio.Future[bool]] = {}
+        self.futures: dict[int, asyncio.Future[bool]] = {}
+        """What is done when a call is ready, by number: true where there is nothing to take."""
         self._locks: dict[int, weakref.ref[Lock]] = {}
         # In no task's context, which would be kept for as long as the loop.
-        contextvars.Context().run(loop.add_reader, self.native.fileno(), self._ready)
+        contextvars.Context().run(loop.add_reader, self.fileno(), self._ready)
 
     def _ready(self) -> None:
-        for number in self.native.drain():
-            future = self._futures.pop(abs(number), None)
+        for number in self.drain():
+            future = self.futures.pop(abs(number), None)
             if future is None:
                 self.hear(number)
             elif not future.done():
@@ -45,7 +48,7 @@ class Queue:
         if reference is None:
             return
         try:
-            taken = self.native.take(number)
+            taken = self.take(number)
         except LockLost as error:
             lock = reference()
             if lock is not None:
@@ -54,21 +57,15 @@ class Queue:
         if taken is None:
             del self._locks[number]
 
-    def future(self, number: int, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[bool]":
-        """Give what is done when the call is ready: true where there is nothing to take."""
-        future = loop.create_future()
-        self._futures[number] = future
-        return future
-
     def forget(self, number: int) -> None:
         """End a call or a watch that nobody waits for any more."""
-        self._futures.pop(number, None)
+        self.futures.pop(number, None)
         self._locks.pop(number, None)
-        self.native.cancel(number)
+        self.cancel(number)
 
-    def watch(self, lock: "Lock") -> int:
+    def tell(self, lock: "Lock") -> int:
         """Tell `lock` of its losses. Only the last watch of a lock counts."""
-        number = self.native.watch(lock)
+        number = self.watch(lock)
         self._locks[number] = weakref.ref(lock)
         return number
 
@@ -87,7 +84,7 @@ class Watch:
         queue = self._queue()
         if queue is None or self._number is not None:
             return
-        self._number = queue.watch(lock)
+        self._number = queue.tell(lock)
         if late:
             queue.hear(self._number)
 
@@ -105,11 +102,17 @@ class Watch:
 
 _queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Queue]] = weakref.WeakKeyDictionary()
 
+_NONE: tuple[Callable[[], asyncio.AbstractEventLoop | None], Callable[[], Queue | None]] = (lambda: None, lambda: None)
+
+_last = _NONE
+"""A loop and its queue, found last: mostly there is one loop, and to look it up takes longer than to compare it."""
+
 
 def _after_fork() -> None:
     """Forget the parent's queues. Their descriptors stay registered: taking them out here would take them out there."""
-    global _queues  # noqa: PLW0603
+    global _queues, _last  # noqa: PLW0603
     _queues = weakref.WeakKeyDictionary()
+    _last = _NONE
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -117,29 +120,34 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _of(loop: asyncio.AbstractEventLoop) -> Queue:
     """Find the queue of the loop; make one where there is none."""
+    global _last  # noqa: PLW0603
     reference = _queues.get(loop)
     queue = reference() if reference is not None else None
     if queue is None:
         queue = Queue(loop)
         _queues[loop] = weakref.ref(queue)
+    _last = weakref.ref(loop), weakref.ref(queue)
     return queue
 
 
-async def result(start: Callable[[Queue], int]) -> list[NodeView] | bool | None:
-    """Start a call and wait for what comes of it. Whatever ends the wait early leaves no key behind."""
+async def result(start: Callable[..., int], *args: object) -> list[NodeView] | bool | None:
+    """Have `start` begin a call on the loop's queue and wait for its result. No early end leaves a key behind."""
     # Once: Python asks for the pid each time.
     loop = asyncio.get_running_loop()
-    queue = _of(loop)
-    number = start(queue)
+    last, its = _last
+    queue = its() if last() is loop else None
+    if queue is None:
+        queue = _of(loop)
+    number = start(queue, *args)
     reference = weakref.ref(queue)
     try:
         while True:
-            future = queue.future(number, loop)
+            future = queue.futures[number] = loop.create_future()
             del queue
             if await future:
                 return True
             # Not kept in a name, lest an error's traceback keep the queue.
-            taken = _alive(reference).native.take(number)
+            taken = _alive(reference).take(number)
             if taken is not False:
                 return taken
             queue = _alive(reference)

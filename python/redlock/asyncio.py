@@ -118,7 +118,7 @@ class Lock(_native.Handle):
         True
         """
         try:
-            await _queue.result(lambda queue: self._begin(queue, blocking, timeout))
+            await _queue.result(self._begin, blocking, timeout)
         except LockTimeout:
             return False
         return True
@@ -132,7 +132,7 @@ class Lock(_native.Handle):
 
         Cancelled, it goes on in the background.
         """
-        await _queue.result(lambda queue: queue.native.extend(self, ttl))
+        await _queue.result(_queue.Queue.extend, self, ttl)
 
     async def release(self) -> None:
         """Release the lock. Once this begins the lock is not held, whatever becomes of the call. Again is no error.
@@ -143,7 +143,7 @@ class Lock(_native.Handle):
         Cancelled, it goes on in the background.
         """
         watch = self._watch
-        await _queue.result(lambda queue: queue.native.release(self))
+        await _queue.result(_queue.Queue.release, self)
         self._unwatch(watch)
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
@@ -172,7 +172,7 @@ class Lock(_native.Handle):
         self._callbacks = (*self._callbacks, callback)
 
     async def __aenter__(self) -> Self:
-        await _queue.result(lambda queue: self._begin(queue, blocking=True, timeout=..., watched=True))
+        await _queue.result(self._begin_watched)
         self._body = Body(asyncio.current_task())
         return self
 
@@ -186,7 +186,7 @@ class Lock(_native.Handle):
             return
         watch = self._watch
         try:
-            await _queue.result(lambda queue: queue.native.leave(self))
+            await _queue.result(_queue.Queue.leave, self)
             self._unwatch(watch)
         except LockLost:
             # What the body raises says more than that its lock is gone.
@@ -195,10 +195,13 @@ class Lock(_native.Handle):
         if loss is not None:
             raise loss from error
 
+    def _begin_watched(self, queue: _queue.Queue) -> int:
+        return self._begin(queue, blocking=True, timeout=..., watched=True)
+
     def _begin(
-        self, queue: _queue.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
+        self, queue: _queue.Queue, blocking: bool, timeout: Duration | EllipsisType | None, watched: bool = False
     ) -> int:
-        number = queue.native.acquire(self, blocking, timeout)
+        number = queue.acquire(self, blocking, timeout)
         # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.
         if self._watch is not None:
             self._watch.hear(queue)
@@ -280,7 +283,7 @@ class Redlock(_native.Client):
 
     async def inspect(self, name: str | bytes) -> list[NodeView]:
         """Show what every node has under `name`; see `redlock.Redlock.inspect`. Cancelling it changes nothing."""
-        taken = await _queue.result(lambda queue: queue.native.inspect(self, name))
+        taken = await _queue.result(_queue.Queue.inspect, self, name)
         return taken if isinstance(taken, list) else []
 
     async def aclose(self) -> None:

@@ -15,7 +15,7 @@ use crate::inspect::to_python;
 use crate::name::Name;
 
 /// Calls underway and what came of them; its descriptor is readable while there are results.
-#[pyclass(frozen, module = "redlock._native")]
+#[pyclass(frozen, subclass, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Queue {
     queue: redlock::queue::Queue,

@@ -193,7 +193,7 @@ async def test_an_old_loss_is_told_and_does_not_end_a_new_body(aclient: aio.Redl
     lock.on_lost(losses.append)
     await lock.acquire()
     # The loop does not get to hear of the loss before it acquires again.
-    assert select.select([_queue._of(asyncio.get_running_loop()).native.fileno()], [], [], LIMIT)[0]
+    assert select.select([_queue._of(asyncio.get_running_loop()).fileno()], [], [], LIMIT)[0]
     async with lock:
         await asyncio.sleep(0.01)
     assert len(losses) == 1

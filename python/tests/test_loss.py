@@ -48,8 +48,8 @@ async def test_a_loss_is_told_in_time_while_all_nodes_are_frozen(nodes: Nodes, n
         async with lock:
             await asyncio.sleep(LIMIT)
 
-    cut = asyncio.create_task(body(alock))
-    cancelled = asyncio.create_task(body(aclient.lock(f"{name}-cancelled", ttl=20)))
+    other = aclient.lock(f"{name}-cancelled", ttl=20)
+    cut, cancelled = asyncio.create_task(body(alock)), asyncio.create_task(body(other))
     keys = [name, f"{name}-aio", f"{name}-raising", f"{name}-cancelled"]
     with (
         contextlib.ExitStack() as freeze,
@@ -59,6 +59,8 @@ async def test_a_loss_is_told_in_time_while_all_nodes_are_frozen(nodes: Nodes, n
         client.lock(f"{name}-raising") as raising,
     ):
         await eventually(lambda: all(len(nodes.having(key)) == len(nodes.servers) for key in keys))
+        # A node has the key before the loop has the lock.
+        await eventually(lambda: alock.held and other.held)
         freeze.enter_context(nodes.frozen())
         cancelled.cancel()
         await asyncio.gather(told.in_time(), atold.in_time(), asyncio.wait([cut, cancelled]))
