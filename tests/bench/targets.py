@@ -85,13 +85,13 @@ def _contended(face: str, fastest: str) -> list[Target]:
 RUST = """\
 **Rust.** rslock sends SET NX PX and one short script; we send two scripts, which count a fence and those who wait. \
 Counted by callgrind, a pair takes Redis 7.0 94,000 instructions by ours and 30,000 by rslock's: to call an empty \
-script with the arguments of our acquire is 24,000, a SET with a time 12,400, TIME 6,500. That is what lies between a \
-bare socket and one that sends our scripts, and the server's one thread is the limit for 64 tasks, where even that \
-socket has fewer pairs than rslock. On five nodes what is meant beside rslock is no more than what a bare socket takes. \
-With one task, most of the client's processor time is the kernel's, whichever the library: of it kernel, %. It would \
-take a server that does this without Lua, as a module could; a lock without a fence is not to be had here. A blocking \
-call is that of async Rust on a runtime of its own, which costs an epoll_wait for each answer where a bare socket only \
-reads."""
+script with the arguments of our acquire is 24,000, a SET with a time 12,400, TIME 6,500. That is what lies between \
+a bare socket and one that sends our scripts, and the server's one thread is the limit for 64 tasks, where even that \
+socket has fewer pairs than rslock. On five nodes what is meant beside rslock is no more than what a bare socket \
+takes. With one task, most of the client's processor time is the kernel's, whichever the library: of it kernel, %. \
+It would take a server that does this without Lua, as a module could; a lock without a fence is not to be had here. \
+A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait for each answer where a \
+bare socket only reads."""
 
 LOOPS = """\
 **asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop: four \
@@ -112,10 +112,10 @@ heap. The rest is V8's young generation, which grows when so many locks are made
 `--max-semi-space-size=1`."""
 
 SCRIPT = """\
-**The script.** Ours asks for a free lock without a look at it, prints no number and reads as few as it can. Counted by \
-callgrind, of 46,000 instructions that it adds to an empty script the two SETs with a time are 54 %, TIME 14 %, GET 6 %, \
-the numbers that are read from text 9 %. It would take a fence key whose time is not written anew with every \
-acquisition (KEEPTTL); then a client with a short `fence_keep` would make the node forget what one with a long \
+**The script.** Ours asks for a free lock without a look at it, prints no number and reads as few as it can. Counted \
+by callgrind, of 46,000 instructions that it adds to an empty script the two SETs with a time are 54 %, TIME 14 %, \
+GET 6 %, the numbers that are read from text 9 %. It would take a fence key whose time is not written anew with \
+every acquisition (KEEPTTL); then a client with a short `fence_keep` would make the node forget what one with a long \
 `fence_keep` relies on."""
 
 FROZEN = """\
