@@ -134,8 +134,8 @@ async def result(start: Callable[..., int], *args: object) -> list[NodeView] | b
     """Have `start` begin a call on the loop's queue and wait for its result. No early end leaves a key behind."""
     # Once: Python asks for the pid each time.
     loop = asyncio.get_running_loop()
-    last, its = _last
-    queue = its() if last() is loop else None
+    last_loop, last_queue = _last
+    queue = last_queue() if last_loop() is loop else None
     if queue is None:
         queue = _of(loop)
     number = start(queue, *args)

@@ -199,7 +199,7 @@ class Lock(_native.Handle):
         return self._begin(queue, blocking=True, timeout=..., watched=True)
 
     def _begin(
-        self, queue: _queue.Queue, blocking: bool, timeout: Duration | EllipsisType | None, watched: bool = False
+        self, queue: _queue.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
     ) -> int:
         number = queue.acquire(self, blocking, timeout)
         # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.

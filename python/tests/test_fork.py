@@ -171,6 +171,8 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(use(name + "-b"))
 pid = os.fork()
 if pid == 0:
+    # The loop used last, before another one.
+    loop.run_until_complete(use(name + "-b"))
     asyncio.run(use(name + "-a"))
     loop.run_until_complete(use(name + "-b"))
     sys.exit(0)

@@ -85,7 +85,7 @@ def _contended(face: str, fastest: str) -> list[Target]:
 RUST = """\
 **Rust.** rslock sends SET NX PX and one short script; we send two scripts, which count a fence and those who wait. \
 Counted by callgrind, a pair takes Redis 7.0 94,000 instructions by ours and 30,000 by rslock's: to call an empty \
-script with the arguments of our acquire is 24,000, a SET with a time 12,400, TIME 6,500. That is what lies between \
+script with the arguments of our acquire is 24,000, a SET with a time 12,400, TIME 6,500. Most of it lies between \
 a bare socket and one that sends our scripts, and the server's one thread is the limit for 64 tasks, where even that \
 socket has fewer pairs than rslock. On five nodes what is meant beside rslock is no more than what a bare socket \
 takes. With one task, most of the client's processor time is the kernel's, whichever the library: of it kernel, %. \

@@ -11,6 +11,7 @@ local call, pcall = redis.call, redis.pcall
 local value = argv[7] and pcall('GET', keys[1])
 if not value and argv[2] ~= '0' then
   local last, floor = pcall('GET', keys[2]), 0
+  -- Of a refusal and a value, only the refusal has an err: cheaper to ask for than a type.
   if last then floor = not last.err and last:find('^%d+$') and last + 0 end
   -- From 2^53 on Lua cannot tell neighbouring numbers apart.
   if floor and floor < 9007199254740990 then

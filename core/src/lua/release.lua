@@ -6,6 +6,7 @@ local keys, token, redis = KEYS, ARGV[1], redis
 local pcall = redis.pcall
 local value = pcall('GET', keys[1])
 if not value then return 0 end
+-- Only a refusal has one.
 if value.err then
   if string.find(value.err, 'WRONGTYPE', 1, true) then return -1 end
   return value
