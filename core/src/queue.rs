@@ -216,12 +216,17 @@ impl Queue {
     }
 
     /// The numbers of the calls that are ready, and of watches that have something to tell.
-    #[must_use]
-    pub fn drain(&self) -> Vec<Ready> {
+    ///
+    /// `silence` ends the wake-up that led here, so that what gets ready later can wake again. In a forked child it is not
+    /// called: a descriptor is its parent's too, which would sleep through what is ready there.
+    pub fn drain(&self, silence: impl FnOnce()) -> Vec<Ready> {
         if self.is_foreign() {
             return Vec::new();
         }
-        mem::take(&mut self.0.list().ready)
+        // First: between these two, what gets ready wakes once more than it has to; the other way round, not at all.
+        silence();
+        // Its room stays, for whoever gets ready next on another thread.
+        self.0.list().ready.drain(..).collect()
     }
 
     /// The result of a call, for the one who has started it, at the time that it goes on.
@@ -334,7 +339,7 @@ impl Queue {
     }
 
     fn report(&self, id: u64) -> Report {
-        Report { shared: Arc::downgrade(&self.0), id, outcome: None }
+        Report { shared: Arc::downgrade(&self.0), id }
     }
 }
 

@@ -57,7 +57,7 @@ fn queue() -> (Queue, Receiver<()>) {
 fn ready(queue: &Queue, woken: &Receiver<()>, id: u64) -> bool {
     loop {
         woken.recv_timeout(harness::LIMIT).unwrap();
-        let ready = queue.drain();
+        let ready = queue.drain(|| ());
         if ready.contains(&Ready::Take(id)) || ready.contains(&Ready::Done(id)) {
             return ready.contains(&Ready::Take(id));
         }
@@ -249,7 +249,7 @@ fn a_batch_is_one_wake_up() {
         eventually("it is ready", || matches!(queue.take(*id), Ok(Taken::Done)));
     }
     assert_eq!(wakes.load(Ordering::SeqCst), 1);
-    assert_eq!(queue.drain().len(), ids.len());
+    assert_eq!(queue.drain(|| ()).len(), ids.len());
     queue.release(&locks[0]).unwrap();
     eventually("what gets ready after a drain is called for anew", || wakes.load(Ordering::SeqCst) == 2);
 }

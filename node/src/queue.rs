@@ -79,7 +79,7 @@ impl Queue {
     /// The ids that became ready; negative where the call did what it was asked to do, so that there is nothing to take.
     #[napi(catch_unwind)]
     pub fn drain(&self) -> Vec<i64> {
-        self.0.drain().into_iter().map(Ready::signed).collect()
+        self.0.drain(|| ()).into_iter().map(Ready::signed).collect()
     }
 
     /// Takes the result of a call that is ready: null where there is nothing more to say, `again` where the call goes

@@ -78,9 +78,7 @@ impl Queue {
     /// The numbers that became ready; negative where the call did what it was asked to do, so that there is nothing to
     /// take.
     fn drain(&self) -> Vec<i64> {
-        // In this order: a result that arrives between the two rings again.
-        self.bell.silence();
-        self.queue.drain().into_iter().map(Ready::signed).collect()
+        self.queue.drain(|| self.bell.silence()).into_iter().map(Ready::signed).collect()
     }
 
     /// The result of a ready call: `True` for done, `False` for wait again, a list of views, `None` for gone.

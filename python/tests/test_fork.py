@@ -154,6 +154,27 @@ lock.acquire()
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
 
 
+def test_a_child_leaves_the_parents_wake_up_alone(run: Run) -> None:
+    program = """
+import os, select
+from redlock import _native
+queue, lock = _native.Queue(), client.lock(name)
+number = queue.acquire(lock)
+assert select.select([queue], [], [], 5)[0]
+pid = os.fork()
+if pid == 0:
+    # As an inherited loop does, which polls what the parent's polls.
+    os._exit(len(queue.drain()))
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+assert select.select([queue], [], [], 0)[0], "the child took the wake-up"
+assert [abs(ready) for ready in queue.drain()] == [number]
+assert not select.select([queue], [], [], 0)[0]
+assert queue.take(number)
+"""
+    done = run(program + PARENT)
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
 def test_asyncio_in_parent_and_child(run: Run) -> None:
     program = """
 import asyncio, os, sys
