@@ -115,8 +115,11 @@ export interface Options {
 /** The id of a call that was started, or why none was. */
 export type Started = number | Failure
 
-/** The timeout of one call: a number of milliseconds, null for ever, undefined for the lock's own. */
-export type Timeout = number | null | undefined
+/**
+ * The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi
+ * writes a message for every type that a value is not, and mostly none is given.
+ */
+export type Timeout = undefined | number | null
 
 /** The failure for an option that does not exist. */
 export declare function unknown(option: string): Failure

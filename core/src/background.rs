@@ -117,10 +117,12 @@ impl Inbox {
 
     /// Begins on `runtime` what is handed in, for ever.
     async fn serve(&self, runtime: &Handle) {
+        // Two lists that change places: whoever puts a job finds room, and this thread gives back no memory of others.
+        let mut jobs = Vec::new();
         loop {
             self.filled.notified().await;
-            let jobs = mem::take(&mut *self.jobs.lock().expect("no panic while holding this"));
-            for job in jobs {
+            mem::swap(&mut jobs, &mut *self.jobs.lock().expect("no panic while holding this"));
+            for job in jobs.drain(..) {
                 job(runtime);
             }
         }

@@ -419,26 +419,28 @@ impl fmt::Debug for Shared {
 
 /// Reports what a call has come to when its task ends, be it by a panic.
 struct Report {
+    /// Nobody's from when it has reported.
     shared: Weak<Shared>,
     id: u64,
-    outcome: Option<Outcome>,
 }
 
 impl Report {
     /// `call`, whose end the queue hears of. Boxed, because it is large and is handed on several times.
-    fn of(self, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
-        Box::pin(async move {
-            let mut report = self;
-            report.outcome = Some(call.await);
-        })
+    fn of(mut self, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
+        Box::pin(async move { self.tell(call.await) })
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        if let Some(shared) = mem::take(&mut self.shared).upgrade() {
+            shared.finish(self.id, outcome);
+        }
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        let outcome = self.outcome.take().unwrap_or_else(|| Outcome::Over(Err(Error::panicked())));
-        if let Some(shared) = self.shared.upgrade() {
-            shared.finish(self.id, outcome);
+        if self.shared.strong_count() > 0 {
+            self.tell(Outcome::Over(Err(Error::panicked())));
         }
     }
 }
@@ -490,7 +492,7 @@ mod tests {
         let id = queue.0.enlist(Call::Running(Some(reservation), None));
         queue.spawn(id, || async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
-        assert_eq!(queue.drain(), [Ready::Take(id)]);
+        assert_eq!(queue.drain(|| ()), [Ready::Take(id)]);
         let error = queue.take(id).unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
         assert!(holder.reserve(Pid::now()).is_ok(), "the object can be acquired again");

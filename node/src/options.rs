@@ -81,15 +81,16 @@ pub(crate) fn millis(option: &str, amount: Option<f64>) -> Result<Option<Duratio
     amount.map(|amount| redlock::given::millis(option, amount)).transpose()
 }
 
-/// The timeout of one call: a number of milliseconds, null for ever, undefined for the lock's own.
+/// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi
+/// writes a message for every type that a value is not, and mostly none is given.
 #[napi]
-pub type Timeout = Either3<f64, Null, Undefined>;
+pub type Timeout = Either3<Undefined, f64, Null>;
 
 #[expect(clippy::option_option, reason = "what the lock takes: not said, for ever, or this long")]
 pub(crate) fn timeout(given: Timeout) -> Result<Option<Option<Duration>>, Error> {
     Ok(match given {
-        Either3::A(amount) => Some(Some(redlock::given::millis("timeout", amount)?)),
-        Either3::B(Null) => Some(None),
-        Either3::C(()) => None,
+        Either3::A(()) => None,
+        Either3::B(amount) => Some(Some(redlock::given::millis("timeout", amount)?)),
+        Either3::C(Null) => Some(None),
     })
 }

@@ -35,7 +35,7 @@ def tasks(session: Session, workload: str) -> None:
 
 def frozen(session: Session, workload: str) -> None:
     """Five nodes, of which one stops answering while everybody is connected, beside all of them well; the limit leaves
-    that one out always. Twice as often as other turns, because what is looked for are few per cent."""
+    that one out always."""
     turns, living = Turns(session, workload, session.five), session.five.urls[1:]
 
     def urls(subject: Subject) -> Sequence[str]:
@@ -44,7 +44,7 @@ def frozen(session: Session, workload: str) -> None:
     session.five.empty()
     with session.crew(workload, urls, able(session.subjects, many_nodes=True)) as crew:
         turns.warm_up(crew)
-        for turn in range(2 * session.form.rounds):
+        for turn in range(session.form.rounds):
             for subject in crew.shuffled():
                 with crew.trying(subject) as (process,):
                     turns.with_and_without(process, subject, turn)

@@ -52,7 +52,7 @@ class Form:
 
 SMOKE = Form("smoke", 1, 2, 0.02, 0.02, 2, 0.1, 20, 1_000, 20, 0.2, 1)
 SHORT = Form("short", 1, 7, 0.1, 0.12, 6, 0.8, 1_000, 2_000, 1_000, 0.7, 3)
-LONG = replace(SHORT, name="long", runs=5)
+LONG = replace(SHORT, name="long", runs=5, rounds=15, window_s=3)
 
 FORMS = {form.name: form for form in (SMOKE, SHORT, LONG)}
 
