@@ -303,9 +303,15 @@ async fn connect(servers: &[Server], proxies: &[Proxy], redlock: &Redlock) {
     all(servers, &["SET", "other", "theirs"]);
     let waiter = front(servers, redlock.lock("other").node_timeout(harness::LIMIT));
     assert!(proxies.iter().all(|proxy| proxy.connections() == 2));
-    waiter.abort();
-    assert!(waiter.await.unwrap_err().is_cancelled());
+    // Had, and not cancelled, and in one attempt, which hears of all nodes at once: a clean-up would read the key behind
+    // this, and have its connection told of the next change for as long as there is none.
+    for proxy in proxies {
+        proxy.connection(1).hold_replies();
+    }
     all(servers, &["DEL", "other"]);
+    proxies.iter().for_each(Proxy::let_go);
+    within(Duration::ZERO, "the other one is free", waiter).await.release().await.unwrap();
+    eventually("no key is left again", || servers.iter().all(|server| server.get("other").is_none()));
     eventually("nobody is told of the other one", || servers.iter().all(|server| told(server) == 0));
 }
 
