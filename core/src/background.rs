@@ -117,7 +117,7 @@ impl Inbox {
 
     /// Begins on `runtime` what is handed in, for ever.
     async fn serve(&self, runtime: &Handle) {
-        // Two lists that change places: whoever puts a job finds room, and this thread gives back no memory of others.
+        // Two lists that change places and keep their room: neither thread gives back a list that the other has made.
         let mut jobs = Vec::new();
         loop {
             self.filled.notified().await;

@@ -497,4 +497,12 @@ mod tests {
         assert!(error.to_string().contains("bug"), "{error}");
         assert!(holder.reserve(Pid::now()).is_ok(), "the object can be acquired again");
     }
+
+    #[test]
+    fn what_gets_ready_while_the_wake_up_is_silenced_is_drained() {
+        let queue = Queue::new(|| ());
+        let id = queue.0.enlist(Call::Running(None, None));
+        let ready = queue.drain(|| queue.0.finish(id, Outcome::Over(Ok(Taken::Done))));
+        assert_eq!(ready, [Ready::Done(id)]);
+    }
 }

@@ -1,7 +1,7 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
 python bench.py                       four to six minutes: shown, and written to target/bench
-python bench.py --long                an hour: five runs of more rounds, and once what takes long; writes RESULTS.md
+python bench.py --long                an hour: five longer runs, once what takes long; writes RESULTS.md and results/
 python bench.py --runs 3              so many runs, of which the page gives the median
 python bench.py --only handover,node  one workload, one subject
 python bench.py --redraw              the kept page and its pictures once more, from the kept numbers
