@@ -40,6 +40,9 @@ pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// How long a request counts as on its way. Whoever made it may never look for the answer.
 const ASKED: Duration = Duration::from_secs(1);
 
+/// How long a node may owe an answer, while others give theirs, before it is the last to be written to.
+const BEHIND: Duration = Duration::from_millis(10);
+
 /// Misses in a row after which a connection is given up.
 const MISSES_MAX: u32 = 2;
 
@@ -119,6 +122,8 @@ struct Slot {
     outstanding: AtomicU32,
     /// When the last of them was made, in nanoseconds.
     asked: AtomicU64,
+    /// When the first of them was made that found no other on its way, in nanoseconds.
+    owing: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -412,11 +417,23 @@ impl Lane {
         slot.outstanding.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(ASKED)
     }
 
+    /// Whether `node` has owed an answer for longer than [`BEHIND`], up to the last answer of any node: while nobody reads
+    /// answers, nobody falls behind. No count of what is owed would do: callers who want one lock would write to the nodes
+    /// in orders of their own, and the votes would be split.
+    pub(crate) fn is_behind(&self, node: usize) -> bool {
+        let slot = &self.slots[node];
+        slot.outstanding.load(Ordering::Relaxed) > 0
+            && self.members.health.is_behind(node, Moment::from_nanos(slot.owing.load(Ordering::Relaxed)), BEHIND)
+    }
+
     /// Counts a request to `node` until the value returned is dropped.
     pub(crate) fn watch(self: &Arc<Self>, node: usize) -> Watched {
         let slot = &self.slots[node];
-        slot.outstanding.fetch_add(1, Ordering::Relaxed);
-        slot.asked.store(self.clock.now().nanos(), Ordering::Relaxed);
+        let now = self.clock.now().nanos();
+        if slot.outstanding.fetch_add(1, Ordering::Relaxed) == 0 {
+            slot.owing.store(now, Ordering::Relaxed);
+        }
+        slot.asked.store(now, Ordering::Relaxed);
         Watched { lane: Arc::clone(self), node }
     }
 }

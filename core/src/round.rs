@@ -50,8 +50,22 @@ struct Part {
     request: Option<Request>,
     /// Whether the request has been polled, and so has its place.
     queued: bool,
+    /// Whether the node is written to after the others: it owes answers, and theirs are what decides.
+    late: bool,
     resent: bool,
     sent: Sent,
+}
+
+impl Part {
+    /// Polls the request if it is pending; the first time gives it its place.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<Poll<Asked>> {
+        let polled = self.asking.as_mut()?.as_mut().poll(cx);
+        self.queued = true;
+        if polled.is_ready() {
+            self.asking = None;
+        }
+        Some(polled)
+    }
 }
 
 /// How a node's request went out, which says what an answer that finds nothing means.
@@ -139,8 +153,9 @@ impl Round {
     /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
     pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
         let asking = self.asking(node, request.clone(), via, By::Hash);
+        let late = self.lane.is_behind(node);
         let part = &mut self.parts[node];
-        (part.asking, part.request, part.queued) = (Some(asking), Some(request), false);
+        (part.asking, part.request, part.queued, part.late) = (Some(asking), Some(request), false, late);
     }
 
     fn asking(
@@ -257,24 +272,20 @@ impl Round {
 
     /// The next answer; ready with `None` when nothing is pending. A request takes its place in its connection's order
     /// when it is first polled: none is left for later because another is answered already, or what the caller sends
-    /// after the verdict could overtake it.
+    /// after the verdict could overtake it. Those who owe answers come last.
     fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Asked)>> {
         let mut first = self.arrived.pop_front();
         let mut pending = false;
-        for (node, part) in self.parts.iter_mut().enumerate() {
-            let Some(asking) = &mut part.asking else { continue };
-            if part.queued && first.is_some() {
-                continue;
-            }
-            part.queued = true;
-            match asking.as_mut().poll(cx) {
-                Poll::Pending => pending = true,
-                Poll::Ready(asked) => {
-                    part.asking = None;
-                    match &first {
-                        None => first = Some((node, asked)),
-                        Some(_) => self.arrived.push_back((node, asked)),
-                    }
+        for late in [false, true] {
+            for (node, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.late == late) {
+                if part.queued && first.is_some() {
+                    continue;
+                }
+                match part.poll(cx) {
+                    None => {}
+                    Some(Poll::Pending) => pending = true,
+                    Some(Poll::Ready(asked)) if first.is_none() => first = Some((node, asked)),
+                    Some(Poll::Ready(asked)) => self.arrived.push_back((node, asked)),
                 }
             }
         }

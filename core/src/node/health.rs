@@ -1,6 +1,6 @@
 //! What this process knows about the nodes of one set: which have stopped answering, who each one is, which restarted.
 //!
-//! One fact per node and process, shared by all lanes. The hot path reads two atomics; a mutex is taken only when an
+//! One fact per node and process, shared by all lanes. The hot path reads atomics; a mutex is taken only when an
 //! identity is learnt or while something is unusual (a bar, a duplicate, a replica).
 
 use std::sync::Mutex;
@@ -63,6 +63,14 @@ impl Health {
             self.suspects.fetch_and(!bit, Ordering::Relaxed);
             tracing::info!(node = %self.addresses[node], "node answers again");
         }
+    }
+
+    /// Whether `node`, which owes an answer since `owing`, has given none for longer than `limit` when the last answer of
+    /// any node was heard.
+    pub(crate) fn is_behind(&self, node: usize, owing: Moment, limit: Duration) -> bool {
+        let answered = |node: usize| Moment::from_nanos(self.last_answer[node].load(Ordering::Relaxed));
+        let last = (0..self.last_answer.len()).map(answered).max().unwrap_or_default();
+        owing.max(answered(node)).after(limit) < last
     }
 
     /// `node` missed a vote.
