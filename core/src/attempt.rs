@@ -169,7 +169,10 @@ impl Ballots {
 pub(crate) struct Carried {
     /// The highest fence seen.
     pub(crate) highest: u64,
-    /// Its place in line during the present hold; 0 before it has one.
+    /// Whether it waits in front of its process's line. Only then the nodes count it: before that it has not waited, or
+    /// somebody in front of it is counted, and most calls get the lock without waiting.
+    pub(crate) waits: bool,
+    /// Its place among those who wait during the present hold; 0 before it has one.
     pub(crate) place: u32,
 }
 
@@ -193,7 +196,7 @@ async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Car
     let start = round.started();
     let mut ballots = Ballots::new(nodes);
     let proposal = quorum::proposal(lane.clock.wall_micros(), carried.highest);
-    let acquire = acquire(&place.spec, nodes, proposal, carried.place);
+    let acquire = acquire(&place.spec, nodes, proposal, carried.waits.then_some(carried.place));
     for node in 0..nodes {
         if round.leaves_out(node) {
             ballots.fail(node, Failure::Suspect);
@@ -252,7 +255,7 @@ pub(crate) fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
     }
 }
 
-fn acquire(spec: &Spec, nodes: usize, proposal: u64, place: u32) -> Action {
+fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<u32>) -> Action {
     let settings = &spec.settings;
     Action::Acquire {
         ttl: settings.ttl,
@@ -260,7 +263,7 @@ fn acquire(spec: &Spec, nodes: usize, proposal: u64, place: u32) -> Action {
         slack: if nodes == 1 { Duration::ZERO } else { SLACK },
         fence_keep: settings.fence_keep,
         label: Arc::clone(&settings.owner),
-        wants: (settings.timeout != Some(Duration::ZERO)).then_some(place),
+        wants,
     }
 }
 

@@ -307,6 +307,7 @@ impl Waiting {
         let clock = self.place.process.clock.clone();
         let lane = self.place.set.waiting_lane(&Handle::current());
         let mut lookout = Lookout::new(self.place.clone(), Arc::clone(&lane));
+        self.carried.waits = true;
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());

@@ -160,7 +160,7 @@ fn threads_in_line_keep_no_connections() {
     thread::scope(|scope| {
         let wait = || drop(scope.spawn(|| redlock.lock("foo").acquire().unwrap().release().unwrap()));
         wait();
-        eventually("one waits in front", || stat("tracking_total_keys") == 1);
+        eventually("one waits in front", || stat("tracking_total_keys") > 0);
         (1..THREADS).for_each(|_| wait());
         guard.release().unwrap();
     });
