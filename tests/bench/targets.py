@@ -84,32 +84,32 @@ def _contended(face: str, fastest: str) -> list[Target]:
 
 RUST = """\
 **Rust.** rslock sends SET NX PX and one short script; we send two scripts, which count a fence and those who wait. \
-Counted by callgrind, a pair takes Redis 7.0 94,000 instructions by ours and 30,000 by rslock's: to call an empty \
-script with the arguments of our acquire is 24,000, a SET with a time 12,400, TIME 6,500. Most of it lies between \
-a bare socket and one that sends our scripts, and the server's one thread is the limit for 64 tasks, where even that \
-socket has fewer pairs than rslock. On five nodes what is meant beside rslock is no more than what a bare socket \
-takes. With one task, most of the client's processor time is the kernel's, whichever the library: of it kernel, %. \
-It would take a server that does this without Lua, as a module could; a lock without a fence is not to be had here. \
-A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait for each answer where a \
-bare socket only reads."""
+Counted by callgrind, a pair takes Redis 7.0 93,000 instructions by ours and 33,000 by rslock's, the network \
+included: to call an empty script with the arguments of our acquire is 12,600, a SET with a time 12,400, TIME 6,500. \
+Most of it lies between a bare socket and one that sends our scripts, and the server's one thread is the limit for 64 \
+tasks, where even that socket has fewer pairs than rslock. On five nodes what is meant beside rslock is no more than \
+what a bare socket takes. With one task, most of the client's processor time is the kernel's, whichever the library: \
+of it kernel, %. It would take a server that does this without Lua, as a module could; a lock without a fence is not \
+to be had here. A blocking call is that of async Rust on a runtime of its own, which costs an epoll_wait for each \
+answer where a bare socket only reads."""
 
 LOOPS = """\
 **asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop: four \
-threads are woken, one after the other, where two are for a call of redis-py or node-redlock, which read their sockets \
-in the loop itself. So with one task more of the client's processor time is the kernel's: of it kernel, %. From the \
-first round to the last node-redlock gets faster by 1.6 times with one task and by 2.6 with 64 and on five nodes, as \
-V8 compiles it; ours is native and does not. It would take an engine that is driven by the loop; then a loop that is \
-kept busy would keep renewals and loss from being on time, which is what the thread is for. A trial in which the \
-loop's thread wrote the requests was faster with one task, and slower with 64. Of many tasks those wake-ups are \
-shared. Watched for 3 s with 64 tasks in Node, the loop's thread was at work for 45 % of the time, the engine's for 43 \
-% and the server for 52 %; Linux kept the latter two on one of the two cores, and that is the limit, where the one \
-thread of node-redlock is at work all the time and the server has the other core for itself. It would take a third \
-core, or a cheaper script."""
+threads are woken, one after the other, where two are for a call of redis-py or node-redlock, which read their \
+sockets in the loop itself. So with one task more of the client's processor time is the kernel's: of it kernel, %. \
+From the first round to the last node-redlock gets more than twice as fast, with one task and with 64 and on five \
+nodes, as V8 compiles it; ours is native and does not. It would take an engine that is driven by the loop; then a \
+loop that is kept busy would keep renewals and loss from being on time, which is what the thread is for. A trial in \
+which the loop's thread wrote the requests was faster with one task, and slower with 64. Of many tasks those wake-ups \
+are shared. Watched for 3 s with 64 tasks in Node, the loop's thread was at work for 45 % of the time, the engine's \
+for 43 % and the server for 52 %; Linux kept the latter two on one of the two cores, and that is the limit, where the \
+one thread of node-redlock is at work all the time and the server has the other core for itself. It would take a \
+third core, or a cheaper script."""
 
 THREADS = """\
-**Python.** A blocking call waits for two round trips, and the fence makes those longer. What the library itself \
-adds is less than what redis-py adds: CPU µs, client. Blocking Rust, the same engine without Python, takes more than \
-0.6 of redis-py's time too. It would take shorter scripts."""
+**Python.** A blocking call waits for two round trips, and the fence makes those longer. What the library itself adds \
+is less than what redis-py adds: CPU µs, client. By perf, of that time 61 % is the kernel's, 19 % the engine's and 13 \
+% the Python interpreter's. It would take shorter scripts."""
 
 MEMORY = """\
 **Memory in Node.** A held lock needs half as much native memory again as in Rust, and a fraction of that on V8's \
@@ -125,9 +125,12 @@ every acquisition (KEEPTTL); then a client with a short `fence_keep` would make 
 
 FROZEN = """\
 **A node that hangs.** Nobody waits for it: most ms is far below a node_timeout. A turn of 0.1 s ends before a \
-node_timeout has passed, from when on a silent node is asked once and is then left out until it answers. Within a turn \
-it is written to, after the others as soon as it has owed an answer for 10 ms, so that a call does what it does when \
-all are well: of five nodes, three answers. All servers of this machine share one core, and take turns there."""
+node_timeout has passed, from when on a silent node is asked once and is then left out until it answers; within a \
+turn it is written to, after the others as soon as it has owed an answer for 10 ms. Watched in Python, a pair took \
+234 µs of the client's processor, 233 with all well, and 351 µs of the servers', 377 with all well, but with 5.4 \
+context switches of the client, not 3.8: four servers have less to do than five, so that both cores run dry more \
+often between a request and its answer, and have to be woken. It would take a machine on which that is cheap, or a \
+core for each server."""
 
 FAIR = """\
 **Fair turns.** Who is fastest here lets the one that has just released win again, for as long as it likes: busiest \
