@@ -159,6 +159,22 @@ async fn whoever_frees_the_key_wakes_the_waiter() {
     }
 }
 
+/// The first attempt of a call is made before it waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_counted_from_its_second_attempt_on() {
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    // From here on the server knows the scripts.
+    redlock.lock("other").await.unwrap().release().await.unwrap();
+    take(&servers);
+    let before = asked(&servers);
+    let waiter = front(&servers, redlock.lock(NAME));
+    let counted = || stat(&servers[0], "commandstats", "cmdstat_incr");
+    eventually("all attempts but one are counted", || counted() + 1 == asked(&servers) - before);
+    all(&servers, &["DEL", NAME]);
+    within(Duration::ZERO, "free", waiter).await.release().await.unwrap();
+}
+
 /// A minority that is free is no reason to ask for the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_that_becomes_free_wakes_the_waiter() {

@@ -14,7 +14,7 @@ from rights import all_refused, fewest, refused
 from servers import Cluster
 
 ASKS_AGAIN_MS = 3_000
-"""Who waits and hears nothing asks again after 2 s at the latest."""
+"""More than the 2 s after which who waits and hears nothing asks again."""
 
 RIGHTS = [rule for rule in fewest().rules if rule.startswith(("+", "~"))]
 
