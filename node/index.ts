@@ -30,7 +30,7 @@ export {
   RedlockError,
 } from "./errors.js";
 export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
-export { type LockOptions, type NodeView, Redlock } from "./redlock.js";
+export { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./redlock.js";
 
 let client: Redlock | undefined;
 

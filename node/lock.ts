@@ -94,7 +94,8 @@ export class Lock {
    * only by what keeps the event loop. A release does not abort it.
    *
    * It belongs to the present hold, or where there is none to the next one: every acquisition has a signal of its own.
-   * Asked for after the loss, it is aborted already. Whoever has the signal keeps the lock object alive.
+   * Asked for after the loss, and before a release or another acquire, it is aborted already, with the same error.
+   * Whoever has the signal keeps the lock object alive.
    *
    * @example
    * ```ts
@@ -147,7 +148,7 @@ export class Lock {
   /**
    * Tries once, whatever timeout the lock has.
    *
-   * Takes at most 1 s to connect and twice the `nodeTimeout`.
+   * Takes at most the client's `connectTimeout` and twice the `nodeTimeout`.
    *
    * @returns whether the lock was acquired; `false` if others hold it, or were taking it at the same time.
    * @throws as {@link Lock.acquire}, {@link LockTimeout} excepted.
@@ -195,7 +196,8 @@ export class Lock {
    * background does. Releasing again does nothing.
    *
    * @throws {@link LockLost}: the lock had been lost before, so that someone else may have held it meanwhile.
-   * @throws {@link LockUnavailable}: no quorum of nodes confirmed it within `nodeTimeout`; the background goes on.
+   * @throws {@link LockUnavailable}: no quorum of nodes confirmed it within `nodeTimeout`, or within 250 ms if
+   *   that is longer, and the client's `connectTimeout` where connections have to be made; the background goes on.
    * @throws {@link LockNotHeld}: this object never acquired it.
    */
   async release(): Promise<void> {

@@ -110,6 +110,8 @@ export interface Options {
   owner?: string
   /** How the lock stands on its nodes. */
   protocol?: string
+  /** Longest time for one connection; of a client alone. */
+  connectTimeout?: number
 }
 
 /** The id of a call that was started, or why none was. */

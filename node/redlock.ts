@@ -30,7 +30,7 @@ export interface LockOptions {
   readonly autoRenew?: boolean | undefined;
   /** The lock ends this long after it was acquired, however often it was extended; at least the ttl, default never. */
   readonly maxHold?: number | undefined;
-  /** Longest wait for one node's vote; default a quarter of the ttl, at most 500. */
+  /** Longest wait for one node's vote; default a quarter of the ttl, from 50 to 500. */
   readonly nodeTimeout?: number | undefined;
   /**
    * How long the grants of a node do not count after this process saw it restart; default the ttl. 0 turns that off,
@@ -57,6 +57,15 @@ export interface LockOptions {
   readonly protocol?: "plain" | "setnx" | undefined;
 }
 
+/** What may be set for a client: the defaults of its locks, and its own. */
+export interface ClientOptions extends LockOptions {
+  /**
+   * Longest time for one connection, from the look-up of the name to the node's first answers: 50 to 60 000, default
+   * 2 000. It takes up to four round trips. An option of the client alone.
+   */
+  readonly connectTimeout?: number | undefined;
+}
+
 const OPTIONS: Kinds = {
   ttl: MILLISECONDS,
   timeout: MILLISECONDS_OR_NULL,
@@ -68,6 +77,11 @@ const OPTIONS: Kinds = {
   owner: TEXT,
   protocol: TEXT,
 } satisfies Record<keyof LockOptions, unknown>;
+
+const CLIENT_OPTIONS: Kinds = {
+  ...OPTIONS,
+  connectTimeout: MILLISECONDS,
+} satisfies Record<Exclude<keyof ClientOptions, keyof LockOptions>, unknown>;
 
 /** What one node has under a lock's name. */
 export type NodeView = {
@@ -104,8 +118,8 @@ const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.disp
 /**
  * A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
  *
- * Makes no connection before the first call on a lock, and never keeps the process alive. All clients of one process
- * that list the same nodes share what is known about them.
+ * Makes no connection before the first call on a lock, and never keeps the process alive. All clients of a process
+ * share what it knows about a node, also those that are made later or list other nodes beside it.
  *
  * @example
  * ```ts
@@ -121,11 +135,11 @@ export class Redlock {
    * `unix:///path?db=0&user=u&pass=p`, the same with `valkey`, or `memory://name` for a store inside this process that
    * excludes nobody outside it. Default: the environment variable `REDLOCK_URLS` (separated by commas), or where that
    * is not set `redis://127.0.0.1:6379`.
-   * @param options - defaults for the locks of this client.
+   * @param options - defaults for the locks of this client, and its own.
    * @throws {@link LockInvalid}: a wrong or unknown part of an address, a duplicate, or a wrong option.
    */
-  constructor(nodes?: string | readonly string[], options?: LockOptions) {
-    this.#client = unwrap(Client.open(checkedNodes(nodes), checked(options, OPTIONS)));
+  constructor(nodes?: string | readonly string[], options?: ClientOptions) {
+    this.#client = unwrap(Client.open(checkedNodes(nodes), checked(options, CLIENT_OPTIONS)));
   }
 
   /**
@@ -143,8 +157,8 @@ export class Redlock {
   /**
    * What every node has under this name, in the order of the addresses. Changes nothing.
    *
-   * Takes at most 1 s where connections have to be made, and the `nodeTimeout` of the client. A node that cannot be
-   * asked is part of the answer.
+   * Takes at most the client's `connectTimeout` where connections have to be made, and its `nodeTimeout`. A node that
+   * cannot be asked is part of the answer.
    *
    * @throws {@link LockInvalid}: a wrong name, or a closed client.
    *
@@ -161,7 +175,10 @@ export class Redlock {
     return unwrap(await outcome(id)) as NodeView[];
   }
 
-  /** Ends the client: what is asked of its locks is `invalid` from now on, except what ends a hold. Held locks stay held. */
+  /**
+   * Ends the client: calls on its locks are `invalid` from now on, also those that wait, except calls that end a hold.
+   * Held locks stay held.
+   */
   close(): void {
     this.#client.close();
   }

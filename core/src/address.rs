@@ -8,10 +8,12 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use url::{Host, ParseError, Url};
 
 use crate::error::Error;
+use crate::options::CONNECT_TIMEOUT_DEFAULT;
 
 /// Where a server listens that nobody configured.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -36,7 +38,7 @@ pub(crate) struct Address {
 }
 
 /// Where a node is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Target {
     /// A host name in lower case or an IP address (IPv6 without brackets).
     Tcp { host: String, port: u16, tls: bool },
@@ -50,9 +52,13 @@ pub(crate) enum Target {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Secret(Arc<str>);
 
-/// The nodes of one client in the order given: 1 to 15, none of them twice. Cheap to clone.
+/// The nodes of one client in the order given: 1 to 15, none of them twice; and how long one connection to them may take.
+/// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Addresses(Arc<[Address]>);
+pub(crate) struct Addresses {
+    nodes: Arc<[Address]>,
+    connect_timeout: Duration,
+}
 
 impl Address {
     /// Reads one URL.
@@ -177,16 +183,27 @@ impl Addresses {
             }
             nodes.push(node);
         }
-        Ok(Self(nodes.into()))
+        Ok(Self { nodes: nodes.into(), connect_timeout: CONNECT_TIMEOUT_DEFAULT })
+    }
+
+    /// The same nodes, with another time for one connection.
+    pub(crate) fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// How long one connection may take. Part of what the nodes are: whoever gives them another time shares no
+    /// connection with us.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.nodes.len()
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Address> {
-        self.0.iter()
+        self.nodes.iter()
     }
 }
 
@@ -194,7 +211,7 @@ impl std::ops::Index<usize> for Addresses {
     type Output = Address;
 
     fn index(&self, index: usize) -> &Address {
-        &self.0[index]
+        &self.nodes[index]
     }
 }
 

@@ -19,15 +19,17 @@ use std::time::Duration;
 use crate::cleanup::Claim;
 use crate::clock::Moment;
 use crate::error::NodeAnswer;
+use crate::farewell::Ending;
 use crate::fault::{Fault, planted};
-use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::lane::Lane;
+use crate::line::Line;
 use crate::name::Name;
 use crate::node::Failure;
 use crate::options::{Protocol, Settings};
 use crate::process::{NodeSet, Process};
 use crate::quorum::{self, Mask, Verdict, Vote};
 use crate::round::{Event, Round};
-use crate::script::{Action, Keys, Reply};
+use crate::script::{Action, Keys, Reply, Wants};
 use crate::setnx::{self, Grant};
 
 /// How far a proposed fence may be off the server's clock with several nodes. With one node the server's clock alone
@@ -48,6 +50,8 @@ pub(crate) struct Place {
     pub(crate) process: Arc<Process>,
     pub(crate) set: Arc<NodeSet>,
     pub(crate) spec: Arc<Spec>,
+    /// The end of the client, which ends its waiting calls.
+    pub(crate) client: Arc<Ending>,
 }
 
 /// How an attempt ended.
@@ -80,6 +84,8 @@ pub(crate) struct Won {
     pub(crate) valid_until: Moment,
     /// Where in the spread of renewals this lock's first one falls.
     pub(crate) unit: f64,
+    /// The nodes to which the acquire could not be sent.
+    pub(crate) missed: Mask,
 }
 
 /// What the nodes said in an attempt that was not won.
@@ -93,8 +99,6 @@ pub(crate) struct Ballots {
     pub(crate) complete: bool,
     /// The nodes that are free: they had granted, and were told to delete.
     pub(crate) freed: Mask,
-    /// The place in line that each node gave.
-    places: Vec<u32>,
 }
 
 impl Ballots {
@@ -106,8 +110,12 @@ impl Ballots {
             ttl_left: None,
             complete: true,
             freed: Mask::NONE,
-            places: vec![0; nodes],
         }
+    }
+
+    /// Of a lock that this process itself holds.
+    pub(crate) fn held(nodes: usize) -> Self {
+        Self { votes: vec![Vote::Held; nodes], ..Self::new(nodes) }
     }
 
     fn quorum(&self) -> usize {
@@ -117,20 +125,40 @@ impl Ballots {
     /// Whether a quorum answered at all, granted or held. A node that had not answered when the others had decided
     /// against us counts as one that would have: a vote ends early, and only failures can say that no quorum answers.
     pub(crate) fn is_contended(&self) -> bool {
-        let failed = |(vote, failure): &(&Vote, &Option<Failure>)| match (vote, failure) {
-            (Vote::Failed, _) => true,
-            // A barred node cannot grant, but it can say that others hold the lock.
-            (Vote::Held, Some(Failure::Barred(_))) => false,
-            (_, objection) => objection.is_some(),
-        };
-        self.votes.iter().zip(&self.failures).filter(failed).count() <= self.votes.len() - self.quorum()
+        self.missing() == 0
     }
 
-    /// The caller's place in line: the lowest by which a quorum, or all that say so, agree that it is not later.
-    fn place(&self) -> u32 {
-        let mut places: Vec<u32> = self.places.iter().copied().filter(|place| *place > 0).collect();
-        places.sort_unstable();
-        places.get(self.quorum() - 1).or(places.last()).copied().unwrap_or(0)
+    /// How many nodes more would have to answer for a quorum.
+    fn missing(&self) -> usize {
+        let answers = |(vote, failure): &(&Vote, &Option<Failure>)| match (vote, failure) {
+            (Vote::Failed, _) => false,
+            // A barred node cannot grant, but it can say that others hold the lock.
+            (Vote::Held, Some(Failure::Barred(_))) => true,
+            (_, objection) => objection.is_none(),
+        };
+        self.quorum().saturating_sub(self.votes.iter().zip(&self.failures).filter(answers).count())
+    }
+
+    /// For how long bars alone stand in the way of a quorum; `None` where they do not, or where too few other nodes
+    /// answer.
+    pub(crate) fn barred_for(&self) -> Option<Duration> {
+        let bar = |(vote, failure): (&Vote, &Option<Failure>)| match (vote, failure) {
+            (Vote::Held, _) => None,
+            (_, Some(Failure::Barred(left))) => Some(*left),
+            _ => None,
+        };
+        let mut bars: Vec<Duration> = self.votes.iter().zip(&self.failures).filter_map(bar).collect();
+        bars.sort_unstable();
+        bars.get(self.missing().checked_sub(1)?).copied()
+    }
+
+    /// The barred nodes and when they count again, for a log.
+    pub(crate) fn bars(&self, set: &NodeSet) -> String {
+        let bar = |(node, failure): (usize, &Option<Failure>)| match failure {
+            Some(Failure::Barred(left)) => Some(format!("{} in {left:.1?}", set.members.nodes[node].address)),
+            _ => None,
+        };
+        self.failures.iter().enumerate().filter_map(bar).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
@@ -144,11 +172,17 @@ impl Ballots {
         self.failures.iter().any(|failure| matches!(failure, Some(Failure::Closed)))
     }
 
-    /// What each node answered, for an error.
-    pub(crate) fn answers(&self, set: &NodeSet) -> Vec<NodeAnswer> {
+    /// What each node answered, for an error. A bar is shown with the time that it lasts from now on.
+    pub(crate) fn answers(&self, place: &Place) -> Vec<NodeAnswer> {
+        let members = &place.set.members;
+        let (restart_delay, now) = (place.spec.settings.restart_delay, place.process.clock.now());
         let answer = |(node, vote): (usize, &Vote)| NodeAnswer {
-            node: set.members.nodes[node].address.to_string(),
+            node: members.nodes[node].address.to_string(),
             answer: match (vote, &self.failures[node]) {
+                (_, Some(Failure::Barred(left))) => {
+                    let left = members.health.objection(node, restart_delay, now).unwrap_or(Failure::Barred(*left));
+                    left.to_string()
+                }
                 (_, Some(failure)) => failure.to_string(),
                 (Vote::Held, _) => "held by another".to_owned(),
                 (Vote::Pending | Vote::Failed, None) => "no answer yet".to_owned(),
@@ -165,19 +199,18 @@ impl Ballots {
 }
 
 /// What a call carries from one attempt to the next.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Carried {
     /// The highest fence seen.
     pub(crate) highest: u64,
-    /// Whether it waits in front of its process's line. Only then the nodes count it: before that it has not waited, or
-    /// somebody in front of it is counted, and most calls get the lock without waiting.
-    pub(crate) waits: bool,
-    /// Its place among those who wait during the present hold; 0 before it has one.
-    pub(crate) place: u32,
+    /// Its places in line, once it waits in front of its process's line. Only then the nodes count it: before that it has
+    /// not waited, or the call in front of it is counted, and most calls get the lock without waiting.
+    pub(crate) line: Option<Arc<Line>>,
 }
 
 /// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
 pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome {
+    place.process.lists.used(&place.set.list, &place.spec.name);
     match place.spec.settings.protocol {
         Protocol::Plain => plain(place, lane, limit, carried).await,
         Protocol::Setnx => setnx::attempt(place, lane, limit).await,
@@ -187,7 +220,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carr
 async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome {
     let settings = &place.spec.settings;
     let nodes = lane.members.len();
-    lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)).await;
+    lane.open(lane.connect_limit().min(limit)).await;
     if let Some(outcome) = hindrance(place, lane) {
         return outcome;
     }
@@ -196,33 +229,46 @@ async fn plain(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Car
     let start = round.started();
     let mut ballots = Ballots::new(nodes);
     let proposal = quorum::proposal(lane.clock.wall_micros(), carried.highest);
-    let acquire = acquire(&place.spec, nodes, proposal, carried.waits.then_some(carried.place));
     for node in 0..nodes {
         if round.leaves_out(node) {
             ballots.fail(node, Failure::Suspect);
         } else {
-            round.ask(node, claim.request(acquire.clone()), None);
+            let wants = carried.line.as_ref().map(|line| line.asks(node, start));
+            round.ask(node, claim.request(acquire(&place.spec, nodes, proposal, wants)), None);
         }
     }
-    let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, &mut carried.highest).await;
+    let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, carried).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
     let start = if planted(Fault::ValidFromAnswer) { lane.clock.now() } else { start };
     let valid_until = quorum::valid_until(start, settings.ttl, limit);
     if let Some(fence) = verdict
-        && lane.clock.now() < valid_until
+        && (lane.clock.now() < valid_until || planted(Fault::LateGrant))
     {
-        round.leave((), |(), _, _, _| ());
+        let failed = |(_, vote): &(usize, &Vote)| **vote == Vote::Failed;
+        let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
+        let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(Mask::NONE, Mask::with);
+        // A straggler that did not know the script is not asked again after the verdict, and has nothing either.
+        let kept = (nodes > 1).then(|| (Arc::clone(&place.process), Arc::clone(&place.set.members)));
+        let unsent = round.leave(kept, |kept, node, answer, _| {
+            if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
+                process.renewal.reached(members, node);
+            }
+        });
+        let missed = unsent.and(failed);
         let unit = claim.unit();
-        return Outcome::Won(Won { title: Title::Plain(claim), fence, acquired: start, valid_until, unit });
+        return Outcome::Won(Won { title: Title::Plain(claim), fence, acquired: start, valid_until, unit, missed });
     }
-    // Takes back what was not written yet.
-    drop(round);
+    match &carried.line {
+        // A vote ends early, and the nodes that answer later have counted the waiter too.
+        Some(places) => drop(round.leave(Arc::clone(places), |places, node, answer, _| count(places, node, answer))),
+        // Takes back what was not written yet.
+        None => drop(round),
+    }
     if planted(Fault::NoCleanUp) {
         std::mem::forget(claim);
         return Outcome::Lost(ballots);
     }
     ballots.freed = claim.settle(lane).await;
-    carried.place = ballots.place();
     Outcome::Lost(ballots)
 }
 
@@ -255,7 +301,7 @@ pub(crate) fn hindrance(place: &Place, lane: &Arc<Lane>) -> Option<Outcome> {
     }
 }
 
-fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<u32>) -> Action {
+fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Action {
     let settings = &spec.settings;
     Action::Acquire {
         ttl: settings.ttl,
@@ -275,7 +321,7 @@ async fn vote(
     round: &mut Round,
     ballots: &mut Ballots,
     limit: Moment,
-    highest: &mut u64,
+    carried: &mut Carried,
 ) -> Option<u64> {
     let health = &lane.members.health;
     let restart_delay = place.spec.settings.restart_delay;
@@ -298,7 +344,12 @@ async fn vote(
             confirm(&place.spec, claim, round, ballots, fence, counts);
         }
         match round.next().await {
-            Some(Event::Vote(node, answer)) => take(ballots, node, answer, highest),
+            Some(Event::Vote(node, answer)) => {
+                if let Some(line) = &carried.line {
+                    count(line, node, &answer);
+                }
+                take(ballots, node, answer, &mut carried.highest);
+            }
             Some(Event::TimeUp) | None => {
                 ballots.complete = !round.is_cut();
                 for node in 0..ballots.votes.len() {
@@ -325,6 +376,13 @@ fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots,
     }
 }
 
+/// Notes the place in line that a node has given.
+pub(crate) fn count(line: &Line, node: usize, answer: &Result<Reply, Failure>) {
+    if let Ok(Reply::Held { ours: None, place, hold, .. }) = answer {
+        line.given(node, *place, *hold);
+    }
+}
+
 /// Takes one answer down.
 fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, highest: &mut u64) {
     match answer {
@@ -333,9 +391,8 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
             *highest = (*highest).max(fence);
             ballots.votes[node] = Vote::Granted(fence);
         }
-        Ok(Reply::Held { ttl_left, place, .. }) => {
+        Ok(Reply::Held { ttl_left, .. }) => {
             ballots.votes[node] = Vote::Held;
-            ballots.places[node] = place;
             ballots.ttl_left = match (ballots.ttl_left, ttl_left) {
                 (Some(one), Some(two)) => Some(one.min(two)),
                 (one, two) => one.or(two),

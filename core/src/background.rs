@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
 use crate::error::{Error, ErrorKind};
+use crate::log::log;
 use crate::spawn::spawn;
 
 /// Where background work runs.
@@ -78,7 +79,7 @@ impl Background {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.start() {
             Ok(started) => started.spawn(task),
-            Err(error) => tracing::error!(%error, "background work is dropped"),
+            Err(error) => log!(error, %error, "background work is dropped"),
         }
     }
 }

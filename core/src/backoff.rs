@@ -43,10 +43,10 @@ const UNAVAILABLE_FIRST: Duration = Duration::from_millis(50);
 /// How late a recovered quorum may be noticed.
 const UNAVAILABLE_MOST: Duration = Duration::from_secs(1);
 
-/// A server that restarts refuses connections for a moment only.
-const RECONNECT_FIRST: Duration = Duration::from_millis(10);
-/// A node that is back should vote again well within one ttl.
-const RECONNECT_MOST: Duration = Duration::from_millis(500);
+/// Twenty connects a second are no burden to a server that cannot take any.
+const RECONNECT_FIRST: Duration = Duration::from_millis(50);
+/// How late a node that is back may be noticed.
+const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
 /// A lock is renewed after a third of its ttl, so that two renewals may fail; not all locks at the same instant.
 const RENEWAL_SHARE: f64 = 1.0 / 3.0;
@@ -118,9 +118,9 @@ pub(crate) fn unavailable(attempt: u32, unit: f64) -> Duration {
     jittered(doubled(UNAVAILABLE_FIRST, UNAVAILABLE_MOST, attempt), unit)
 }
 
-/// Before the next try to connect to a node.
+/// Before the next try to connect to a node that no quorum needs.
 pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
-    jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit)
+    jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit).max(RECONNECT_FIRST)
 }
 
 /// When a lock is renewed that was acquired or renewed at `start` for `ttl`.
@@ -134,12 +134,13 @@ pub(crate) fn unanswered(ttl: Duration, unit: f64) -> Duration {
     jittered((ttl / UNANSWERED_SHARE).clamp(UNANSWERED_LEAST, UNANSWERED_MOST), unit)
 }
 
-/// Within what time this many renewals are brought forward.
+/// Within what time this many renewals are brought forward, or releases sent again.
 pub(crate) fn haste(locks: usize) -> Duration {
     HASTE_EACH.saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX)).max(HASTE_LEAST)
 }
 
-/// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without jitter: these are few and nobody waits for them.
+/// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without
+/// jitter: they are sent in turn, and nobody waits for them.
 pub(crate) fn owed(attempt: u32, ttl: Duration) -> Duration {
     doubled(OWED_FIRST, OWED_MOST.max(ttl / OWED_TRIES), attempt)
 }
@@ -176,7 +177,7 @@ mod tests {
         let unavailable: Vec<_> = (0..7).map(|attempt| unavailable(attempt, 0.0)).collect();
         assert_eq!(unavailable, [25, 50, 100, 200, 400, 500, 500].map(ms));
         let reconnect: Vec<_> = (0..8).map(|attempt| reconnect(attempt, 0.0)).collect();
-        assert_eq!(reconnect, [5, 10, 20, 40, 80, 160, 250, 250].map(ms));
+        assert_eq!(reconnect, [50, 50, 100, 200, 400, 500, 500, 500].map(ms), "never sooner than the first");
         let owed: Vec<_> = (0..8).map(|attempt| owed(attempt, ms(32_000))).collect();
         assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
         assert_eq!(super::owed(30, ms(86_400_000)), ms(5_400_000));
@@ -264,7 +265,7 @@ mod tests {
                 prop_assert!(pause <= left.max(SHORTEST) + SPREAD);
             }
             prop_assert!((UNAVAILABLE_FIRST / 2..=UNAVAILABLE_MOST).contains(&unavailable(attempt, unit)));
-            prop_assert!((RECONNECT_FIRST / 2..=RECONNECT_MOST).contains(&reconnect(attempt, unit)));
+            prop_assert!((RECONNECT_FIRST..=RECONNECT_MOST).contains(&reconnect(attempt, unit)));
             prop_assert!((OWED_FIRST..=OWED_MOST).contains(&owed(attempt, ms(32_000))));
         }
 

@@ -33,7 +33,7 @@ use crate::held::{Held, Owned};
 use crate::inspect::NodeView;
 use crate::lock::{left, tried};
 use crate::options::{Options, Protocol};
-use crate::pool;
+use crate::pool::{self, Break};
 use crate::process::Process;
 use crate::wait::{self, First, Waiting};
 
@@ -65,7 +65,7 @@ impl Redlock {
 
     /// A client with options of its own; see [`crate::Redlock::builder`].
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default() }
+        Builder { nodes: None, options: Options::default(), connect_timeout: None }
     }
 
     /// A lock with this name; see [`crate::Redlock::lock`].
@@ -116,6 +116,7 @@ impl From<crate::Redlock> for Redlock {
 pub struct Builder {
     nodes: Option<Unread>,
     options: Options,
+    connect_timeout: Option<Duration>,
 }
 
 impl Builder {
@@ -125,6 +126,8 @@ impl Builder {
         self
     }
 
+    client::connect_timeout_setter!();
+
     crate::lock::option_setters!();
 
     /// Checks addresses and options and makes the client.
@@ -133,7 +136,8 @@ impl Builder {
     ///
     /// `invalid` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
-        client::Builder { nodes: self.nodes, options: self.options }.build().map(Redlock)
+        let Self { nodes, options, connect_timeout } = self;
+        client::Builder { nodes, options, connect_timeout }.build().map(Redlock)
     }
 }
 
@@ -248,7 +252,7 @@ impl Guard {
     /// `lost`, `unavailable` or `not_held`.
     pub fn extend(&self) -> Result<(), Error> {
         self.check()?;
-        self.extend_for(self.shared().ttl())
+        self.extend_for(None)
     }
 
     /// As [`Guard::extend`], with another ttl which later renewals use too.
@@ -257,10 +261,10 @@ impl Guard {
     ///
     /// As [`Guard::extend`]; `invalid` for a ttl out of range.
     pub fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
-        self.extend_for(guard::checked(self.shared(), ttl)?)
+        self.extend_for(Some(guard::checked(self.shared(), ttl)?))
     }
 
-    fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
+    fn extend_for(&self, ttl: Option<Duration>) -> Result<(), Error> {
         let held = Arc::clone(self.shared());
         self.check()?;
         drive(&self.shared().place.process, self.home, guard::extend(held, ttl))?.0
@@ -444,11 +448,21 @@ impl<E> From<Error> for Stop<E> {
     }
 }
 
+impl<E> From<Break<E>> for Stop<E> {
+    fn from(early: Break<E>) -> Self {
+        match early {
+            Break::Interrupted(interruption) | Break::Forked(Some(interruption)) => Self::Interrupted(interruption),
+            Break::Forked(None) => Self::Failed(forked()),
+        }
+    }
+}
+
 fn acquire<E>(
     place: Place,
-    mut interrupted: Option<impl FnMut() -> Result<(), E>>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<(Owned, Option<Id>), Stop<E>> {
     let process = Arc::clone(&place.process);
+    let mut interrupted = or_forked(&process, interrupted);
     let mut waiting = Waiting::begin(place)?;
     let mut pause = waiting.closed();
     if pause.is_none() {
@@ -458,8 +472,7 @@ fn acquire<E>(
         };
         let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
         let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
-        let (output, home) = driven.map_err(no_event_queue)?;
-        let (rest, first) = output.map_err(Stop::Interrupted)?;
+        let ((rest, first), home) = driven.map_err(no_event_queue)??;
         waiting = match first? {
             First::Won(owned) if owned.take() => return Ok((owned, Some(home))),
             // Dropping it releases.
@@ -472,12 +485,32 @@ fn acquire<E>(
     }
     match pool::park_unless(waiting.outlast(pause.unwrap_or_default()), interrupted) {
         Ok(owned) => Ok((owned?, None)),
-        Err(interruption) => {
-            let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
-            drop(process.pool.drive(&process.clock, None, afterwards));
-            Err(Stop::Interrupted(interruption))
+        Err(early) => {
+            if matches!(early, Break::Interrupted(_)) {
+                let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+                drop(process.pool.drive(&process.clock, None, afterwards));
+            }
+            Err(early.into())
         }
     }
+}
+
+/// Asks `interrupted`, and also ends the call in a child that `interrupted` has forked.
+fn or_forked<E>(
+    process: &Process,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Option<impl FnMut() -> Result<(), Break<E>>> {
+    interrupted.map(|mut interrupted| {
+        move || {
+            let said = interrupted();
+            if process.is_foreign() { Err(Break::Forked(said.err())) } else { said.map_err(Break::Interrupted) }
+        }
+    })
+}
+
+/// The error of a call in a child that was forked during the call.
+fn forked() -> Error {
+    Error::new(ErrorKind::Unavailable, "not finished: a signal handler forked during the call; call again in the child")
 }
 
 /// As [`acquire_here`], for callers of other languages, to whom no panic may unwind: it becomes an error.
@@ -488,9 +521,8 @@ pub(crate) fn acquire_unless<E>(
     catch_unwind(AssertUnwindSafe(|| acquire_here(place, interrupted))).unwrap_or_else(|_| Ok(Err(Error::panicked())))
 }
 
-/// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. For callers of other languages,
-/// to whom no panic
-/// may unwind: it becomes an error. Not for a tokio context.
+/// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. It may make such calls itself, and
+/// may fork. For callers of other languages, to whom no panic may unwind: it becomes an error. Not for a tokio context.
 pub(crate) fn drive_unless<T, E>(
     process: &Process,
     home: Option<Id>,
@@ -500,11 +532,13 @@ pub(crate) fn drive_unless<T, E>(
     // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
     let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
     let driven = catch_unwind(AssertUnwindSafe(|| {
+        let interrupted = or_forked(process, interrupted);
         process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards)
     }));
     match driven {
-        Ok(Ok((Ok(output), id))) => Ok(output.map(|output| (output, Some(id)))),
-        Ok(Ok((Err(interruption), _))) => Err(interruption),
+        Ok(Ok(Ok((output, id)))) => Ok(output.map(|output| (output, Some(id)))),
+        Ok(Ok(Err(Break::Interrupted(interruption) | Break::Forked(Some(interruption))))) => Err(interruption),
+        Ok(Ok(Err(Break::Forked(None)))) => Ok(Err(forked())),
         Ok(Err(error)) => Ok(Err(no_event_queue(error))),
         Err(_) => Ok(Err(Error::panicked())),
     }

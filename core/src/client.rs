@@ -11,13 +11,15 @@ use tokio::sync::oneshot;
 use crate::address::Addresses;
 use crate::attempt::{Place, Spec};
 use crate::error::{Error, ErrorKind};
+use crate::farewell::Ending;
 use crate::inspect::{self, NodeView};
 use crate::lock::Lock;
 use crate::name::Name;
-use crate::options::Options;
+use crate::options::{Options, checked_connect_timeout};
 use crate::process::{NodeSet, PerProcess, Pid, Process};
 use crate::script::Keys;
 use crate::setnx_lock::SetnxLock;
+use crate::wait;
 
 /// Where [`Redlock::from_env`] looks for addresses.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
@@ -25,8 +27,8 @@ const ENVIRONMENT: &str = "REDLOCK_URLS";
 /// A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
 ///
 /// Clones share connections. Nothing is sent before the first call on a lock, and connections are closed when the last
-/// clone, lock and guard are gone. All clients that use one set of nodes in one process share what is known about the
-/// nodes.
+/// clone, lock and guard are gone. All clients of a process share what it knows about a node, also those that are made
+/// later or list other nodes beside it.
 ///
 /// # Examples
 ///
@@ -59,6 +61,8 @@ struct Own {
     process: Arc<Process>,
     /// `None` once the client is closed.
     set: Mutex<Option<Arc<NodeSet>>>,
+    /// Said when the client is closed, to its waiting calls.
+    ending: Arc<Ending>,
 }
 
 impl Redlock {
@@ -86,7 +90,7 @@ impl Redlock {
 
     /// A client with options of its own, which become the defaults of its locks.
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default() }
+        Builder { nodes: None, options: Options::default(), connect_timeout: None }
     }
 
     /// A lock with this name. Sends nothing; set options on it, then acquire it.
@@ -108,7 +112,7 @@ impl Redlock {
 
     /// What every node has under this name, in the order of the addresses. Changes nothing.
     ///
-    /// Takes at most 1 s where connections have to be made, and the `node_timeout` of the client's options. Cancel safe.
+    /// Takes at most `connect_timeout` where connections have to be made, and the `node_timeout` of the client's options. Cancel safe.
     ///
     /// # Errors
     ///
@@ -149,14 +153,15 @@ impl Redlock {
         .await
     }
 
-    /// Ends this client and its clones: calls on their locks are `invalid` from now on, what is held stays held. Hidden:
-    /// for the bindings, whose languages drop nothing in time.
+    /// Ends this client and its clones: calls on their locks are `invalid` from now on, also those that wait, and held locks
+    /// stay held. Hidden: for the bindings, whose languages drop nothing in time.
     #[doc(hidden)]
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
         if let Ok(own) = self.0.own(Pid::now()) {
             let set = own.set().take();
             drop(set);
+            own.ending.say();
         }
     }
 
@@ -181,15 +186,15 @@ impl Redlock {
     pub(crate) fn place_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<Place, Error> {
         let own = self.0.own(pid)?;
         let Some(set) = own.set().clone() else {
-            return Err(Error::invalid("the client is closed; make a new one").with_name(spec.name.bytes()));
+            return Err(wait::closed(spec.name.bytes()));
         };
-        Ok(Place { process: Arc::clone(&own.process), set, spec })
+        Ok(Place { process: Arc::clone(&own.process), set, spec, client: Arc::clone(&own.ending) })
     }
 
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
         let addresses = Addresses::from_env_value(None).expect("the default address is valid");
-        Self(Arc::new(Client::new(addresses, options, Own { process, set: Mutex::new(Some(set)) })))
+        Self(Arc::new(Client::new(addresses, options, Own::new(process, Some(set)))))
     }
 }
 
@@ -204,12 +209,16 @@ impl Client {
             let process = Process::current();
             let closed = self.closed.load(Ordering::Relaxed);
             let set = if closed { None } else { Some(process.set(&self.addresses)?) };
-            Ok(Own { process, set: Mutex::new(set) })
+            Ok(Own::new(process, set))
         })
     }
 }
 
 impl Own {
+    fn new(process: Arc<Process>, set: Option<Arc<NodeSet>>) -> Self {
+        Self { process, set: Mutex::new(set), ending: Arc::default() }
+    }
+
     fn set(&self) -> MutexGuard<'_, Option<Arc<NodeSet>>> {
         self.set.lock().expect("no panic while holding this")
     }
@@ -226,9 +235,24 @@ pub(crate) async fn in_background<T: Send + 'static>(
     receiver.await.map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))
 }
 
+/// The option that both builders have and no lock, on a struct with a field `connect_timeout`.
+macro_rules! connect_timeout_setter {
+    () => {
+        /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60 s,
+        /// default 2 s. It takes up to four round trips. An option of the client alone.
+        pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+            self.connect_timeout = Some(connect_timeout);
+            self
+        }
+    };
+}
+
+pub(crate) use connect_timeout_setter;
+
 /// Makes a client; see [`Redlock::builder`].
 ///
-/// Every option here is the default of the client's locks, and may be set otherwise on a [`Lock`].
+/// Every option here but [`Builder::connect_timeout`] is the default of the client's locks, and may be set otherwise on a
+/// [`Lock`].
 ///
 /// # Examples
 ///
@@ -252,6 +276,7 @@ pub(crate) async fn in_background<T: Send + 'static>(
 pub struct Builder {
     pub(crate) nodes: Option<Unread>,
     pub(crate) options: Options,
+    pub(crate) connect_timeout: Option<Duration>,
 }
 
 /// Addresses as they were given. Not read yet, so that nobody knows where in them a password stands: never shown.
@@ -271,6 +296,8 @@ impl Builder {
         self
     }
 
+    crate::client::connect_timeout_setter!();
+
     crate::lock::option_setters!();
 
     /// Checks addresses and options and makes the client.
@@ -283,10 +310,11 @@ impl Builder {
             Some(nodes) => Addresses::parse(nodes.0)?,
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
+        let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.connect_timeout)?);
         let process = Process::current();
         self.options.check(&process.owner, addresses.iter().len())?;
         let set = process.set(&addresses)?;
-        Ok(Redlock(Arc::new(Client::new(addresses, self.options, Own { process, set: Mutex::new(Some(set)) }))))
+        Ok(Redlock(Arc::new(Client::new(addresses, self.options, Own::new(process, Some(set))))))
     }
 }
 

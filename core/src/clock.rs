@@ -18,6 +18,8 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 #[cfg(target_os = "linux")]
 use tokio::io::{Interest, unix::AsyncFd};
 
+use crate::log::log;
+
 /// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
@@ -159,7 +161,7 @@ impl Alarm {
             #[cfg(target_os = "linux")]
             timer: match clock {
                 Clock::System => BootTimer::new()
-                    .inspect_err(|error| tracing::debug!(%error, "no timer counts a suspend: looking every 250 ms"))
+                    .inspect_err(|error| log!(debug, %error, "no timer counts a suspend: looking every 250 ms"))
                     .ok(),
                 #[cfg(feature = "simulation")]
                 Clock::Simulated(_) => None,

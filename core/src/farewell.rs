@@ -2,9 +2,10 @@
 //! of it.
 //!
 //! Python and Node have a hook for it; a program in Rust says it itself. States of a process: *running* → *ending*, for
-//! good. Once it is ending, nothing new is acquired, and on other threads than the one that ends it neither a wait of a
-//! lock object that was under way nor a new one comes back: they must not return into an interpreter that is being taken
-//! apart. What may interrupt it: nothing, it has a limit of its own.
+//! good. Once it is ending, nothing new is acquired, and each waiting call is answered at once: `unavailable`. In Python the
+//! answer reaches no code: lock objects stop their threads, except the thread that ends the process, because these must
+//! not return into an interpreter that is being taken apart; and the queues of event loops drop their calls. What may
+//! interrupt it: nothing, it has a limit of its own.
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,12 +25,35 @@ const LIMIT: Duration = Duration::from_millis(500);
 /// Turns of the background in which a cancelled call is dropped, its wait with it, and what that one had sent is owed.
 const TURNS: usize = 8;
 
+/// The end of something, which others wait for: it is said once, and stays said.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    is_said: AtomicBool,
+    saying: Notify,
+}
+
+impl Ending {
+    /// Says it.
+    pub(crate) fn say(&self) {
+        self.is_said.store(true, Ordering::Release);
+        self.saying.notify_waiters();
+    }
+
+    pub(crate) fn is_said(&self) -> bool {
+        self.is_said.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is said. Cancel safe.
+    pub(crate) async fn said(&self) {
+        until(&self.saying, || self.is_said()).await;
+    }
+}
+
 /// Whether the process is ending, and what it still has to do.
 #[derive(Debug, Default)]
 pub(crate) struct Farewell {
-    said: AtomicBool,
+    ending: Ending,
     thread: OnceLock<ThreadId>,
-    saying: Notify,
     duties: AtomicUsize,
     done: Notify,
     leavers: Mutex<Vec<Weak<dyn Leave>>>,
@@ -44,7 +68,7 @@ pub(crate) trait Leave: fmt::Debug + Send + Sync {
 impl Farewell {
     /// Whether the process is ending.
     pub(crate) fn is_said(&self) -> bool {
-        self.said.load(Ordering::Acquire)
+        self.ending.is_said()
     }
 
     /// Stops every other thread than the one that ends the process, once it is ending.
@@ -69,7 +93,7 @@ impl Farewell {
 
     /// Waits until the process is ending. Cancel safe.
     pub(crate) async fn said(&self) {
-        until(&self.saying, || self.is_said()).await;
+        self.ending.said().await;
     }
 
     /// Waits until no duty is left, for at most `limit` of the clock's time. Cancel safe.
@@ -114,8 +138,8 @@ impl Drop for Duty {
     }
 }
 
-/// Gives back every lock that this process holds, ends its waits, and returns when the servers have answered, after
-/// 500 ms at most. What they have not heard of by then runs out with its ttl.
+/// Releases every lock held by this process, ends its waiting calls with an `unavailable` error, and waits up to 500 ms for
+/// the servers. Locks that could not be released expire after their ttl.
 ///
 /// For the end of `main`: a guard that is dropped there has its release queued, and the process may be gone before it is
 /// sent. A program that awaits [`Guard::release`](crate::Guard::release) for each does not need it.
@@ -148,8 +172,7 @@ pub fn farewell() {
     if process.farewell.thread.set(thread::current().id()).is_err() {
         return;
     }
-    process.farewell.said.store(true, Ordering::Release);
-    process.farewell.saying.notify_waiters();
+    process.farewell.ending.say();
     let leavers = mem::take(&mut *process.farewell.leavers());
     leavers.iter().filter_map(Weak::upgrade).for_each(|leaver| leaver.leave());
     process.renewal.give_back();

@@ -34,12 +34,22 @@ pub enum Fault {
     ChangeMissed,
     /// A lock is renewed from the moment it is won, whether its caller ever takes it or not.
     RenewedUntaken,
+    /// An extension counts although its quorum came after the end of the validity, and the loss was told.
+    LateExtension,
+    /// A caller gets a lock although its quorum came after the end of the validity.
+    LateGrant,
     /// The node's acquire takes what is held.
     AcquireTakes,
     /// The node's acquire does not remember the fence.
     FenceForgotten,
+    /// The node's confirm does not look whether the value is still the one that was granted.
+    BlindConfirm,
     /// The node's extend makes the key anew.
     ExtendCreates,
+    /// The node's extend looks at the token alone, and not at the fence.
+    ExtendByToken,
+    /// The node's restore puts back what has a smaller fence than the node has granted since.
+    RestoreBlindly,
     /// The node's release does not look at the token.
     ReleaseBlindly,
     /// The node's acquire in the older protocol takes what has not expired.
@@ -49,7 +59,7 @@ pub enum Fault {
 #[cfg(feature = "simulation")]
 impl Fault {
     /// Every fault.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -65,9 +75,14 @@ impl Fault {
         Self::LossUntold,
         Self::ChangeMissed,
         Self::RenewedUntaken,
+        Self::LateExtension,
+        Self::LateGrant,
         Self::AcquireTakes,
         Self::FenceForgotten,
+        Self::BlindConfirm,
         Self::ExtendCreates,
+        Self::ExtendByToken,
+        Self::RestoreBlindly,
         Self::ReleaseBlindly,
         Self::SetnxTakes,
     ];

@@ -107,6 +107,11 @@ impl Footprint {
         drop(before);
     }
 
+    /// Whether `node` can have nothing of this token.
+    pub(crate) fn has_nothing(&self, node: usize) -> bool {
+        matches!(self.entries()[node].trace, Trace::Nothing)
+    }
+
     /// Whether no node can have anything of this token.
     pub(crate) fn is_clear(&self) -> bool {
         self.entries().iter().all(|entry| matches!(entry.trace, Trace::Nothing))

@@ -1,10 +1,11 @@
 //! The gate of a name: of all calls in this process that wait for it, one at a time talks to the servers.
 //!
 //! A waiting call is *in line*, in the order of arrival, → *in front*, when those before it have won, failed or gone →
-//! *out*. While the one that was in front before it holds the lock, the new front asks nobody: it hears of the release
-//! from this process. What may interrupt it: dropped anywhere, it leaves the line, and the next one moves up; the holder
-//! is lost, or its release is never answered: the front asks the servers; the process forks: the child has its own gates,
-//! without anybody in line. Only the background stands in line, whose tasks are always driven: a caller that stops polling
+//! *out*. While the one that was in front before it holds the lock, the new front hears of the release from this process,
+//! and asks nobody at first. Where the hold lasts, it looks at the key as every other waiter does: somebody may delete it by
+//! hand. What may interrupt it: dropped anywhere, it leaves the line, and the next one moves up; the holder is lost, its
+//! release is never answered, or the key is gone: the front asks the servers; the process forks: the child has its own
+//! gates, without anybody in line. Only the background stands in line, whose tasks are always driven: a caller that stops polling
 //! its future keeps nobody back.
 //!
 //! A gate also keeps its process from coming back at once after a release when others are known to want the lock: whoever
@@ -20,6 +21,7 @@ use crate::attempt::Ballots;
 use crate::backoff;
 use crate::clock::{Clock, Moment};
 use crate::held::Held;
+use crate::outage::Outage;
 
 /// The gates of one set of nodes. There is one for each name that somebody waits for.
 #[derive(Debug, Default)]
@@ -52,8 +54,8 @@ struct Gate {
 pub(crate) struct Told {
     /// What the nodes said last.
     pub(crate) ballots: Option<Arc<Ballots>>,
-    /// Since when no quorum has answered.
-    pub(crate) unavailable_since: Option<Moment>,
+    /// For how long no quorum has answered.
+    pub(crate) outage: Outage,
 }
 
 impl Gates {
@@ -129,24 +131,37 @@ impl InLine {
         *self.gate.held.lock().expect("no panic while holding this") = Arc::downgrade(held);
     }
 
-    /// Waits while the one that was in front before holds the lock, and then for as long as others are given, unless that
-    /// is past `deadline`. Cancel safe.
-    pub(crate) async fn vacated(&self, clock: &Clock, deadline: Moment) {
-        let held = self.gate.held.lock().expect("no panic while holding this").upgrade();
-        if let Some(held) = held {
-            let mut released = std::pin::pin!(self.gate.released.notified());
-            released.as_mut().enable();
-            held.over().await;
-            drop(held);
-            tokio::select! {
-                biased;
-                () = released => {}
-                () = clock.sleep(backoff::GATHER) => {}
-            }
+    /// What the call that was in front before has won, and may hold.
+    pub(crate) fn former(&self) -> Option<Arc<Held>> {
+        self.gate.held.lock().expect("no panic while holding this").upgrade()
+    }
+
+    /// Waits until this process does not hold `held` any more, and then for a moment until a node has deleted the key.
+    /// Cancel safe.
+    pub(crate) async fn handed_over(&self, clock: &Clock, held: &Held) {
+        let mut released = std::pin::pin!(self.gate.released.notified());
+        released.as_mut().enable();
+        held.over().await;
+        tokio::select! {
+            biased;
+            () = released => {}
+            () = clock.sleep(backoff::GATHER) => {}
         }
+    }
+
+    /// Waits for as long as others are given, unless that is past `deadline`. Cancel safe.
+    pub(crate) async fn courtesy(&self, clock: &Clock, deadline: Moment) {
         let yielded = self.gates.state().yields.get(&self.key).copied();
         if let Some(until) = yielded.filter(|until| *until > clock.now() && *until < deadline) {
             clock.sleep_until(until).await;
+        }
+    }
+
+    /// Tells those in line what a call has found out by itself before it joined them, if they know nothing yet.
+    pub(crate) fn offer(&self, ballots: Option<&Arc<Ballots>>) {
+        let mut told = self.gate.told.lock().expect("no panic while holding this");
+        if told.ballots.is_none() {
+            told.ballots = ballots.cloned();
         }
     }
 

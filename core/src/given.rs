@@ -45,7 +45,7 @@ fn duration(option: &str, amount: f64, unit: &str, per_second: f64) -> Result<Du
 }
 
 /// Options of other libraries, in lower case without underscores, and what to do instead.
-const FOREIGN: [(&[&str], &str); 9] = [
+const FOREIGN: [(&[&str], &str); 11] = [
     (
         &[
             "blockingtimeout",
@@ -82,6 +82,8 @@ const FOREIGN: [(&[&str], &str); 9] = [
         "leave it out: every acquisition has a random token of its own; owner is a label for people",
     ),
     (&["onlocklost", "onlost"], "leave it out: the lock that was acquired tells of its own loss"),
+    (&["connecttimeout"], "give it to the client: it is for the connections of all its locks"),
+    (&["socketconnecttimeout", "connectiontimeout"], "use connect_timeout, an option of the client"),
     (&["blocking"], "give it to acquire, or use timeout 0 for one try"),
 ];
 
@@ -123,6 +125,9 @@ mod tests {
             ("auto_release_time", "use ttl"),
             ("acquireAttemptsLimit", "use timeout"),
             ("onLockLost", "of its own loss"),
+            ("connect_timeout", "give it to the client"),
+            ("connectTimeout", "give it to the client"),
+            ("socket_connect_timeout", "use connect_timeout"),
         ] {
             let error = unknown(given).to_string();
             assert!(error.contains(given) && error.contains(hint), "{error}");

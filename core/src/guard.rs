@@ -86,7 +86,8 @@ impl Guard {
         self.shared().remaining().map(drop)
     }
 
-    /// Keeps the lock for another ttl from now. Takes at most `node_timeout`, and 1 s where connections have to be made.
+    /// Keeps the lock for another ttl from now. Takes at most `node_timeout`, and the client's
+    /// `connect_timeout` where connections have to be made.
     ///
     /// # Errors
     ///
@@ -98,8 +99,7 @@ impl Guard {
     /// Dropping the future leaves the lock valid for at least as long as it was.
     pub async fn extend(&self) -> Result<(), Error> {
         self.check()?;
-        let ttl = self.shared().ttl();
-        extend(Arc::clone(self.shared()), ttl).await
+        extend(Arc::clone(self.shared()), None).await
     }
 
     /// As [`Guard::extend`], with another ttl (100 ms to 24 h) which later renewals use too.
@@ -113,7 +113,7 @@ impl Guard {
     /// As [`Guard::extend`].
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = checked(self.shared(), ttl)?;
-        extend(Arc::clone(self.shared()), ttl).await
+        extend(Arc::clone(self.shared()), Some(ttl)).await
     }
 
     /// Completes when the lock is lost, with the `lost` error; never after a release. Needs no reply of any node: it
@@ -140,7 +140,8 @@ impl Guard {
         Arc::clone(self.shared()).lost()
     }
 
-    /// Releases the lock. Takes at most `node_timeout`, and 1 s where connections have to be made.
+    /// Releases the lock. Takes at most `node_timeout`, or 250 ms if that is longer, and the client's `connect_timeout`
+    /// where connections have to be made.
     ///
     /// # Errors
     ///
@@ -162,8 +163,8 @@ pub(crate) fn checked(held: &Held, ttl: Duration) -> Result<Duration, Error> {
     options::checked_ttl(ttl).map_err(|error| error.with_name(held.place.spec.name.bytes()))
 }
 
-/// Extends where the caller is, or in the background for a caller without a runtime.
-pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> {
+/// Extends to `ttl`, or by the ttl in force, where the caller is, or in the background for a caller without a runtime.
+pub(crate) async fn extend(held: Arc<Held>, ttl: Option<Duration>) -> Result<(), Error> {
     held.remaining()?;
     let extended = if let Ok(runtime) = Handle::try_current() {
         extend::extend(&held, &held.place.set.lane(&runtime), ttl).await
@@ -180,7 +181,7 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
             held.place.process.renewal.add(&held);
             Ok(())
         }
-        Extended::Unknown(nodes) => {
+        Extended::Unknown(_, nodes) => {
             // Its end may have been what cut the round short.
             held.remaining()?;
             let message = "no quorum of nodes answered the extension; the lock stays valid for as long as it was";
@@ -188,7 +189,7 @@ pub(crate) async fn extend(held: Arc<Held>, ttl: Duration) -> Result<(), Error> 
             Err(error.with_name(held.place.spec.name.bytes()).with_nodes(nodes))
         }
         Extended::Lost(loss) => {
-            held.lose(loss);
+            held.lose(&loss);
             Err(over(&held))
         }
         Extended::Over => Err(over(&held)),

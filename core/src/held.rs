@@ -6,6 +6,18 @@
 //!
 //! `held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase says:
 //! who asks first after the end makes the loss final.
+//!
+//! *Extensions.* Any number of them can be under way at once: renewals, and explicit ones on several threads. Each gets a
+//! number when it begins, and its answer may come in any order:
+//!
+//! - `valid_until` never falls;
+//! - only an explicit extension that names a ttl sets the ttl of later renewals, and of several the one that began last;
+//! - a renewal with another ttl than the one that is in force by then leaves the planned renewal as it is;
+//! - a renewal without a quorum says nothing if an extension that began after it reached one.
+//!
+//! *A loss* is told in this order, all of it outside of the mutex: the entry leaves the agenda, the title is dropped (the
+//! release begins), waiting futures and listeners are told. Only then the loss is logged, because a subscriber is the
+//! program's code and may block.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,8 +32,13 @@ use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::fault::{Fault, planted};
 use crate::footprint::Footprint;
 use crate::lane::Member;
-use crate::quorum;
+use crate::log::log;
+use crate::quorum::{self, Mask};
+use crate::restore;
 use crate::script::{Action, Request};
+
+/// A key that would live for less than this is not put back on a node.
+const LEAST_LEFT: Duration = Duration::from_millis(1);
 
 /// A lock that was won.
 #[derive(Debug)]
@@ -31,6 +48,8 @@ pub(crate) struct Held {
     pub(crate) fence: u64,
     /// Latest end, by `max_hold`.
     limit: Option<Moment>,
+    /// The nodes to which the acquire could not be sent.
+    missed: Mask,
     state: Mutex<State>,
     lost: Notify,
 }
@@ -39,8 +58,16 @@ pub(crate) struct Held {
 struct State {
     phase: Phase,
     valid_until: Moment,
+    /// Until when the keys of a quorum live at least.
+    kept_until: Moment,
     /// The ttl of later renewals.
     ttl: Duration,
+    /// The number of the extension that has set the ttl; 0 for the acquire.
+    ttl_by: u64,
+    /// The number of the extension that began last.
+    begun: u64,
+    /// The highest number of an extension that reached its quorum.
+    carried: u64,
     title: Option<Title>,
     /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
     renew_at: Option<Moment>,
@@ -51,17 +78,61 @@ struct State {
     /// This lock's place on the agenda of renewals.
     due: Option<(Moment, u64)>,
     /// Who is told of a loss, beside those who await it.
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
+    /// The nodes that the lock is about to be put back on.
+    restoring: Mask,
 }
 
-/// Called once, with the error, by whoever notices that a lock is lost: must neither block nor panic. Dropped unheard
-/// when the lock is released.
+/// Who is told of a loss: once, with the error, by whoever notices it. Dropped unheard when the lock is released.
 #[derive(Clone)]
-pub(crate) struct Listener(Arc<dyn Fn(Error) + Send + Sync>);
+pub(crate) struct Listener(Arc<dyn Hear>);
+
+/// What a listener does. It must neither block nor panic.
+pub(crate) trait Hear: Send + Sync {
+    /// The lock is lost.
+    fn heard(&self, error: Error);
+    /// Whether this listener has been ended and need not be told any more.
+    fn is_over(&self) -> bool;
+}
 
 impl Listener {
-    pub(crate) fn new(heard: impl Fn(Error) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(heard))
+    pub(crate) fn new(hear: impl Hear + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    /// Whether it need not be told any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
+
+    /// Whether both are the same.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// One extension on its way, as it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extending {
+    /// Which one it is, in the order in which they begin.
+    number: u64,
+    /// What it asks for.
+    ttl: Duration,
+    /// Whether `ttl` is that of later renewals, too.
+    sets: bool,
+}
+
+/// A loss that is told to everybody but the log. Not logged while a mutex is held, nor before other losses are told.
+#[derive(Debug)]
+#[must_use = "a loss is logged"]
+pub(crate) struct Unlogged {
+    place: Place,
+    reason: LostReason,
+}
+
+impl Unlogged {
+    pub(crate) fn log(self) {
+        log!(warn, name = %self.place.spec.name, reason = %self.reason, "a held lock is lost");
     }
 }
 
@@ -124,15 +195,21 @@ impl Held {
         let state = State {
             phase: Phase::Held,
             valid_until: won.valid_until,
+            kept_until: won.acquired.after(ttl),
             ttl,
+            ttl_by: 0,
+            begun: 0,
+            carried: 0,
             title: Some(won.title),
             renew_at: None,
             asked: won.acquired,
             unanswered: None,
             due: None,
-            listener: None,
+            listeners: Vec::new(),
+            restoring: Mask::NONE,
         };
-        let held = Self { place, fence: won.fence, limit, state: Mutex::new(state), lost: Notify::new() };
+        let (fence, missed) = (won.fence, won.missed);
+        let held = Self { place, fence, limit, missed, state: Mutex::new(state), lost: Notify::new() };
         held.plan(&mut held.state(), won.acquired, won.unit);
         held
     }
@@ -145,13 +222,14 @@ impl Held {
         self.place.process.clock.now()
     }
 
+    /// Whether the lock is renewed at all, and not as far as it may be.
+    fn is_renewed(&self, state: &State) -> bool {
+        self.place.spec.settings.auto_renew && self.limit.is_none_or(|limit| state.valid_until < limit)
+    }
+
     /// Plans the next renewal after one that began at `start`; `unit` spreads it.
     fn plan(&self, state: &mut State, start: Moment, unit: f64) {
-        if !self.place.spec.settings.auto_renew || self.limit.is_some_and(|limit| state.valid_until >= limit) {
-            state.renew_at = None;
-            return;
-        }
-        state.renew_at = Some(backoff::renewal(start, state.ttl, unit));
+        state.renew_at = self.is_renewed(state).then(|| backoff::renewal(start, state.ttl, unit));
     }
 
     /// A node may have forgotten the lock: renew it `within` this time, but not more often than a renewal that nobody
@@ -191,12 +269,21 @@ impl Held {
     }
 
     /// Ends the lock if its validity has ended.
-    pub(crate) fn run_out(&self) {
-        drop(self.remaining_here());
+    pub(crate) fn run_out(&self) -> Option<Unlogged> {
+        let now = self.now();
+        let state = self.state();
+        (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state, now).1)
+    }
+
+    /// Ends a lock whose validity has ended, for who asks about it.
+    fn ended(&self, state: MutexGuard<'_, State>, now: Moment) -> Error {
+        let (loss, unlogged) = self.expire(state, now);
+        unlogged.log();
+        self.lost_error(loss)
     }
 
     /// Ends a lock whose validity has ended.
-    fn ended(&self, mut state: MutexGuard<'_, State>, now: Moment) -> Error {
+    fn expire(&self, mut state: MutexGuard<'_, State>, now: Moment) -> (Loss, Unlogged) {
         let loss = if self.limit.is_some_and(|limit| limit <= now) {
             LostReason::MaxHold.into()
         } else if let Some(nodes) = state.unanswered.take() {
@@ -205,8 +292,8 @@ impl Held {
         } else {
             LostReason::Expired.into()
         };
-        self.end(state, loss.clone());
-        self.lost_error(loss)
+        let unlogged = self.end(state, &loss);
+        (loss, unlogged)
     }
 
     /// What there is to say of the nodes before any of them has answered a renewal.
@@ -216,44 +303,45 @@ impl Held {
         self.place.set.members.nodes.iter().map(unheard).collect()
     }
 
-    /// Ends a held lock. Its title is dropped outside the mutex, which releases everywhere.
-    fn end(&self, mut state: MutexGuard<'_, State>, loss: Loss) {
+    /// Ends a held lock and tells everybody but the log. Its title is dropped outside the mutex, which releases
+    /// everywhere.
+    fn end(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
+        let unlogged = Unlogged { place: self.place.clone(), reason: loss.reason };
         state.phase = Phase::Lost(loss.clone());
         let title = state.title.take();
         let due = state.due.take();
-        let listener = state.listener.take();
+        let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         self.place.process.renewal.remove(due);
-        tracing::warn!(name = %self.place.spec.name, reason = %loss.reason, "a held lock is lost");
         drop(title);
         self.lost.notify_waiters();
-        if let Some(Listener(heard)) = listener {
-            heard(self.lost_error(loss));
+        for Listener(listener) in listeners {
+            listener.heard(self.lost_error(loss.clone()));
         }
+        unlogged
     }
 
-    /// Tells `listener` of the loss of this lock; at once if it is lost already. There is one listener at most.
+    /// Tells `listener` of the loss of this lock; at once if it is lost already. Each listener is told once. After a
+    /// release there is nothing to tell.
     pub(crate) fn listen(&self, listener: Listener) {
         let mut state = self.state();
         let loss = match &state.phase {
             Phase::Held => {
-                let former = state.listener.replace(listener);
-                drop(state);
-                drop(former);
+                state.listeners.push(listener);
                 return;
             }
             Phase::Released => return,
             Phase::Lost(loss) => loss.clone(),
         };
         drop(state);
-        listener.0(self.lost_error(loss));
+        listener.0.heard(self.lost_error(loss));
     }
 
     /// Loses the lock if it is still held.
-    pub(crate) fn lose(&self, loss: Loss) {
+    pub(crate) fn lose(&self, loss: &Loss) {
         let state = self.state();
         if state.phase == Phase::Held {
-            self.end(state, loss);
+            self.end(state, loss).log();
         }
     }
 
@@ -273,32 +361,40 @@ impl Held {
         }
         let title = state.title.take().expect("held locks have their title");
         let due = state.due.take();
-        let listener = state.listener.take();
+        let listeners = std::mem::take(&mut state.listeners);
         drop(state);
-        drop(listener);
+        drop(listeners);
         self.place.process.renewal.remove(due);
         self.lost.notify_waiters();
         Ok(Begun::Release(title))
     }
 
-    /// What an extension to `ttl` has to ask, and the footprint its answers belong to; `None` when not held, and in a
-    /// protocol without extensions.
-    pub(crate) fn extension(&self, ttl: Duration) -> Option<(Request, Arc<Footprint>)> {
+    /// Begins an extension to `ttl`, or by the ttl in force: what it has to ask, and the footprint its answers belong to.
+    /// `None` when not held, and in a protocol without extensions.
+    pub(crate) fn extension(&self, ttl: Option<Duration>) -> Option<(Extending, Request, Arc<Footprint>)> {
         let mut state = self.state();
         state.asked = self.now();
+        state.begun += 1;
+        let extending = Extending { number: state.begun, ttl: ttl.unwrap_or(state.ttl), sets: ttl.is_some() };
+        let ttl = extending.ttl;
         let Some(Title::Plain(claim)) = &state.title else { return None };
         claim.prolong(ttl);
         let action = Action::Extend { ttl, fence: self.fence, fence_keep: self.fence_keep(ttl) };
-        Some((claim.request(action), Arc::clone(claim.footprint())))
+        Some((extending, claim.request(action), Arc::clone(claim.footprint())))
     }
 
-    /// What puts the lock back on a node. `queue` is called under the mutex, so that a release that begins afterwards
-    /// finds the footprint of what it queued; `None` when not held.
+    /// What puts the lock back on a node, for as long as the others keep it. `queue` is called under the mutex with the
+    /// ttl in force, so that a release that begins afterwards finds the footprint of what it queued; `None` when not
+    /// held.
     pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T) -> Option<T> {
         let state = self.state();
         let Some(Title::Plain(claim)) = &state.title else { return None };
+        let left = state.kept_until.since(self.now());
+        if left < LEAST_LEFT {
+            return None;
+        }
         let action = Action::Restore {
-            ttl: state.ttl,
+            ttl: left,
             fence: self.fence,
             fence_keep: self.fence_keep(state.ttl),
             label: Arc::clone(&self.place.spec.settings.owner),
@@ -306,37 +402,76 @@ impl Held {
         Some(queue(claim.request(action), claim.footprint(), state.ttl))
     }
 
+    /// Begins to put the lock back on `node`. False while that is under way already.
+    pub(crate) fn begin_restoring(&self, node: usize) -> bool {
+        let mut state = self.state();
+        let is_first = !state.restoring.has(node);
+        state.restoring = state.restoring.with(node);
+        is_first
+    }
+
+    /// What was begun for `node` is over.
+    pub(crate) fn end_restoring(&self, node: usize) {
+        let mut state = self.state();
+        state.restoring = state.restoring.without(node);
+    }
+
+    /// The nodes to which the acquire could not be sent.
+    pub(crate) fn missed(&self) -> Mask {
+        self.missed
+    }
+
+    /// Whether the lock may be missing on `node`, to which there is a new connection, and no renewal is planned that
+    /// would find out: nothing was sent there, or it is not renewed and the node may have forgotten it.
+    pub(crate) fn may_lack(&self, node: usize) -> bool {
+        let state = self.state();
+        let Some(Title::Plain(claim)) = &state.title else { return false };
+        !self.is_renewed(&state) || claim.footprint().has_nothing(node)
+    }
+
     /// At least twice the ttl in force, so that no fence is forgotten while its lock may be held.
     fn fence_keep(&self, ttl: Duration) -> Duration {
         self.place.spec.settings.fence_keep.max(2 * ttl)
     }
 
-    /// An extension to `ttl` that began at `start` reached its quorum. False if that came too late to count.
-    pub(crate) fn extended(&self, start: Moment, ttl: Duration) -> bool {
+    /// An extension that began at `start` reached its quorum. False if that came too late to count.
+    pub(crate) fn extended(&self, start: Moment, extending: Extending) -> bool {
         let mut state = self.state();
-        if state.phase != Phase::Held || self.now() >= state.valid_until {
+        let late = state.phase != Phase::Held || self.now() >= state.valid_until;
+        if late && planted(Fault::LateExtension) && state.phase != Phase::Released {
+            state.phase = Phase::Held;
+        } else if late {
             return false;
         }
+        let Extending { number, ttl, sets } = extending;
         state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.limit));
-        state.ttl = ttl;
-        state.unanswered = None;
-        let unit = self.place.process.random.unit();
-        self.plan(&mut state, start, unit);
-        drop(state);
+        state.kept_until = state.kept_until.max(start.after(ttl));
+        if sets && number > state.ttl_by {
+            (state.ttl, state.ttl_by) = (ttl, number);
+        }
+        let is_last = number > state.carried;
+        if is_last {
+            state.carried = number;
+            state.unanswered = None;
+        }
+        // Any other one says nothing of when the keys have to be renewed; what is planned is soon enough.
+        if (is_last && ttl == state.ttl) || state.renew_at.is_none() {
+            let unit = self.place.process.random.unit();
+            self.plan(&mut state, start, unit);
+        }
         true
     }
 
     /// A renewal found no quorum, but what each node said: try again soon.
-    pub(crate) fn unanswered(&self, nodes: Vec<NodeAnswer>) {
+    pub(crate) fn unanswered(&self, extending: Extending, nodes: Vec<NodeAnswer>) {
         let mut state = self.state();
-        state.unanswered = Some(nodes);
+        if extending.number > state.carried {
+            state.unanswered = Some(nodes);
+        } else if state.renew_at.is_some() {
+            return;
+        }
         let pause = backoff::unanswered(state.ttl, self.place.process.random.unit());
         state.renew_at = Some(self.now().after(pause));
-    }
-
-    /// The ttl of the next renewal.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.state().ttl
     }
 
     /// Until when the lock can be relied on.
@@ -439,10 +574,18 @@ impl Owned {
     /// the way; it is released then.
     pub(crate) fn take(&self) -> bool {
         let held = self.held();
-        if held.remaining_here().is_err() || held.place.process.farewell.is_said() {
+        let late = !planted(Fault::LateGrant) && held.remaining_here().is_err();
+        if late || held.place.process.farewell.is_said() {
             return false;
         }
         held.place.process.renewal.add(held);
+        // Said between the two, it has not seen this lock among those to give back.
+        if held.place.process.farewell.is_said() {
+            return false;
+        }
+        if !held.missed().is_empty() {
+            restore::make_up(held);
+        }
         true
     }
 

@@ -7,6 +7,8 @@
 //!
 //! - an acquire that fails, is cancelled or panics gives its reservation back, which makes the object what it was;
 //! - a release takes the hold out before it sends anything, so that a second one finds nothing to do;
+//! - `interrupted` uses this object, or others: it finds this one in the state in which the call has left it, so that
+//!   another acquire during an acquire is `already_held`;
 //! - a fork: the child's object is another one, idle, and the parent's hold is not touched;
 //! - dropped while holding: the lock is released, as when a guard is dropped.
 
@@ -46,7 +48,8 @@ struct Own {
 struct State {
     phase: Phase,
     /// Who is told of the loss of any hold.
-    listener: Option<Listener>,
+    /// Who is told of the loss of every hold.
+    listeners: Vec<Listener>,
 }
 
 #[derive(Debug)]
@@ -132,7 +135,7 @@ impl Holder {
     }
 
     /// Acquires on the calling thread. `interrupted` is asked every 25 ms if there is one; if it fails, the call ends with that, and
-    /// leaves no key behind.
+    /// leaves no key behind. It may make calls like this one.
     ///
     /// # Errors
     ///
@@ -167,7 +170,7 @@ impl Holder {
         ttl: Option<Duration>,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
-        let (held, ttl, home) = match self.extension(Pid::now(), ttl) {
+        let Extension { held, ttl, home } = match self.extension(Pid::now(), ttl) {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
@@ -202,7 +205,7 @@ impl Holder {
     fn own(&self, pid: Pid) -> &Own {
         self.own.of(pid, || Own {
             spec: OnceBox::new(),
-            state: Mutex::new(State { phase: Phase::Idle { released: false }, listener: None }),
+            state: Mutex::new(State { phase: Phase::Idle { released: false }, listeners: Vec::new() }),
         })
     }
 
@@ -244,22 +247,15 @@ impl Holder {
         Ok(Reservation { holder: Some(Arc::clone(self)), released })
     }
 
-    /// What an extension is about: the hold, the ttl, and where it lives.
-    pub(crate) fn extension(
-        &self,
-        pid: Pid,
-        ttl: Option<Duration>,
-    ) -> Result<(Arc<Held>, Duration, Option<Id>), Error> {
+    /// What an extension to `ttl`, or by the ttl in force, is about.
+    pub(crate) fn extension(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
         self.allowed(pid, Protocol::allows_extend)?;
         let state = self.own(pid).state();
         let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
         let (shared, home) = (Arc::clone(hold.owned.held()), hold.home);
         drop(state);
-        let ttl = match ttl {
-            Some(ttl) => guard::checked(&shared, ttl)?,
-            None => shared.ttl(),
-        };
-        Ok((shared, ttl, home))
+        let ttl = ttl.map(|ttl| guard::checked(&shared, ttl)).transpose()?;
+        Ok(Extension { held: shared, ttl, home })
     }
 
     /// Takes the hold out, to be released; `None` if it was released before.
@@ -279,16 +275,21 @@ impl Holder {
         }
     }
 
-    /// Tells `listener` of the loss of every hold from now on, and of the present one if it is lost already.
+    /// Tells `listener` of the loss of every hold from now on, once each, and of the present one if it is lost already: a
+    /// hold is the present one until it is released or another acquire begins.
     pub(crate) fn listen(&self, pid: Pid, listener: Listener) {
+        // Asked outside of the mutex: a listener has one of its own.
+        let mut over = self.own(pid).state().listeners.clone();
+        over.retain(Listener::is_over);
         let mut state = self.own(pid).state();
-        let former = state.listener.replace(listener.clone());
+        state.listeners.retain(|listener| !over.iter().any(|over| over.same(listener)));
+        state.listeners.push(listener.clone());
         let held = match &state.phase {
             Phase::Holding(hold) => Some(Arc::clone(hold.owned.held())),
             _ => None,
         };
         drop(state);
-        drop(former);
+        drop(over);
         if let Some(held) = held {
             held.listen(listener);
         }
@@ -328,6 +329,16 @@ impl fmt::Debug for Holder {
     }
 }
 
+/// What an extension is about.
+#[derive(Debug)]
+pub(crate) struct Extension {
+    pub(crate) held: Arc<Held>,
+    /// `None` for the ttl in force.
+    pub(crate) ttl: Option<Duration>,
+    /// Where the hold lives.
+    home: Option<Id>,
+}
+
 impl Own {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while holding this")
@@ -346,9 +357,9 @@ impl Reservation {
         let shared = Arc::clone(hold.owned.held());
         let mut state = holder.own(pid).state();
         state.phase = Phase::Holding(hold);
-        let listener = state.listener.clone();
+        let listeners = state.listeners.clone();
         drop(state);
-        if let Some(listener) = listener {
+        for listener in listeners {
             shared.listen(listener);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::attempt::Place;
 use crate::footprint::Footprint;
-use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::lane::Lane;
 use crate::node::Failure;
 use crate::round::{Event, Round};
 use crate::script::{Action, Reply, Request, Sight};
@@ -48,7 +48,7 @@ pub enum NodeState {
 /// Asks every node of `place` what it has under the name.
 pub(crate) async fn inspect(place: &Place, lane: &Arc<Lane>) -> Vec<NodeView> {
     let nodes = lane.members.len();
-    let limit = lane.clock.now().after(CONNECT_LIMIT);
+    let limit = lane.connect_limit();
     lane.open(limit).await;
     let node_timeout = place.spec.settings.node_timeout;
     let footprint = Arc::new(Footprint::new(nodes));

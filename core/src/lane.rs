@@ -1,13 +1,18 @@
 //! A lane: the connections to one set of nodes on one runtime.
 //!
-//! Every slot is one of: *empty* (no connection; after a failure not before `retry_at` unless a quorum needs it),
-//! *connecting* (one task of the lane's runtime, at most [`CONNECT_LIMIT`]) or *ready*. What may interrupt it:
+//! Every slot is one of: *empty* (no connection), *leaving* (one task of the lane's runtime waits for leave to connect,
+//! which all lanes of the process have from one [`Pace`](crate::node::pace::Pace)), *connecting* (the same task, for at
+//! most `connect_timeout`) or *ready*. An empty slot whose node may not be connected to now stays empty, with the failure that is why. A ready slot
+//! whose node refused to tell something is *asking again* after a while: it connects once more, and keeps the connection
+//! that it has until there is a better one. What may interrupt it:
 //!
+//! - leave is refused meanwhile, because another lane's connect has failed: empties the slot, with that failure;
 //! - the caller is cancelled: connecting goes on in its own task, the next caller finds it further on;
 //! - the runtime ends: its tasks are dropped, which empties a connecting slot and marks the lane as dead, so that the
 //!   next caller builds another (a runtime's id may be given to a later runtime);
 //! - the connection breaks: seen by the request that fails on it, which empties the slot; in the background also at
-//!   once, and again when there is a new one, for whoever holds locks there;
+//!   once, and again when there is a new one, for whoever holds locks there. In the background it is made again by itself,
+//!   *mended*, until there is one or some seconds have passed;
 //! - the node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever;
 //! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost;
 //! - a caller's future is never polled again: what it asked counts as asked for [`ASKED`], and keeps nobody else back.
@@ -16,7 +21,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,23 +30,34 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::address::Address;
-use crate::backoff;
 use crate::clock::{Clock, Moment};
 use crate::deadline::Deadlines;
+use crate::log::log;
+use crate::node::endpoint::Endpoint;
 use crate::node::health::Health;
-use crate::node::{Connection, Ear, Failure, Heard, Node};
+use crate::node::pace::{self, Leave};
+use crate::node::{Connection, Ear, Failure, Heard, Introduction, Node};
 use crate::quorum::{Mask, quorum};
 use crate::random::Random;
 use crate::spawn::spawn;
-
-/// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
-pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a request counts as on its way. Whoever made it may never look for the answer.
 const ASKED: Duration = Duration::from_secs(1);
 
 /// How long a node may owe an answer, while others give theirs, before it is the last to be written to.
 const BEHIND: Duration = Duration::from_millis(10);
+
+/// When a node is asked again to tell more than it does, after a try of which nothing came.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// How often a connection that ended is made again by itself: with pauses that double up to a second, for some seconds.
+const MENDS_MOST: u32 = 8;
+
+/// How much later than it is due a timer fires only where nobody drives the runtime: between two blocking calls.
+const UNDRIVEN: Duration = Duration::from_millis(100);
+
+/// How often a connect gets its time once more because nobody drove it.
+const RESPITES: u32 = 8;
 
 /// Misses in a row after which a connection is given up.
 const MISSES_MAX: u32 = 2;
@@ -50,7 +66,9 @@ const MISSES_MAX: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(crate) nodes: Vec<Member>,
-    pub(crate) health: Health,
+    pub(crate) health: Arc<Health>,
+    /// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
+    pub(crate) connect_timeout: Duration,
 }
 
 /// One node under its address.
@@ -58,6 +76,15 @@ pub(crate) struct Members {
 pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) address: Address,
+    /// What the process knows of the server there.
+    pub(crate) endpoint: Arc<Endpoint>,
+}
+
+impl Member {
+    /// Asks for leave to connect.
+    fn ask(&self, now: Moment, urgent: bool) -> Leave {
+        self.endpoint.pace.ask(&self.address, now, urgent)
+    }
 }
 
 impl Members {
@@ -80,6 +107,8 @@ pub(crate) struct Lane {
     audience: Option<Audience>,
     /// Some slot has become ready or empty.
     changed: Notify,
+    /// When the first ready slot asks again, in nanoseconds.
+    again: AtomicU64,
     sentinel: Sentinel,
 }
 
@@ -89,6 +118,8 @@ pub(crate) enum News<'a> {
     /// A connection has ended, or is back after one has: the node may have forgotten what it knew, or changed anything
     /// unheard.
     Upset,
+    /// There is a new connection, the first one included.
+    Reached,
     /// This key has changed.
     Changed(&'a [u8]),
     /// Any key may have changed.
@@ -118,6 +149,10 @@ impl fmt::Debug for Audience {
 struct Slot {
     state: Mutex<State>,
     misses: AtomicU32,
+    /// Whether a request was answered on the connection.
+    worked: AtomicBool,
+    /// Whether somebody looks after the end of the last connection.
+    mending: AtomicBool,
     /// Requests on their way whose fate is still watched.
     outstanding: AtomicU32,
     /// When the last of them was made, in nanoseconds.
@@ -132,9 +167,11 @@ struct State {
     connecting: bool,
     /// Finished tries to connect, so that a waiter can tell a new failure from an old one.
     tries: u64,
-    failures: u32,
-    retry_at: Moment,
+    /// The try that the connection came of, and when.
+    made: (u64, Moment),
     failure: Option<Failure>,
+    /// When another connection may tell more than this one.
+    again: Moment,
     /// Whether there was a connection before, so that the next one may lead to a node that has forgotten.
     is_again: bool,
     /// Whether the node tells of changed keys on the connection.
@@ -189,7 +226,8 @@ impl Lane {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
         let sentinel = Sentinel::watch(&runtime);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
-        Self { members, clock, random, runtime, slots, deadlines, audience, changed: Notify::new(), sentinel }
+        let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
+        Self { members, clock, random, runtime, slots, deadlines, audience, changed, again, sentinel }
     }
 
     /// Whether this lane is of `runtime` and that runtime still runs.
@@ -239,18 +277,24 @@ impl Lane {
         self.slots.iter().filter(|slot| slot.state().connection.is_some()).count()
     }
 
+    /// When a call that begins to connect now has no more time for it.
+    pub(crate) fn connect_limit(&self) -> Moment {
+        self.clock.now().after(self.members.connect_timeout)
+    }
+
     /// Waits until a quorum is connected, until no more can be, or until `limit`. Starts connecting to every node that
-    /// is not connected; those that a quorum does not need are not waited for, and not tried before `retry_at`.
+    /// is not connected; those that a quorum does not need are not waited for, and are tried less often while they fail.
     /// Cancel safe.
     pub(crate) async fn open(self: &Arc<Self>, limit: Moment) {
         let needed = quorum(self.slots.len());
         let ready = self.ready_count();
+        self.ask_again();
         if ready == self.slots.len() {
             return;
         }
-        let impatient = ready < needed;
+        let urgent = ready < needed;
         for node in 0..self.slots.len() {
-            self.start_connecting(node, impatient);
+            self.start_connecting(node, urgent);
         }
         let mut timer = pin!(self.clock.sleep_until(limit));
         while self.ready_count() < needed {
@@ -260,14 +304,22 @@ impl Lane {
             if self.ready_count() >= needed || !connecting {
                 return;
             }
+            let mut again = pin!(self.clock.sleep(pace::GAP));
             let in_time = poll_fn(|cx| {
+                if timer.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(false);
+                }
                 if changed.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(true);
                 }
-                timer.as_mut().poll(cx).map(|()| false)
+                again.as_mut().poll(cx).map(|()| true)
             });
             if !in_time.await {
                 return;
+            }
+            // While one node keeps the call waiting, another one that has failed may be back.
+            for node in 0..self.slots.len() {
+                self.start_connecting(node, true);
             }
         }
     }
@@ -293,17 +345,55 @@ impl Lane {
         }
     }
 
-    fn start_connecting(self: &Arc<Self>, node: usize, impatient: bool) {
-        {
+    /// Connects to `node` unless that is done or under way, if there is leave. A connect is `urgent` if a quorum needs it.
+    fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
+        let begun = {
             let mut state = self.slots[node].state();
-            let early = !impatient && state.retry_at > self.clock.now();
-            if state.connection.is_some() || state.connecting || early {
+            if state.connection.is_some() || state.connecting {
                 return;
             }
+            let now = self.clock.now();
+            let begun = match self.members.nodes[node].ask(now, urgent) {
+                Leave::Granted => Some(now),
+                Leave::Waits(_) => None,
+                Leave::Refused(failure) => {
+                    state.failure = Some(failure);
+                    return;
+                }
+            };
             state.connecting = true;
+            begun
+        };
+        self.spawn_connecting(node, urgent, begun);
+    }
+
+    fn spawn_connecting(self: &Arc<Self>, node: usize, urgent: bool, begun: Option<Moment>) {
+        let attempt = Connecting { lane: Arc::clone(self), node, urgent, finished: false };
+        self.spawn(async move { attempt.run(begun).await });
+    }
+
+    /// Connects once more to the nodes that refused something some time ago.
+    fn ask_again(self: &Arc<Self>) {
+        let again = Moment::from_nanos(self.again.load(Ordering::Relaxed));
+        if again != Moment::NEVER && again <= self.clock.now() {
+            self.ask_again_at(self.clock.now());
         }
-        let attempt = Connecting { lane: Arc::clone(self), node, finished: false };
-        self.spawn(async move { attempt.run().await });
+    }
+
+    fn ask_again_at(self: &Arc<Self>, now: Moment) {
+        self.again.store(Moment::NEVER.nanos(), Ordering::Relaxed);
+        for (node, slot) in self.slots.iter().enumerate() {
+            let is_due = {
+                let mut state = slot.state();
+                let is_due = state.connection.is_some() && !state.connecting && state.again <= now;
+                state.connecting |= is_due;
+                self.again.fetch_min(if is_due { Moment::NEVER } else { state.again }.nanos(), Ordering::Relaxed);
+                is_due
+            };
+            if is_due {
+                self.spawn_connecting(node, false, None);
+            }
+        }
     }
 
     /// What hears of the end of the connection that is being made to `node`.
@@ -321,16 +411,38 @@ impl Lane {
         }))
     }
 
-    /// The connection to `node` that was made with this try has ended while nobody asked: at once a new one.
+    /// The connection to `node` that was made with this try has ended while nobody asked: at once a new one, if it
+    /// worked, and otherwise soon.
     fn ended(self: &Arc<Self>, node: usize, number: u64) {
-        let dropped = {
-            let mut state = self.slots[node].state();
-            if state.tries == number { state.connection.take() } else { None }
-        };
-        if dropped.is_some() {
-            self.start_connecting(node, true);
+        if let Some(worked) = self.take(node, Failure::Closed, |state| state.made.0 == number) {
+            self.start_connecting(node, worked);
+            if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
+                self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
+            }
             self.tell(node, News::Upset);
         }
+    }
+
+    /// Empties `node`'s slot if its connection `is_meant`, and tells the pace how it ended. Returns whether it worked.
+    fn take(&self, node: usize, failure: Failure, is_meant: impl FnOnce(&State) -> bool) -> Option<bool> {
+        let slot = &self.slots[node];
+        let (connection, made, worked) = {
+            let mut state = slot.state();
+            if state.connection.is_none() || !is_meant(&state) {
+                return None;
+            }
+            (state.connection.take(), state.made.1, slot.worked.load(Ordering::Relaxed))
+        };
+        drop(connection);
+        let (member, now) = (&self.members.nodes[node], self.clock.now());
+        if worked {
+            member.endpoint.pace.ended(made, now);
+        } else if Moment::from_nanos(slot.asked.load(Ordering::Relaxed)) >= made {
+            member.endpoint.pace.failed_early(&member.address, made, failure, now, self.random.unit());
+        } else {
+            member.endpoint.pace.ended_unasked(made, now, self.random.unit());
+        }
+        Some(worked)
     }
 
     fn tell(&self, node: usize, news: News<'_>) {
@@ -339,67 +451,75 @@ impl Lane {
         }
     }
 
-    fn connected(&self, node: usize, result: Result<(Connection, bool), Failure>) {
-        let slot = &self.slots[node];
-        let mut is_back = false;
-        {
+    fn connected(&self, node: usize, connection: Connection, introduction: &Introduction) {
+        let (slot, now) = (&self.slots[node], self.clock.now());
+        let (is_back, replaced) = {
             let mut state = slot.state();
             state.connecting = false;
             state.tries += 1;
-            match result {
-                Ok((connection, watched)) => {
-                    state.watched = watched;
-                    // Those who wait have not been told of anything by a node that was not there when they asked.
-                    is_back = std::mem::replace(&mut state.is_again, true) || self.watches();
-                    state.connection = Some(connection);
-                    state.failures = 0;
-                    state.failure = None;
-                    slot.misses.store(0, Ordering::Relaxed);
-                }
-                Err(failure) => {
-                    tracing::debug!(node = %self.members.nodes[node].address, %failure, "no connection");
-                    let delay = backoff::reconnect(state.failures, self.random.unit());
-                    state.failures = state.failures.saturating_add(1);
-                    state.retry_at = self.clock.now().after(delay);
-                    state.failure = Some(failure);
-                }
-            }
-        }
+            state.made = (state.tries, now);
+            state.watched = introduction.watched;
+            state.again = introduction.again;
+            state.failure = None;
+            slot.misses.store(0, Ordering::Relaxed);
+            slot.worked.store(false, Ordering::Relaxed);
+            // Those who wait have not been told of anything by a node that was not there when they asked.
+            (std::mem::replace(&mut state.is_again, true) || self.watches(), state.connection.replace(connection))
+        };
+        drop(replaced);
+        self.again.fetch_min(introduction.again.nanos(), Ordering::Relaxed);
+        self.members.nodes[node].endpoint.pace.connected(now);
         self.changed.notify_waiters();
         if is_back {
             self.tell(node, News::Upset);
         }
+        self.tell(node, News::Reached);
+    }
+
+    /// No connection came of a try. One from before, which was to be replaced, stays.
+    fn unconnected(&self, node: usize, failure: Failure) {
+        {
+            let mut state = self.slots[node].state();
+            state.connecting = false;
+            state.tries += 1;
+            if state.connection.is_some() {
+                state.again = self.clock.now().after(AGAIN);
+                self.again.fetch_min(state.again.nanos(), Ordering::Relaxed);
+            }
+            state.failure = Some(failure);
+        }
+        self.changed.notify_waiters();
     }
 
     /// A reply from `node` was read.
     pub(crate) fn heard(&self, node: usize) {
-        self.slots[node].misses.store(0, Ordering::Relaxed);
+        let slot = &self.slots[node];
+        slot.misses.store(0, Ordering::Relaxed);
+        if !slot.worked.load(Ordering::Relaxed) {
+            slot.worked.store(true, Ordering::Relaxed);
+            self.members.nodes[node].endpoint.pace.worked();
+        }
         self.members.health.heard(node, self.clock.now());
     }
 
     /// `node` did not answer in time. Its connection goes after the second miss in a row.
     pub(crate) fn missed(&self, node: usize) {
-        self.members.health.missed(node);
         if self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES_MAX {
             self.slots[node].misses.store(0, Ordering::Relaxed);
             self.renounce(node);
         }
+        self.members.health.missed(node);
     }
 
     /// `connection` to `node` is of no more use.
     pub(crate) fn broken(&self, node: usize, connection: &Connection) {
-        let mut state = self.slots[node].state();
-        if state.connection.as_ref().is_some_and(|current| current.same(connection)) {
-            let dropped = state.connection.take();
-            drop(state);
-            drop(dropped);
-        }
+        let is_meant = |state: &State| state.connection.as_ref().is_some_and(|current| current.same(connection));
+        self.take(node, Failure::Closed, is_meant);
     }
 
     /// Gives up the connection to `node`, so that the next one asks anew who answers there.
     pub(crate) fn renounce(&self, node: usize) {
-        let dropped = self.slots[node].state().connection.take();
-        drop(dropped);
+        self.take(node, Failure::Suspect, |_| true);
     }
 
     /// `node` granted. Replicas cannot: one that does was promoted after this connection asked it who it is, and would
@@ -444,6 +564,26 @@ impl Drop for Lane {
     }
 }
 
+/// Connects to `node` again although nobody asks, for as long as a server takes to restart.
+async fn mend(lane: Weak<Lane>, node: usize, clock: Clock) {
+    for tries in 1..=MENDS_MOST {
+        let Some(until) = lane.upgrade().map(|lane| lane.members.nodes[node].endpoint.pace.retry_at(clock.now()))
+        else {
+            return;
+        };
+        clock.sleep_until(until).await;
+        let Some(lane) = lane.upgrade() else { return };
+        let is_mended = lane.connection(node).is_some();
+        if is_mended || tries == MENDS_MOST {
+            lane.slots[node].mending.store(false, Ordering::Relaxed);
+        }
+        if is_mended {
+            return;
+        }
+        lane.start_connecting(node, false);
+    }
+}
+
 /// One request on its way.
 #[derive(Debug)]
 pub(crate) struct Watched {
@@ -461,39 +601,181 @@ impl Drop for Watched {
 struct Connecting {
     lane: Arc<Lane>,
     node: usize,
+    urgent: bool,
     finished: bool,
 }
 
 impl Connecting {
-    async fn run(mut self) {
+    /// Connects, with leave that was granted when it has `begun`, or as soon as there is leave.
+    async fn run(mut self, begun: Option<Moment>) {
         let (lane, node) = (Arc::clone(&self.lane), self.node);
-        let mut connect = pin!(lane.members.nodes[node].node.connect(&lane.clock, lane.ear(node)));
-        let mut timer = pin!(lane.clock.sleep(CONNECT_LIMIT));
-        let result = poll_fn(|cx| {
-            if let Poll::Ready(result) = connect.as_mut().poll(cx) {
-                return Poll::Ready(result);
+        let begun = match begun {
+            Some(begun) => Ok(begun),
+            None => self.leave().await,
+        };
+        let result = match begun {
+            Ok(begun) => self.connect(begun).await,
+            Err(failure) => {
+                self.finished = true;
+                return lane.unconnected(node, failure);
             }
-            timer.as_mut().poll(cx).map(|()| Err(Failure::Silent(CONNECT_LIMIT)))
-        });
-        let result = result.await;
-        match &result {
-            Ok((_, introduction)) => {
-                lane.members.health.introduced(node, introduction, lane.clock.now());
-                lane.heard(node);
-            }
-            Err(Failure::Silent(_)) => lane.members.health.missed(node),
-            Err(failure) if failure.is_answer() => lane.heard(node),
-            Err(_) => {}
-        }
+        };
         self.finished = true;
-        lane.connected(node, result.map(|(connection, introduction)| (connection, introduction.watched)));
+        let health = &lane.members.health;
+        match result {
+            Ok((connection, introduction)) => {
+                let remarks = health.introduced(node, &introduction, lane.clock.now());
+                lane.connected(node, connection, &introduction);
+                // What follows may log, which takes as long as it takes.
+                health.heard(node, lane.clock.now());
+                remarks.log(&lane.members.nodes[node].address);
+            }
+            Err(failure) => {
+                lane.unconnected(node, failure.clone());
+                match &failure {
+                    // Another connection may be there still, and be answered.
+                    Failure::Silent(_) if lane.connection(node).is_none() => health.missed(node),
+                    failure if failure.is_answer() => {
+                        lane.slots[node].misses.store(0, Ordering::Relaxed);
+                        health.heard(node, lane.clock.now());
+                    }
+                    _ => {}
+                }
+                log!(debug, node = %lane.members.nodes[node].address, %failure, "no connection");
+            }
+        }
+    }
+
+    /// Waits for leave to connect. The failure that is why there is none.
+    async fn leave(&self) -> Result<Moment, Failure> {
+        let (lane, member) = (&self.lane, &self.lane.members.nodes[self.node]);
+        loop {
+            let mut changed = pin!(member.endpoint.pace.changed());
+            changed.as_mut().enable();
+            let now = lane.clock.now();
+            let until = match member.ask(now, self.urgent) {
+                Leave::Granted => return Ok(now),
+                Leave::Refused(failure) => return Err(failure),
+                Leave::Waits(until) => until,
+            };
+            let mut timer = pin!(lane.clock.sleep_until(until));
+            poll_fn(|cx| if changed.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { timer.as_mut().poll(cx) })
+                .await;
+        }
+    }
+
+    async fn connect(&self, begun: Moment) -> Result<(Connection, Introduction), Failure> {
+        let (lane, node, limit) = (&self.lane, self.node, self.lane.members.connect_timeout);
+        let member = &lane.members.nodes[node];
+        let mut connect = pin!(member.node.connect(&lane.clock, lane.ear(node), member.endpoint.is_known()));
+        let mut timer = pin!(lane.clock.sleep(limit));
+        let (mut due, mut respites) = (lane.clock.now().after(limit), RESPITES);
+        let result = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(result) = connect.as_mut().poll(cx) {
+                    return Poll::Ready(result);
+                }
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                let now = lane.clock.now();
+                if now < due.after(UNDRIVEN) || respites == 0 {
+                    return Poll::Ready(Err(Failure::Silent(limit)));
+                }
+                // Nobody has driven this runtime for a while, so that what the node answered was not read.
+                respites -= 1;
+                due = now.after(limit);
+                timer.set(lane.clock.sleep(limit));
+            }
+        });
+        result.await.map_err(|failure| {
+            let (now, unit) = (lane.clock.now(), lane.random.unit());
+            member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
+        })
     }
 }
 
 impl Drop for Connecting {
     fn drop(&mut self) {
         if !self.finished {
-            self.lane.connected(self.node, Err(Failure::Closed));
+            self.lane.unconnected(self.node, Failure::Closed);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use harness::{Server, eventually, redis};
+
+    use super::*;
+    use crate::address::Addresses;
+    use crate::node::MemoryNodes;
+    use crate::node::endpoint::Endpoints;
+
+    /// A lane on which the background waits.
+    fn waiting(server: &Server) -> Arc<Lane> {
+        let address = Addresses::parse([server.url()]).unwrap()[0].clone();
+        let node = Node::new(&address, &MemoryNodes::default()).unwrap();
+        let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
+        let health = Health::new([(Arc::clone(&endpoint), address.to_string())].into_iter(), Clock::System);
+        let nodes = vec![Member { node, address, endpoint }];
+        let members = Members { nodes, health, connect_timeout: harness::LIMIT };
+        let audience = Some(Audience::new(true, |_, _| {}));
+        Arc::new(Lane::new(Arc::new(members), Clock::System, Random::System, Handle::current(), audience))
+    }
+
+    /// As if the time had come.
+    fn is_due(lane: &Lane) {
+        let now = lane.clock.now();
+        lane.slots[0].state().again = now;
+        lane.again.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_refuses_to_tell_is_asked_again_after_a_minute() {
+        let server = Server::start();
+        server.command(&["ACL", "SETUSER", "default", "-client|tracking"]);
+        let lane = waiting(&server);
+        let begun = lane.clock.now();
+        lane.open(lane.connect_limit()).await;
+        assert_eq!(lane.watched(), Mask::NONE);
+        let first = lane.connection(0).unwrap();
+        server.command(&["ACL", "SETUSER", "default", "+client|tracking"]);
+        let again = Moment::from_nanos(lane.again.load(Ordering::Relaxed));
+        assert!(again >= begun.after(AGAIN) && again <= lane.clock.now().after(AGAIN));
+        lane.open(lane.connect_limit()).await;
+        assert!(!lane.slots[0].state().connecting, "not yet");
+        is_due(&lane);
+        lane.open(lane.connect_limit()).await;
+        assert!(lane.connection(0).is_some(), "there is a connection all the time");
+        eventually("the node tells", || lane.watched().has(0));
+        assert!(!lane.is_over(0, &first));
+        assert_eq!(lane.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_stays_where_no_better_one_can_be_made() {
+        let server = Server::start();
+        server.command(&["ACL", "SETUSER", "default", "-client|tracking"]);
+        let lane = waiting(&server);
+        lane.open(lane.connect_limit()).await;
+        let first = lane.connection(0).unwrap();
+        let mut admin = server.connect();
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
+        is_due(&lane);
+        let now = lane.clock.now();
+        lane.open(lane.connect_limit()).await;
+        eventually("it was tried", || !lane.slots[0].state().connecting);
+        assert!(lane.is_over(0, &first));
+        assert!(lane.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
+        // It is replaced when it is of no more use.
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(100).exec(&mut admin).unwrap();
+        lane.broken(0, &first);
+        assert!(lane.connection(0).is_none());
+        eventually("there is another one", || {
+            lane.start_connecting(0, true);
+            lane.connection(0).is_some_and(|connection| !connection.same(&first))
+        });
     }
 }

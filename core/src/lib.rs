@@ -51,7 +51,9 @@ mod held;
 pub mod holder;
 mod inspect;
 mod lane;
+mod line;
 mod lock;
+mod log;
 mod lookout;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
@@ -59,6 +61,8 @@ pub mod model;
 mod name;
 mod node;
 mod options;
+mod outage;
+mod owed;
 mod pool;
 mod process;
 #[doc(hidden)]
@@ -67,6 +71,7 @@ mod quorum;
 mod random;
 mod release;
 mod renew;
+mod restore;
 mod round;
 mod script;
 mod setnx;

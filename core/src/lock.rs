@@ -50,7 +50,7 @@ macro_rules! option_setters {
             self
         }
 
-        /// Longest wait for one node's vote; default a quarter of the ttl, at most 500 ms.
+        /// Longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
         pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
             self.options.node_timeout = Some(node_timeout);
             self
@@ -153,12 +153,13 @@ impl Lock {
     /// # Errors
     ///
     /// - `timeout`: others held it until the timeout was over.
-    /// - `unavailable`: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s where none is
-    ///   set.
+    /// - `unavailable`: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s after the first
+    ///   attempt where none is set. Waiting for nodes that restarted and do not count yet is not part of the 10 s. Also after
+    ///   [`farewell`](crate::farewell), at once.
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
     /// - `invalid`: a wrong name or option, or too many addresses of the same server.
     ///
-    /// With a timeout of zero the call takes at most 1 s to connect and twice `node_timeout`.
+    /// With a timeout of zero the call takes at most the client's `connect_timeout` and twice `node_timeout`.
     ///
     /// # Cancel safety
     ///

@@ -9,21 +9,27 @@
 //! - nothing is told although something has changed (a lost connection, a node that does not tell, an expiry that the
 //!   server notices late): the backstop, at the end of the holder's ttl and at most 2 s on;
 //! - fewer nodes than a quorum tell, or may: it polls, with growing pauses;
-//! - no quorum answers any more: an attempt, which finds that out for the caller;
+//! - no quorum answers any more, or bars leave none: an attempt, which finds that out for the caller;
 //! - something is told and the lock is still held: a holder renews; asleep again;
+//! - the count of the waiters, which this one is part of, would lapse: it asks, which keeps the count alive;
 //! - dropped anywhere: nothing is held here but a place in the watch.
 //!
 //! With several nodes nobody makes an attempt before a quorum is known to be free. A grant of a minority is deleted
 //! again, but raises the fence there, and then the holder cannot put its lock back on a node that has lost it.
+//!
+//! While this process itself holds the lock, the one that waits for it *watches* ([`Lookout::gone`]): it looks, is not
+//! counted, and makes no attempt before the key is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attempt::{Ballots, Place};
+use crate::attempt::{self, Ballots, Place};
 use crate::backoff;
 use crate::clock::Moment;
 use crate::footprint::Footprint;
+use crate::held::Held;
 use crate::lane::Lane;
+use crate::line::Line;
 use crate::quorum::{Mask, quorum};
 use crate::round::{Event, Round};
 use crate::script::{Action, Reply, Request, Sight};
@@ -77,8 +83,8 @@ impl Lookout {
         }
     }
 
-    /// After a lost attempt: sleeps until another one is worth it, at most until `limit`. `place` is the caller's in line.
-    pub(crate) async fn wait(&mut self, ballots: &Ballots, place: &mut u32, limit: Moment) {
+    /// After a lost attempt: sleeps until another one is worth it, at most until `limit`.
+    pub(crate) async fn wait(&mut self, ballots: &Ballots, line: &Arc<Line>, limit: Moment) {
         let nodes = self.lane.members.len();
         let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
         self.denials = self.denials.saturating_add(1);
@@ -88,31 +94,71 @@ impl Lookout {
         }
         let mut sights = Sights { free: ballots.freed, silent: Mask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
-        // Where no quorum answers, it takes an attempt to say so.
-        while !self.is_enough(sights.free) && nodes - sights.silent.len() >= quorum(nodes) {
+        // Where no quorum answers, or bars leave none, it takes an attempt to say so.
+        while !self.is_enough(sights.free) && self.may_grant(sights.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
-            let backstop = clock.now().after(backoff::backstop(ttl_left, random.unit()));
+            let now = clock.now();
+            let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(line.due(now));
             let changed = match self.changes(sights.free, backstop.min(limit)).await {
-                Some(changed) => changed.and(self.pause(place, limit).await),
+                Some(changed) => changed.and(self.pause(line, limit).await),
                 None if clock.now() >= limit => return,
                 None => Mask::all(nodes),
             };
             if nodes == 1 {
                 return;
             }
-            let seen = self.look(changed, &mut sights, place, limit).await.map(|left| clock.now().after(left));
+            let seen = self.look(changed, &mut sights, Some(line), limit).await.map(|left| clock.now().after(left));
             // A look at some nodes says nothing of when the keys on the others end.
             let before = if changed == Mask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
         }
     }
 
+    /// Waits until a quorum of nodes does not have the key any more, while this process has `held`; at most until `limit`.
+    /// Most locks are released sooner than the first look comes, and a lock that is renewed or ends sooner than the next look
+    /// tells of its loss by itself: nobody is asked then. Cancel safe.
+    pub(crate) async fn gone(&mut self, held: &Held, limit: Moment) {
+        let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
+        let all = Mask::all(self.lane.members.len());
+        let mut sights = Sights { free: Mask::NONE, silent: Mask::NONE };
+        self.note();
+        let mut changed = Mask::NONE;
+        while !self.is_enough(sights.free) {
+            let until = clock.now().after(backoff::backstop(None, random.unit()));
+            // Without a look no node tells of anything.
+            changed = match self.changes(sights.free, until.min(limit)).await {
+                Some(more) if changed != Mask::NONE => more,
+                _ => all,
+            };
+            if clock.now() >= limit {
+                return;
+            }
+            if held.valid_until() <= clock.now().after(backoff::backstop(None, 0.0)) {
+                changed = Mask::NONE;
+                continue;
+            }
+            self.lane.open(self.lane.connect_limit().min(limit)).await;
+            self.look(changed, &mut sights, None, limit).await;
+        }
+    }
+
     /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
     fn is_enough(&self, free: Mask) -> bool {
-        let restart_delay = self.place.spec.settings.restart_delay;
-        let counts = self.lane.members.health.counts(restart_delay, self.lane.clock.now());
+        let counts = self.counts();
         (0..self.lane.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
             >= quorum(self.lane.members.len())
+    }
+
+    /// Whether a quorum of nodes may grant one day soon: these are not `silent`, and they count.
+    fn may_grant(&self, silent: Mask) -> bool {
+        let counts = self.counts();
+        let nodes = self.lane.members.len();
+        (0..nodes).filter(|node| counts.has(*node) && !silent.has(*node)).count() >= quorum(nodes)
+    }
+
+    fn counts(&self) -> Mask {
+        let restart_delay = self.place.spec.settings.restart_delay;
+        self.lane.members.health.counts(restart_delay, self.lane.clock.now())
     }
 
     /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
@@ -133,23 +179,22 @@ impl Lookout {
         (changed != Mask::NONE).then_some(changed)
     }
 
-    /// Something has changed: not all who wait in the world ask at once. What was a place in line until now is none in
-    /// the next hold. Returns what else has changed meanwhile.
-    async fn pause(&mut self, place: &mut u32, limit: Moment) -> Mask {
+    /// Something has changed: not all waiters in the world ask at once. Returns what else has changed meanwhile.
+    async fn pause(&mut self, line: &Line, limit: Moment) -> Mask {
         let clock = &self.lane.clock;
-        let pause = backoff::stagger(*place, self.denials, self.place.process.random.unit());
+        let place = line.place(quorum(self.lane.members.len()));
+        let pause = backoff::stagger(place, self.denials, self.place.process.random.unit());
         if !pause.is_zero() {
             clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
-        *place = 0;
         let (changed, seen) = self.watcher.since(&self.seen);
         self.seen = seen;
         changed
     }
 
-    /// Asks the nodes of `mask` whether the lock is held there, takes down what they say and the `place` in line, and
-    /// returns the shortest time that one of them keeps it.
-    async fn look(&self, mask: Mask, sights: &mut Sights, place: &mut u32, limit: Moment) -> Option<Duration> {
+    /// Asks the nodes of `mask` whether the lock is held there, takes down what they say, and returns the shortest time that
+    /// one of them keeps it. With a `line` the waiter is counted, and takes its places down.
+    async fn look(&self, mask: Mask, sights: &mut Sights, line: Option<&Arc<Line>>, limit: Moment) -> Option<Duration> {
         let nodes = self.lane.members.len();
         let node_timeout = self.place.spec.settings.node_timeout;
         let footprint = Arc::new(Footprint::new(nodes));
@@ -159,23 +204,27 @@ impl Lookout {
             sights.free = sights.free.without(node);
             sights.silent = sights.silent.with(node);
             if !round.leaves_out(node) {
-                let (keys, action) = (Arc::clone(&self.place.spec.keys), Action::Peek { place: *place });
-                round.ask(node, Request { keys, token, action }, None);
+                let counted = |line: &Arc<Line>| Action::Peek { wants: line.asks(node, round.started()) };
+                let action = line.map_or(Action::Inspect, counted);
+                round.ask(node, Request { keys: Arc::clone(&self.place.spec.keys), token, action }, None);
             }
         }
         let mut least: Option<Duration> = None;
         while !self.is_enough(sights.free) {
             let Some(Event::Vote(node, answer)) = round.next().await else { break };
+            if let Some(line) = line {
+                attempt::count(line, node, &answer);
+            }
             let Ok(reply) = answer else { continue };
             sights.silent = sights.silent.without(node);
             match reply {
-                Reply::Held { ttl_left, place: given, .. } => {
-                    least = least.into_iter().chain(ttl_left).min();
-                    *place = given.max(*place);
-                }
+                Reply::Held { ttl_left, .. } => least = least.into_iter().chain(ttl_left).min(),
                 Reply::Seen(Sight::Free) => sights.free = sights.free.with(node),
                 _ => {}
             }
+        }
+        if let Some(line) = line {
+            round.leave(Arc::clone(line), |line, node, answer, _| attempt::count(line, node, answer));
         }
         least
     }

@@ -22,12 +22,23 @@ const TIMEOUT_MOST: Duration = hours(24 * 365);
 /// Any longer `max_hold` becomes this one, for the same reason. Longer than any server keeps a fence.
 const MAX_HOLD_MOST: Duration = hours(24 * 365 * 10);
 
+/// A busy machine, the server's or ours, may keep a healthy node from answering for so long.
+const NODE_TIMEOUT_DEFAULT_LEAST: Duration = Duration::from_millis(50);
+/// An explicit release waits for so long at least: its caller wants to know, and nothing is lost by waiting.
+const RELEASE_TIMEOUT_LEAST: Duration = Duration::from_millis(250);
 /// One tick of the timers: less would call every node suspect.
 const NODE_TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 /// A round trip between continents, several times over. More would let one hung node delay a short wait.
 const NODE_TIMEOUT_DEFAULT_MOST: Duration = Duration::from_millis(500);
 /// The default leaves most of the ttl after a node has been waited for.
 const NODE_TIMEOUTS_PER_TTL: u32 = 4;
+
+/// A round trip within one building is a hundredth of this, and a connection takes four.
+const CONNECT_TIMEOUT_LEAST: Duration = Duration::from_millis(50);
+/// Whoever waits longer for a connection would rather be told.
+const CONNECT_TIMEOUT_MOST: Duration = Duration::from_secs(60);
+/// Four round trips between continents, and a packet of them lost.
+pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
 /// A longer bar is a node that should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
@@ -152,6 +163,13 @@ pub(crate) struct Settings {
     pub(crate) protocol: Protocol,
 }
 
+impl Settings {
+    /// Longest wait for one node's answer to a release that somebody waits for.
+    pub(crate) fn release_timeout(&self) -> Duration {
+        self.node_timeout.max(RELEASE_TIMEOUT_LEAST)
+    }
+}
+
 impl Options {
     /// What is said here, and `defaults` where nothing is.
     pub(crate) fn or(self, defaults: &Self) -> Self {
@@ -218,7 +236,7 @@ fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error
 }
 
 fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
-    let default = || (ttl / NODE_TIMEOUTS_PER_TTL).min(NODE_TIMEOUT_DEFAULT_MOST);
+    let default = || (ttl / NODE_TIMEOUTS_PER_TTL).clamp(NODE_TIMEOUT_DEFAULT_LEAST, NODE_TIMEOUT_DEFAULT_MOST);
     let node_timeout = node_timeout.unwrap_or_else(default);
     if node_timeout < NODE_TIMEOUT_LEAST || node_timeout >= ttl {
         return Err(Error::invalid(format!(
@@ -230,6 +248,21 @@ fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result
         )));
     }
     Ok(node_timeout)
+}
+
+/// How long one connection may take; an option of a client.
+pub(crate) fn checked_connect_timeout(connect_timeout: Option<Duration>) -> Result<Duration, Error> {
+    let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
+    if !(CONNECT_TIMEOUT_LEAST..=CONNECT_TIMEOUT_MOST).contains(&connect_timeout) {
+        return Err(Error::invalid(format!(
+            "connect_timeout is {}, but must be from {} to {}; leave it out for {}",
+            shown(connect_timeout),
+            shown(CONNECT_TIMEOUT_LEAST),
+            shown(CONNECT_TIMEOUT_MOST),
+            shown(CONNECT_TIMEOUT_DEFAULT)
+        )));
+    }
+    Ok(connect_timeout)
 }
 
 fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
@@ -328,6 +361,7 @@ mod tests {
         fence_keep_ms: Option<f64>,
         owner: Option<String>,
         protocol: Option<String>,
+        connect_timeout_ms: Option<f64>,
     }
 
     #[derive(Deserialize)]
@@ -342,6 +376,8 @@ mod tests {
         fence_keep_ms: f64,
         owner: Option<String>,
         protocol: Option<String>,
+        /// Left out for the default.
+        connect_timeout_ms: Option<f64>,
     }
 
     #[derive(Deserialize)]
@@ -396,9 +432,13 @@ mod tests {
     fn table() {
         let table: Table = serde_json::from_str(include_str!("../../tests/tables/options.json")).unwrap();
         for case in table.cases {
+            let connecting = checked_connect_timeout(case.options.connect_timeout_ms.map(ms));
             let checked = options(case.options).and_then(|options| options.check(&default_owner(), 1));
-            match (checked, case.ok, case.error) {
-                (Ok(checked), Some(ok), None) => assert_eq!(checked, settings(ok), "{}", case.name),
+            match (checked.and_then(|checked| Ok((checked, connecting?))), case.ok, case.error) {
+                (Ok(checked), Some(ok), None) => {
+                    let connecting = ok.connect_timeout_ms.map_or(CONNECT_TIMEOUT_DEFAULT, ms);
+                    assert_eq!(checked, (settings(ok), connecting), "{}", case.name);
+                }
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);
                     for text in refusal.mentions {

@@ -1,5 +1,9 @@
-//! What exists once per process: background, node sets with their health, renewal, the blocking face's runtimes, clock
-//! and randomness. Production has one value, stamped with the process id; a simulation makes many in one program.
+//! What exists once per process: background, node sets with their health, what is known of endpoints and of node lists,
+//! renewal, the blocking face's runtimes, clock and randomness. Production has one value, stamped with the process id; a
+//! simulation makes many in one program.
+//!
+//! Node sets come and go with their clients. What is known of a server stays, for a day after its last use, and so do the
+//! last node lists: both are bounded in number.
 //!
 //! Fork is handled here and nowhere else. In a forked child the parent's value must not be touched: its mutexes may be
 //! locked by threads that do not exist any more, and dropping its sockets would deregister the parent's. So a child
@@ -8,22 +12,26 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use std::{fmt, mem};
 
 use once_cell::race::OnceBox;
 use tokio::runtime::Handle;
 
-use crate::address::Addresses;
+use crate::address::{Address, Addresses};
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::farewell::Farewell;
 use crate::gate::Gates;
 use crate::lane::{Audience, Lane, Member, Members, News};
+use crate::node::endpoint::Endpoints;
 use crate::node::health::Health;
+use crate::node::list::{NodeList, NodeLists};
 use crate::node::{Connection, MemoryNodes, Node};
-use crate::pool::Pool;
+use crate::owed::Owed;
+use crate::pool::{self, Pool};
 use crate::random::Random;
 use crate::renew::Renewal;
 use crate::watch::Watch;
@@ -41,6 +49,8 @@ pub(crate) struct Process {
     /// `host:pid`, the label beside the token.
     pub(crate) owner: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
+    endpoints: Endpoints,
+    pub(crate) lists: NodeLists,
     memory: MemoryNodes,
 }
 
@@ -111,7 +121,7 @@ impl<T> fmt::Debug for PerProcess<T> {
 impl<T> Drop for Link<T> {
     fn drop(&mut self) {
         if self.pid != Pid::now() {
-            std::mem::forget(self.value.take());
+            mem::forget(self.value.take());
         }
     }
 }
@@ -138,6 +148,8 @@ impl Process {
             farewell: Farewell::default(),
             owner: owner(&host, pid.map_or(0, |pid| pid.0)).into(),
             sets: Mutex::default(),
+            endpoints: Endpoints::default(),
+            lists: NodeLists::default(),
             memory: MemoryNodes::default(),
         }
     }
@@ -152,19 +164,30 @@ impl Process {
         self.pid.is_some_and(|own| own != pid)
     }
 
-    /// The set of nodes at `addresses`, one per process, so that all clients of it share what is known of its nodes.
+    /// The set of nodes at `addresses`, one per process, so that all clients of it share lanes, gates and watch. Sets
+    /// that differ share what is known of the endpoints that they have in common.
     pub(crate) fn set(self: &Arc<Self>, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
         let mut sets = self.sets.lock().expect("no panic while holding this");
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
             return Ok(set);
         }
         sets.retain(|_, set| set.strong_count() > 0);
-        let member =
-            |address: &_| Ok(Member { node: Node::new(address, &self.memory)?, address: Clone::clone(address) });
-        let nodes = addresses.iter().map(member).collect::<Result<Vec<_>, Error>>()?;
-        let set = Arc::new(NodeSet::new(nodes, self));
+        let node = |address: &Address| Ok((Node::new(address, &self.memory)?, address.clone()));
+        let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
+        let set = Arc::new(NodeSet::new(self.members(nodes), addresses.connect_timeout(), self));
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
+    }
+
+    /// These nodes, each with what this process knows of its endpoint.
+    pub(crate) fn members(&self, nodes: impl IntoIterator<Item = (Node, Address)>) -> Vec<Member> {
+        let now = self.clock.now();
+        self.endpoints.forget(now);
+        let member = |(node, address): (Node, Address)| {
+            let endpoint = self.endpoints.at(address.target(), node.is_lasting(), now);
+            Member { node, address, endpoint }
+        };
+        nodes.into_iter().map(member).collect()
     }
 }
 
@@ -185,25 +208,33 @@ fn owner(host: &str, pid: u32) -> String {
 #[derive(Debug)]
 pub(crate) struct NodeSet {
     pub(crate) members: Arc<Members>,
+    /// For those who look out for lists that differ.
+    pub(crate) list: Arc<NodeList>,
     process: Weak<Process>,
     clock: Clock,
     random: Random,
     lanes: Mutex<Vec<Arc<Lane>>>,
     pub(crate) gates: Arc<Gates>,
     pub(crate) watch: Arc<Watch>,
+    pub(crate) owed: Owed,
 }
 
 impl NodeSet {
-    pub(crate) fn new(nodes: Vec<Member>, process: &Arc<Process>) -> Self {
-        let health = Health::new(nodes.iter().map(|member| member.address.to_string()).collect());
+    pub(crate) fn new(nodes: Vec<Member>, connect_timeout: Duration, process: &Arc<Process>) -> Self {
+        let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
+        let health = Health::new(known, process.clock.clone());
+        let list = process.lists.of(nodes.iter().map(|member| &member.address));
+        let owed = Owed::new(nodes.len());
         Self {
-            members: Arc::new(Members { nodes, health }),
+            members: Arc::new(Members { nodes, health, connect_timeout }),
+            list,
             process: Arc::downgrade(process),
             clock: process.clock.clone(),
             random: process.random.clone(),
             lanes: Mutex::default(),
             gates: Arc::default(),
             watch: Arc::default(),
+            owed,
         }
     }
 
@@ -212,9 +243,12 @@ impl NodeSet {
         let background = self.process.upgrade()?.background.started()?;
         let (process, members) = (Weak::clone(&self.process), Arc::downgrade(&self.members));
         background.is(runtime).then(|| {
-            Audience::new(false, move |_, news| {
-                if let (News::Upset, Some((process, members))) = (news, process.upgrade().zip(members.upgrade())) {
-                    process.renewal.hasten(&members);
+            Audience::new(false, move |node, news| {
+                let Some((process, members)) = process.upgrade().zip(members.upgrade()) else { return };
+                match news {
+                    News::Upset => process.renewal.hasten(&members, node),
+                    News::Reached => process.renewal.reached(&members, node),
+                    News::Changed(_) | News::AllChanged => {}
                 }
             })
         })
@@ -257,6 +291,115 @@ impl NodeSet {
         let lane = Lane::new(members, self.clock.clone(), self.random.clone(), runtime.clone(), audience());
         let lane = Arc::new(lane);
         lanes.push(Arc::clone(&lane));
+        if let Some(process) = self.process.upgrade() {
+            process.pool.join(runtime.id());
+        }
         lane
+    }
+}
+
+impl Drop for NodeSet {
+    /// Closes the connections that this set has on the runtimes of blocking calls.
+    fn drop(&mut self) {
+        let lanes = mem::take(self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Some(process) = self.process.upgrade() else { return };
+        if process.is_foreign() {
+            // The parent's connections.
+            mem::forget(lanes);
+            return;
+        }
+        let runtimes: Vec<_> = lanes.iter().map(|lane| lane.runtime_id()).collect();
+        drop(lanes);
+        let undriven: Vec<_> = runtimes.into_iter().filter(|runtime| process.pool.has_made(*runtime)).collect();
+        if !undriven.is_empty() {
+            pool::close(&process, &undriven);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Moment;
+    use crate::node::{Identity, Introduction};
+
+    const DELAY: Duration = Duration::from_secs(60);
+
+    fn process() -> Arc<Process> {
+        Arc::new(Process::new(None, Clock::System, Random::System, Background::thread()))
+    }
+
+    fn set(process: &Arc<Process>, url: &str) -> Arc<NodeSet> {
+        process.set(&Addresses::parse([url]).unwrap()).unwrap()
+    }
+
+    fn is_barred_by(set: &NodeSet, run_id: &str) -> bool {
+        let identity = Identity { run_id: run_id.to_owned(), ..Identity::default() };
+        let introduction = Introduction {
+            identity,
+            uptime: Duration::ZERO,
+            evicts: None,
+            silent: false,
+            watched: false,
+            again: Moment::NEVER,
+        };
+        let now = set.clock.now();
+        drop(set.members.health.introduced(0, &introduction, now));
+        set.members.health.objection(0, DELAY, now).is_some()
+    }
+
+    #[test]
+    fn what_is_known_of_an_endpoint_belongs_to_its_process() {
+        let (process, other) = (process(), process());
+        assert!(!is_barred_by(&set(&process, "redis://a"), "1"));
+        assert!(is_barred_by(&set(&process, "redis://user:pass@a/2?protocol=2"), "2"), "the first client has gone");
+        assert!(!is_barred_by(&set(&process, "redis://a:6380"), "3"), "another port");
+        assert!(!is_barred_by(&set(&process, "rediss://a"), "4"), "with TLS");
+        assert!(!is_barred_by(&set(&other, "redis://a"), "5"), "another process, as a forked child is");
+    }
+
+    #[cfg(feature = "simulation")]
+    mod virtual_time {
+        use std::future::{Future, pending};
+        use std::pin::Pin;
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        use super::*;
+        use crate::clock::{SimulatedClock, SimulatedTime};
+
+        /// Goes on only when it is set.
+        struct Hands(AtomicU64);
+
+        impl SimulatedTime for Hands {
+            fn monotonic_nanos(&self) -> u64 {
+                self.0.load(Ordering::Relaxed)
+            }
+
+            fn wall_micros(&self) -> u64 {
+                0
+            }
+
+            fn sleep(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+                Box::pin(pending())
+            }
+        }
+
+        #[test]
+        fn what_is_known_of_an_endpoint_is_forgotten_after_a_day_without_use() {
+            let hands = Arc::new(Hands(AtomicU64::new(1)));
+            let clock = Clock::Simulated(SimulatedClock(Arc::clone(&hands) as Arc<dyn SimulatedTime>));
+            let process = Arc::new(Process::new(None, clock, Random::System, Background::thread()));
+            let hour = |number: u64| hands.0.store(1 + number * 3_600_000_000_000, Ordering::Relaxed);
+            let first = set(&process, "redis://a");
+            assert!(!is_barred_by(&first, "1"));
+            hour(30);
+            drop(first);
+            hour(53);
+            assert!(is_barred_by(&set(&process, "redis://a"), "2"), "a client named it until 23 hours ago");
+            hour(77);
+            assert!(!is_barred_by(&set(&process, "redis://a"), "3"), "24 hours ago");
+        }
     }
 }

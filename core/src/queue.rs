@@ -32,8 +32,8 @@ use crate::client::Redlock;
 use crate::error::{Error, ErrorKind};
 use crate::farewell::{Duty, Leave};
 use crate::guard;
-use crate::held::{Listener, Owned};
-use crate::holder::{Hold, Holder, Reservation, Timeout};
+use crate::held::{Hear, Listener, Owned};
+use crate::holder::{Extension, Hold, Holder, Reservation, Timeout};
 use crate::inspect::NodeView;
 use crate::lock;
 use crate::options::Options;
@@ -155,7 +155,7 @@ impl Queue {
     ///
     /// `not_held`, `lost` or `invalid`, at once; `lost` and `unavailable` with [`Queue::take`].
     pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> {
-        let (held, ttl, _) = holder.extension(self.here()?, ttl)?;
+        let Extension { held, ttl, .. } = holder.extension(self.here()?, ttl)?;
         held.remaining_here()?;
         let id = self.0.enlist(Call::Running(None, None));
         self.spawn(id, move || async move { Outcome::Over(guard::extend(held, ttl).await.map(|()| Taken::Done)) })?;
@@ -195,14 +195,14 @@ impl Queue {
     }
 
     /// Watches `holder`: the number gets ready each time a hold of it is lost (for the present one, at once if it is
-    /// lost already), and [`Queue::take`] then fails with that loss. It gets ready once more when the object is gone.
-    /// There is one watch per object: a second one ends the first. Zero, which is nobody's number, for another process's
-    /// queue.
+    /// lost already and neither released nor acquired again), and [`Queue::take`] then fails with that loss. It gets ready
+    /// once more when the object is gone. An object may have several watches, which are told in the order in which they
+    /// began; [`Queue::cancel`] ends one. Zero, which is nobody's number, for another process's queue.
     pub fn watch(&self, holder: &Arc<Holder>) -> u64 {
         let Ok(pid) = self.here() else { return 0 };
         let id = self.0.enlist(Call::Watch(None));
         let watch = Watch { shared: Arc::downgrade(&self.0), id };
-        holder.listen(pid, Listener::new(move |error| watch.lost(error)));
+        holder.listen(pid, Listener::new(watch));
         id
     }
 
@@ -375,8 +375,11 @@ impl Shared {
         id
     }
 
-    /// A call has come to `outcome`. If it was cancelled meanwhile, that is dropped.
+    /// A call has come to `outcome`. If it was cancelled meanwhile, or the process is ending, that is dropped.
     fn finish(&self, id: u64, outcome: Outcome) {
+        if self.process.farewell.is_said() {
+            return;
+        }
         let mut list = self.list();
         let Some(call) = list.calls.get_mut(&id) else { return };
         let Call::Running(reservation, _) = call else { return };
@@ -451,14 +454,18 @@ struct Watch {
     id: u64,
 }
 
-impl Watch {
-    fn lost(&self, error: Error) {
+impl Hear for Watch {
+    fn heard(&self, error: Error) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut list = shared.list();
         if let Some(Call::Watch(loss)) = list.calls.get_mut(&self.id) {
             *loss = Some(error);
             shared.ready(list, Ready::Take(self.id));
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.upgrade().is_none_or(|shared| !shared.list().calls.contains_key(&self.id))
     }
 }
 

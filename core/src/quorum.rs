@@ -70,6 +70,10 @@ impl Mask {
     pub(crate) fn len(self) -> usize {
         self.0.count_ones() as usize
     }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// How one node's answer counts towards one question.
@@ -254,7 +258,7 @@ pub(crate) enum Removal {
     /// Not in yet.
     #[default]
     Pending,
-    /// Deleted; or absent or another's when the release had to be sent twice.
+    /// Deleted; or absent when the release had to be sent twice.
     Deleted,
     /// Absent: the lock was not there to be released.
     Gone,

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use crate::attempt::Place;
 use crate::cleanup::Claim;
-use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::held::{Held, Loss};
-use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::lane::Lane;
 use crate::node::Failure;
 use crate::quorum::{self, Released, Removal};
 use crate::round::Event;
@@ -23,8 +22,9 @@ use crate::round::Event;
 /// `lost` if a quorum did not have the lock any more; `unavailable` if neither that nor the opposite can be told in
 /// time (the background goes on).
 pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Result<(), Error> {
-    lane.open(lane.clock.now().after(CONNECT_LIMIT)).await;
-    let (mut round, mut votes) = claim.release_round(lane, Moment::NEVER, true);
+    lane.open(lane.connect_limit()).await;
+    let time = held.place.spec.settings.release_timeout();
+    let (mut round, mut votes) = claim.release_round(lane, time, true);
     let mut failures = vec![None; votes.len()];
     let verdict = loop {
         match quorum::release(&votes, lane.members.health.suspects()) {
@@ -40,7 +40,7 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
                 for (vote, failure) in votes.iter_mut().zip(&mut failures) {
                     if *vote == Removal::Pending {
                         *vote = Removal::Failed;
-                        *failure = Some(Failure::Silent(held.place.spec.settings.node_timeout));
+                        *failure = Some(Failure::Silent(time));
                     }
                 }
             }

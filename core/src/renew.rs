@@ -3,15 +3,17 @@
 //!
 //! One task sleeps until the soonest thing that is due, a renewal or the end of a validity. A lock that is acquired and
 //! released before anything of it is due costs an entry in a map and wakes nobody, because the task is woken only for
-//! something sooner than what it sleeps for. A loss is told from here, by the clock, without waiting for any reply.
+//! something sooner than what it sleeps for. A loss is told from here, by the clock, without waiting for any reply. What
+//! is logged of losses comes after all that is due: a subscriber may block, and then nothing else would be told.
 //!
-//! A claim whose release answers nobody may ever hear stays on the agenda for `node_timeout`, for the same price.
+//! A claim whose release answers nobody may ever hear stays on the agenda for the nodes' time, for the same price.
 //!
 //! What may interrupt it: a release or a loss takes the lock's entry away; a renewal on its way is a task of its own,
 //! and finds the lock not held when it comes back; after a fork the child's agenda is another, empty one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -21,15 +23,18 @@ use crate::cleanup::Claim;
 use crate::clock::{Alarm, Moment};
 use crate::extend::{self, Extended};
 use crate::fault::{Fault, planted};
-use crate::held::{Due, Held};
+use crate::held::{Due, Held, Unlogged};
 use crate::lane::Members;
 use crate::process::Process;
+use crate::restore;
 
 /// The agenda of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Renewal {
     agenda: Mutex<Agenda>,
     sooner: Notify,
+    /// The nodes that are sought: the place of their set in memory, and the index.
+    sought: Mutex<BTreeSet<(usize, usize)>>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +54,38 @@ enum Item {
     Claim(#[expect(dead_code, reason = "held to be dropped")] Claim),
 }
 
+impl Item {
+    /// The lock that this is, if it is held on `members`.
+    fn lock_on(&self, members: &Arc<Members>) -> Option<&Arc<Held>> {
+        match self {
+            Self::Lock(held) if Arc::ptr_eq(&held.place.set.members, members) => Some(held),
+            _ => None,
+        }
+    }
+}
+
+/// The search for one node, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Search {
+    process: Arc<Process>,
+    sought: (usize, usize),
+}
+
+impl Search {
+    /// Begins to seek `node` of `members`; `None` if it is sought already.
+    pub(crate) fn begin(process: &Arc<Process>, members: &Arc<Members>, node: usize) -> Option<Self> {
+        let sought = (Arc::as_ptr(members).addr(), node);
+        let is_first = process.renewal.sought().insert(sought);
+        is_first.then(|| Self { process: Arc::clone(process), sought })
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        self.process.renewal.sought().remove(&self.sought);
+    }
+}
+
 impl Renewal {
     fn agenda(&self) -> MutexGuard<'_, Agenda> {
         self.agenda.lock().expect("no panic while holding this")
@@ -57,6 +94,13 @@ impl Renewal {
     /// Does what is due about a held lock, and gives it its one place on the agenda. The background is woken only if
     /// that is the soonest entry.
     pub(crate) fn add(&self, held: &Arc<Held>) {
+        if let Some(unlogged) = self.see_to(held) {
+            unlogged.log();
+        }
+    }
+
+    /// As [`Renewal::add`], but a loss is not logged yet.
+    fn see_to(&self, held: &Arc<Held>) -> Option<Unlogged> {
         let process = &held.place.process;
         // Decided and entered in one step, so that of two threads the one that knows more comes last.
         let agenda = self.agenda();
@@ -69,10 +113,11 @@ impl Renewal {
             Due::Ended if planted(Fault::LossUntold) => {}
             Due::Ended => {
                 drop(agenda);
-                held.run_out();
+                return held.run_out();
             }
             Due::Over => {}
         }
+        None
     }
 
     fn enter(&self, mut agenda: MutexGuard<'_, Agenda>, held: &Arc<Held>, due: Moment) {
@@ -87,17 +132,47 @@ impl Renewal {
         }
     }
 
-    /// A connection to one of `members` has ended, or is back: what is held there is renewed soon.
-    pub(crate) fn hasten(&self, members: &Arc<Members>) {
-        let of_members = |item: &Item| match item {
-            Item::Lock(held) if Arc::ptr_eq(&held.place.set.members, members) => Some(Arc::clone(held)),
-            _ => None,
-        };
-        let concerned: Vec<_> = self.agenda().entries.values().filter_map(of_members).collect();
+    /// The locks that are held on `members`.
+    fn held_on(&self, members: &Arc<Members>) -> Vec<Arc<Held>> {
+        let held_on = |item: &Item| item.lock_on(members).cloned();
+        self.agenda().entries.values().filter_map(held_on).collect()
+    }
+
+    /// Whether any lock is held on `members`.
+    pub(crate) fn holds_on(&self, members: &Arc<Members>) -> bool {
+        self.agenda().entries.values().any(|item| item.lock_on(members).is_some())
+    }
+
+    /// A connection to `node` of `members` has ended, or is back: what is held there is renewed soon, and a node that is
+    /// one of several is sought.
+    pub(crate) fn hasten(&self, members: &Arc<Members>, node: usize) {
+        let concerned = self.held_on(members);
         let within = backoff::haste(concerned.len());
         for held in concerned.iter().filter(|held| held.hasten(within)) {
             self.add(held);
         }
+        if let Some(held) = concerned.first()
+            && members.len() > 1
+        {
+            restore::seek(&held.place, node);
+        }
+    }
+
+    /// There is a new connection to `node` of `members`: what is held and may be missing there is put there.
+    pub(crate) fn reached(&self, members: &Arc<Members>, node: usize) {
+        if members.len() == 1 {
+            return;
+        }
+        let mut lacking = self.held_on(members);
+        lacking.retain(|held| held.may_lack(node));
+        let within = if lacking.len() == 1 { Duration::ZERO } else { backoff::haste(lacking.len()) };
+        for held in &lacking {
+            restore::restore(held, node, within);
+        }
+    }
+
+    fn sought(&self) -> MutexGuard<'_, BTreeSet<(usize, usize)>> {
+        self.sought.lock().expect("no panic while holding this")
     }
 
     /// Drops `claim` when `due`.
@@ -149,13 +224,15 @@ impl Renewal {
 
     async fn run(&self, process: &Arc<Process>) {
         let alarm = Alarm::new(&process.clock);
+        let mut unlogged = Vec::new();
         loop {
             let now = process.clock.now();
             while let Some(item) = self.due(now) {
                 if let Item::Lock(held) = item {
-                    self.add(&held);
+                    unlogged.extend(self.see_to(&held));
                 }
             }
+            unlogged.drain(..).for_each(Unlogged::log);
             let until = {
                 let mut agenda = self.agenda();
                 let first = agenda.entries.keys().next().map_or(Moment::NEVER, |(due, _)| *due);
@@ -184,10 +261,11 @@ fn renew(held: &Arc<Held>) {
     let process = Arc::clone(&held.place.process);
     process.background.spawn(async move {
         let lane = held.place.set.lane(&Handle::current());
-        match extend::extend(&held, &lane, held.ttl()).await {
+        held.place.process.lists.used(&held.place.set.list, &held.place.spec.name);
+        match extend::extend(&held, &lane, None).await {
             Extended::Done | Extended::Over => {}
-            Extended::Unknown(nodes) => held.unanswered(nodes),
-            Extended::Lost(loss) => held.lose(loss),
+            Extended::Unknown(extending, nodes) => held.unanswered(extending, nodes),
+            Extended::Lost(loss) => held.lose(&loss),
         }
         held.place.process.renewal.add(&held);
     });

@@ -23,7 +23,7 @@ use crate::deadline::Deadline;
 use crate::footprint::{Footprint, Trace};
 use crate::lane::Lane;
 use crate::node::{By, Connection, Failure};
-use crate::quorum::quorum;
+use crate::quorum::{Mask, quorum};
 use crate::script::{Reply, Request};
 
 /// What one node answered, with the connection it was asked on.
@@ -42,6 +42,8 @@ pub(crate) struct Round {
     arrived: VecDeque<(usize, Asked)>,
     /// False once the verdict has fallen: from then on nothing that creates a key is sent.
     open: bool,
+    /// Whether the silent nodes have missed their vote: once a round, though its stragglers are listened to afterwards.
+    counted: bool,
 }
 
 #[derive(Default)]
@@ -105,6 +107,7 @@ impl Round {
             parts,
             arrived: VecDeque::new(),
             open: true,
+            counted: false,
         }
     }
 
@@ -112,9 +115,15 @@ impl Round {
         self.started
     }
 
+    /// How long the nodes have to answer, unless a limit is sooner.
+    pub(crate) fn node_timeout(&self) -> Duration {
+        self.node_timeout
+    }
+
     /// Gives the round another `node_timeout` from now, for a second script.
     pub(crate) fn prolong(&mut self, limit: Moment) {
         self.started = self.lane.clock.now();
+        self.counted = false;
         self.deadline = self.started.after(self.node_timeout).min(limit);
         self.timer.reset(self.deadline);
     }
@@ -293,7 +302,7 @@ impl Round {
     }
 
     fn time_up(&mut self) -> Event {
-        if !self.is_cut() {
+        if !self.is_cut() && !std::mem::replace(&mut self.counted, true) {
             for node in 0..self.parts.len() {
                 if self.is_pending(node) {
                     self.lane.missed(node);
@@ -303,20 +312,25 @@ impl Round {
         Event::TimeUp
     }
 
-    /// The verdict has fallen: nothing that creates a key is sent from here on.
-    fn close(&mut self) {
+    /// The verdict has fallen: nothing that creates a key is sent from here on. Returns the nodes to which such a request
+    /// was still to be sent.
+    fn close(&mut self) -> Mask {
         self.open = false;
+        let mut unsent = Mask::NONE;
         if self.is_idle() {
-            return;
+            return unsent;
         }
         let traces = self.footprint.all();
-        for (part, trace) in self.parts.iter_mut().zip(traces) {
+        for (node, (part, trace)) in self.parts.iter_mut().zip(traces).enumerate() {
             // Still connecting.
-            if part.request.as_ref().is_some_and(|request| request.action.creates()) && matches!(trace, Trace::Nothing)
+            if part.request.as_ref().is_some_and(|request| request.action.creates())
+                && matches!(trace, Trace::Nothing)
+                && part.asking.take().is_some()
             {
-                part.asking = None;
+                unsent = unsent.with(node);
             }
         }
+        unsent
     }
 
     /// The verdict has fallen, and yet every answer matters: from here on the round has no deadline.
@@ -328,15 +342,15 @@ impl Round {
 
     /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
     /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
-    /// answer and how its request went out.
+    /// answer and how its request went out. Returns the nodes to which a request that creates a key was still to be sent.
     pub(crate) fn leave<T: Send + 'static>(
         mut self,
         kept: T,
         mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Sent) + Send + 'static,
-    ) {
-        self.close();
+    ) -> Mask {
+        let unsent = self.close();
         if self.is_idle() {
-            return;
+            return unsent;
         }
         self.deadline = self.started.after(self.node_timeout);
         self.timer.reset(self.deadline);
@@ -346,5 +360,6 @@ impl Round {
                 heard(&kept, node, &answer, self.sent(node));
             }
         });
+        unsent
     }
 }

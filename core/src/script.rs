@@ -50,12 +50,29 @@ pub(crate) struct Request {
     pub(crate) action: Action,
 }
 
+/// What a waiter says of its place in line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// The place that the node gave it, 0 if it has none: then it joins.
+    pub(crate) place: u32,
+    /// The hold in which it was given the place. In another one it joins anew.
+    pub(crate) hold: u64,
+    /// Whether the count of the waiters is to be kept alive.
+    pub(crate) keep: bool,
+}
+
 /// Which script, and what it needs beside keys and token. Durations are whole milliseconds on the wire.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Take the lock if it is free. If it is not and the caller `wants` to wait, join the line; with its place from
-    /// before, or 0.
-    Acquire { ttl: Duration, proposal: u64, slack: Duration, fence_keep: Duration, label: Arc<str>, wants: Option<u32> },
+    /// Take the lock if it is free. If it is not and the caller `wants` to wait, count it.
+    Acquire {
+        ttl: Duration,
+        proposal: u64,
+        slack: Duration,
+        fence_keep: Duration,
+        label: Arc<str>,
+        wants: Option<Wants>,
+    },
     /// Remember `fence` if the node still holds what it `granted`.
     Confirm { granted: u64, fence: u64, fence_keep: Duration, label: Arc<str> },
     /// Live longer.
@@ -67,7 +84,7 @@ pub(crate) enum Action {
     /// Look, change nothing. The token is not used.
     Inspect,
     /// As an acquire that takes nothing: is the lock held, and what is the caller's place in line?
-    Peek { place: u32 },
+    Peek { wants: Wants },
     /// In the older SETNX protocol: take the lock if it is free or its time is over. The token is not used.
     SetnxAcquire { ttl: Duration },
     /// In the older SETNX protocol: delete the key before our own `expiry`, a Unix second. The token is not used.
@@ -88,13 +105,7 @@ impl Action {
 
     /// Whether executing this counts those who wait, or ends that count.
     pub(crate) fn hints(&self) -> bool {
-        matches!(
-            self,
-            Self::Acquire { wants: Some(_), .. }
-                | Self::Release { asks: true }
-                | Self::Extend { .. }
-                | Self::Peek { .. }
-        )
+        matches!(self, Self::Acquire { wants: Some(_), .. } | Self::Release { asks: true } | Self::Peek { .. })
     }
 }
 
@@ -106,8 +117,8 @@ pub(crate) enum Reply {
     /// Acquire in the SETNX protocol: ours up to this Unix second.
     GrantedUntil(u64),
     /// Acquire or peek: held. `ours` is the fence in the value if the value is this attempt's own; `place` is the
-    /// caller's place in line, 0 if that is not known.
-    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, place: u32 },
+    /// caller's place in line, 0 if that is not known; `hold` is the holder's fence on the node, 0 if the value has none.
+    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, place: u32, hold: u64 },
     /// Confirm: the node remembers the fence.
     Confirmed,
     /// Confirm or restore: the node holds something else, or knows a larger fence.

@@ -37,9 +37,9 @@ use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::farewell::Duty;
 use crate::footprint::Footprint;
 use crate::held::{Held, Loss};
-use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::lane::Lane;
 use crate::node::{Connection, Failure};
-use crate::quorum::{self, Vote};
+use crate::quorum::{self, Mask, Vote};
 use crate::round::{Event, Round};
 use crate::script::{Action, Reply, Request};
 use crate::token::Token;
@@ -70,7 +70,7 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
     tokio::select! {
         biased;
         () = caller.closed() => return,
-        () = lane.open(lane.clock.now().after(CONNECT_LIMIT).min(limit)) => {}
+        () = lane.open(lane.connect_limit().min(limit)) => {}
     }
     if let Some(outcome) = attempt::hindrance(&place, &lane) {
         drop(caller.send(outcome));
@@ -110,7 +110,14 @@ fn judge(place: &Place, lane: &Lane, start: Moment, answer: Result<Reply, Failur
             if now < valid_until && lane.members.health.counts(settings.restart_delay, now).has(NODE) {
                 let title = Title::Setnx(grant);
                 // No fence, and no renewal to spread.
-                return Outcome::Won(Won { title, fence: 0, acquired: start, valid_until, unit: 0.0 });
+                return Outcome::Won(Won {
+                    title,
+                    fence: 0,
+                    acquired: start,
+                    valid_until,
+                    unit: 0.0,
+                    missed: Mask::NONE,
+                });
             }
             ballots.votes[NODE] = Vote::Granted(0);
         }
@@ -205,8 +212,8 @@ impl Inner {
     async fn release(&self, mut caller: Caller) {
         let lane = self.place.set.lane(&Handle::current());
         let Some(connection) = self.connect(&lane, &mut caller).await else { return };
-        let node_timeout = self.place.spec.settings.node_timeout;
-        let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), node_timeout, Moment::NEVER);
+        let time = self.place.spec.settings.release_timeout();
+        let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
         round.ask(NODE, request(&self.place, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
         while let Some(event) = round.next().await {
             match event {
@@ -214,7 +221,7 @@ impl Inner {
                 Event::TimeUp => {
                     // Dropping it could take it back from the connection's queue.
                     round.outlast();
-                    tell(&mut caller, Err(Failure::Silent(node_timeout)));
+                    tell(&mut caller, Err(Failure::Silent(time)));
                 }
             }
         }
@@ -222,7 +229,7 @@ impl Inner {
 
     /// The connection that the release goes out on, as soon as there is one; `None` if the key has expired by then.
     async fn connect(&self, lane: &Arc<Lane>, caller: &mut Caller) -> Option<Connection> {
-        lane.open(lane.clock.now().after(CONNECT_LIMIT)).await;
+        lane.open(lane.connect_limit()).await;
         for attempt in 0.. {
             match lane.ready(NODE).await {
                 Ok(connection) => return Some(connection),

@@ -29,7 +29,7 @@ macro_rules! setnx_setters {
             Self(self.0.no_timeout())
         }
 
-        /// Longest wait for the node's answer; default a quarter of the ttl, at most 500 ms.
+        /// Longest wait for the node's answer; default a quarter of the ttl, from 50 ms to 500 ms.
         pub fn node_timeout(self, node_timeout: Duration) -> Self {
             Self(self.0.node_timeout(node_timeout))
         }
@@ -182,8 +182,8 @@ impl SetnxGuard {
         self.0.lost()
     }
 
-    /// Releases the lock: the node deletes the key while its time is not over. Takes at most `node_timeout`, and 1 s where
-    /// a connection has to be made.
+    /// Releases the lock: the node deletes the key while its time is not over. Takes at most `node_timeout`, or 250 ms if
+    /// that is longer, and the client's `connect_timeout` where a connection has to be made.
     ///
     /// # Errors
     ///

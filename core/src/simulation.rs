@@ -19,12 +19,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::address::Addresses;
+use crate::address::{Address, Addresses};
 use crate::background::Background;
 use crate::client::Redlock;
 use crate::clock::{Clock, SimulatedClock};
 use crate::error::Error;
-use crate::lane::Member;
 use crate::node::{Node as EngineNode, SimulatedNode};
 use crate::options::Options;
 use crate::process::{NodeSet, Process};
@@ -76,6 +75,9 @@ pub trait Network: Send + Sync {
     fn echo(&self, _process: usize, _node: usize) -> Option<Duration> {
         None
     }
+
+    /// Hears that a node, which is down or hangs up, has refused a connection at this virtual time.
+    fn refused(&self, _process: usize, _node: usize, _now: Duration) {}
 
     /// Hears that a node gave, or confirmed, a `fence` for the key `name`; the same `token` for all of one attempt.
     fn granted(&self, _node: usize, _name: &str, _token: &str, _fence: u64) {}
@@ -172,15 +174,12 @@ impl World {
     /// The nodes in this `order`, as a process sees them.
     fn set(&self, index: usize, order: &[usize], process: &Arc<Process>) -> Result<Arc<NodeSet>, Error> {
         let addresses = Addresses::parse(order.iter().map(|node| format!("memory://sim-{}", node + 1)))?;
-        let member = |(address, node): (&_, &usize)| Member {
-            node: EngineNode::Simulated(SimulatedNode(Arc::new(Wire {
-                process: index,
-                node: self.nodes[*node].clone(),
-            }))),
-            address: Clone::clone(address),
+        let node = |(address, node): (&Address, &usize)| {
+            let wire = Wire { process: index, node: self.nodes[*node].clone() };
+            (EngineNode::Simulated(SimulatedNode(Arc::new(wire))), address.clone())
         };
-        let members = addresses.iter().zip(order).map(member).collect();
-        Ok(Arc::new(NodeSet::new(members, process)))
+        let nodes = addresses.iter().zip(order).map(node);
+        Ok(Arc::new(NodeSet::new(process.members(nodes), addresses.connect_timeout(), process)))
     }
 
     /// Adds a line to the trace.

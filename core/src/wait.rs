@@ -11,10 +11,16 @@
 //! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
 //! - the background cannot start: `unavailable`, before anything is sent;
-//! - the process ends: the background's wait ends, and the caller hears nothing of it any more.
+//! - the process says farewell: the background's wait ends, drops its attempt with it, and answers `unavailable`;
+//! - the client is closed: the same, with `invalid`; a call in its first attempt hears of it when that is over, unless it has
+//!   won.
 //!
 //! Each call keeps its own timeout, in line too, at whose end it reports what the one in front has found out.
+//!
+//! Nodes that restarted and do not count yet (*bars*) are `unavailable` in every call, never `timeout`, and their time is
+//! not part of the 10 s after which a call without a timeout gives up: what a call waits for is logged instead.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +33,11 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::gate::{InLine, Told};
 use crate::held::{Held, Owned};
-use crate::lane::{CONNECT_LIMIT, Lane};
+use crate::lane::Lane;
+use crate::line::Line;
+use crate::log::log;
 use crate::lookout::Lookout;
+use crate::outage::Outage;
 
 /// How long nodes that give no quorum are tried where the caller set no timeout.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
@@ -46,8 +55,10 @@ pub(crate) struct Waiting {
     attempts: u32,
     /// What the nodes said in the last attempt that gave them their time.
     last: Option<Arc<Ballots>>,
-    /// Since when no quorum has answered, bars not counted.
-    unavailable_since: Option<Moment>,
+    /// For how long no quorum has answered, bars not counted.
+    outage: Outage,
+    /// Whether it was logged that bars are waited for.
+    told_bars: bool,
 }
 
 /// What an attempt came to.
@@ -68,6 +79,11 @@ pub(crate) enum First {
     Waits(Duration),
 }
 
+/// The error of a call on the lock `name` of a client that is closed.
+pub(crate) fn closed(name: &[u8]) -> Error {
+    Error::invalid("the client is closed; make a new one").with_name(name)
+}
+
 /// Acquires within the spec's timeout.
 ///
 /// # Errors
@@ -85,6 +101,11 @@ pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
     }
 }
 
+fn shut_down(place: &Place) -> Error {
+    let message = "redlock is shut down in this process, so no lock can be acquired";
+    Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes())
+}
+
 impl Waiting {
     /// The beginning of a call.
     ///
@@ -93,15 +114,14 @@ impl Waiting {
     /// `unavailable` if the background cannot be started, or ends with the process.
     pub(crate) fn begin(place: Place) -> Result<Self, Error> {
         if place.process.farewell.is_said() {
-            let message = "the process is ending, and has given back its locks; nothing is acquired any more";
-            return Err(Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes()));
+            return Err(shut_down(&place));
         }
         place.process.background.start()?;
         let now = place.process.clock.now();
         let timeout = place.spec.settings.timeout;
         let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
         let limit = match timeout {
-            Some(Duration::ZERO) => now.after(CONNECT_LIMIT + 2 * place.spec.settings.node_timeout),
+            Some(Duration::ZERO) => now.after(place.set.members.connect_timeout + 2 * place.spec.settings.node_timeout),
             _ => deadline,
         };
         Ok(Self {
@@ -112,7 +132,8 @@ impl Waiting {
             carried: Carried::default(),
             attempts: 0,
             last: None,
-            unavailable_since: None,
+            outage: Outage::default(),
+            told_bars: false,
         })
     }
 
@@ -161,7 +182,10 @@ impl Waiting {
     ///
     /// `unavailable` for a timeout of zero: there is no second try.
     pub(crate) fn missed(self) -> Result<Self, Error> {
-        if self.is_one_try() || self.place.process.farewell.is_said() {
+        if self.place.process.farewell.is_said() {
+            return Err(shut_down(&self.place));
+        }
+        if self.is_one_try() {
             let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
             return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
         }
@@ -170,10 +194,10 @@ impl Waiting {
 
     /// One attempt.
     async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Step, Error> {
-        let limit = self.limit;
+        // One whole try leaves the nodes their time for its clean-up.
+        let node_timeout = self.place.spec.settings.node_timeout;
+        let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
         let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
-        // A repetition of one whole try leaves the nodes their time for its clean-up.
-        let limit = if self.is_one_try() { limit.before(self.place.spec.settings.node_timeout) } else { limit };
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
             outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
@@ -182,7 +206,7 @@ impl Waiting {
         match outcome {
             Outcome::Won(won) => Ok(Step::Won(Owned::new(Held::new(self.place.clone(), won)))),
             Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
-            Outcome::Barred(until, ballots) => self.barred(until, &ballots),
+            Outcome::Barred(until, ballots) => self.barred(until, &Arc::new(ballots)),
             Outcome::Lost(ballots) => {
                 // An attempt that the timeout cut short says less than the one before it.
                 if ballots.complete || self.last.is_none() {
@@ -201,12 +225,15 @@ impl Waiting {
             return Err(self.error(ErrorKind::Forbidden, message, &ballots));
         }
         let now = self.place.process.clock.now();
+        let bar = ballots.barred_for();
         if ballots.is_contended() {
-            self.unavailable_since = None;
+            self.outage = Outage::default();
+        } else if let Some(left) = bar {
+            self.behind_bars(now, now.after(left), &ballots);
         } else {
-            let since = *self.unavailable_since.get_or_insert(now);
+            let lasts = self.outage.lasts(now);
             let endless = self.place.spec.settings.timeout.is_none();
-            if endless && now.since(since) >= UNAVAILABLE_AFTER {
+            if endless && lasts >= UNAVAILABLE_AFTER {
                 return Err(self.unavailable(&ballots));
             }
         }
@@ -217,18 +244,28 @@ impl Waiting {
             return Ok(Step::Denied(ballots));
         }
         let unit = self.place.process.random.unit();
-        Ok(Step::Later(backoff::unavailable(self.attempts.saturating_sub(1), unit)))
+        let pause = backoff::unavailable(self.attempts.saturating_sub(1), unit);
+        Ok(Step::Later(bar.map_or(pause, |left| pause.min(left))))
     }
 
-    fn barred(&mut self, until: Moment, ballots: &Ballots) -> Result<Step, Error> {
+    /// Bars leave no quorum before `until`.
+    fn barred(&mut self, until: Moment, ballots: &Arc<Ballots>) -> Result<Step, Error> {
         let now = self.place.process.clock.now();
+        self.last = Some(Arc::clone(ballots));
         if now >= self.deadline {
             return Err(self.unavailable(ballots));
         }
-        // Waiting for bars to end is not waiting for nodes to answer.
-        let pause = until.since(now);
-        self.unavailable_since = self.unavailable_since.map(|since| since.after(pause));
-        Ok(Step::Later(pause))
+        self.behind_bars(now, until, ballots);
+        Ok(Step::Later(until.since(now)))
+    }
+
+    /// Waiting for bars to end is not waiting for nodes to answer. Says once what is waited for.
+    fn behind_bars(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
+        self.outage.barred(now, until);
+        if now < self.deadline && !mem::replace(&mut self.told_bars, true) {
+            let (name, nodes, wait) = (&self.place.spec.name, ballots.bars(&self.place.set), until.since(now));
+            log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
+        }
     }
 
     /// Waits in the background, after `pause`, until the lock is won and taken. Needs no runtime of the caller's.
@@ -255,19 +292,16 @@ impl Waiting {
 
     /// The background's part: attempts until won, failed or not wanted any more.
     async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<Owned, Error>)>) {
-        let process = Arc::clone(&self.place.process);
+        let place = self.place.clone();
         let result = tokio::select! {
             biased;
             () = sender.closed() => return,
-            () = process.farewell.said() => None,
-            result = self.attempts(pause) => Some(result),
+            () = place.process.farewell.said() => Err(shut_down(&place)),
+            () = place.client.said() => Err(closed(place.spec.name.bytes())),
+            result = self.attempts(pause) => result,
         };
-        match result {
-            // Not received: the lock inside is dropped, which releases it.
-            Some(result) => drop(sender.send((self, result))),
-            // Nothing comes back to a thread of a process that is ending.
-            None => sender.closed().await,
-        }
+        // Not received: the lock inside is dropped, which releases it.
+        drop(sender.send((self, result)));
     }
 
     /// One try, or in line and then attempts until won or failed.
@@ -280,11 +314,12 @@ impl Waiting {
             };
         }
         let gate = set.gates.enter(&self.place.spec.keys.lock);
+        gate.offer(self.last.as_ref());
         let clock = self.place.process.clock.clone();
         let first = clock.now().after(pause);
         let turn = async {
             let turn = gate.turn().await;
-            gate.vacated(&clock, self.deadline).await;
+            self.vacated(&gate).await;
             clock.sleep_until(first).await;
             turn
         };
@@ -295,11 +330,34 @@ impl Waiting {
         };
         let told = gate.told();
         self.last = told.ballots.or_else(|| self.last.take());
-        let Some(_turn) = turn else { return Err(self.over_unseen()) };
-        self.unavailable_since = told.unavailable_since.map(|since| since.max(self.began));
+        // Its turn may come in the instant in which its time is over.
+        let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
+            let is_ours = || gate.former().is_some_and(|held| held.remaining_here().is_ok());
+            // Whatever the one in front had heard before it won.
+            if is_ours() {
+                self.last = Some(Arc::new(Ballots::held(set.members.len())));
+            }
+            return Err(self.over_unseen());
+        };
+        self.outage = told.outage.known_since(self.began);
         let owned = self.in_front(&gate).await?;
         gate.won(owned.held());
         Ok(owned)
+    }
+
+    /// In front of the line: waits while the one that was in front before holds the lock. Cancel safe.
+    async fn vacated(&self, gate: &InLine) {
+        let clock = &self.place.process.clock;
+        if let Some(held) = gate.former() {
+            let lane = self.place.set.waiting_lane(&Handle::current());
+            let mut lookout = Lookout::new(self.place.clone(), lane);
+            tokio::select! {
+                biased;
+                () = gate.handed_over(clock, &held) => {}
+                () = lookout.gone(&held, self.deadline) => {}
+            }
+        }
+        gate.courtesy(clock, self.deadline).await;
     }
 
     /// In front of the line: attempts, and sleep between them, until won or failed.
@@ -307,19 +365,22 @@ impl Waiting {
         let clock = self.place.process.clock.clone();
         let lane = self.place.set.waiting_lane(&Handle::current());
         let mut lookout = Lookout::new(self.place.clone(), Arc::clone(&lane));
-        self.carried.waits = true;
+        let places = Arc::new(Line::new(lane.members.len()));
+        self.carried.line = Some(Arc::clone(&places));
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
             }
             // A connection that is made is news too, but none to who has not asked over it yet.
-            lane.open(clock.now().after(CONNECT_LIMIT).min(self.deadline)).await;
+            lane.open(lane.connect_limit().min(self.deadline)).await;
             lookout.note();
             let step = self.attempt(&lane).await;
-            gate.tell(Told { ballots: self.last.clone(), unavailable_since: self.unavailable_since });
+            let is_won = matches!(step, Ok(Step::Won(_)));
+            // What it heard before is over with that.
+            gate.tell(if is_won { Told::default() } else { Told { ballots: self.last.clone(), outage: self.outage } });
             match step? {
                 Step::Won(owned) => return Ok(owned),
-                Step::Denied(ballots) => lookout.wait(&ballots, &mut self.carried.place, self.deadline).await,
+                Step::Denied(ballots) => lookout.wait(&ballots, &places, self.deadline).await,
                 Step::Later(pause) => lookout.sleep(clock.now().after(pause).min(self.deadline)).await,
             }
         }
@@ -330,8 +391,8 @@ impl Waiting {
         if let Some(ballots) = &self.last {
             return self.over(ballots);
         }
-        // Others of this process were in front all the time, and have not heard from the nodes yet.
-        self.over(&Ballots::new(self.place.set.members.len()))
+        // Others of this process were in front all the time, and have not heard from the nodes yet: nothing is known.
+        self.unavailable(&Ballots::new(self.place.set.members.len()))
     }
 
     /// The timeout is over.
@@ -360,7 +421,7 @@ impl Waiting {
     }
 
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
-        let nodes = ballots.answers(&self.place.set);
+        let nodes = ballots.answers(&self.place);
         Error::new(kind, message).with_name(self.place.spec.name.bytes()).with_nodes(nodes)
     }
 }

@@ -68,6 +68,7 @@ impl Watch {
                     entry.changes.add(node);
                 }
             }
+            News::Reached => {}
             News::Upset | News::AllChanged => entries.values().for_each(|entry| entry.changes.add(node)),
         }
     }

@@ -179,6 +179,79 @@ fn blocking_cycle(redlock: &blocking::Redlock) {
     assert!(redlock.lock("foo").run(blocking::Guard::held).unwrap());
 }
 
+/// How many clients the server has beside the one that asks.
+fn clients(server: &Server) -> usize {
+    let list: String = cmd("CLIENT").arg("LIST").query(&mut server.connect()).unwrap();
+    list.lines().filter(|line| !line.contains("cmd=client")).count()
+}
+
+fn five_cycle(redlock: &blocking::Redlock) {
+    let guard = redlock.lock("foo").acquire().unwrap();
+    guard.extend().unwrap();
+    guard.release().unwrap();
+}
+
+/// They are on runtimes that no call drives any more.
+#[test]
+fn the_last_drop_of_a_blocking_client_closes_its_connections() {
+    let servers = cluster(5);
+    let redlock = blocking::Redlock::new(urls(&servers)).unwrap();
+    five_cycle(&redlock);
+    assert!(servers.iter().all(|server| clients(server) > 0));
+    let other = redlock.clone();
+    drop(redlock);
+    five_cycle(&other);
+    drop(other);
+    eventually("every connection is closed", || servers.iter().all(|server| clients(server) == 0));
+}
+
+#[tokio::test]
+async fn the_last_drop_inside_a_runtime_closes_connections_of_plain_threads() {
+    let (server, kept) = (Server::start(), Server::start());
+    let other = blocking::Redlock::new(kept.url()).unwrap();
+    // On one thread, so that both have connections on the same runtime.
+    let (redlock, other) = thread::spawn(move || {
+        let redlock = blocking::Redlock::new(server.url()).unwrap();
+        for client in [&redlock, &other, &redlock, &other] {
+            blocking_cycle(client);
+        }
+        ((redlock, server), other)
+    })
+    .join()
+    .unwrap();
+    let (redlock, server) = redlock;
+    drop(redlock);
+    eventually("the connection is closed", || clients(&server) == 0);
+    assert!(clients(&kept) > 0, "the other client keeps its own");
+    thread::spawn(move || blocking_cycle(&other)).join().unwrap();
+    eventually("the other connection is closed", || clients(&kept) == 0);
+}
+
+/// The last handle may be what a call itself has, on the runtime that is driven for it.
+#[test]
+fn a_client_that_goes_during_its_last_call_closes_its_connections() {
+    let server = Server::start();
+    let redlock = blocking::Redlock::new(server.url()).unwrap();
+    let guard = redlock.lock("foo").acquire().unwrap();
+    drop(redlock);
+    guard.release().unwrap();
+    eventually("the connection is closed", || clients(&server) == 0);
+}
+
+/// An answer that never comes keeps no connection open.
+#[test]
+fn a_silent_server_keeps_no_connection_of_a_client_that_is_gone() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let builder = blocking::Redlock::builder().nodes(proxy.url()).node_timeout(Duration::from_millis(50));
+    let redlock = builder.ttl(Duration::from_millis(300)).build().unwrap();
+    blocking_cycle(&redlock);
+    proxy.hold_replies();
+    assert_eq!(redlock.lock("foo").try_acquire().unwrap_err().kind(), ErrorKind::Unavailable);
+    drop(redlock);
+    eventually("the connections are closed", || clients(&server) == 0);
+}
+
 #[tokio::test]
 async fn blocking_inside_a_current_thread_runtime() {
     let server = Server::start();

@@ -215,23 +215,6 @@ async fn an_extension_survives_a_connection_that_closes_within_its_reply() {
     guard.release().await.unwrap();
 }
 
-/// The first release was executed and its answer was lost; whoever has the lock since has taken it from nobody.
-#[test]
-fn a_release_that_is_sent_again_may_find_the_next_holder() {
-    let servers = cluster(1);
-    let proxy = Proxy::to(&servers[0]);
-    let redlock = blocking::Redlock::new(proxy.url()).unwrap();
-    let guard = redlock.lock("foo").auto_renew(false).node_timeout(5 * SLACK).acquire().unwrap();
-    proxy.connection(0).cut_replies_after(2);
-    proxy.connection(1).hold_requests();
-    let releasing = thread::spawn(|| guard.release());
-    eventually("it is executed", || text(&servers[0]).is_none());
-    let next = blocking::Redlock::from(client(&servers)).lock("foo").acquire().unwrap();
-    proxy.connection(1).let_go();
-    releasing.join().unwrap().unwrap();
-    next.release().unwrap();
-}
-
 #[test]
 fn a_blocking_guard_is_never_held_after_its_end() {
     let servers = cluster(1);
@@ -296,8 +279,8 @@ async fn an_extension_that_no_quorum_answers_leaves_the_lock_valid() {
         for _ in 0..3 {
             let start = Instant::now();
             let error = guard.extend().await.unwrap_err();
-            // node_timeout, and 1 s where connections were given up.
-            assert!(start.elapsed() <= Duration::from_millis(1500) + SLACK);
+            // node_timeout, and 2 s where connections were given up.
+            assert!(start.elapsed() <= Duration::from_millis(2500) + SLACK);
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert_eq!(error.nodes().len(), nodes);
             guard.check().unwrap();
@@ -474,7 +457,56 @@ async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
     let extended = scripts_run(&servers[0]) - before;
     assert!(u128::from(extended) <= paced, "{extended} extensions in {:?}", start.elapsed());
     guard.check().unwrap();
+    eventually("the node may be connected to again", || guard.extend().is_ok());
     guard.release().unwrap();
+}
+
+/// Two servers, and a third behind a proxy through which nothing comes yet.
+fn one_out_of_reach() -> (Vec<Server>, Proxy, Redlock) {
+    let servers = cluster(3);
+    let proxy = Proxy::to(&servers[2]);
+    proxy.refuse(true);
+    let client = Redlock::new([servers[0].url(), servers[1].url(), proxy.url()]).unwrap();
+    (servers, proxy, client)
+}
+
+/// Once for each connection, with the ttl that is left, and whether the lock is renewed or not.
+#[test]
+fn a_node_that_the_acquire_did_not_reach_gets_the_lock_as_soon_as_it_can_be_reached() {
+    for auto_renew in [false, true] {
+        let (servers, proxy, client) = one_out_of_reach();
+        let guard = blocking::Redlock::from(client).lock("foo").ttl(FAR).auto_renew(auto_renew).acquire().unwrap();
+        let start = Instant::now();
+        assert_eq!(text(&servers[2]), None);
+        proxy.refuse(false);
+        eventually("it gets there", || text(&servers[2]).is_some());
+        let left: u64 = from_redis_value(servers[2].command(&["PTTL", "foo"])).unwrap();
+        assert!(u128::from(left) <= FAR.as_millis() && Duration::from_millis(left) + SLACK > guard.remaining());
+        assert_eq!(text(&servers[2]).unwrap().split(':').nth(1), Some(guard.fence().to_string().as_str()));
+        let asked = scripts_run(&servers[2]);
+        servers[2].command(&["DEL", "foo"]);
+        // Not before there is a new connection.
+        assert_eq!(text(&servers[2]), None);
+        proxy.reset();
+        eventually("it comes back", || text(&servers[2]).is_some());
+        // A renewal and what it finds missing, or the lock alone.
+        assert!(scripts_run(&servers[2]) - asked <= if auto_renew { 4 } else { 1 });
+        assert!(start.elapsed() < NOT_BY_ITSELF);
+        guard.release().unwrap();
+        eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_reached_after_the_release_gets_nothing() {
+    let (servers, proxy, client) = one_out_of_reach();
+    let guard = client.lock("foo").ttl(FAR).auto_renew(false).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    proxy.refuse(false);
+    let guard = client.lock("other").ttl(FAR).auto_renew(false).acquire().await.unwrap();
+    eventually("the next lock gets there", || servers[2].get("other").is_some());
+    assert_eq!(text(&servers[2]), None);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -551,4 +583,75 @@ async fn a_release_that_no_quorum_answers_is_finished_later() {
         servers[..quorum(nodes)].iter().for_each(Server::thaw);
         eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
     }
+}
+
+/// What becomes of a release whose connection ends before the answer is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    /// It was not executed, and another has taken the lock before.
+    Taken,
+    /// It was executed.
+    Executed,
+    /// It was executed, and another has taken the lock since.
+    TakenSince,
+}
+
+/// Releases a lock on `nodes` nodes, one of them behind a proxy that breaks the connection under the release.
+fn released_twice(fate: Fate, nodes: usize) -> Result<(), Error> {
+    let servers = cluster(nodes);
+    let proxy = Proxy::to(&servers[0]);
+    let urls: Vec<_> = [proxy.url()].into_iter().chain(servers[1..].iter().map(Server::url)).collect();
+    let redlock = Redlock::builder().nodes(urls).node_timeout(Duration::from_secs(5)).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
+    eventually("all nodes have granted", || servers.iter().all(|server| text(server).is_some()));
+    if fate == Fate::Taken {
+        servers[0].command(&["SET", "foo", "another"]);
+        proxy.hold_requests();
+    } else {
+        proxy.hold_replies();
+    }
+    let release = runtime.spawn(guard.release());
+    match fate {
+        Fate::Taken => eventually("the release is held back", || proxy.requests_waiting() > 0),
+        _ => eventually("the release is executed", || text(&servers[0]).is_none()),
+    }
+    if fate == Fate::TakenSince {
+        servers[0].command(&["SET", "foo", "another"]);
+    }
+    proxy.reset();
+    proxy.let_go();
+    runtime.block_on(release).unwrap()
+}
+
+#[test]
+fn a_release_that_is_sent_again_and_finds_another_owner_is_a_loss() {
+    for fate in [Fate::Taken, Fate::TakenSince] {
+        let error = released_twice(fate, 1).unwrap_err();
+        assert_eq!((error.kind(), error.reason()), (ErrorKind::Lost, Some(LostReason::Taken)), "{fate:?}: {error}");
+        assert!(released_twice(fate, 3).is_ok(), "{fate:?}: the others had the lock");
+    }
+}
+
+#[test]
+fn a_release_that_is_sent_again_and_finds_nothing_is_done() {
+    for nodes in [1, 3] {
+        released_twice(Fate::Executed, nodes).unwrap();
+    }
+}
+
+#[test]
+fn a_release_of_a_short_lock_waits_for_a_server_that_is_busy() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let redlock = Redlock::builder().nodes(proxy.url()).ttl(Duration::from_millis(300)).auto_renew(false);
+    let redlock = redlock.build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        redlock.lock("foo").await.unwrap().release().await.unwrap();
+        let guard = redlock.lock("foo").await.unwrap();
+        // More than the node_timeout of 75 ms, and less than the 250 ms of a release.
+        proxy.delay_replies(Duration::from_millis(120));
+        guard.release().await.unwrap();
+    });
 }

@@ -6,13 +6,14 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::fmt::Write as _;
+use std::future::IntoFuture;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis;
-use harness::{Proxy, Server, cluster, eventually};
+use harness::{LIMIT, Proxy, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
 use tokio::runtime::Runtime;
 
@@ -21,7 +22,7 @@ const SLACK: Duration = Duration::from_secs(1);
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// What a single try may take: to connect, and two rounds.
-const ONE_TRY: Duration = Duration::from_secs(2);
+const ONE_TRY: Duration = Duration::from_secs(3);
 
 const NAME: &str = "foo";
 const FENCE_KEY: &str = "redlock:fence:{foo}";
@@ -259,7 +260,7 @@ const MAX_CLIENTS: Fault = Fault::new(
         Box::new(move || ask(&mut admin, "CONFIG SET maxclients 1000"))
     },
     ErrorKind::Unavailable,
-    &["closed the connection", "cannot be reached", "refused with ERR"],
+    &["closed the connection", "cannot be reached", "max number of clients"],
 );
 
 const NO_SET: Fault = rights("no right to SET", |server| revoke(server, "-set"));
@@ -698,6 +699,101 @@ fn after_a_restart_without_data_nothing_is_acquired_for_a_ttl() {
     }
 }
 
+/// Bars are told in every call: with a timeout at its end, and never as a lock that others hold.
+#[test]
+fn a_call_that_waits_for_a_bar_says_so() {
+    let log = log_of_all_threads();
+    for face in [Face::Async, Face::Blocking] {
+        for nodes in [1, 3] {
+            let servers = cluster(nodes);
+            let client = Client::new(face, &urls(&servers), Duration::from_secs(60));
+            client.warms_up(&servers);
+            let majority = &servers[..=nodes / 2];
+            majority.iter().for_each(Server::restart);
+            let error = client.acquire(Duration::from_millis(200)).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            let barred = |answer: &str| answer.starts_with("restarted; its votes count again in");
+            let count = error.nodes().iter().filter(|node| barred(&node.answer)).count();
+            assert_eq!(count, majority.len(), "{error}");
+            let text = log.text();
+            let of_this = |line: &&str| {
+                line.contains("nodes restarted and do not count yet; waiting for them")
+                    && line.contains(&servers[0].url())
+            };
+            assert_eq!(text.lines().filter(of_this).count(), 1, "{text}");
+        }
+    }
+}
+
+/// What all threads log that have no subscriber of their own, the background among them.
+fn log_of_all_threads() -> Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    let begin = || {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    };
+    LOG.get_or_init(begin).clone()
+}
+
+/// Two wait, one in front of the other, and both say what they wait for.
+#[test]
+fn a_call_in_line_for_a_bar_says_so() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).restart_delay(Duration::from_secs(60)).build().unwrap();
+    runtime().block_on(async {
+        redlock.lock(NAME).await.unwrap().release().await.unwrap();
+        server.restart();
+        let [first, second] = [200, 300].map(|millis| redlock.lock(NAME).timeout(Duration::from_millis(millis)));
+        let (first, second) = tokio::join!(first.into_future(), second.into_future());
+        for error in [first.unwrap_err(), second.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.nodes()[0].answer.starts_with("restarted; its votes count again in"), "{error}");
+        }
+    });
+}
+
+/// The one in front has heard of a bar, and holds the lock by the time that the other one's timeout is over.
+#[test]
+fn a_call_behind_its_own_process_says_that_others_hold_the_lock_whatever_was_heard_before() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).restart_delay(Duration::from_millis(200)).build().unwrap();
+    runtime().block_on(async {
+        redlock.lock(NAME).await.unwrap().release().await.unwrap();
+        server.restart();
+        let [first, second] = [(); 2].map(|()| redlock.lock(NAME).timeout(Duration::from_secs(3)).into_future());
+        let (held, error) = tokio::join!(first, second);
+        let (held, error) = match (held, error) {
+            (Ok(held), Err(error)) | (Err(error), Ok(held)) => (held, error),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        held.release().await.unwrap();
+    });
+}
+
+/// Others want the lock, so that two calls join the line without a try; then the node is silent to the first.
+#[test]
+fn a_call_behind_one_that_has_heard_nothing_does_not_say_that_others_hold_the_lock() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).node_timeout(Duration::from_secs(2)).build().unwrap();
+    runtime().block_on(async {
+        let guard = redlock.lock(NAME).await.unwrap();
+        server.command(&["SET", "redlock:want:{foo}", "99"]);
+        guard.release().await.unwrap();
+        server.freeze();
+        let [first, second] =
+            [1_000, 300].map(|millis| redlock.lock(NAME).timeout(Duration::from_millis(millis)).into_future());
+        let (first, second) = tokio::join!(first, second);
+        for error in [first.unwrap_err(), second.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        server.thaw();
+    });
+}
+
 #[test]
 fn a_restart_is_no_hindrance_with_restart_delay_off() {
     for face in [Face::Async, Face::Blocking] {
@@ -793,6 +889,144 @@ fn a_promoted_replica_of_a_minority_counts_again() {
     }
 }
 
+/// The connections of everybody but the one who asks.
+fn end_connections(server: &Server) {
+    ask(&mut server.connect(), "CLIENT KILL TYPE normal SKIPME yes");
+}
+
+/// Whether the only node of `client` is barred, seen in one try.
+fn is_barred(client: &Client) -> bool {
+    let Err(error) = client.acquire(Duration::ZERO) else { panic!("acquired on a node that has forgotten") };
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    error.nodes()[0].answer.starts_with("restarted; its votes count again in")
+}
+
+#[test]
+fn what_a_process_knows_of_a_node_outlives_its_last_client() {
+    let delay = Duration::from_secs(60);
+    for face in [Face::Async, Face::Blocking] {
+        let server = Server::start();
+        Client::new(face, &[server.url()], delay).cycle();
+        server.restart();
+        // The server is the same in another database, and with other options.
+        let other = format!("{}?db=2&protocol=2", server.url());
+        for url in [server.url(), other, server.url()] {
+            let client = Client::new(face, std::slice::from_ref(&url), delay);
+            assert!(is_barred(&client), "{url}, {face:?}");
+            drop(client);
+            Client::new(face, &[url], Duration::ZERO).cycle();
+        }
+    }
+}
+
+#[test]
+fn a_client_that_may_not_ask_goes_by_what_another_one_learnt() {
+    for face in [Face::Async, Face::Blocking] {
+        let server = Server::start();
+        let limit = || server.command(&["ACL", "SETUSER", "quiet", "on", ">quiet", "~*", "&*", "+@all", "-info"]);
+        let of = |url: String| Client::new(face, &[url], Duration::from_secs(60));
+        limit();
+        let (quiet, other) = (of(format!("{}?user=quiet&pass=quiet", server.url())), of(server.url()));
+        quiet.cycle();
+        other.cycle();
+        server.restart();
+        limit();
+        eventually("one of them has learnt it", || is_barred(&other));
+        eventually("the other one goes by it", || is_barred(&quiet));
+    }
+}
+
+#[test]
+fn a_first_replica_is_not_a_restart_and_a_failover_is() {
+    for face in [Face::Async, Face::Blocking] {
+        // A replica's copy begins at once, not after 5 s.
+        let at_once = ["--repl-diskless-sync-delay", "0"];
+        let [server, replica, other] = [true, false, true].map(|tcp| Server::builder().tcp(tcp).args(at_once).start());
+        let client = Client::new(face, &urls([&server]), Duration::from_secs(60));
+        let info = |server: &Server| format!("{:?}", server.command(&["INFO", "replication"]));
+        let replid = || info(&server).split_once("master_replid:").unwrap().1[..40].to_owned();
+        let follow = |server: &Server, master: &Server| {
+            server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+            eventually("the replica follows", || info(server).contains("master_link_status:up"));
+        };
+        client.cycle();
+        let before = replid();
+        follow(&replica, &server);
+        assert_ne!(replid(), before, "the first replica makes the server draw another id");
+        server.command(&["FLUSHALL"]);
+        end_connections(&server);
+        client.heals("nothing was lost that a process could see");
+        // It follows another one and is promoted again: what it had granted is gone.
+        follow(&server, &other);
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        end_connections(&server);
+        eventually("it is barred", || is_barred(&client));
+    }
+}
+
+#[test]
+fn a_promoted_replica_counts_again_where_info_is_refused() {
+    for face in [Face::Async, Face::Blocking] {
+        let server = Server::start();
+        server.command(&["ACL", "SETUSER", "default", "-info"]);
+        let client = Client::new(face, &urls([&server]), Duration::ZERO);
+        let end = (READ_ONLY.begin)(&server);
+        for _ in 0..2 {
+            let error = client.acquire(Duration::ZERO).err().unwrap();
+            assert!(error.nodes()[0].answer.contains("is a replica"), "{error}");
+        }
+        end();
+        client.heals("the promoted node counts");
+        // And the other way round.
+        let end = (READ_ONLY.begin)(&server);
+        end_connections(&server);
+        eventually("it is a replica again", || {
+            let error = client.acquire(Duration::ZERO).err().unwrap();
+            error.nodes()[0].answer.contains("is a replica;")
+        });
+        end();
+        client.heals("the promoted node counts again");
+    }
+}
+
+#[test]
+fn node_lists_that_overlap_but_differ_are_warned_about_once_for_one_name() {
+    const WARNING: &str = "different node lists";
+    let servers = cluster(4);
+    let url = |index: usize| format!("{}?user=default&pass=s3cret", servers[index].url());
+    for server in &servers {
+        server.command(&["ACL", "SETUSER", "default", ">s3cret"]);
+    }
+    let client = |nodes: &[String]| Client::new(Face::Blocking, nodes, Duration::ZERO);
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    tracing::subscriber::with_default(subscriber.finish(), || {
+        let three = client(&[url(0), url(1), url(2)]);
+        // The same nodes, another order; another database; no node in common; another name.
+        client(&[url(2), url(0), url(1)]).heals("any order");
+        client(&[format!("{}&db=3", url(0)), format!("{}&db=3", url(3))]).heals("other databases");
+        client(&[url(3)]).heals("another node");
+        let Client::Blocking(pair) = client(&[url(0), url(3)]) else { unreachable!() };
+        eventually("another name", || pair.lock("other").try_acquire().is_ok_and(|guard| guard.is_some()));
+        three.heals("the list that the others differ from");
+        assert_eq!(log.text().matches(WARNING).count(), 0, "{}", log.text());
+        drop(pair);
+        // One client after the other, as in a program that makes one for each call.
+        for _ in 0..3 {
+            client(&[url(0), url(3)]).heals("a list that differs");
+            three.heals("the list that the others differ from");
+        }
+    });
+    let text = log.text();
+    assert_eq!(text.matches(WARNING).count(), 1, "{text}");
+    let line = text.lines().find(|line| line.contains(WARNING)).unwrap();
+    for server in [0, 0, 1, 2, 3].map(|index| servers[index].url()) {
+        assert!(line.contains(&server), "{line}");
+    }
+    assert!(line.contains(NAME) && !text.contains("s3cret"), "{text}");
+}
+
 #[test]
 fn a_server_that_may_evict_is_warned_about_once() {
     let log = Log::default();
@@ -810,10 +1044,34 @@ fn a_server_that_may_evict_is_warned_about_once() {
             ask(&mut admin, "CLIENT KILL TYPE normal SKIPME yes");
             client.heals("a new connection");
         }
+        drop(client);
+        Client::new(Face::Blocking, &[format!("{}?db=2", server.url())], Duration::ZERO).cycle();
     });
     let text = log.text();
     assert_eq!(text.matches("maxmemory-policy noeviction").count(), 1, "{text}");
     assert!(text.contains("allkeys-lru"), "{text}");
+}
+
+#[test]
+fn a_log_that_blocks_is_in_nobodys_way() {
+    let server = Server::builder().args(["--maxmemory-policy", "allkeys-lru"]).start();
+    let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
+    let (begins, began) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel::<()>();
+    let goes_on = Mutex::new(goes_on);
+    let writer = move || {
+        begins.send(()).unwrap();
+        let _ = goes_on.lock().unwrap().recv_timeout(LIMIT);
+        io::sink()
+    };
+    let subscriber = tracing_subscriber::fmt().with_writer(writer).finish();
+    thread::scope(|scope| {
+        scope.spawn(|| tracing::subscriber::with_default(subscriber, || drop(client.acquire(Duration::ZERO))));
+        began.recv_timeout(LIMIT).expect("the server is warned about");
+        let other = scope.spawn(|| client.heals("another thread connects and acquires"));
+        eventually("the log does not keep it", || other.is_finished());
+        drop(go_on);
+    });
 }
 
 /// Keeps what is logged.

@@ -11,12 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Proxy, Server, cluster, eventually};
+use redlock::blocking::inspect_unless;
 use redlock::holder::Holder;
 use redlock::queue::{Queue, Ready, Taken};
 use redlock::{Error, LostReason, Redlock, farewell};
 
 /// How much later than promised a busy machine may be.
 const SLACK: Duration = Duration::from_secs(1);
+/// Of keys that would not go by themselves within a test.
+const LONG: Duration = Duration::from_secs(60);
+/// Longer than a call of a test is kept waiting.
+const NODE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of an interruption")]
 fn never() -> Result<(), Infallible> {
@@ -187,6 +192,57 @@ fn an_acquire_interrupted_before_its_answer_leaves_no_key() {
     proxy.let_go();
     eventually("the key is deleted", || server.get("foo").is_none());
     acquire(&lock).unwrap();
+}
+
+/// What a signal handler may do with locks: everything, also with those that the interrupted call is about.
+#[test]
+fn an_interrupted_call_can_make_other_calls_while_it_waits() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let silent = Redlock::builder().nodes(proxy.url()).ttl(LONG).node_timeout(NODE_TIMEOUT).build().unwrap();
+    let redlock = Redlock::builder().nodes(server.url()).ttl(LONG).build().unwrap();
+    for call in ["acquire", "wait", "extend", "release", "inspect"] {
+        // Both lead to one server, but over the proxy it does not answer.
+        let (lock, holder) = (object(&silent, call), object(&redlock, call));
+        let (other, same) = (object(&redlock, "other"), object(&redlock, call));
+        match call {
+            "wait" => acquire(&holder).unwrap(),
+            "extend" | "release" => acquire(&lock).unwrap(),
+            _ => acquire(&object(&silent, "warm")).unwrap(),
+        }
+        if call != "wait" {
+            proxy.hold_replies();
+        }
+        let mut asked = 0;
+        let nested = || {
+            asked += 1;
+            if asked == 2 {
+                acquire(&other).unwrap();
+                through(other.extend(None, Some(never))).unwrap();
+                assert_eq!(through(inspect_unless(&redlock, b"other", Some(never))).unwrap().len(), 1);
+                release(&other).unwrap();
+                let tried = through(same.acquire(Some(Some(Duration::ZERO)), Some(never)));
+                assert_eq!(tried.is_ok(), matches!(call, "release" | "inspect"), "{call}: {tried:?}");
+                if call == "acquire" || call == "wait" {
+                    assert_eq!(code(acquire(&lock)), "already_held");
+                }
+                // Which ends what the call waits for.
+                match call {
+                    "wait" => release(&holder).unwrap(),
+                    _ => proxy.let_go(),
+                }
+            }
+            Ok::<_, Infallible>(())
+        };
+        match call {
+            "acquire" | "wait" => through(lock.acquire(None, Some(nested))).unwrap(),
+            "extend" => through(lock.extend(None, Some(nested))).unwrap(),
+            "release" => through(lock.release(Some(nested))).unwrap(),
+            _ => drop(through(inspect_unless(&silent, b"inspect", Some(nested))).unwrap()),
+        }
+        assert!(asked >= 2, "{call}: asked {asked} times");
+        assert_eq!(lock.held(), !matches!(call, "release" | "inspect"), "{call}");
+    }
 }
 
 #[test]
@@ -380,10 +436,14 @@ fn a_watch_tells_every_loss_and_the_end_of_its_object() {
         acquire(&lock).unwrap();
     }
     eventually("the lock runs out", || !lock.held());
+    assert!(ready(&queue, &woken, watch));
+    assert_eq!(queue.take(watch).unwrap_err().code(), "lost");
+    // Each watch is told of the present loss, and once.
     let late = queue.watch(&lock);
     assert!(ready(&queue, &woken, late));
     assert_eq!(queue.take(late).unwrap_err().code(), "lost");
-    assert!(matches!(queue.take(watch), Ok(Taken::Gone)), "one watch per object");
+    assert!(matches!(queue.take(watch), Ok(Taken::Again)));
+    queue.cancel(watch);
     drop(lock);
     assert!(ready(&queue, &woken, late));
     assert!(matches!(queue.take(late), Ok(Taken::Gone)));

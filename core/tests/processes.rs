@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::future::poll_fn;
+use std::future::{IntoFuture, poll_fn};
 use std::io::{BufRead, BufReader};
 use std::pin::Pin;
 use std::process::{Command, ExitStatus, Stdio};
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Server, cluster, eventually};
-use redlock::Redlock;
+use redlock::{ErrorKind, Redlock};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -271,4 +271,63 @@ fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
     let status = child.wait().unwrap();
     assert!(asked.elapsed() < END + SLACK, "{:?}", asked.elapsed());
     status
+}
+
+/// Begins calls that wait, says farewell, and waits for what they come to.
+fn waits_and_says_farewell(urls: Vec<String>) {
+    let redlock = Redlock::new(urls).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let calls: Vec<_> = [None, Some(LONG)]
+            .into_iter()
+            .map(|timeout| {
+                let lock = redlock.lock("contended");
+                let lock = if let Some(timeout) = timeout { lock.timeout(timeout) } else { lock };
+                tokio::spawn(lock.into_future())
+            })
+            .collect();
+        let blocking = redlock::blocking::Redlock::from(redlock.clone());
+        let thread = thread::spawn(move || blocking.lock("contended").acquire().err().unwrap());
+        // Behind them in line, and it hears what the one in front has seen.
+        let error = redlock.lock("contended").timeout(Duration::from_millis(300)).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        redlock::farewell();
+        let said = Instant::now();
+        let mut errors = Vec::new();
+        for call in calls {
+            let result = tokio::time::timeout(harness::LIMIT, call).await.expect("it is answered");
+            errors.push(result.unwrap().unwrap_err());
+        }
+        eventually("the thread is answered", || thread.is_finished());
+        errors.push(thread.join().unwrap());
+        errors.push(redlock.lock("contended").acquire().await.unwrap_err());
+        assert!(said.elapsed() < SLACK, "{:?}", said.elapsed());
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("redlock is shut down in this process"), "{error}");
+        }
+    });
+    println!("\nanswered");
+}
+
+#[test]
+fn calls_that_wait_are_answered_when_the_process_says_farewell() {
+    const NAME: &str = "calls_that_wait_are_answered_when_the_process_says_farewell";
+    if let Ok(urls) = std::env::var("REDLOCK_TEST_URLS") {
+        return waits_and_says_farewell(urls.split(',').map(str::to_owned).collect());
+    }
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        for server in &servers {
+            server.command(&["SET", "contended", "theirs"]);
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let urls: Vec<_> = servers.iter().map(Server::url).collect();
+        command.args(["--exact", NAME, "--nocapture"]).stdout(Stdio::piped());
+        command.env("REDLOCK_TEST_URLS", urls.join(","));
+        let child = harness::spawn(command).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && said.lines().any(|line| line == "answered"), "{said}");
+    }
 }

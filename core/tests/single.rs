@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use harness::Server;
+use harness::redis::FromRedisValue;
 use redlock::{ErrorKind, NodeState, Redlock};
 
 #[tokio::test]
@@ -63,4 +64,26 @@ fn blocking_works() {
         assert!(redlock.lock("foo").try_acquire().unwrap().is_none());
         guard.release().unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_fence_key_takes_the_memory_that_the_page_states() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let used = || {
+        let info = String::from_redis_value(server.command(&["INFO", "memory"])).unwrap();
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        used.trim().parse::<usize>().unwrap()
+    };
+    // The first ones make tables and buffers grow.
+    let names = |from: usize| (from..from + 2_000).map(|index| format!("order:{index:08}"));
+    let mut before = 0;
+    for from in [0, 2_000] {
+        before = used();
+        for name in names(from) {
+            redlock.lock(name).await.unwrap().release().await.unwrap();
+        }
+    }
+    let each = (used() - before) / 2_000;
+    assert!((60..=200).contains(&each), "{each} bytes");
 }

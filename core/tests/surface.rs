@@ -31,6 +31,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let redlock: Redlock = Redlock::new(nodes())?;
     let builder: Builder = Redlock::builder();
     let builder = Builder::nodes(builder, nodes());
+    let builder = Builder::connect_timeout(builder, Duration::from_secs(1));
     let builder = Builder::ttl(builder, Duration::from_secs(10));
     let builder = Builder::timeout(builder, Duration::ZERO);
     let builder = Builder::no_timeout(builder);
@@ -117,6 +118,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let redlock: blocking::Redlock = blocking::Redlock::new(nodes())?;
     let builder: blocking::Builder = blocking::Redlock::builder();
     let builder = blocking::Builder::nodes(builder, nodes());
+    let builder = blocking::Builder::connect_timeout(builder, Duration::from_secs(1));
     let builder = blocking::Builder::ttl(builder, Duration::from_secs(10));
     let builder = blocking::Builder::timeout(builder, Duration::ZERO);
     let builder = blocking::Builder::no_timeout(builder);

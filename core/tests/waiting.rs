@@ -469,7 +469,7 @@ const LACKS: [Lack; 6] = [
     ("no HELLO", &["--rename-command", "HELLO", ""], "", &[]),
     ("no CLIENT", &["--rename-command", "CLIENT", ""], "", &[]),
     ("no right to be told", &[], "", &["-client|tracking"]),
-    ("no right to count who waits", &[], "", &["-incr", "-decr", "-getdel"]),
+    ("no right to count who waits", &[], "", &["-incr", "-getdel"]),
     ("no right to the key of the count", &[], "", &["resetkeys", "~foo", "~redlock:fence:*"]),
 ];
 
@@ -710,4 +710,169 @@ fn a_process_that_always_comes_back_leaves_others_their_share() {
     let met = fences.iter().map(|fences| fences[TURNS - 1]).min().unwrap();
     let share = fences.iter().map(|fences| fences.iter().filter(|fence| **fence <= met).count()).min().unwrap();
     assert!(share >= TURNS / 4, "{share} turns while the other one had {TURNS}");
+}
+
+/// Whoever waits hears that its client is closed; whoever holds goes on, and so do other clients of the same nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_wait_end_when_their_client_is_closed() {
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let (closing, other) = (client(urls(&servers)), client(urls(&servers)));
+        let held = closing.lock("held").await.unwrap();
+        take(&servers);
+        let mut calls = vec![front(&servers, closing.lock(NAME))];
+        for lock in [closing.lock(NAME), closing.lock(NAME).timeout(LONG), closing.lock("other").timeout(LONG)] {
+            all(&servers, &["SET", "other", "theirs"]);
+            calls.push(begin(lock).await);
+        }
+        let survivor = begin(other.lock(NAME)).await;
+        let blocking = blocking::Redlock::from(closing.clone());
+        let thread = std::thread::spawn(move || blocking.lock(NAME).acquire().err().unwrap());
+        eventually("the last ones wait", || told(&servers[0]) == 2 * told_of_each(&servers[0]));
+        let closed = Instant::now();
+        closing.close();
+        let mut errors = Vec::new();
+        for call in calls {
+            errors.push(end(call).await.unwrap_err());
+        }
+        eventually("the thread hears of it", || thread.is_finished());
+        errors.push(thread.join().unwrap());
+        assert!(closed.elapsed() < SLACK, "{:?}", closed.elapsed());
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.to_string().contains("the client is closed; make a new one"), "{error}");
+        }
+        assert!(!survivor.is_finished(), "it has another client");
+        all(&servers, &["DEL", NAME]);
+        within(BACKSTOP, "of another client", survivor).await.release().await.unwrap();
+        held.extend().await.unwrap();
+        held.release().await.unwrap();
+        eventually("no key is left", || servers.iter().all(|server| server.get(NAME).is_none()));
+    }
+}
+
+/// A lock that is won while its client is closed is returned or released: the key never stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_won_while_its_client_is_closed_does_not_leak() {
+    const TURNS: usize = 20;
+    for nodes in [1, 5] {
+        let servers = cluster(nodes);
+        let other = client(urls(&servers));
+        for turn in 0..TURNS {
+            let closing = client(urls(&servers));
+            let holder = other.lock(NAME).await.unwrap();
+            let waiter = front(&servers, closing.lock(NAME));
+            let release = tokio::spawn(holder.release());
+            if turn % 2 == 0 {
+                tokio::task::yield_now().await;
+            }
+            closing.close();
+            match end(waiter).await {
+                Ok(guard) => guard.release().await.unwrap(),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid, "{error}"),
+            }
+            release.await.unwrap().unwrap();
+            eventually("no key is left", || servers.iter().all(|server| server.get(NAME).is_none()));
+        }
+    }
+}
+
+/// The holder would not notice before its next renewal, hours later.
+async fn deleted_by_hand(nodes: usize) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let servers = cluster(nodes);
+    let redlock = client(urls(&servers));
+    take(&servers);
+    let first = front(&servers, redlock.lock(NAME).ttl(DAY));
+    let second = begin(redlock.lock(NAME).ttl(DAY)).await;
+    all(&servers, &["DEL", NAME]);
+    let first = within(Duration::ZERO, "it is free", first).await;
+    all(&servers, &["DEL", NAME]);
+    let second = within(BACKSTOP, "deleted while this process holds it", second).await;
+    assert!(second.fence() > first.fence());
+    second.release().await.unwrap();
+    drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_deleted_by_hand_while_this_process_holds_it_is_noticed() {
+    deleted_by_hand(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_are_deleted_by_hand_while_this_process_holds_them_are_noticed() {
+    deleted_by_hand(3).await;
+}
+
+/// One after another in one process, each behind its own: nobody asks the servers for what this process knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_behind_its_own_process_asks_nothing() {
+    let servers = [Server::start()];
+    let redlock = client(urls(&servers));
+    take(&servers);
+    let first = front(&servers, redlock.lock(NAME));
+    let second = begin(redlock.lock(NAME)).await;
+    all(&servers, &["DEL", NAME]);
+    let guard = within(Duration::ZERO, "it is free", first).await;
+    let (before, start) = (asked(&servers), Instant::now());
+    eventually("a second has passed", || start.elapsed() > Duration::from_secs(1));
+    assert_eq!(asked(&servers), before);
+    guard.release().await.unwrap();
+    within(Duration::ZERO, "told by its own process", second).await.release().await.unwrap();
+}
+
+/// The holder renews three times a second, and each waiter asks again each time, but it is counted already.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_are_counted_once_and_write_nothing_after_that() {
+    const WAITERS: usize = 10;
+    let servers = [Server::start()];
+    // Each leads to a set of nodes of its own, as in a process of its own.
+    let proxies: Vec<_> = (0..WAITERS).map(|_| Proxy::to(&servers[0])).collect();
+    let holder = client(urls(&servers)).lock(NAME).ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let calls: Vec<_> =
+        proxies.iter().map(|proxy| tokio::spawn(client([proxy.url()]).lock(NAME).into_future())).collect();
+    let count = |command: &str| stat(&servers[0], "commandstats", &format!("cmdstat_{command}:"));
+    let want = format!("redlock:want:{{{NAME}}}");
+    eventually("all of them wait", || count("incr") >= WAITERS as u64);
+    let (asked_before, extended_before, start) = (asked(&servers), count("pexpire"), Instant::now());
+    eventually("some renewals later", || start.elapsed() > Duration::from_millis(1_500));
+    assert!(asked(&servers) - asked_before >= 2 * WAITERS as u64, "they ask again");
+    assert_eq!(count("incr"), WAITERS as u64, "they are counted once");
+    assert_eq!(servers[0].get(&want), Some(WAITERS.to_string().into_bytes()), "nobody ends the count");
+    let renewals = 1 + start.elapsed().as_millis() / 300;
+    let writes = u128::from(count("pexpire") - extended_before);
+    assert!(writes <= 2 * renewals, "{writes} PEXPIRE with {renewals} renewals");
+    holder.release().await.unwrap();
+    for call in calls {
+        call.abort();
+    }
+}
+
+/// The connections on which the server tells of changes, by their ids.
+fn tracked(server: &Server) -> Vec<String> {
+    let list: String = from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
+    let field = |line: &str, name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)).map(str::to_owned);
+    let is_tracked = |line: &&str| field(line, "flags=").is_some_and(|flags| flags.contains('t'));
+    list.lines().filter(is_tracked).filter_map(|line| field(line, "id=")).collect()
+}
+
+/// A connection goes after the second miss in a row, and one attempt is one miss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_node_that_answers_a_waiter_late_once_keeps_its_connection() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let nodes = |url: String| Redlock::builder().nodes(url).node_timeout(Duration::from_millis(250)).build().unwrap();
+    let holder = nodes(server.url()).lock(NAME).ttl(LONG).acquire().await.unwrap();
+    let call = tokio::spawn(nodes(proxy.url()).lock(NAME).into_future());
+    eventually("the waiter is told of changes", || tracked(&server).len() == 1 && proxy.replies_waiting() == 0);
+    let before = tracked(&server);
+    let seen = proxy.requests_seen();
+    proxy.delay_replies(Duration::from_millis(400));
+    eventually("it asks again", || proxy.requests_seen() > seen);
+    eventually("the answer is late", || proxy.replies_waiting() > 0);
+    proxy.delay_replies(Duration::ZERO);
+    holder.release().await.unwrap();
+    let guard = call.await.unwrap().unwrap();
+    assert_eq!(tracked(&server), before);
+    guard.release().await.unwrap();
 }

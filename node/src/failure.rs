@@ -6,12 +6,13 @@ use napi_derive::napi;
 use redlock::Error;
 
 /// The options whose names differ between the languages. Messages come in Rust's case.
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 6] = [
     ("auto_renew", "autoRenew"),
     ("max_hold", "maxHold"),
     ("node_timeout", "nodeTimeout"),
     ("restart_delay", "restartDelay"),
     ("fence_keep", "fenceKeep"),
+    ("connect_timeout", "connectTimeout"),
 ];
 
 /// What one node answered.

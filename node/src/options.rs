@@ -28,6 +28,8 @@ pub struct Options {
     pub owner: Option<String>,
     /// How the lock stands on its nodes.
     pub protocol: Option<String>,
+    /// Longest time for one connection; of a client alone.
+    pub connect_timeout: Option<f64>,
 }
 
 /// `Builder` and `Lock` have the same setters and no trait in common.
@@ -69,6 +71,10 @@ macro_rules! apply {
 
 impl Options {
     pub(crate) fn on_builder(self, builder: Builder) -> Result<Builder, Error> {
+        let builder = match millis("connect_timeout", self.connect_timeout)? {
+            Some(connect_timeout) => builder.connect_timeout(connect_timeout),
+            None => builder,
+        };
         apply!(self, builder)
     }
 

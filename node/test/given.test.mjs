@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { runInNewContext } from "node:vm";
 import { LockInvalid, lock, Redlock } from "redlock-rs";
@@ -87,6 +89,29 @@ test("wrong options are refused at once, and never shown", async () => {
   await refused(() => held.extend("1000"), "ttl must be a number of milliseconds");
   await refused(() => held.extend(1), "ttl is 1 ms");
   await held.release();
+});
+
+test("the time for a connection is an option of a client", async () => {
+  for (const connectTimeout of [50, 2_000, 60_000, undefined]) new Redlock("memory://a", { connectTimeout });
+  for (const [connectTimeout, ...mentions] of [
+    [49, "connectTimeout is 49 ms", "from 50 ms to 1 min"],
+    [60_001, "connectTimeout is 60001 ms"],
+    [Number.NaN, "connectTimeout is NaN ms"],
+    ["1000", "connectTimeout must be a number of milliseconds"],
+  ]) {
+    await refused(() => new Redlock("memory://a", { connectTimeout }), ...mentions);
+  }
+  await refused(() => redlock.lock("foo", { connectTimeout: 1_000 }), "connectTimeout", "give it to the client");
+});
+
+test("a server that says nothing is given the time for a connection", async () => {
+  const silent = createServer().listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const client = new Redlock(`redis://127.0.0.1:${silent.address().port}`, { connectTimeout: 50, timeout: 0 });
+  const error = await failure(() => client.lock("foo").acquire());
+  assert.equal(error.code, "unavailable");
+  assert.ok(error.message.includes("no answer within 50ms"), error.message);
+  silent.close();
 });
 
 test("the name of a lock stays as it is in a message", async () => {

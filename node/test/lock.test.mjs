@@ -212,6 +212,25 @@ test("a closed client acquires nothing, and what it held can be released", async
   assert.equal(await server.ask("EXISTS", name), 0);
 });
 
+test("calls that wait end when their client is closed", async () => {
+  const client = new Redlock(server.url);
+  const name = fresh();
+  const held = await client.lock(fresh()).acquire();
+  await server.ask("SET", name, "someone else");
+  const calls = [{}, { timeout: 60_000 }].map((options) => client.lock(name, options).acquire());
+  const survivor = redlock.lock(name).acquire();
+  // Behind them in line, so that they wait by now.
+  await assert.rejects(redlock.lock(name, { timeout: 300 }).acquire(), LockTimeout);
+  client.close();
+  for (const call of calls) {
+    await assert.rejects(call, (error) => error instanceof LockInvalid && error.message.includes("client is closed"));
+  }
+  assert.equal(held.held, true);
+  await held.release();
+  await server.ask("DEL", name);
+  await (await survivor).release();
+});
+
 test("inspect shows what every node has", async () => {
   const name = fresh();
   const client = new Redlock([server.url, "unix:///nonexistent/s"]);

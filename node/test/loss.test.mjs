@@ -45,6 +45,9 @@ test("a signal asked for after the loss is aborted already", async () => {
   assert.equal(signal.aborted, true);
   assert.equal(signal.reason.reason, "max_hold");
   assert.match(signal.reason.message, /maxHold/);
+  assert.equal(lock.signal, signal, "the same for as long as the hold is neither released nor followed by another");
+  await assert.rejects(lock.release(), LockLost);
+  assert.equal(lock.signal.aborted, false, "nothing is held that could be lost");
 });
 
 test("every acquisition has a signal of its own", async () => {

@@ -18,9 +18,9 @@ Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by 
 for TLS, `unix:///path?db=0`, the same with `valkey`, or `memory://name` for a store inside this process that excludes
 nobody outside it.
 
-Importing starts nothing. A process that ends gives back what it holds, a child of `multiprocessing` too. After a fork
-the parent goes on holding; in the child its locks are not held, and all of them can be acquired anew. One process can
-use this package in one interpreter only.
+Importing starts nothing. A process that ends gives back what it holds, a child of `multiprocessing` or billiard too.
+After a fork the parent goes on holding; in the child its locks are not held, and all of them can be acquired anew. One
+process can use this package in one interpreter only.
 """
 
 from typing import Unpack
@@ -40,9 +40,10 @@ from redlock.errors import (
     RedlockError,
 )
 from redlock.inspection import NodeView
-from redlock.options import Duration, Options
+from redlock.options import ClientOptions, Duration, Options
 
 __all__ = [
+    "ClientOptions",
     "Duration",
     "Lock",
     "LockAlreadyHeld",

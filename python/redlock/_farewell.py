@@ -1,14 +1,22 @@
-"""When this process gives back what it holds: at the end of the interpreter, or of a child of `multiprocessing`.
+"""When this process gives back what it holds: at the end of the interpreter, or of a child that has none.
 
-A child that `multiprocessing` forked ends with `os._exit`, which calls nothing of `atexit`. It calls the finalizers of
-`multiprocessing.util`, and after them it waits for its threads, whose locks are theirs until then. So a finalizer
-starts one more thread, which waits for the others and says farewell.
+A forked child of `multiprocessing` or billiard ends with `os._exit`. Before that, each calls something else:
+
+- `multiprocessing` before Python 3.13 calls its finalizers, and then waits for the threads. Their locks are theirs
+  until then. So a finalizer starts one more thread, which waits for the others and says farewell.
+- `multiprocessing` since Python 3.13 empties `atexit` at the fork, and calls its finalizers when the threads have
+  ended. So the finalizer says farewell itself.
+- A process of billiard calls the same finalizers, and does not wait for threads. So the finalizer says farewell itself.
+- A worker of a pool of billiard, such as Celery's, calls only the `on_exit` that its pool has given it. So that one
+  says farewell when it has done what it does.
 """
 
 import atexit
 import os
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from redlock import _native
 
@@ -16,11 +24,14 @@ _FINALLY = -(10**9)
 """The priority of what multiprocessing calls after everything else."""
 
 _attends = False
+_forked = 0
+"""The process that was forked last: this one, or one of its ancestors."""
 
 
 def _attend() -> None:
-    """See to this process, if multiprocessing made it, and to those that it makes. Imports nothing of it for that."""
+    """See to this process, if one of them made it, and to those that it makes. Imports nothing of them for that."""
     global _attends  # noqa: PLW0603 - a child inherits it together with what was registered
+    # Of which billiard is a part too: both have one list of finalizers, and one of what is called after a fork.
     if "multiprocessing.util" not in sys.modules:
         return
     from multiprocessing import parent_process, util  # noqa: PLC0415 - they are there, or we would not be
@@ -28,20 +39,58 @@ def _attend() -> None:
     if not _attends:
         _attends = True
         util.register_after_fork(_native, _finalize)
-    if parent_process() is not None:
+    if parent_process() is not None or _billiards() is not None:
         _finalize(_native)
+
+
+def _attend_in_child() -> None:
+    global _forked  # noqa: PLW0603 - one for each process
+    _forked = os.getpid()
+    _attend()
+
+
+def _billiards() -> Any:  # noqa: ANN401 - of a package that may not be there
+    """Find the object for this process, if billiard made it."""
+    module = sys.modules.get("billiard.process")
+    process = module and module.current_process()
+    # A process that another package has forked inherits the object of its parent.
+    return process if getattr(process, "_parent_pid", None) == os.getppid() else None
 
 
 def _finalize(_: object) -> None:
     """Have this child say farewell; one that was spawned does so as every interpreter, by `atexit`."""
-    from multiprocessing import get_start_method, util  # noqa: PLC0415
+    from multiprocessing import util  # noqa: PLC0415
 
-    if get_start_method() != "spawn":
+    billiards = _billiards()
+    if _forked == os.getpid() or _method("multiprocessing" if billiards is None else "billiard") != "spawn":
         util.Finalize(None, _begin, exitpriority=_FINALLY)
+    pool = sys.modules.get("billiard.pool")
+    worker: Any = getattr(billiards, "_target", None)
+    if pool is not None and isinstance(worker, pool.Worker):
+        worker.on_exit = _then_farewell(worker.on_exit)
+
+
+def _method(package: str) -> object:
+    return sys.modules[package].get_start_method()
+
+
+def _then_farewell(former: Callable[[int, int], object] | None) -> Callable[[int, int], None]:
+    def on_exit(pid: int, exitcode: int) -> None:
+        try:
+            if former is not None:
+                former(pid, exitcode)
+        finally:
+            _native.farewell()
+
+    return on_exit
 
 
 def _begin() -> None:
-    threading.Thread(target=_end, name="redlock-farewell").start()
+    # The main thread has ended once it has waited for the others.
+    if threading.main_thread().is_alive() and _billiards() is None:
+        threading.Thread(target=_end, name="redlock-farewell").start()
+    else:
+        _native.farewell()
 
 
 def _end() -> None:
@@ -53,7 +102,7 @@ def _end() -> None:
 
 
 def register() -> None:
-    """Begin to see to it."""
+    """Register what says farewell, in this process and in those that it forks."""
     atexit.register(_native.farewell)
-    os.register_at_fork(after_in_child=_attend)
+    os.register_at_fork(after_in_child=_attend_in_child)
     _attend()

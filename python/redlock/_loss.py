@@ -19,7 +19,8 @@ class _Losses:
 
     def __init__(self) -> None:
         self.queue = _native.Queue()
-        self.locks: dict[int, weakref.ref[Lock]] = {}
+        # Each callback has a number of its own, so that it is told of each loss once. Only the lock keeps callbacks.
+        self.callbacks: dict[int, tuple[weakref.ref[Lock], int]] = {}
         threading.Thread(target=self._run, name="redlock-on-lost", daemon=True).start()
 
     def _run(self) -> None:
@@ -32,17 +33,19 @@ class _Losses:
 
     def _hear(self, number: int) -> None:
         with _mutex:
-            reference = self.locks.get(number)
+            entry = self.callbacks.get(number)
         try:
             taken = self.queue.take(number)
         except LockLost as error:
-            lock = reference() if reference is not None else None
-            if lock is not None:
-                lock._lost(error)  # noqa: SLF001 - these two belong together
+            if entry is not None:
+                reference, index = entry
+                lock = reference()
+                if lock is not None:
+                    _call(lock._callbacks[index], error)  # noqa: SLF001 - these two belong together
             return
         if taken is None:
             with _mutex:
-                self.locks.pop(number, None)
+                self.callbacks.pop(number, None)
 
 
 # Reentrant, because a signal handler may come in between.
@@ -50,16 +53,16 @@ _mutex = threading.RLock()
 _losses: _Losses | None = None
 
 
-def watch(lock: "Lock") -> None:
-    """Have `lock._lost` called at each loss of `lock`."""
+def watch(lock: "Lock", index: int) -> None:
+    """Have a callback of `lock` called at each loss, once each; for the present hold also if it is lost already."""
     global _losses  # noqa: PLW0603 - one for each process, which is what it is for
     with _mutex:
         if _losses is None or _losses.queue.is_foreign():
             _losses = _Losses()
-        _losses.locks[_losses.queue.watch(lock)] = weakref.ref(lock)
+        _losses.callbacks[_losses.queue.watch(lock)] = (weakref.ref(lock), index)
 
 
-def call(callback: Callable[[LockLost], object], error: LockLost) -> None:
+def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
     """Call a callback; what it raises goes where the exceptions of threads go."""
     try:
         callback(error)
@@ -75,10 +78,10 @@ def _after_fork() -> None:
     # The thread that held it is not here to let go of it.
     _mutex = threading.RLock()
     if inherited is not None:
-        for reference in inherited.locks.values():
+        for reference, index in inherited.callbacks.values():
             lock = reference()
             if lock is not None:
-                watch(lock)
+                watch(lock, index)
 
 
 os.register_at_fork(after_in_child=_after_fork)

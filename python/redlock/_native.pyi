@@ -7,7 +7,7 @@ from typing import NoReturn, Self, SupportsIndex, Unpack, final
 from typing_extensions import disjoint_base
 
 from redlock.inspection import NodeView
-from redlock.options import Duration, Options
+from redlock.options import ClientOptions, Duration, Options
 
 __all__ = ["Client", "Handle", "Holder", "Lock", "Queue", "__version__", "farewell"]
 
@@ -17,11 +17,11 @@ def farewell() -> None: ...
 
 @disjoint_base
 class Client:
-    def __new__(cls, nodes: str | Sequence[str] | None = None, **options: Unpack[Options]) -> Self: ...
+    def __new__(cls, nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> Self: ...
     def _holder(self, name: str | bytes, **options: Unpack[Options]) -> Holder: ...
     def _views(self, name: str | bytes) -> list[NodeView]: ...
     def close(self) -> None:
-        """End the client: acquiring its locks is `LockInvalid` from now on. What is held stays held."""
+        """End the client: acquiring its locks is `LockInvalid` from now on, also in calls that wait. Held locks stay."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 

@@ -79,19 +79,22 @@ class Watch:
         self._queue = weakref.ref(queue)
         self._number: int | None = None
 
-    def begin(self, lock: "Lock", *, late: bool = False) -> None:
-        """Tell of what happens from now on; `late` if something may have happened, which is told to nobody."""
-        queue = self._queue()
-        if queue is None or self._number is not None:
-            return
-        self._number = queue.tell(lock)
-        if late:
-            queue.hear(self._number)
+    def begin(self, lock: "Lock") -> None:
+        """Tell of what happens from now on, and of the loss of the present hold if it is lost already.
 
-    def hear(self, queue: Queue) -> None:
-        """Tell of what happened so far, if that is for this loop to tell."""
-        if self._number is not None and self._queue() is queue:
-            queue.hear(self._number)
+        Begun again, it tells of that loss again. What nobody has heard of yet is to be heard before.
+        """
+        queue = self._queue()
+        if queue is None:
+            return
+        self.end()
+        self._number = queue.tell(lock)
+
+    def hear(self, queue: Queue | None = None) -> None:
+        """Tell of what happened so far; with `queue` only if that is for its loop to tell."""
+        own = self._queue()
+        if own is not None and self._number is not None and queue in {None, own}:
+            own.hear(self._number)
 
     def end(self) -> None:
         """Tell no more."""

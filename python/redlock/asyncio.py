@@ -41,9 +41,10 @@ from redlock.errors import (
     RedlockError,
 )
 from redlock.inspection import NodeView
-from redlock.options import Duration, Options
+from redlock.options import ClientOptions, Duration, Options
 
 __all__ = [
+    "ClientOptions",
     "Duration",
     "Lock",
     "LockAlreadyHeld",
@@ -86,11 +87,13 @@ class Lock(_native.Handle):
     2
     """
 
-    __slots__ = ("__weakref__", "_body", "_callbacks", "_watch")
+    __slots__ = ("__weakref__", "_body", "_callbacks", "_told", "_watch")
 
     def __init__(self, holder: _native.Holder) -> None:  # noqa: ARG002 - already in its place
         self._body: Body | None = None
         self._callbacks: tuple[Callable[[LockLost], object], ...] = ()
+        # How many of them have been told of the loss of the present hold.
+        self._told = 0
         # From the beginning of an acquire to the end of the release.
         self._watch: _queue.Watch | None = None
 
@@ -147,11 +150,12 @@ class Lock(_native.Handle):
         self._unwatch(watch)
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
-        """Have `callback(error)` called in the event loop at each loss of this lock, from now on.
+        """Have `callback(error)` called in the event loop at each loss of this lock, once each, from now on.
 
-        The loop is the one in which the lock was acquired. Set it before the lock is acquired, or while it is held;
-        there may be several, called in order. What one raises goes to the loop's exception handler, and the others are
-        called all the same. A lock that is collected calls nobody.
+        The loop is the one in which the lock was acquired. Set it at any time: if the lock is lost already, and neither
+        released nor acquired again since, the callback is called for that loss too. There may be several, called in the
+        order in which they were set. What one raises goes to the loop's exception handler, and the others are called
+        all the same. A release is not a loss, and a lock that is collected calls nobody.
 
         Raises `TypeError` for what cannot be called, and for coroutine functions.
 
@@ -168,8 +172,11 @@ class Lock(_native.Handle):
         """
         plain(callback, "on_lost")
         if self._watch is not None:
-            self._watch.begin(self, late=True)
+            # For those who listen already; it would not be told again if the lock was released since.
+            self._watch.hear()
         self._callbacks = (*self._callbacks, callback)
+        if self._watch is not None:
+            self._watch.begin(self)
 
     async def __aenter__(self) -> Self:
         await _queue.result(self._begin_watched)
@@ -207,6 +214,7 @@ class Lock(_native.Handle):
             self._watch.hear(queue)
             self._watch.end()
         self._watch = _queue.Watch(queue)
+        self._told = 0
         if watched or self._callbacks:
             self._watch.begin(self)
         return number
@@ -221,7 +229,9 @@ class Lock(_native.Handle):
     def _lost(self, error: LockLost) -> None:
         if self._body is not None:
             self._body.cut(error)
-        for callback in self._callbacks:
+        untold = self._callbacks[self._told :]
+        self._told = len(self._callbacks)
+        for callback in untold:
             _call(callback, error)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:

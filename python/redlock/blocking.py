@@ -19,7 +19,7 @@ class Lock(_native.Lock):
 
     One object is one holder: two objects of one name exclude each other, in one process too. It may be used from any
     thread, whichever has acquired it. While a call blocks, other threads run; Ctrl-C ends it within 50 ms and leaves no
-    key behind.
+    key behind. Signal handlers may use locks, also while a call of the main thread blocks.
 
     `with` acquires on entry and releases on exit. Entry raises `LockTimeout` and what `Lock.acquire` raises; exit
     raises `LockLost` if the lock was lost meanwhile, unless the body is already raising. A release that no quorum
@@ -48,12 +48,13 @@ class Lock(_native.Lock):
     _callbacks: list[Callable[[LockLost], object]]
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
-        """Have `callback(error)` called at each loss of this lock, from now on.
+        """Have `callback(error)` called at each loss of this lock, once each, from now on.
 
         It runs on one daemon thread of this package, soon after the moment from which the lock counts as lost. Set it
-        before the lock is acquired, or while it is held; there may be several, called in order. What one raises goes to
+        at any time: if the lock is lost already, and neither released nor acquired again since, the callback is called
+        for that loss too. There may be several, called in the order in which they were set. What one raises goes to
         `threading.excepthook`, and the others are called all the same. It must not take long: it is in the way of
-        others. A lock that is collected calls nobody.
+        others. A release is not a loss, and a lock that is collected calls nobody.
 
         Raises `TypeError` for what cannot be called, and for coroutine functions.
 
@@ -72,12 +73,7 @@ class Lock(_native.Lock):
         except AttributeError:
             callbacks = self._callbacks = []
         callbacks.append(callback)
-        if len(callbacks) == 1:
-            _loss.watch(self)
-
-    def _lost(self, error: LockLost) -> None:
-        for callback in tuple(self._callbacks):
-            _loss.call(callback, error)
+        _loss.watch(self, len(callbacks) - 1)
 
     def _another(self) -> Self:
         other = type(self)(self._fresh())
@@ -132,7 +128,7 @@ class Redlock(_native.Client):
     def inspect(self, name: str | bytes) -> list[NodeView]:
         """Show what every node has under `name`, in the order of the nodes. Changes nothing.
 
-        Takes at most 1 s where connections have to be made, and the client's `node_timeout`.
+        Takes at most the client's `connect_timeout` where connections have to be made, and its `node_timeout`.
 
         Raises `LockInvalid` for a wrong name. A node that cannot be asked is part of the answer.
 

@@ -3,14 +3,14 @@
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
-__all__ = ["Duration", "Options"]
+__all__ = ["ClientOptions", "Duration", "Options"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds as a float or an int, or a `timedelta`; finite and not negative."""
 
 
 class Options(TypedDict, total=False):
-    """What `redlock.lock`, `redlock.Redlock` and their asyncio likes take by keyword.
+    """What `redlock.lock`, `Redlock.lock` and `redlock.Redlock` take by keyword, and their asyncio likes.
 
     Options of a client are the defaults of its locks. A wrong or unknown one is `redlock.LockInvalid`, at the call that
     it was given to.
@@ -32,7 +32,7 @@ class Options(TypedDict, total=False):
     nothing ends it."""
 
     node_timeout: Duration
-    """Longest wait for one node's vote; default a quarter of the ttl, at most 0.5 s."""
+    """Longest wait for one node's vote; default a quarter of the ttl, from 0.05 s to 0.5 s."""
 
     restart_delay: Duration
     """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns that
@@ -55,3 +55,11 @@ class Options(TypedDict, total=False):
     acquire, is lost with the connection, the key stays until its time is over. Older clients can still make two
     holders: by a stall between GET and GETSET, by another ttl, by a wrong clock. Never use one name in both
     protocols."""
+
+
+class ClientOptions(Options, total=False):
+    """What `redlock.Redlock` and its asyncio like take by keyword: the defaults of their locks, and their own."""
+
+    connect_timeout: Duration
+    """Longest time for one connection, from the look-up of the name to the node's first answers: 0.05 s to 60 s,
+    default 2 s. It takes up to four round trips. An option of the client alone."""

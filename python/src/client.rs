@@ -21,7 +21,7 @@ impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
     fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Self> {
-        let builder = Options::parse(options)?.of_client(Redlock::builder());
+        let builder = Options::of_client(options, Redlock::builder())?;
         let builder = match nodes {
             Some(nodes) => builder.nodes(addresses(nodes)?),
             None => builder,
@@ -52,7 +52,7 @@ impl Client {
         ))
     }
 
-    /// End the client: acquiring its locks is `LockInvalid` from now on. What is held stays held.
+    /// End the client: acquiring its locks is `LockInvalid` from now on, also in calls that wait. Held locks stay.
     fn close(&self) {
         self.0.close();
     }

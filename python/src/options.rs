@@ -55,8 +55,16 @@ impl Options {
             .map(Self)
     }
 
-    pub(crate) fn of_client(self, builder: Builder) -> Builder {
-        set!(self, builder)
+    /// Sets what a client was given: its own options, and the defaults of its locks.
+    pub(crate) fn of_client(given: Option<&Bound<'_, PyDict>>, mut builder: Builder) -> PyResult<Builder> {
+        let mut options = Self(Vec::new());
+        for (option, value) in given.into_iter().flatten() {
+            match option.extract()? {
+                option @ "connect_timeout" => builder = builder.connect_timeout(duration(option, &value)?),
+                option => options.0.push(parse(option, &value)?),
+            }
+        }
+        Ok(set!(options, builder))
     }
 
     pub(crate) fn of_lock(self, lock: Lock) -> Lock {

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import importlib
 import multiprocessing
 import os
 import signal
@@ -11,12 +12,46 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import util
+from multiprocessing.context import ForkContext, ForkProcess
+from typing import Any
 
 import redlock
 from redlock import asyncio as aio
 
 kept: list[object] = []
 """What is not collected before its process ends."""
+
+
+_ends: Any = vars(util)
+_exit_function = _ends["_exit_function"]
+
+
+class NewerProcess(ForkProcess):
+    """Ends as since Python 3.13: atexit is emptied at the fork, and finalizers come after the wait for threads."""
+
+    def _bootstrap(self, parent_sentinel: int | None = None) -> int:
+        atexit._clear()
+        atexit.register(_exit_function)
+        _ends["_exit_function"] = lambda: None
+        try:
+            return super()._bootstrap(parent_sentinel)  # type: ignore[misc,no-any-return]
+        finally:
+            atexit._run_exitfuncs()
+
+
+class NewerContext(ForkContext):
+    Process = NewerProcess
+
+
+def context(way: str) -> Any:
+    """What makes processes in this way."""
+    match way:
+        case "newer":
+            return NewerContext()
+        case "billiard":
+            return importlib.import_module("billiard").get_context("fork")
+        case _:
+            return multiprocessing.get_context(way)
 
 
 def hold(name: str, ttl: float = 60) -> bool:
@@ -41,7 +76,8 @@ def hold_at_exit(name: str) -> None:
 def nest(name: str) -> None:
     """Hold a lock, as does a child of this child."""
     hold(name)
-    child = multiprocessing.get_context("fork").Process(target=hold, args=(f"{name}-nested",))
+    maker = NewerProcess if isinstance(multiprocessing.current_process(), NewerProcess) else ForkProcess
+    child = maker(target=hold, args=(f"{name}-nested",))
     child.start()
     child.join()
     assert child.exitcode == 0
@@ -61,10 +97,14 @@ def leave_threads(name: str) -> None:
             assert redlock.inspect(name)[0].state == "held"
         print("worked", flush=True)
 
+    def end() -> None:
+        # It ends, for threads, when they are waited for.
+        threading.main_thread().join()
+        over.set()
+
     began, over = threading.Event(), threading.Event()
-    # The last finalizer of all.
-    util.Finalize(None, over.set, exitpriority=-(10**12))
-    threading.Thread(target=work).start()
+    for target in (work, end):
+        threading.Thread(target=target).start()
     began.wait()
     threading.Thread(target=redlock.lock(name).acquire, daemon=True).start()
     executor = ThreadPoolExecutor(1)

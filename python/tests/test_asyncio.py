@@ -4,7 +4,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
-from server import LIMIT, Server
+from server import LIMIT, SLACK, Server
 
 import redlock
 from redlock import _queue
@@ -85,6 +85,30 @@ async def test_clients(server: Server, name: str) -> None:
         await aio.Redlock(server.url).inspect("")
     await client.aclose()
     client.close()
+
+
+@pytest.mark.parametrize("end", ["close", "aclose", "leave"])
+async def test_tasks_that_wait_end_when_their_client_is_closed(server: Server, name: str, end: str) -> None:
+    client = aio.Redlock(server.url)
+    held = client.lock(f"{name}:held")
+    await held.acquire()
+    server.command("SET", name, "theirs")
+    tasks = [asyncio.create_task(client.lock(name, timeout=timeout).acquire()) for timeout in (None, 60.0)]
+    # Behind them in line, so that they wait by now.
+    assert not await client.lock(name).acquire(timeout=0.3)
+    match end:
+        case "close":
+            client.close()
+        case "aclose":
+            await client.aclose()
+        case _:
+            async with client:
+                pass
+    async with asyncio.timeout(SLACK):
+        errors = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(error) for error in errors] == [redlock.LockInvalid] * 2
+    assert held.held
+    await held.release()
 
 
 async def test_many_tasks(aclient: aio.Redlock, name: str) -> None:
@@ -226,15 +250,17 @@ async def test_a_callback_that_is_set_while_the_lock_is_held(aclient: aio.Redloc
     await eventually(lambda: losses)
 
 
-async def test_a_callback_hears_nothing_of_an_earlier_loss(aclient: aio.Redlock, name: str) -> None:
+async def test_a_callback_hears_of_the_loss_before_the_next_acquire(aclient: aio.Redlock, name: str) -> None:
     lock = aclient.lock(name, ttl=0.1, auto_renew=False)
     losses: list[redlock.LockLost] = []
     await lock.acquire()
     await eventually(lambda: not lock.held)
     lock.on_lost(losses.append)
-    await lock.acquire()
-    await eventually(lambda: losses and not lock.held)
+    acquiring = asyncio.ensure_future(lock.acquire())
+    await asyncio.sleep(0)
     assert len(losses) == 1
+    await acquiring
+    await eventually(lambda: len(losses) == 2)
 
 
 async def test_a_generator_that_is_closed_releases(aclient: aio.Redlock, server: Server, name: str) -> None:

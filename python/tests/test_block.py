@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import Run
-from server import Nodes, Server, until
+from server import SLACK, Nodes, Server, until
 
 import redlock
 
@@ -162,6 +162,47 @@ def test_a_closed_client_acquires_nothing_and_keeps_what_it_holds(server: Server
         client.lock(name).acquire(blocking=False)
     lock.release()
     assert not server.has(name)
+
+
+@pytest.mark.parametrize("leave", [False, True], ids=["closed", "left"])
+def test_calls_that_wait_end_when_their_client_is_closed(server: Server, name: str, leave: bool) -> None:
+    """Those of other clients of the same nodes wait on, and held locks stay held."""
+    errors: list[BaseException] = []
+    waiting = redlock.Redlock(server.url)
+    held = waiting.lock(f"{name}:held")
+    held.acquire()
+    server.command("SET", name, "theirs")
+
+    def wait(timeout: float | None) -> None:
+        try:
+            waiting.lock(name, timeout=timeout).acquire()
+        except redlock.RedlockError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=wait, args=(timeout,)) for timeout in (None, 60.0)]
+    with redlock.Redlock(server.url) as other:
+        lock = other.lock(name)
+        survivor = threading.Thread(target=lock.acquire)
+        for thread in (*threads, survivor):
+            thread.start()
+        # Behind them in line, so that they wait by now.
+        assert not other.lock(name).acquire(timeout=0.3)
+        if leave:
+            with waiting:
+                pass
+        else:
+            waiting.close()
+        for thread in threads:
+            thread.join(SLACK)
+        assert [type(error) for error in errors] == [redlock.LockInvalid] * 2
+        assert all("the client is closed" in str(error) for error in errors)
+        assert survivor.is_alive()
+        server.command("DEL", name)
+        survivor.join(SLACK + 2)
+        assert not survivor.is_alive()
+        lock.release()
+    held.check()
+    held.release()
 
 
 def test_an_unreachable_node_is_unavailable() -> None:

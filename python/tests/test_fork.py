@@ -62,6 +62,43 @@ if pid == 0:
     assert not server.has(name)
 
 
+def test_a_child_that_drops_a_client_leaves_the_parents_connections(start: Start, server: Server, name: str) -> None:
+    def connections() -> set[bytes]:
+        lines = bytes(server.command("CLIENT", "LIST")).splitlines()
+        return {line.split()[0] for line in lines if b"cmd=client" not in line}
+
+    before = connections()
+    program = """
+import gc, os, sys
+other = client.lock(name + "-other")
+with other:
+    lock = client.lock(name)
+    lock.acquire()
+print("held", flush=True)
+sys.stdin.readline()
+pid = os.fork()
+if pid == 0:
+    del lock, other, client
+    gc.collect()
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+print("forked", flush=True)
+sys.stdin.readline()
+lock.extend()
+lock.release()
+"""
+    process = start(program)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    opened = connections() - before
+    print(file=process.stdin, flush=True)
+    assert process.stdout.readline() == "forked\n"
+    assert connections() - before == opened != set()
+    assert process.communicate("\n", timeout=LIMIT) == ("", "")
+    assert not server.has(name)
+
+
 def test_a_child_can_acquire_what_it_inherits(run: Run) -> None:
     program = """
 import os, sys, threading

@@ -1,6 +1,7 @@
 """What may be given, and what is refused before anything is sent."""
 
 import math
+import socket
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -38,6 +39,26 @@ def test_none_is_a_timeout_and_nothing_else(client: redlock.Redlock) -> None:
         none: dict[str, Any] = {option: None}
         with pytest.raises(redlock.LockInvalid, match=option):
             client.lock("foo", **none)
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_the_time_for_a_connection_is_an_option_of_a_client(face: Any) -> None:
+    for right in (0.05, 2, timedelta(minutes=1)):
+        face.Redlock("memory://connect", connect_timeout=right)
+    for wrong in (0, 0.049, 60.1, math.nan, "1", None, True):
+        with pytest.raises(redlock.LockInvalid, match="connect_timeout"):
+            face.Redlock("memory://connect", connect_timeout=wrong)
+    with pytest.raises(redlock.LockInvalid, match=r"connect_timeout.*give it to the client"):
+        face.lock("foo", connect_timeout=1)
+    with pytest.raises(redlock.LockInvalid, match=r"connect_timeout.*give it to the client"):
+        face.Redlock("memory://connect").lock("foo", connect_timeout=1)
+
+
+def test_a_server_that_says_nothing_is_given_the_time_for_a_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = redlock.Redlock(f"redis://127.0.0.1:{silent.getsockname()[1]}", connect_timeout=0.05, timeout=0)
+        with pytest.raises(redlock.LockUnavailable, match="no answer within 50ms"):
+            client.lock("foo").acquire()
 
 
 def test_options_of_a_client_are_defaults(server: Server, name: str) -> None:

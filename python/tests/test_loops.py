@@ -259,6 +259,25 @@ async def test_cancelled_at_any_moment(aclient: aio.Redlock, server: Server, nam
     await eventually(lambda: not any(server.has(f"{name}-{number}") for number in range(8)))
 
 
+async def test_thousands_are_cancelled_at_once(aclient: aio.Redlock, server: Server, name: str) -> None:
+    """All locks are acquired, and no task knows of it yet."""
+    names = [f"{name}-{number}" for number in range(4_000)]
+
+    async def hold(name: str) -> None:
+        async with aclient.lock(name, ttl=60):
+            await asyncio.sleep(LIMIT)
+
+    tasks = [asyncio.create_task(hold(name)) for name in names]
+    await asyncio.sleep(0)
+    until(lambda: server.command("EXISTS", *names) == len(names))
+    server.freeze()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    server.thaw()
+    await eventually(lambda: server.command("EXISTS", *names) == 0)
+
+
 async def test_cancelled_after_the_result_has_come(
     aclient: aio.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import threading
 import time
 from typing import Any
@@ -102,6 +103,49 @@ def test_each_loss_is_told_once(client: redlock.Redlock, name: str) -> None:
     with client.lock(name) as other:
         other.on_lost(losses.append)
     assert [error.reason for error in losses] == ["expired", "expired"]
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("face", [redlock, aio])
+async def test_a_callback_set_after_the_loss_is_told_of_it(
+    face: Any, server: Server, name: str, *, early: bool
+) -> None:
+    lock = face.Redlock(server.url).lock(name, ttl=0.1, auto_renew=False)
+
+    async def of(call: Any) -> None:
+        if inspect.isawaitable(call):
+            await call
+
+    told: dict[str, list[redlock.LockLost]] = {}
+
+    async def losses(**expected: int) -> None:
+        await eventually(lambda: all(len(told[callback]) >= number for callback, number in expected.items()))
+        assert {callback: len(losses) for callback, losses in told.items()} == expected
+        assert {loss.reason for losses in told.values() for loss in losses} <= {"expired"}
+
+    def listen(callback: str) -> None:
+        lock.on_lost(told.setdefault(callback, []).append)
+
+    if early:
+        listen("early")
+    before = {"early": 1} if early else {}
+    await of(lock.acquire())
+    await eventually(lambda: not lock.held)
+    listen("first")
+    await losses(first=1, **before)
+    listen("second")
+    await losses(first=1, second=1, **before)
+    # Each loss is told to all of them, once.
+    await of(lock.acquire())
+    before = dict.fromkeys(before, 2)
+    await losses(first=2, second=2, **before)
+    with pytest.raises(redlock.LockLost):
+        await of(lock.release())
+    # Nothing is held that could be lost.
+    listen("third")
+    await of(lock.acquire())
+    before = dict.fromkeys(before, 3)
+    await losses(first=3, second=3, third=1, **before)
 
 
 def test_what_a_callback_raises_stops_nothing(

@@ -11,6 +11,10 @@ from server import LIMIT, SLACK, Nodes, Server, until
 
 WAYS = ["fork", "spawn", "forkserver"]
 TARGETS = ["hold", "hold_and_exit", "hold_at_exit", "nest", "leave_threads"]
+ENDS = [
+    *((way, target) for way in (*WAYS, "newer") for target in TARGETS),
+    *(("billiard", target) for target in ("hold", "nest", "leave_threads")),
+]
 
 PARENT = """
 lock.check()
@@ -20,31 +24,37 @@ print("parent")
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("way", "target"), ENDS)
 def test_a_child_gives_back_what_it_holds(run: Run, server: Server, name: str, way: str, target: str) -> None:
     program = f"""
-import children, multiprocessing
+import children
 lock = client.lock(name + "-parent")
 lock.acquire()
-child = multiprocessing.get_context({way!r}).Process(target=children.{target}, args=(name,))
+child = children.context({way!r}).Process(target=children.{target}, args=(name,))
 child.start()
 child.join()
 assert child.exitcode == 0, child.exitcode
 """
     done = run(program + PARENT)
-    said = "worked\nparent\n" if target == "leave_threads" else "parent\n"
+    # billiard waits for no threads.
+    said = "worked\nparent\n" if target == "leave_threads" and way != "billiard" else "parent\n"
     assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
     for suffix in ("", "-exit", "-nested", "-work", "-parent"):
         until(lambda suffix=suffix: not server.has(name + suffix), SLACK)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("way", WAYS)
+MAKERS = {
+    **{way: f"multiprocessing.get_context({way!r})" for way in WAYS},
+    "billiard": "__import__('billiard').get_context('fork')",
+}
+
+
+@pytest.mark.parametrize("way", MAKERS)
 def test_a_child_that_alone_uses_the_package(server: Server, name: str, way: str) -> None:
     program = f"""
 import multiprocessing, sys
 work = "__import__('children').hold_at_exit({name!r})"
-child = multiprocessing.get_context({way!r}).Process(target=eval, args=(work,))
+child = {MAKERS[way]}.Process(target=eval, args=(work,))
 child.start()
 child.join()
 assert "redlock" not in sys.modules
@@ -65,10 +75,10 @@ print(child.exitcode)
 @pytest.mark.parametrize("way", WAYS)
 def test_workers_of_a_pool(run: Run, nodes: Nodes, way: str) -> None:
     program = f"""
-import children, multiprocessing
+import children
 busy = children.Busy(urls, name)
 names = [f"{{name}}-child-{{number}}" for number in range(12)]
-pool = multiprocessing.get_context({way!r}).Pool(3)
+pool = children.context({way!r}).Pool(3)
 assert all(pool.map(children.hold, names, chunksize=1))
 pool.close()
 pool.join()
@@ -79,3 +89,55 @@ print("parent")
 """
     done = run(program, "-W", "error::ResourceWarning", nodes=nodes)
     assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_workers_of_an_executor(run: Run) -> None:
+    program = """
+import children
+from concurrent.futures import ProcessPoolExecutor
+names = [f"{name}-{number}" for number in range(4)]
+with ProcessPoolExecutor(2, mp_context=children.context("newer")) as executor:
+    assert all(executor.map(children.hold, names))
+for each in names:
+    until(lambda: client.inspect(each)[0].state == "free", 1)
+print("parent")
+"""
+    done = run(program, "-W", "error::ResourceWarning")
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_workers_of_a_pool_of_billiard(run: Run) -> None:
+    program = """
+import billiard.pool, children
+lock = client.lock(name + "-parent")
+lock.acquire()
+names = [f"{name}-{number}" for number in range(4)]
+
+def ends(pid, exitcode):
+    # The pool's own way to hear of it comes first.
+    assert client.inspect(names[0])[0].state == "held"
+    print("ends", flush=True)
+
+pool = billiard.pool.Pool(1, on_process_exit=ends)
+assert all(pool.map(children.hold, names))
+pool.close()
+pool.join()
+for each in names:
+    until(lambda: client.inspect(each)[0].state == "free", 1)
+"""
+    done = run(program + PARENT, "-W", "error::ResourceWarning")
+    assert (done.stdout, done.stderr, done.returncode) == ("ends\nparent\n", "", 0)
+
+
+def test_a_child_imports_nothing_of_what_makes_processes(run: Run) -> None:
+    program = """
+import os, sys
+pid = os.fork()
+if pid == 0:
+    with client.lock(name):
+        pass
+    sys.exit(any(module.startswith(("multiprocessing", "billiard")) for module in sys.modules))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

@@ -8,8 +8,8 @@ import sys
 import weakref
 
 import pytest
-from conftest import Run
-from server import Server, until
+from conftest import Run, Start
+from server import LIMIT, Server, until
 
 import redlock
 from redlock import _native
@@ -37,6 +37,15 @@ def test_collected_while_held(client: redlock.Redlock, server: Server, name: str
     with pytest.warns(ResourceWarning, match=name):
         del lock
     until(lambda: not server.has(name))
+
+
+def test_thousands_are_collected_while_held(client: redlock.Redlock, server: Server, name: str) -> None:
+    names = [f"{name}-{number}" for number in range(3_000)]
+    locks = [client.lock(name, ttl=60) for name in names]
+    assert all(lock.acquire() for lock in locks)
+    with pytest.warns(ResourceWarning, match=name):
+        locks.clear()
+    until(lambda: server.command("EXISTS", *names) == 0)
 
 
 async def test_collected_while_held_in_a_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
@@ -117,3 +126,30 @@ with client.lock(name) as lock:
 """
     done = run(program)
     assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+@pytest.mark.parametrize("end", ["del lock, client", "client.close()"])
+def test_a_client_that_is_gone_keeps_no_connection(start: Start, server: Server, end: str) -> None:
+    def connections() -> set[bytes]:
+        lines = bytes(server.command("CLIENT", "LIST")).splitlines()
+        return {line.split()[0] for line in lines if b"cmd=client" not in line}
+
+    before = connections()
+    program = f"""
+import sys
+lock = client.lock(name)
+with lock:
+    assert not client.lock(name).acquire(timeout=0.05)
+print("used", flush=True)
+sys.stdin.readline()
+{end}
+sys.stdin.readline()
+"""
+    process = start(program)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "used\n"
+    assert connections() - before
+    print(file=process.stdin, flush=True)
+    until(lambda: not connections() - before)
+    assert process.communicate("\n", timeout=LIMIT) == ("", "")

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import socket
@@ -5,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,138 @@ def test_an_exception_of_a_handler_comes_out(client: redlock.Redlock, name: str)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
     until(lambda: client.inspect(name)[0].state == "free")
+
+
+@contextlib.contextmanager
+def alarm(handler: Callable[..., object], delay: float = 0.05) -> Generator[None]:
+    former = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_handler_uses_locks_while_a_call_waits_for_nodes(
+    one_and_five: dict[int, Nodes], client: redlock.Redlock, name: str, call: str
+) -> None:
+    nodes = one_and_five[5]
+    heard: list[str] = []
+    slow = redlock.Redlock(nodes.urls, ttl=60, node_timeout=10)
+    lock, other = slow.lock(name), slow.lock(name + "-other")
+    lock.acquire()
+
+    def use(*_: object) -> None:
+        with client.lock(name) as nested:
+            nested.extend()
+            assert not client.lock(name).acquire(timeout=0.05)
+            assert client.inspect(name)[0].state == "held"
+        if call in ("try", "acquire", "enter"):
+            with pytest.raises(redlock.LockAlreadyHeld):
+                other.acquire()
+        heard.append(call)
+        for server in nodes.servers:
+            server.thaw()
+
+    with nodes.frozen(), alarm(use):
+        exec(CALLS[call], {"client": slow, "lock": lock, "other": other, "name": name})
+    assert heard == [call]
+    assert lock.held == (call not in ("release", "leave"))
+    assert other.held == (call in ("try", "acquire", "enter"))
+    for each in (lock, other):
+        if each.held:
+            each.release()
+    until(lambda: not nodes.having(name) and not nodes.having(f"{name}-other"))
+
+
+def test_a_handler_releases_what_the_call_waits_for(client: redlock.Redlock, name: str) -> None:
+    holder, waiter = client.lock(name), client.lock(name)
+    holder.acquire()
+
+    def use(*_: object) -> None:
+        assert not client.lock(name).acquire(blocking=False)
+        with pytest.raises(redlock.LockAlreadyHeld):
+            waiter.acquire()
+        holder.release()
+
+    with alarm(use):
+        assert waiter.acquire(timeout=20)
+    waiter.release()
+
+
+def test_an_exception_under_a_lock_of_a_handler_comes_out(client: redlock.Redlock, server: Server, name: str) -> None:
+    def fail(*_: object) -> None:
+        with client.lock(name + "-handler"):
+            raise KeyError
+
+    with client.lock(name), alarm(fail), pytest.raises(KeyError):
+        client.lock(name).acquire(timeout=20)
+    until(lambda: not server.has(name) and not server.has(f"{name}-handler"))
+
+
+CHILDREN = {"goes on": "", "ends": "sys.exit(0)"}
+
+
+@pytest.mark.parametrize("child", CHILDREN)
+@pytest.mark.parametrize("call", ["wait", "acquire", "release"])
+def test_a_handler_forks_while_a_call_waits(
+    start: Start, one_and_five: dict[int, Nodes], name: str, call: str, child: str
+) -> None:
+    nodes = one_and_five[5]
+    calls = {**CALLS, "wait": "client.lock(name).acquire(timeout=20)"}
+    program = f"""
+import os, signal, sys
+client = redlock.Redlock(urls, ttl=60, node_timeout=10)
+lock, other = client.lock(name), client.lock(name + "-other")
+lock.acquire()
+wait, go = os.pipe()
+
+def fork(*_):
+    global pid
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        {CHILDREN[child]}
+    else:
+        print("forked", flush=True)
+        {"lock.release()" if call == "wait" else ""}
+
+signal.signal(signal.SIGUSR1, fork)
+print("frozen?", flush=True)
+sys.stdin.readline()
+try:
+    print("calls", flush=True)
+    {calls[call]}
+except redlock.LockUnavailable as error:
+    assert pid == 0 and "forked" in str(error), error
+    # The parent first: it has not lost anything.
+    os.read(wait, 1)
+    with client.lock(name + "-child"), other:
+        assert not lock.held
+    sys.exit(0)
+assert pid != 0
+print("parent", lock.held, other.held)
+if lock.held:
+    lock.extend()
+    lock.release()
+if other.held:
+    other.release()
+os.write(go, b"!")
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    process = start(program, nodes=nodes)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "frozen?\n"
+    with nodes.frozen() if call != "wait" else contextlib.nullcontext():
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == "calls\n"
+        until(lambda: sleeps(process.pid))
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "forked\n"
+    held = {"wait": "False False", "acquire": "True True", "release": "False False"}[call]
+    assert process.communicate(timeout=2 * LIMIT) == (f"parent {held}\n", "")
+    assert process.returncode == 0
+    until(lambda: not any(nodes.having(name + suffix) for suffix in ("", "-other", "-child")))

@@ -24,6 +24,9 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     redlock.Redlock(("redis://a", "redis://b"), node_timeout=0.1, restart_delay=0, fence_keep=3600)
     assert_type(client.lock("foo", protocol="setnx"), redlock.Lock)
     redlock.Redlock("redis://a", protocol="plain")
+    redlock.Redlock("redis://a", connect_timeout=timedelta(seconds=5))
+    aio.Redlock("redis://a", connect_timeout=5)
+    redlock.lock("foo", connect_timeout=5)  # type: ignore[call-arg]
     redlock.lock("foo", protocol="SETNX")  # type: ignore[arg-type]
     redlock.lock(3)  # type: ignore[arg-type]
     redlock.lock("foo", ttl="10")  # type: ignore[arg-type]

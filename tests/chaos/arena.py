@@ -261,12 +261,14 @@ class Arena:
         self.gone.append(worker)
         return worker
 
-    def change_way(self, view: int, nodes: Iterable[int], what: str, amount: float = 0.0) -> None:
-        """Does this to the ways from a view to these nodes."""
+    def change_way(self, view: int, nodes: Iterable[int], what: str, amount: float = 0.0) -> int:
+        """Does this to the ways from a view to these nodes; how many connections they have seen so far."""
         way = self.ways[view]
         way.tell(nodes=list(nodes), do=what, amount=amount)
-        if not way.hear():
+        said = way.hear()
+        if not said:
             raise ArenaError(f"the proxies of a view have ended: {way.said()}")
+        return int(said)
 
     def finish(self) -> list[str]:
         """Lets all workers come to their end; what was wrong with how they did."""

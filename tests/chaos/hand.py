@@ -6,6 +6,7 @@ a line:
 - `epoch`: use these names from now on, each hand one lock at a time, in ways that come as often as it is said;
 - `rest`: finish what is being done, and say so when every hand has;
 - `prove`: acquire this name, which all workers are told at once, and say so;
+- `mass`: take very many locks at once, and drop or cancel all of them together (on asyncio alone);
 - `fork`: have a child use the lock while the parent holds some (in Python alone);
 - the end of input: go.
 
@@ -61,6 +62,9 @@ SHORT_S, LEASE_S = 1.0, 12.0
 
 PATIENCE_S = 2.0
 """How long an acquire waits where it does not wait for ever."""
+
+MASS_S = 1.0
+"""Within which very many acquires are broken off."""
 
 CANCEL_S = 0.03
 BUSY_S = 0.05
@@ -141,6 +145,8 @@ class Worker:
         library: Any = redlock.asyncio if self.is_async else redlock
         self.client = library.Redlock(urls(), owner=self.name, ttl=args.ttl)
         self.hands = [Hand(self, number) for number in range(args.hands)]
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """On which the hands are, on asyncio."""
         self._parked = 0
         self._counting = threading.Lock()
 
@@ -156,6 +162,8 @@ class Worker:
                     self.park(0)
                 case "prove":
                     self.hands[0].proof = order["name"]
+                case "mass" if self.loop:
+                    asyncio.run_coroutine_threadsafe(self.take_mass(order["pool"]), self.loop)
                 case "fork":
                     threading.Thread(target=self.fork, args=[order["pool"]]).start()
         self.names, self.over = None, True
@@ -166,6 +174,33 @@ class Worker:
             self._parked += change
             if self._parked == len(self.hands):
                 self.journal.say("resting")
+
+    async def take_mass(self, pool: str) -> None:
+        """Begins to acquire every name at once, and a moment later cancels what waits and drops what it has."""
+        # Nobody rests before it is over.
+        self.park(-1)
+        try:
+            await self._take_all((self.names or {}).get(pool, []))
+        except Exception as error:
+            self.journal.say("trouble", message=f"{self.name}: {error!r}")
+        self.park(+1)
+
+    async def _take_all(self, names: list[str]) -> None:
+        locks = [self.client.lock(name, ttl=LEASE_S, timeout=PATIENCE_S) for name in names]
+        asked_ns = now_ns()
+        for lock in locks:
+            client = f"{self.name}/{lock.name}"
+            self.journal.say("asking", client=client, name=lock.name, at_ns=asked_ns, ttl_s=LEASE_S)
+        calls = [asyncio.ensure_future(lock.acquire()) for lock in locks]
+        await asyncio.sleep(MASS_S * random.Random(asked_ns).random())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        # What was acquired before is given back by all at once.
+        held = [lock.release() for lock in locks if lock.held]
+        await asyncio.gather(*held, return_exceptions=True)
+        for lock in locks:
+            self.journal.record(f"{self.name}/{lock.name}", lock.name, "acquire", (asked_ns, now_ns()), ok=False)
 
     def fork(self, pool: str) -> None:
         """A child finds that it holds nothing, and acquires anew; the parent goes on."""
@@ -471,10 +506,11 @@ def urls() -> list[str]:
     return os.environ["REDLOCK_URLS"].split(",")
 
 
-async def all_of(hands: list[Hand]) -> None:
-    """Runs them at once."""
+async def all_of(worker: Worker) -> None:
+    """Runs all hands at once."""
+    worker.loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
-        for hand in hands:
+        for hand in worker.hands:
             group.create_task(hand.run())
 
 
@@ -497,7 +533,7 @@ def main() -> None:
     worker = Worker(arguments())
     threading.Thread(target=worker.listen, daemon=True).start()
     if worker.is_async:
-        asyncio.run(all_of(worker.hands))
+        asyncio.run(all_of(worker))
         return
     threads = [threading.Thread(target=complete, args=[hand.run()]) for hand in worker.hands]
     for thread in threads:

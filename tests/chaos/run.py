@@ -19,7 +19,7 @@ from schedule import EPOCH_S, Epoch, Trouble
 from tally import EpochHistory, Tally
 from troubles import Troubles, locks
 
-POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8}
+POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200}
 """How many names an epoch has of each kind."""
 
 WAYS = {
@@ -201,6 +201,8 @@ class Run(Story):
         if trouble not in self.active:
             return
         self._troubles.end(trouble)
+        self.tally.troubles += self._troubles.storms
+        self._troubles.storms.clear()
         from_ns, to_ns = self.active.pop(trouble), now_ns()
         self.done.append(Done(trouble, from_ns, to_ns))
         worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None

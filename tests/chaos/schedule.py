@@ -38,6 +38,9 @@ CREW = 8
 FORKING = (2, 3, 6)
 """Which of them can fork."""
 
+MASSIVE = (3,)
+"""Which can take very many locks at once."""
+
 EPOCH_S = 9.0
 """How long there is trouble in an epoch; healing and judging come on top."""
 
@@ -83,6 +86,7 @@ KINDS = (
     Kind("busy script", "node", (0.3, 1.5)),
     Kind("slow command", "node", (0.2, 0.8)),
     Kind("full house", "node", (0.3, 1.5)),
+    Kind("first replica", "node", (0.0, 0.0)),
     Kind("delay", "link", (0.5, 2.0)),
     Kind("requests lost", "link", (0.3, 1.5)),
     Kind("replies lost", "link", (0.3, 1.5)),
@@ -91,11 +95,15 @@ KINDS = (
     Kind("refused", "link", (0.3, 1.5)),
     Kind("cut short", "link", (0.2, 1.0)),
     Kind("short reads", "link", (0.5, 2.0)),
+    Kind("far away", "link", (0.5, 2.0)),
+    Kind("hang-up", "link", (0.3, 1.5)),
+    Kind("unknown command", "link", (0.3, 1.5)),
     Kind("cut off", "view", (0.3, 2.5), alone=True),
     Kind("split view", "view", (0.8, 2.5), alone=True),
     Kind("worker stopped", "worker", (0.5, 3.0)),
     Kind("worker killed", "worker", (0.2, 1.0)),
     Kind("worker forked", "worker", (0.0, 0.0)),
+    Kind("mass", "worker", (0.0, 0.0)),
     Kind("flush", "node", (0.0, 0.0), of="data"),
     Kind("wipe", "node", (0.0, 0.0), of="data", bars=True),
     Kind("power cut", "node", (0.0, 0.0), of="data", bars=True),
@@ -108,7 +116,7 @@ KINDS = (
 CLASSES: tuple[Class, ...] = ("steady", "data", "clock")
 """Epochs come in this order, again and again."""
 
-STEADY_DEALT, OWN_DEALT = 13, 4
+STEADY_DEALT, OWN_DEALT = 15, 4
 """How many troubles an epoch has, of those of its own class how many."""
 
 FORWARD_S, BACK_S = (2.0, 240.0), (0.2, 2.0)
@@ -117,7 +125,7 @@ FORWARD_S, BACK_S = (2.0, 240.0), (0.2, 2.0)
 AT_ONCE = 2
 """How many nodes may be in trouble."""
 
-PLACES = 200
+PLACES = 1000
 """How often a place is looked for before a trouble has to wait for the next epoch."""
 
 
@@ -200,7 +208,8 @@ def _epochs(dice: random.Random) -> Iterator[Epoch]:
         of = CLASSES[number % len(CLASSES)]
         # Their own first: they are why there is this class, and are to find a place.
         dealt = [] if of == "steady" else decks[of].deal(OWN_DEALT)
-        dealt += decks["steady"].deal(STEADY_DEALT)
+        # Then those that take the most, which find no place later.
+        dealt += sorted(decks["steady"].deal(STEADY_DEALT), key=_takes, reverse=True)
         placed: list[Trouble] = []
         for kind in dealt:
             trouble = _place(dice, kind, placed)
@@ -210,6 +219,11 @@ def _epochs(dice: random.Random) -> Iterator[Epoch]:
                 decks[kind.of].put_back(kind)
         yield Epoch(number, of, tuple(sorted(placed, key=lambda trouble: trouble.at_s)))
         number += 1
+
+
+def _takes(kind: Kind) -> tuple[bool, float]:
+    """How much of an epoch a trouble takes at most: all nodes, and for how long."""
+    return kind.alone, kind.lasts_s[1] + (TTL_S if kind.bars else 0)
 
 
 class _Deck:
@@ -234,12 +248,14 @@ class _Deck:
 
 def _place(dice: random.Random, kind: Kind, placed: list[Trouble]) -> Trouble | None:
     """A trouble of this kind that goes with those that have a place."""
-    for _ in range(PLACES):
-        lasts_s = dice.uniform(*kind.lasts_s)
+    for place in range(PLACES):
+        least_s, most_s = kind.lasts_s
+        # As short as it may be where there is little room.
+        lasts_s = dice.uniform(least_s, most_s if place < PLACES // 2 else least_s)
         at_s = dice.uniform(CALM_S, EPOCH_S - lasts_s)
         where = dice.randrange(NODES)
         if kind.subject == "worker":
-            where = dice.choice(FORKING if kind.name == "worker forked" else range(CREW))
+            where = dice.choice({"worker forked": FORKING, "mass": MASSIVE}.get(kind.name, range(CREW)))
         view = dice.randrange(VIEWS)
         span_s = {"clock forward": FORWARD_S, "clock back": BACK_S}.get(kind.name, (0.0, 1.0))
         trouble = Trouble(kind, round(at_s, 3), round(lasts_s, 3), where, view, round(dice.uniform(*span_s), 3))
@@ -260,7 +276,7 @@ def _fits(trouble: Trouble, placed: list[Trouble]) -> bool:
 
 
 def _meet(one: Trouble, other: Trouble) -> bool:
-    return one.at_s < _over_s(other) and other.at_s < _over_s(one)
+    return one.at_s <= _over_s(other) and other.at_s <= _over_s(one)
 
 
 def _over_s(trouble: Trouble) -> float:

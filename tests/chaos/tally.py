@@ -137,7 +137,10 @@ class Tally:
                 text = f"{line['client']}: {line['call']}: {line['code']}: {line['message']}"
                 if line["code"] == "lost":
                     self.losses[line["reason"]] += 1
-                    if line["at_ns"] < worker.valid_until_ns[line["client"]]:
+                    # A release that was sent again cannot tell an owner that came after it from one that came before.
+                    # The latter is two who hold at once, which the history shows.
+                    is_ambiguous = (line["call"], line["reason"]) == ("release", "taken")
+                    if line["at_ns"] < worker.valid_until_ns[line["client"]] and not is_ambiguous:
                         self.early.append(text)
                 if len(self.said) < COMPLAINTS:
                     self.said.append(text)

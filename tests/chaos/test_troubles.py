@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from arena import Arena, node
+from proxy import NONE, Proxy
 from schedule import KINDS, Trouble
-from servers import Server
+from servers import LIMIT_S, Server
 from story import until
 from troubles import CUT_BYTES, Troubles, locks
+from ways import UNKNOWN, act
 
 LONG_MS = 60_000
 
@@ -59,6 +64,77 @@ def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles
     assert left == {(0, b"held", b"c:3")}, "what came later is nobody's excuse"
     troubles.forget_the_gone()
     assert troubles.revived == {(0, b"released", b"b:2")}
+
+
+def replication(server: Server) -> dict[str, str]:
+    told = server.command("INFO")
+    assert isinstance(told, bytes)
+    lines = (line.partition(":") for line in told.decode().splitlines())
+    return {name: value for name, _, value in lines}
+
+
+def test_a_first_replica_renames_the_data_of_a_node_that_goes_on(server: Server, troubles: Troubles) -> None:
+    server.command("SET", "kept", "a:1")
+    kind = next(kind for kind in KINDS if kind.name == "first replica")
+    trouble = Trouble(kind=kind, at_s=0, lasts_s=0, where=0)
+    before = replication(server)
+    troubles.begin(trouble)
+    until(lambda: replication(server)["master_replid"] != before["master_replid"], "it has a replica")
+    after = replication(server)
+    troubles.end(trouble)
+    assert after["run_id"] == before["run_id"]
+    assert set(after["master_replid2"]) == {"0"}
+    assert dict(locks(server)) == {b"kept": b"a:1"}
+
+
+def told_by(proxy: Proxy, command: bytes) -> bytes:
+    """What a client reads that sends this over a connection of its own."""
+    with socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2])), timeout=LIMIT_S) as client:
+        client.sendall(command)
+        return client.recv(1000)
+
+
+def test_a_way_that_hangs_up_says_nothing_and_counts(server: Server) -> None:
+    with Proxy(server) as proxy:
+        act(proxy, "hang-up", 0, NONE)
+        for i in range(3):
+            assert told_by(proxy, b"PING\r\n") == b""
+            assert proxy.accepted == i + 1
+        act(proxy, "heal", 0, NONE)
+        assert told_by(proxy, b"PING\r\n") == b"+PONG\r\n"
+
+
+@pytest.mark.parametrize("number", range(len(UNKNOWN)))
+def test_a_command_that_is_unknown_is_refused_by_name(server: Server, number: int) -> None:
+    words = (b"*1\r\n$4\r\nINFO\r\n", b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n")
+    tracking = b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\nON\r\n"
+    with Proxy(server) as proxy:
+        act(proxy, "unknown command", number / len(UNKNOWN), NONE)
+        assert told_by(proxy, (*words, tracking)[number]).lower().startswith(b"-err unknown")
+
+
+@dataclass
+class Eager:
+    """A way over which somebody connects again and again."""
+
+    made: int
+
+    def living(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(view=0), SimpleNamespace(view=1)]
+
+    def change_way(self, _view: int, _nodes: list[int], what: str, _amount: float = 0) -> int:
+        return self.made if what == "heal" else 0
+
+
+@pytest.mark.parametrize(("made", "storms"), [(40, 0), (41, 1)])
+def test_who_connects_too_often_to_a_node_that_hangs_up_is_told(made: int, storms: int) -> None:
+    arena: Arena = Eager(made)  # type: ignore[assignment]
+    troubles = Troubles(arena)
+    kind = next(kind for kind in KINDS if kind.name == "hang-up")
+    trouble = Trouble(kind=kind, at_s=0, lasts_s=1, where=0)
+    troubles.begin(trouble)
+    troubles.end(trouble)
+    assert len(troubles.storms) == storms
 
 
 def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(

@@ -24,6 +24,9 @@ CUT_BYTES = 3000
 BUSY_AFTER_MS = 20
 """From when on a server says that it is busy with a script."""
 
+CONNECTS_MOST = 20
+"""How many connections a process may make in a second to a node that hangs up; and so many at once before that."""
+
 NO_LIMIT = 10_000
 """How many clients a server takes."""
 
@@ -37,6 +40,10 @@ class Troubles:
     """How far each node's clock is off."""
     revived: set[tuple[int, bytes, bytes]] = field(default_factory=set)
     """Node, key and value of what was there after a power cut: where the release was cut off, it stays for its ttl."""
+    storms: list[str] = field(default_factory=list)
+    """What is to be said of processes that made too many connections."""
+    _made: dict[Trouble, int] = field(default_factory=dict)
+    """How many connections a way had seen when it began to hang up."""
     _open: dict[Trouble, Connection] = field(default_factory=dict)
 
     def begin(self, trouble: Trouble) -> None:
@@ -45,7 +52,9 @@ class Troubles:
             case "node":
                 self._strike(trouble, self.arena.servers[trouble.where])
             case "link":
-                self.arena.change_way(trouble.view, [trouble.where], trouble.kind.name, trouble.amount)
+                made = self.arena.change_way(trouble.view, [trouble.where], trouble.kind.name, trouble.amount)
+                if trouble.kind.name == "hang-up":
+                    self._made[trouble] = made
             case "view" if trouble.kind.name == "cut off":
                 self.arena.change_way(trouble.view, trouble.nodes, "cut off")
             case "view":
@@ -65,10 +74,19 @@ class Troubles:
             case "node":
                 self._heal(trouble, self.arena.servers[trouble.where])
             case "link":
-                self.arena.change_way(trouble.view, [trouble.where], "heal")
+                made = self.arena.change_way(trouble.view, [trouble.where], "heal")
+                if trouble in self._made:
+                    self._count(trouble, made - self._made.pop(trouble))
             case "view":
                 for view in (trouble.view, (trouble.view + 1) % VIEWS):
                     self.arena.change_way(view, range(NODES), "heal")
+
+    def _count(self, trouble: Trouble, made: int) -> None:
+        """Looks how many connections those of a view made to a node that hung up."""
+        workers = sum(worker.view == trouble.view for worker in self.arena.living())
+        if made > CONNECTS_MOST * workers * (trouble.lasts_s + 1):
+            said = f"{made} connections in {trouble.lasts_s:.1f} s by {workers} processes"
+            self.storms.append(f"{trouble.subject}: {said}, though the node hung up")
 
     def put_clocks_right(self) -> None:
         """Ends what steps have left behind."""
@@ -94,6 +112,7 @@ class Troubles:
             "pause writes": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "WRITE"),
             "pause all": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "ALL"),
             "kill clients": lambda: server.command("CLIENT", "KILL", "TYPE", "normal"),
+            "first replica": lambda: self._replicate(trouble, server),
             "out of memory": lambda: server.configure(maxmemory=1),
             "read-only replica": lambda: server.command("REPLICAOF", *REPLICA_OF),
             "too few replicas": lambda: server.configure(min_replicas_to_write=1),
@@ -130,7 +149,7 @@ class Troubles:
                 with contextlib.suppress(ReplyError):
                     server.command("SCRIPT", "KILL")
                 self._open.pop(trouble).close()
-            case "slow command":
+            case "slow command" | "first replica":
                 self._open.pop(trouble).close()
             case "full house":
                 with self._open.pop(trouble) as connection:
@@ -154,6 +173,11 @@ class Troubles:
         connection = self._open[trouble] = server.connect()
         connection.send(*words)
 
+    def _replicate(self, trouble: Trouble, server: Server) -> None:
+        # A node without replicas has a new replication id as soon as one comes, and again some time after it has gone.
+        server.configure(repl_backlog_ttl=1)
+        self._send(trouble, server, "PSYNC", "?", -1)
+
     def _fill(self, trouble: Trouble, server: Server) -> None:
         # Nobody could undo it later but whoever is in already.
         connection = self._open[trouble] = server.connect()
@@ -173,6 +197,8 @@ class Troubles:
                 self._worker(trouble).stop()
             case "worker killed":
                 self.arena.remove(trouble.where)
+            case "mass":
+                self._worker(trouble).tell(order="mass", pool="mass")
             case "worker forked":
                 self._worker(trouble).tell(order="fork", pool="cool")
 

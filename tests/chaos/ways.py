@@ -1,7 +1,8 @@
 """The ways of one view: a proxy in front of every node, in a process of its own.
 
-Standard input is what to do to them, an object a line, each answered by an empty line when it is done; the end of input
-ends the process. The first line of output is the proxies' ports.
+Standard input is what to do to them, an object a line, each answered when it is done by a line with the number of
+connections that were made to these nodes so far; the end of input ends the process. The first line of output is the
+proxies' ports.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ from proxy import LOSE, NONE, Faults, Network, Proxy
 LONGEST_DELAY_S = 0.4
 """Of requests, and of replies too; less than the node_timeout of most locks."""
 
+DISTANCE_S = 0.15
+"""Of requests and of replies, where a node is far away: a round trip of 300 ms."""
+
+UNKNOWN = ((b"$4\r\nINFO", b"$4\r\nOFNI"), (b"$5\r\nHELLO", b"$5\r\nOLLEH"), (b"$8\r\nTRACKING", b"$8\r\nGNIKCART"))
+"""Commands that a server may not know, or a proxy refuse, and what is made of them. The answer is an error then."""
+
+ANEW = frozenset({"reset", "refused", "far away", "hang-up", "unknown command"})
+"""What breaks the connections that there are, because it is about those that are made then."""
+
 MOST_BYTES = 4000
 """After which a connection is cut, at most."""
 
@@ -36,36 +46,30 @@ class Elsewhere:
 
 def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
     """Does it, as much of it as `amount` says, from 0 to 1; `usual` is what happens to requests anyway."""
-    match what:
-        case "delay":
-            _both(proxy, replace(usual, delay_s=LONGEST_DELAY_S * amount))
-        case "requests lost":
-            proxy.requests(LOSE)
-        case "replies lost":
-            proxy.replies(LOSE)
-        case "black hole":
-            _both(proxy, replace(usual, hold=True))
-        case "cut off":
-            _both(proxy, LOSE)
-        case "reset":
-            proxy.reset()
-        case "refused":
-            proxy.refuse(True)
-            proxy.reset()
-        case "cut short":
-            _both(proxy, replace(usual, cut_after=round(MOST_BYTES * amount)))
-        case "short reads":
-            _both(proxy, replace(usual, slices=True))
-        case "heal":
-            _both(proxy, usual)
-            proxy.refuse(False)
-        case _:
-            raise ValueError(f"no way has {what!r}")
-
-
-def _both(proxy: Proxy, faults: Faults) -> None:
-    proxy.requests(faults)
-    proxy.replies(faults)
+    held_up = {
+        "delay": replace(usual, delay_s=LONGEST_DELAY_S * amount),
+        "far away": replace(usual, delay_s=DISTANCE_S),
+        "black hole": replace(usual, hold=True),
+        "cut off": LOSE,
+        "cut short": replace(usual, cut_after=round(MOST_BYTES * amount)),
+        "short reads": replace(usual, slices=True),
+        "heal": usual,
+        "refused": usual,
+        "reset": usual,
+    }
+    requests = {
+        "requests lost": LOSE,
+        "replies lost": usual,
+        "hang-up": usual,
+        "unknown command": replace(usual, swap=UNKNOWN[min(int(len(UNKNOWN) * amount), len(UNKNOWN) - 1)]),
+    }
+    # With the first byte of the first answer.
+    replies = {"requests lost": usual, "replies lost": LOSE, "hang-up": replace(usual, cut_after=0)}
+    proxy.refuse(what == "refused")
+    proxy.requests((held_up | requests)[what])
+    proxy.replies((held_up | {"unknown command": usual} | replies)[what])
+    if what in ANEW:
+        proxy.reset()
 
 
 ALTERED = {
@@ -93,7 +97,7 @@ def main() -> None:
             order: dict[str, Any] = json.loads(line)
             for node in order["nodes"]:
                 act(network.proxies[node], order["do"], order["amount"], usual)
-            print(flush=True)
+            print(sum(network.proxies[node].accepted for node in order["nodes"]), flush=True)
 
 
 if __name__ == "__main__":

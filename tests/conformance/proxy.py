@@ -233,6 +233,8 @@ class Proxy:
         """All connections so far, in the order in which they were made, those that have ended included."""
         self.faults = (NONE, NONE)
         """What new connections begin with: requests, replies."""
+        self.accepted = 0
+        """How many connections were made so far."""
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = False
         self._socket = socket.socket()
@@ -328,6 +330,7 @@ class Proxy:
         # Who has gone again is no connection.
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             client, _ = self._socket.accept()
+            self.accepted += 1
             client.setblocking(False)
             link = Link(self, client)
             self.links.append(link)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
-from driver import Call, Client, Lock
+from driver import Call, Client, Lock, LockError
 from history import SLACK_MS
 from servers import LIMIT_S, Cluster, Server
 
 _POLL_S = 0.005
+
+T = TypeVar("T")
 
 # Every way to ask for a key that a lock uses, in any protocol.
 _ASKING = ("eval", "evalsha", "set", "setnx", "get", "pttl")
@@ -24,6 +27,18 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(_POLL_S)
 
 
+def reached(call: Callable[[], T]) -> T:
+    """What `call` comes to once its node is reached: for 50 ms after a failure, that failure is the answer."""
+    end = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return call()
+        except LockError as error:
+            if error.code != "unavailable" or time.monotonic() > end:
+                raise
+        time.sleep(_POLL_S)
+
+
 @contextlib.contextmanager
 def within(limit_ms: float) -> Iterator[None]:
     """What is done in it may take `limit_ms`, and what a slow machine adds."""
@@ -34,8 +49,8 @@ def within(limit_ms: float) -> Iterator[None]:
 
 
 def one_try_ms(node_timeout_ms: float = 500) -> float:
-    """What one try may take: 1 s to connect, and `node_timeout` for the attempt and for its clean-up."""
-    return 1000 + 2 * node_timeout_ms
+    """What one try may take: 2 s to connect, and `node_timeout` for the attempt and for its clean-up."""
+    return 2000 + 2 * node_timeout_ms
 
 
 def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:

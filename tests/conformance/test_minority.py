@@ -50,7 +50,7 @@ def test_hung_minority_delays_nobody(drivers: Drivers, own_nodes: Cluster, face:
     lock = client.lock(name, ttl_ms=60_000, node_timeout_ms=node_timeout_ms)
     for hung in (own_nodes[1], own_nodes[3]):
         hung.freeze()
-    # The first one connects, and may wait 1 s for connections.
+    # The first one connects, to a quorum.
     for call, limit_ms in ((lock.acquire, 1000), (lock.extend, 0), (lock.release, 0)):
         began = time.monotonic()
         call()

@@ -17,7 +17,7 @@ from driver import FACES, Call, Client, Json, Lock, LockError
 from history import SLACK_MS, now_ns
 from proxy import HOLD, LOSE, Faults, Network, Proxy
 from servers import Cluster, Server
-from story import Asked, connect_to_all, fence_key, next_won, until, was_asked
+from story import Asked, connect_to_all, fence_key, next_won, reached, until, was_asked
 
 every_face = pytest.mark.parametrize("face", FACES)
 # One whose callers drive their connections themselves, and one that has the background do it.
@@ -26,7 +26,7 @@ one_way = pytest.mark.parametrize("way", [Proxy.requests, Proxy.replies], ids=["
 Way = Callable[[Proxy, Faults], None]
 
 LONG_TTL_MS = 60_000
-CONNECT_MS = 1000
+CONNECT_MS = 2000
 """What a try may take to connect."""
 PATIENT_MS = 5 * SLACK_MS
 """A `node_timeout` that nodes keep even on a slow machine."""
@@ -250,7 +250,10 @@ def gone_in_time(proxy: Proxy, node: Cluster, name: str, began: float) -> None:
 def test_release_that_is_sent_again_finds_the_next_holder(
     drivers: Drivers, node: Cluster, face: str, name: str
 ) -> None:
-    """The answer to the first one is lost with its connection, and meanwhile another has the lock: nothing was lost."""
+    """The answer to the first one is lost with its connection, and meanwhile another has the lock.
+
+    It cannot be told from a lock that another had taken before the release, and so it is told as a loss.
+    """
     with Proxy(node[0]) as proxy, ThreadPoolExecutor() as threads:
         client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
         lock, other = client.lock(name), drivers.start("rust").client(node.urls).lock(name)
@@ -261,7 +264,9 @@ def test_release_that_is_sent_again_finds_the_next_holder(
         other.acquire()
         proxy.reset()
         proxy.let_go()
-        released.result()
+        with pytest.raises(LockError) as lost:
+            released.result()
+        assert (lost.value.code, lost.value.reason) == ("lost", "taken")
         other.release()
 
 
@@ -386,11 +391,21 @@ def every_answer_is_its_own(client: Client, nodes: Cluster, name: str, harm: Cal
         values = [server.get(lock.name) or b"" for server in nodes]
         assert any(b":%d:" % (lock.fence or 0) in value for value in values), "this is another lock's fence"
     harm()
-    for call in [lock.driver.start("extend", lock=lock.handle) for lock in free]:
-        call.result()
+    for lock, call in [(lock, lock.driver.start("extend", lock=lock.handle)) for lock in free]:
+        try:
+            call.result()
+        except LockError as error:
+            if error.code != "unavailable":
+                raise
+            # A process makes no more than twenty connections a second to a node that ends them.
+            reached(lock.extend)
     harm()
     for lock in free:
-        lock.release()
+        try:
+            lock.release()
+        except LockError as error:
+            if error.code != "unavailable":
+                raise
     until(lambda: not any(nodes.has(lock.name) for lock in free), "no key of ours is left")
     assert all(nodes.has(lock.name) for lock in taken)
 

@@ -164,7 +164,7 @@ REFUSALS = {
     "busy": Refusal(busy, "BUSY"),
     "unkillable": Refusal(unkillable, "BUSY", persist=True),
     "paused": Refusal(paused, "no answer within|has stopped answering"),
-    "crowded": Refusal(crowded, "closed the connection|cannot be reached|refused with ERR"),
+    "crowded": Refusal(crowded, "closed the connection|cannot be reached|max number of clients"),
     "fence of another type": Refusal(fence_of_another_type, "FENCE", spares_holders=True),
     "fence used up": Refusal(fence_used_up, "FENCE", spares_holders=True),
     "no right to set": Refusal(without("-set"), "NOPERM", "forbidden", spares_holders=True),

@@ -140,7 +140,9 @@ def test_python_has_nothing_else(column: str) -> None:
         }
         public = {name for name in dir(owner) if not name.startswith("_")}
         assert public | special == members(column, owner.__name__)
-    assert set(redlock.Options.__annotations__) == members(column, "Options")
+    options = members(column, "Options")
+    assert set(redlock.Options.__annotations__) == options
+    assert set(redlock.ClientOptions.__annotations__) == options | members(column, "ClientOptions")
     assert {field.name for field in fields(redlock.NodeView)} == members(column, "NodeView")
     for name, code in (("RedlockError", set[str]()), ("LockLost", members(column, "RedlockError"))):
         error = getattr(module, name)()
@@ -262,6 +264,8 @@ def program() -> str:
         "TryOptions",
     ]:
         lines.append(f"true satisfies Same<Keys<api.{owner}>, {union(members('node', owner))}>;")
+    of_client = union(members("node", "LockOptions") | members("node", "ClientOptions"))
+    lines.append(f"true satisfies Same<keyof api.ClientOptions, {of_client}>;")
     base = members("node", "RedlockError")
     for error in sorted(texts("node", "error") | {"RedlockError"}):
         own = union(base | members("node", error))

@@ -346,7 +346,7 @@ class Lock:
         self.timeout_s = seconds(options.get("timeout_ms"))
         self.max_hold_s = options.get("max_hold_ms", 1e12) / 1000
         self.keep_ms = int(options.get("fence_keep_ms", max(3_600_000, 2000 * self.ttl_s)))
-        self.node_timeout_s = options.get("node_timeout_ms", min(self.ttl_s * 250, 500)) / 1000
+        self.node_timeout_s = options.get("node_timeout_ms", min(max(self.ttl_s * 250, 50), 500)) / 1000
         self.nodes = client.nodes
         self.line = client.lines[name]
         self.quorum = self.rules.quorum(len(self.nodes))

@@ -81,6 +81,12 @@ class Blocking:
         self.done = 0
         self.client = None if work == "clients" else self._client()
 
+    def _of_turn(self, turn: int) -> contextlib.AbstractContextManager[redlock.Redlock]:
+        """The client of a turn. Of those that are made for one, every second is closed; the others are dropped."""
+        if self.client or turn % 2:
+            return contextlib.nullcontext(self.client or self._client())
+        return self._client()
+
     def _client(self) -> redlock.Redlock:
         return redlock.Redlock(self.nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
 
@@ -104,7 +110,7 @@ class Blocking:
 
     def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
-            with contextlib.nullcontext(self.client) if self.client else self._client() as client:
+            with self._of_turn(turn) as client:
                 lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
                 lock.on_lost(lost)
                 with lock:
@@ -118,6 +124,12 @@ class Asyncio:
         self.work, self.nodes = work, nodes
         self.done = 0
         self.client = None if work == "clients" else self._client()
+
+    def _of_turn(self, turn: int) -> contextlib.AbstractAsyncContextManager[redlock.asyncio.Redlock]:
+        """The client of a turn. Of those that are made for one, every second is closed; the others are dropped."""
+        if self.client or turn % 2:
+            return contextlib.nullcontext(self.client or self._client())
+        return self._client()
 
     def _client(self) -> redlock.asyncio.Redlock:
         return redlock.asyncio.Redlock(self.nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
@@ -139,7 +151,7 @@ class Asyncio:
 
     async def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
-            async with contextlib.nullcontext(self.client) if self.client else self._client() as client:
+            async with self._of_turn(turn) as client:
                 lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
                 lock.on_lost(lost)
                 async with lock:

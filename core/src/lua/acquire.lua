@@ -1,13 +1,14 @@
 -- Takes the lock on this node if it is free; with a ttl of 0 only looks.
 -- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, fence_keep in ms; then, as far as they are
--- needed: label, the proposed fence or '' for the node's clock, slack in us, the caller's place in line
+-- needed: label, the proposed fence or '' for the node's clock, slack in us, the caller's place in line or 0, the hold in
+-- which it was given that place, and anything if the count of the waiters is to be kept alive
 -- Returns the fence granted, 0 for a look at a free lock, or when it is held {fence of our own value or '', ttl left in
--- ms, label or '', place in line or 0}.
+-- ms, label or '', place in line or 0, hold: the fence of the value or 0}.
 -- Every acquisition runs this, so it spares the server what costs: globals, printed numbers, numbers read from text,
 -- strings that are only parts of others, and a look at the lock before NX.
 local keys, argv, redis, refused = KEYS, ARGV, redis, 0
 local call, pcall = redis.call, redis.pcall
--- Who says its place in line looks first: to read the fence key would have its connection told of changes there too.
+-- Whoever says its place in line looks first: to read the fence key would have its connection told of changes there too.
 local value = argv[7] and pcall('GET', keys[1])
 if not value and argv[2] ~= '0' then
   local last, floor = pcall('GET', keys[2]), 0
@@ -55,12 +56,13 @@ if not value and argv[2] ~= '0' then
 end
 value = value or pcall('GET', keys[1])
 if not value then return refused end
-local mine, label = '', ''
+local mine, label, hold = '', '', 0
 if type(value) == 'string' then
   local token, fence, rest = value:match('^([0-9a-f]+):(%d+)(.*)$')
   local form = token and #token == 32 and (rest == '' or rest:sub(1, 1) == ':')
   if form and tonumber(fence) >= 1 and tonumber(fence) < 9007199254740992 then
     if token == argv[1] then mine = fence end
+    hold = fence + 0
     label = rest:sub(2)
   end
 elseif not value.err:find('WRONGTYPE', 1, true) then
@@ -68,16 +70,17 @@ elseif not value.err:find('WRONGTYPE', 1, true) then
 end
 local left, place = redis.call('PTTL', keys[1]), 0
 if keys[3] and mine == '' then
-  -- How many have been denied during this hold. A hint, so that nothing depends on its being written. Counted without
-  -- being read: a read would have this connection told of every change.
-  local count, before = pcall('INCR', keys[3]), tonumber(argv[7]) or 0
-  if type(count) == 'number' then
-    place = count
-    if before > 0 and before < count then
-      pcall('DECR', keys[3])
-      place = before
+  -- How many wait during this hold. A hint, so that nothing depends on its being written. Counted without being read: a
+  -- read would have this connection told of every change. A waiter writes when it joins, and then to keep the count alive.
+  local before = tonumber(argv[7]) or 0
+  if before > 0 and tonumber(argv[8]) == hold and not (argv[9] and pcall('PEXPIRE', keys[3], 5000) == 0) then
+    place = before
+  else
+    local count = pcall('INCR', keys[3])
+    if type(count) == 'number' then
+      place = count
+      pcall('PEXPIRE', keys[3], 5000)
     end
-    pcall('PEXPIRE', keys[3], 5000)
   end
 end
-return {mine, left, label, place}
+return {mine, left, label, place, hold}

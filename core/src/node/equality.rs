@@ -15,7 +15,7 @@ use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
 use crate::clock::Clock;
 use crate::name::Name;
 use crate::random::Random;
-use crate::script::{Action, Keys, Reply, Request, Sight};
+use crate::script::{Action, Keys, Reply, Request, Sight, Wants};
 use crate::token::Token;
 
 /// With so much slack no proposal made here is clamped, and a server's clock does not show in a fence.
@@ -84,10 +84,15 @@ fn label() -> impl Strategy<Value = Arc<str>> {
     prop_oneof![2 => Just(0), 2 => Just(1), 1 => 0..LABELS.len()].prop_map(|index| LABELS[index].into())
 }
 
+/// Holds are the fences that locks here have most often, and 0 for a lock without one.
+fn wants() -> impl Strategy<Value = Wants> {
+    (0..4_u32, 0..9_u64, any::<bool>()).prop_map(|(place, hold, keep)| Wants { place, hold, keep: keep && place > 0 })
+}
+
 fn action() -> impl Strategy<Value = Action> {
     let slack = prop::sample::select(vec![Duration::ZERO, NO_CLAMP]);
     prop_oneof![
-        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(0..4_u32)).prop_map(|(ttl, proposal, slack, fence_keep, label, wants)| {
+        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(wants())).prop_map(|(ttl, proposal, slack, fence_keep, label, wants)| {
             Action::Acquire { ttl, proposal, slack, fence_keep, label, wants }
         }),
         3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_keep, label)| {
@@ -99,7 +104,7 @@ fn action() -> impl Strategy<Value = Action> {
             Action::Restore { ttl, fence, fence_keep, label }
         }),
         1 => Just(Action::Inspect),
-        1 => (0..4_u32).prop_map(|place| Action::Peek { place }),
+        1 => wants().prop_map(|wants| Action::Peek { wants }),
         3 => ttl().prop_map(|ttl| Action::SetnxAcquire { ttl }),
         2 => prop::sample::select(vec![-HOUR, HOUR]).prop_map(|from_now| {
             Action::SetnxRelease { expiry: seconds_from_now(from_now) }
@@ -448,7 +453,7 @@ fn text(text: &str) -> Thing {
 #[test]
 fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
     let hour = Duration::from_secs(3_600);
-    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0 };
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 5 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for odd in ["", "-1", "1.5", "0x10", "1e3", "1e300", "nan", " 7", "7 ", "seven"].map(text) {
@@ -471,12 +476,49 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
     });
 }
 
+/// A waiter writes when it joins, when it keeps the count alive, and in no other case.
+#[test]
+fn a_waiter_is_counted_once_in_each_hold() {
+    let minute = Duration::from_secs(60);
+    let wants = |place, hold, keep| Action::Peek { wants: Wants { place, hold, keep } };
+    let placed = |place, hold| Ok(Ok(Reply::Held { ours: None, ttl_left: None, label: None, place, hold }));
+    let count = |text: &str| Some(text.to_owned());
+    on_both(|pair| {
+        let keys = Arc::clone(&pair.keys);
+        for hold in [0, 5] {
+            pair.clear();
+            let value = if hold == 0 { b"theirs".to_vec() } else { pair.tokens[0].value(hold, "") };
+            pair.put(&keys.lock, &Thing::Text(value), None);
+            let want = |pair: &mut Pair| pair.server.look(&keys.want);
+            let counted =
+                |pair: &mut Pair| want(pair).map(|seen| String::from_utf8_lossy(seen.text().unwrap()).into_owned());
+            assert_eq!(pair.ask(1, wants(0, 0, false)), placed(1, hold), "the first one joins");
+            assert_eq!(pair.ask(2, wants(0, 0, false)), placed(2, hold), "and the next one");
+            assert_eq!(pair.ask(1, wants(1, hold, false)), placed(1, hold), "a known place");
+            assert_eq!(counted(pair), count("2"));
+            assert_eq!(pair.ask(1, wants(1, hold + 1, false)), placed(3, hold), "the place of another hold");
+            assert_eq!(pair.ask(1, wants(1, hold + 1, true)), placed(4, hold), "the same, to be kept");
+            pair.put(&keys.want, &text("9"), Some(minute));
+            assert_eq!(pair.ask(1, wants(3, hold, false)), placed(3, hold), "nothing is written");
+            assert!(want(pair).unwrap().left.unwrap() > minute / 2);
+            assert_eq!(pair.ask(1, wants(3, hold, true)), placed(3, hold), "it is kept");
+            assert!(want(pair).unwrap().left.unwrap() < minute / 2);
+            assert_eq!(counted(pair), count("9"));
+            pair.delete(&keys.want);
+            assert_eq!(pair.ask(1, wants(3, hold, false)), placed(3, hold), "its being gone is not seen");
+            assert_eq!(pair.ask(1, wants(3, hold, true)), placed(1, hold), "it begins anew");
+            pair.put(&keys.want, &Thing::List, None);
+            assert_eq!(pair.ask(1, wants(0, 0, false)), placed(0, hold), "not a count");
+        }
+    });
+}
+
 /// Only what has the whole form of a lock's value shows a fence or a label; whatever begins with a token and a colon
 /// may still be released and extended by that token's owner.
 #[test]
 fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
     let hour = Duration::from_secs(3_600);
-    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0 };
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 0 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for tail in ["3label", "0", "0:label", "9007199254740992:label", "99999999999999999999999999:label"] {
@@ -516,7 +558,7 @@ fn only_a_unix_second_can_be_over() {
         let odd = ["", "0", "1", "999999999", "100000000001", "1.7e9", "0x77359400", "-1700000000", " 1700000000", "x"];
         for held in odd.map(str::to_owned).into_iter().chain([format!("{past}."), format!("{past}.5s")]) {
             let reply = try_setnx(pair, &held);
-            assert_eq!(reply, Reply::Held { ours: None, ttl_left: None, label: None, place: 0 }, "{held:?}");
+            assert_eq!(reply, Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 0 }, "{held:?}");
         }
     });
 }

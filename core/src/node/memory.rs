@@ -8,10 +8,10 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{Ear, Failure, Heard, Identity, Introduction};
-use crate::clock::Clock;
+use super::{Ear, Failure, Heard, Identity, Introduction, Role};
+use crate::clock::{Clock, Moment};
 use crate::fault::{Fault, planted};
-use crate::script::{self, Action, FENCES, Reply, Request, Sight};
+use crate::script::{self, Action, FENCES, Reply, Request, Sight, Wants};
 use crate::token::Token;
 
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
@@ -20,7 +20,7 @@ const FENCE_MAX: u64 = 9_007_199_254_740_990;
 /// More are not told of.
 const WAITING_MAX: u64 = 100_000;
 
-/// How long those who wait are counted after the last of them was denied.
+/// How long the waiters are counted after the last of them joined, or kept the count alive.
 const WANT_KEEP: Duration = Duration::from_secs(5);
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
@@ -80,25 +80,37 @@ impl Store {
                 self.restore(now, request, *fence, (*ttl, *fence_keep), label)
             }
             Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
-            Action::Peek { place } => Ok(self.held(now, request, Some(*place)).unwrap_or(Reply::Seen(Sight::Free))),
+            Action::Peek { wants } => Ok(self.held(now, request, Some(*wants)).unwrap_or(Reply::Seen(Sight::Free))),
             Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
             Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
         }
     }
 
-    /// The answer to who finds the lock held, with a place in line if `place` asks for one.
-    fn held(&mut self, now: u64, request: &Request, place: Option<u32>) -> Option<Reply> {
+    /// The answer where the lock is held, with a place in line if the caller `wants` one.
+    fn held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
         let lock = &request.keys.lock;
         let value = Value::read(&self.keys.get(&**lock)?.value);
         let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
+        let hold = value.as_ref().map_or(0, |value| value.fence);
         let label = value.and_then(|value| value.label);
         let ttl_left = self.ttl_left(now, lock);
-        let place = place.filter(|_| ours.is_none()).map_or(0, |before| self.join(now, &request.keys.want, before));
-        Some(Reply::Held { ours, ttl_left, label, place })
+        let wants = wants.filter(|_| ours.is_none());
+        let place = wants.map_or(0, |wants| self.line_up(now, &request.keys.want, wants, hold));
+        Some(Reply::Held { ours, ttl_left, label, place, hold })
     }
 
-    /// Counts one more of those who wait, unless it was counted `before`. 0 if the key is no count.
-    fn join(&mut self, now: u64, want: &[u8], before: u32) -> u32 {
+    /// Counts one more waiter, unless it was counted in this `hold` already. 0 if the key is not a count.
+    fn line_up(&mut self, now: u64, want: &[u8], wants: Wants, hold: u64) -> u32 {
+        if wants.place > 0 && wants.hold == hold {
+            match self.keys.get_mut(want) {
+                None if wants.keep => {}
+                Some(entry) if wants.keep => {
+                    entry.expires = Some(now + micros(WANT_KEEP));
+                    return wants.place;
+                }
+                _ => return wants.place,
+            }
+        }
         let count = match self.keys.get(want) {
             None => 0,
             Some(entry) => match entry.value.digits() {
@@ -106,10 +118,8 @@ impl Store {
                 None => return 0,
             },
         };
-        let before = u64::from(before);
-        let (count, place) = if (1..=count).contains(&before) { (count, before) } else { (count + 1, count + 1) };
-        self.set(now, want, count.to_string().into_bytes(), WANT_KEEP);
-        u32::try_from(place).unwrap_or(u32::MAX)
+        self.set(now, want, (count + 1).to_string().into_bytes(), WANT_KEEP);
+        u32::try_from(count + 1).unwrap_or(u32::MAX)
     }
 
     fn acquire(
@@ -142,7 +152,7 @@ impl Store {
         (fence, fence_keep): (u64, Duration),
     ) -> Result<Reply, Failure> {
         let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
-        if !self.keys.get(&*request.keys.lock).is_some_and(holds) {
+        if !self.keys.get(&*request.keys.lock).is_some_and(holds) && !planted(Fault::BlindConfirm) {
             return Ok(Reply::Refused);
         }
         if self.last_fence(&request.keys.fence)? < fence {
@@ -160,12 +170,12 @@ impl Store {
         let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
         let Some(rest) = rest else { return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)) };
         // Not the whole form, only what it takes to be safe.
-        if number(leading_digits(rest)).is_none_or(|fence| fence > mine) {
+        let ahead = number(leading_digits(rest)).is_none_or(|fence| fence > mine);
+        if ahead && !planted(Fault::ExtendByToken) {
             return Reply::Ahead;
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
         self.lengthen(now, &request.keys.fence, fence_keep, false);
-        self.keys.remove(&*request.keys.want);
         Reply::Extended
     }
 
@@ -194,7 +204,7 @@ impl Store {
         if self.keys.contains_key(&*request.keys.lock) {
             return Ok(Reply::Refused);
         }
-        if self.last_fence(&request.keys.fence)? > fence {
+        if self.last_fence(&request.keys.fence)? > fence && !planted(Fault::RestoreBlindly) {
             return Ok(Reply::Refused);
         }
         self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
@@ -218,7 +228,7 @@ impl Store {
             if expiry.is_none_or(|expiry| second <= expiry) && !planted(Fault::SetnxTakes) {
                 let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
                 let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
-                return Reply::Held { ours: None, ttl_left, label: None, place: 0 };
+                return Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: 0 };
             }
         }
         let own = second + micros(ttl).div_ceil(SECOND) + 1;
@@ -356,7 +366,7 @@ fn micros(duration: Duration) -> u64 {
 
 /// A node in memory by name; every client of this process that names it shares it.
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryNode(Arc<Mutex<Shared>>);
+pub(crate) struct MemoryNode(Arc<Mutex<Shared>>, Arc<str>);
 
 /// What the connections to one node share.
 #[derive(Debug, Default)]
@@ -376,11 +386,11 @@ impl MemoryNodes {
         let mut nodes = self.0.lock().expect("no panic while holding this");
         nodes.retain(|_, store| store.strong_count() > 0);
         if let Some(store) = nodes.get(name).and_then(Weak::upgrade) {
-            return MemoryNode(store);
+            return MemoryNode(store, name.into());
         }
         let store = Arc::default();
         nodes.insert(name.to_owned(), Arc::downgrade(&store));
-        MemoryNode(store)
+        MemoryNode(store, name.into())
     }
 }
 
@@ -390,11 +400,12 @@ impl MemoryNode {
         MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { ear }) }
     }
 
-    /// A store in memory never restarts, so that its address is identity enough.
+    /// A store in memory never restarts, and nothing that it granted outlives it, so its name is identity enough.
     pub(crate) fn introduction(&self) -> Introduction {
-        let identity =
-            Identity { run_id: format!("memory-{:p}", Arc::as_ptr(&self.0)), replid: String::new(), replica: false };
-        Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: false, watched: true }
+        let run_id = format!("memory-{}", self.1);
+        let identity = Identity { run_id, role: Role::Master, ..Identity::default() };
+        let (uptime, again) = (Duration::ZERO, Moment::NEVER);
+        Introduction { identity, uptime, evicts: None, silent: false, watched: true, again }
     }
 }
 
@@ -456,7 +467,8 @@ mod tests {
         };
         assert_eq!(acquire(SECOND), Reply::Granted(SECOND));
         let ttl_left = Some(Duration::from_micros(1));
-        assert_eq!(acquire(2 * SECOND - 1), Reply::Held { ours: None, ttl_left, label: None, place: 0 });
+        let held = Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: SECOND };
+        assert_eq!(acquire(2 * SECOND - 1), held);
         assert_eq!(acquire(2 * SECOND), Reply::Granted(2 * SECOND));
     }
 
@@ -534,7 +546,7 @@ mod tests {
         assert_eq!(ask(expiry * SECOND, Action::SetnxRelease { expiry }), Reply::Late);
         let last = (expiry + 1) * SECOND - 1;
         let ttl_left = Some(Duration::from_micros(1));
-        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None, place: 0 });
+        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: 0 });
         assert_eq!(ask(last + 1, acquire), Reply::GrantedUntil(expiry + 4));
         let next = expiry + 4;
         assert_eq!(ask(next * SECOND - 1, Action::SetnxRelease { expiry: next }), Reply::Deleted { waiting: 0 });

@@ -13,16 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::{Address, Target};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::Error;
 use crate::script::{Reply, Request};
 
 mod bundle;
+pub(crate) mod endpoint;
 #[cfg(test)]
 mod equality;
 pub(crate) mod health;
+pub(crate) mod list;
 pub(crate) mod memory;
+pub(crate) mod pace;
 mod redis;
+mod setup;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -33,14 +37,54 @@ pub(crate) use memory::MemoryNodes;
 pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 /// Who a node is: changes when its server restarts, is replaced or changes its role.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// New at every start of the server; empty where INFO is refused.
     pub(crate) run_id: String,
-    /// New when the server's data comes from elsewhere.
+    /// Names the history of the server's data; empty where INFO is refused.
     pub(crate) replid: String,
+    /// Whether that history goes on from another master's (`master_replid2` is set).
+    pub(crate) is_successor: bool,
+    pub(crate) role: Role,
+}
+
+/// What a server is to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It did not say.
+    #[default]
+    Untold,
+    Master,
     /// A replica never votes.
-    pub(crate) replica: bool,
+    Replica,
+}
+
+impl Identity {
+    /// Whether a node that was `before` may have forgotten grants since. What was not told, then or now, shows nothing.
+    ///
+    /// A new `replid` alone shows nothing either: a server draws one when its first replica comes, or when it has had no
+    /// replica for some time. Where the data came from elsewhere, the server also keeps the former id as its second.
+    pub(crate) fn may_have_forgotten(&self, before: &Self) -> bool {
+        let differs = |now: &str, before: &str| !now.is_empty() && !before.is_empty() && now != before;
+        let is_told = self.role != Role::Untold && before.role != Role::Untold;
+        differs(&self.run_id, &before.run_id)
+            || is_told && self.role != before.role
+            || self.is_successor && differs(&self.replid, &before.replid)
+    }
+
+    /// Takes over what is `told` now. The rest stays as another user was told it.
+    pub(crate) fn update(&mut self, told: &Self) {
+        if !told.run_id.is_empty() {
+            self.run_id.clone_from(&told.run_id);
+        }
+        if !told.replid.is_empty() {
+            self.replid.clone_from(&told.replid);
+            self.is_successor = told.is_successor;
+        }
+        if told.role != Role::Untold {
+            self.role = told.role;
+        }
+    }
 }
 
 /// What a node tells about itself when a connection is made, before a grant on that connection counts.
@@ -55,6 +99,8 @@ pub(crate) struct Introduction {
     pub(crate) silent: bool,
     /// Whether the node will tell of changed keys on this connection.
     pub(crate) watched: bool,
+    /// When another connection may tell more, because something was refused or left out on this one.
+    pub(crate) again: Moment,
 }
 
 /// Why a node's vote is missing. Carries no raw text of a server: its error texts echo arguments.
@@ -64,6 +110,10 @@ pub(crate) enum Failure {
     Unreachable(Cow<'static, str>),
     /// The connection ended before the reply.
     Closed,
+    /// The connection ended while it was set up.
+    HungUp,
+    /// The server has as many clients as it takes.
+    Full,
     /// No answer, or no connection, within this time.
     Silent(Duration),
     /// It did not answer before and has not been heard of since.
@@ -87,7 +137,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// Whether the connection that gave this failure is of no more use.
     pub(crate) fn breaks_connection(&self) -> bool {
-        matches!(self, Self::Closed | Self::Unreachable(_) | Self::Garbled)
+        matches!(self, Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::Garbled)
             // A demoted master keeps its connections; the address may lead to its successor by now.
             || matches!(self, Self::Refused(code) if &**code == "READONLY")
     }
@@ -114,6 +164,8 @@ impl fmt::Display for Failure {
         match self {
             Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Self::Closed => f.write_str("closed the connection"),
+            Self::HungUp => f.write_str("cannot be reached: connection closed while it was set up"),
+            Self::Full => f.write_str("max number of clients reached; raise its maxclients or close connections"),
             Self::Silent(after) => write!(f, "no answer within {after:?}"),
             Self::Suspect => f.write_str("has stopped answering"),
             Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
@@ -205,12 +257,23 @@ impl Node {
         })
     }
 
-    /// Makes a connection and asks the node who it is. Takes as long as it takes: the caller sets the limit. `ear` hears
-    /// of its end, where that can be had. Cancel safe: nothing that needs undoing is sent.
-    pub(crate) async fn connect(&self, clock: &Clock, ear: Option<Ear>) -> Result<(Connection, Introduction), Failure> {
+    /// Whether a server may outlive its clients here. A store in memory does not.
+    pub(crate) fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Memory(_))
+    }
+
+    /// Makes a connection and asks the node who it is, without fail if it has told that before (`is_known`). Takes as
+    /// long as it takes: the caller sets the limit. `ear` hears of its end, where that can be had. Cancel safe: nothing
+    /// that needs undoing is sent.
+    pub(crate) async fn connect(
+        &self,
+        clock: &Clock,
+        ear: Option<Ear>,
+        is_known: bool,
+    ) -> Result<(Connection, Introduction), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, introduction) = node.connect(ear).await?;
+                let (connection, introduction) = node.connect(ear, is_known, clock.now()).await?;
                 Ok((Connection::Redis(connection), introduction))
             }
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, ear)), node.introduction())),

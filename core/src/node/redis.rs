@@ -4,12 +4,18 @@
 //! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own
 //! time-outs, retries and reconnects are off: a request may outlive the wait for it, and only the lane knows when a
 //! connection has to go.
+//!
+//! A connection is made by the crate, with HELLO where it is to hear what the server says by itself. All else that sets it
+//! up goes out in one write: login and database, INFO, CLIENT TRACKING, CLIENT SETINFO. What is optional among that may
+//! be refused, on this connection, or left out because a server hangs up on it; see [`Setup`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, SendError};
@@ -19,24 +25,36 @@ use redis::{
     PushInfo, PushKind, RedisConnectionInfo, RedisError, Script, Value,
 };
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::bundle::Bundler;
-use super::{By, Ear, Failure, Heard, Identity, Introduction};
+use super::setup::{self, Plan, Setup};
+use super::{By, Ear, Failure, Heard, Identity, Introduction, Role};
 use crate::address::{Address, Target};
+use crate::clock::Moment;
 use crate::error::Error;
-use crate::script::{self, Action, FENCES, Reply, Request, Sight};
+use crate::log::log;
+use crate::script::{self, Action, FENCES, Reply, Request, Sight, Wants};
 
-/// Requests that may wait for one connection's writer. Large, because a request must take its place in the order at
-/// once; what bounds the number in practice is that a silent node is not asked again.
-const QUEUE: usize = 16_384;
+/// Requests that may wait for one connection's writer. As many as can be: a request must take its place in the order at
+/// its first poll, and one that waits for room has none, so that a release could be written before its create. It costs
+/// no memory before it is used. What bounds the number is that a silent node is not asked again, and that little of
+/// what is owed is on its way at a time.
+const QUEUE: usize = Semaphore::MAX_PERMITS;
 
 /// A server's address, ready to connect to.
 pub(crate) struct RedisNode {
-    client: Client,
-    /// For connections whose end is heard, which takes RESP3; `None` where the address asks for RESP2.
+    /// Without HELLO; `None` where the address asks for RESP3.
+    plain: Option<Client>,
+    /// With HELLO, which it takes to be told anything; `None` where the address asks for RESP2.
     hearing: Option<Client>,
-    /// Whether RESP3 was refused where RESP2 was not.
-    is_deaf: AtomicBool,
+    /// What is sent first on every connection that is made without HELLO.
+    login: Option<Cmd>,
+    /// What is sent first, or next, on every connection.
+    selection: Option<Cmd>,
+    /// What is left out on connections that hear, and on the others.
+    hearing_setup: Mutex<Setup>,
+    plain_setup: Mutex<Setup>,
     /// For logs: without credentials.
     address: String,
 }
@@ -59,73 +77,247 @@ impl RedisNode {
             Target::Unix { path } => ConnectionAddr::Unix(path.into()),
             Target::Memory { .. } => return Err(Error::invalid("a memory node is no server")),
         };
-        let mut settings =
-            RedisConnectionInfo::default().set_db(address.db()).set_lib_name("redlock", env!("CARGO_PKG_VERSION"));
-        if let Some(username) = address.username() {
-            settings = settings.set_username(username);
-        }
-        if let Some(password) = address.password() {
-            settings = settings.set_password(password);
-        }
-        let client = |protocol| {
+        let client = |settings: RedisConnectionInfo| {
             let info = target
                 .clone()
                 .into_connection_info()?
-                .set_redis_settings(settings.clone().set_protocol(protocol))
+                // Whatever is not HELLO is sent here: the crate drops what a server says before it hangs up.
+                .set_redis_settings(settings.set_skip_set_lib_name())
                 // A lock's requests are small and each is waited for: never hold one back to fill a packet.
                 .set_tcp_settings(TcpSettings::default().set_nodelay(true));
             Client::open(info)
         };
+        let mut with_login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
+        if let Some(username) = address.username() {
+            with_login = with_login.set_username(username);
+        }
+        if let Some(password) = address.password() {
+            with_login = with_login.set_password(password);
+        }
+        let without = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
         let unusable = |_| Error::invalid(format!("{address}: not an address of a server"));
-        let hearing = client(ProtocolVersion::RESP3).map_err(unusable)?;
         // RESP2 needs no HELLO, which some proxies refuse.
-        let plain = if address.protocol() == Some(3) { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+        let (plain, hearing) = (address.protocol() != Some(3), address.protocol() != Some(2));
         Ok(Self {
-            client: client(plain).map_err(unusable)?,
-            hearing: (address.protocol() != Some(2)).then_some(hearing),
-            is_deaf: AtomicBool::new(false),
+            plain: plain.then(|| client(without)).transpose().map_err(unusable)?,
+            hearing: hearing.then(|| client(with_login)).transpose().map_err(unusable)?,
+            login: address.password().map(|password| {
+                let mut command = redis::cmd("AUTH");
+                command.arg(address.username()).arg(password);
+                command
+            }),
+            selection: (address.db() != 0).then(|| {
+                let mut command = redis::cmd("SELECT");
+                command.arg(address.db());
+                command
+            }),
+            hearing_setup: Mutex::default(),
+            plain_setup: Mutex::default(),
             address: address.to_string(),
         })
     }
 
-    pub(crate) async fn connect(&self, ear: Option<Ear>) -> Result<(RedisConnection, Introduction), Failure> {
-        let Some((ear, client)) = ear.zip(self.hearing.as_ref()).filter(|_| !self.is_deaf.load(Ordering::Relaxed))
-        else {
-            return connect(&self.client, config()).await;
+    /// Connects at `now`. What a server takes offence at is left out; see [`Setup`].
+    pub(crate) async fn connect(
+        &self,
+        ear: Option<Ear>,
+        is_known: bool,
+        now: Moment,
+    ) -> Result<(RedisConnection, Introduction), Failure> {
+        let hears = ear.is_some() && self.hearing.is_some();
+        let setup = || {
+            let setup = if hears { &self.hearing_setup } else { &self.plain_setup };
+            setup.lock().expect("no panic while holding this")
         };
-        let watches = ear.watches();
-        let hear = move |push: PushInfo| {
-            hear(&ear, &push);
-            Ok::<_, SendError>(())
-        };
-        match connect(client, config().set_push_sender(hear)).await {
-            Err(failure) if refuses_hello(&failure) => {
-                let connected = connect(&self.client, config()).await?;
-                tracing::debug!(node = %self.address, %failure, "no RESP3: the end of a connection is noticed by the next request only");
-                self.is_deaf.store(true, Ordering::Relaxed);
-                Ok(connected)
-            }
-            Ok((mut connection, mut introduction)) if watches => {
-                introduction.watched = self.watch(&mut connection.inner).await?;
-                connection.watched = introduction.watched;
+        let mut plan = setup().plan(now, is_known);
+        let mut result = self.set_up(plan, ear.clone(), now).await;
+        if let (Err(Offence::Hello), Some(_)) = (&result, &self.plain) {
+            setup().refused_hello(now);
+            log!(debug, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
+            plan = setup().plan(now, is_known);
+            result = self.set_up(plan, ear, now).await;
+        }
+        match result {
+            Ok((connection, mut introduction)) => {
+                introduction.again = introduction.again.min(setup().done(plan, now));
                 Ok((connection, introduction))
             }
-            result => result,
+            Err(Offence::Some(failure)) => {
+                setup().hung_up(plan, now);
+                Err(failure)
+            }
+            Err(Offence::None(failure)) => Err(failure),
+            Err(Offence::Hello) => Err(Failure::Refused("NOPROTO".into())),
         }
     }
 
-    /// Has the server tell of changed keys on this connection; false where it may or can not.
-    async fn watch(&self, connection: &mut MultiplexedConnection) -> Result<bool, Failure> {
-        // Without those that this connection changes itself.
-        let mut command = redis::cmd("CLIENT");
-        command.arg("TRACKING").arg("ON").arg("NOLOOP");
-        let answer = connection.send_packed_command(&command).await.map_err(|error| failure(&error))?;
-        if let Value::ServerError(error) = &answer {
-            let (node, code) = (&self.address, error.code());
-            tracing::debug!(%node, code, "CLIENT TRACKING is refused: whoever waits has to ask again and again");
+    /// Makes a connection as `plan` says.
+    async fn set_up(
+        &self,
+        plan: Plan,
+        ear: Option<Ear>,
+        now: Moment,
+    ) -> Result<(RedisConnection, Introduction), Offence> {
+        let hearing = ear.filter(|_| plan.hello).zip(self.hearing.as_ref());
+        let (client, ear) = match (hearing, &self.plain, &self.hearing) {
+            (Some((ear, client)), ..) => (client, Some(ear)),
+            (None, Some(client), _) | (None, None, Some(client)) => (client, None),
+            (None, None, None) => return Err(Offence::None(Failure::Closed)),
+        };
+        let watches = ear.as_ref().is_some_and(Ear::watches);
+        let said_hello = self.hearing.as_ref().is_some_and(|hearing| std::ptr::eq(hearing, client));
+        let config = match ear {
+            Some(ear) => config().set_push_sender(move |push: PushInfo| {
+                hear(&ear, &push);
+                Ok::<_, SendError>(())
+            }),
+            None => config(),
+        };
+        let mut inner =
+            client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| offence(&error))?;
+        let login = self.login.as_ref().filter(|_| !said_hello);
+        let first = [login, self.selection.as_ref()].into_iter().flatten().cloned();
+        let mut answers = ask_all(&inner, opening(first.collect(), plan, watches)).await.into_iter();
+        let mut next = || answers.next().unwrap_or(Err(Failure::Closed)).map_err(during_setup);
+        if login.is_some() {
+            next().and_then(accepted).map_err(|offence| match offence {
+                // No password is set, or not for this user.
+                Offence::None(Failure::Refused(code)) if &*code == "ERR" => {
+                    Offence::None(Failure::Forbidden("WRONGPASS".into()))
+                }
+                offence => offence,
+            })?;
         }
-        Ok(matches!(answer, Value::Okay))
+        if self.selection.is_some() {
+            next().and_then(accepted)?;
+        }
+        let info = Some(next()?).filter(|_| plan.info);
+        let tracking = if watches { Some(next()?) } else { None };
+        if plan.named {
+            // Which server knows it, and what it thinks of it, is of no interest.
+            next()?;
+            next()?;
+        }
+        let mut introduction = introduce(&mut inner, info, plan).await?;
+        if let Some(answer) = tracking {
+            introduction.watched = self.is_watched(&answer)?;
+            if !introduction.watched {
+                introduction.again = now.after(setup::AGAIN);
+            }
+        }
+        let connection = inner.clone();
+        let bundler = Bundler::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
+        let connection = RedisConnection { inner, ways: Arc::default(), bundler, watched: introduction.watched };
+        Ok((connection, introduction))
     }
+
+    /// Whether the server will tell of changed keys on a connection, by its answer to CLIENT TRACKING.
+    fn is_watched(&self, answer: &Value) -> Result<bool, Offence> {
+        let Value::ServerError(error) = answer else { return Ok(matches!(answer, Value::Okay)) };
+        if is_full(error.code(), error.details()) {
+            return Err(Offence::None(Failure::Full));
+        }
+        let (node, code) = (&self.address, error.code());
+        log!(debug, %node, code, "CLIENT TRACKING is refused: whoever waits has to ask again and again");
+        Ok(false)
+    }
+}
+
+/// Why no connection came of a try, and whether it may be for what was sent.
+#[derive(Debug)]
+enum Offence {
+    /// HELLO was refused by name.
+    Hello,
+    /// The server hung up, or refused something without saying what.
+    Some(Failure),
+    /// It was not for what was sent.
+    None(Failure),
+}
+
+/// What the crate made of the connection, or of HELLO, the only command that it sends.
+fn offence(error: &RedisError) -> Offence {
+    let code = match error.kind() {
+        ErrorKind::RESP3NotSupported => return Offence::Hello,
+        _ => error.code(),
+    };
+    match code {
+        Some(code) if is_full(code, error.detail()) => Offence::None(Failure::Full),
+        Some(code) if is_unwanted(code, error.detail()) => Offence::Hello,
+        Some("ERR") => Offence::Some(Failure::of_code("ERR")),
+        Some(code) => Offence::None(Failure::of_code(code)),
+        None => during_setup(failure(error)),
+    }
+}
+
+/// A failure before a connection was set up.
+fn during_setup(failure: Failure) -> Offence {
+    match failure {
+        Failure::Closed => Offence::Some(Failure::HungUp),
+        failure => Offence::None(failure),
+    }
+}
+
+/// An answer to a command that is needed.
+fn accepted(answer: Value) -> Result<Value, Offence> {
+    match answer {
+        Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
+        Value::ServerError(error) => Err(Offence::None(Failure::of_code(error.code()))),
+        answer => Ok(answer),
+    }
+}
+
+/// Whether the server has more clients already than it takes. It says so as soon as it is connected to, and hangs up.
+fn is_full(code: &str, details: Option<&str>) -> bool {
+    code == "ERR" && details.is_some_and(|details| details.starts_with("max number of clients"))
+}
+
+/// Whether a command is refused by name: this server does not know it, or this user may not send it.
+fn is_unwanted(code: &str, details: Option<&str>) -> bool {
+    matches!(code, "NOPERM" | "NOPROTO") || is_unknown(code, details)
+}
+
+/// Whether a server, or a proxy, does not know a command. Only the text tells.
+fn is_unknown(code: &str, details: Option<&str>) -> bool {
+    const TEXTS: [&str; 4] = ["unknown command", "unknown subcommand", "unsupported command", "command not supported"];
+    let details = details.unwrap_or_default().to_ascii_lowercase();
+    code == "ERR" && TEXTS.iter().any(|text| details.starts_with(text))
+}
+
+/// What a connection begins with: `first`, and then what is optional, in this order: INFO, CLIENT TRACKING, CLIENT
+/// SETINFO. In place of INFO something that every server answers: until then it may hang up.
+fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
+    let command = |words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command
+    };
+    let mut commands = first;
+    commands.push(if plan.info { command(&["INFO"]) } else { command(&["EVAL", "return 0", "0"]) });
+    if watches {
+        // Without those that this connection changes itself.
+        commands.push(command(&["CLIENT", "TRACKING", "ON", "NOLOOP"]));
+    }
+    if plan.named {
+        commands.push(command(&["CLIENT", "SETINFO", "LIB-NAME", "redlock"]));
+        commands.push(command(&["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]));
+    }
+    commands
+}
+
+/// Asks all of `commands` in one write. Each has an answer of its own, up to where the server hung up.
+async fn ask_all(connection: &MultiplexedConnection, commands: Vec<Cmd>) -> Vec<Answer> {
+    let mut asked: Vec<_> =
+        commands.into_iter().map(|command| (Some(Box::pin(send(connection.clone(), command))), None)).collect();
+    poll_fn(|cx| {
+        for (asking, answer) in &mut asked {
+            if let Some(Poll::Ready(result)) = asking.as_mut().map(|asking| asking.as_mut().poll(cx)) {
+                (*asking, *answer) = (None, Some(result));
+            }
+        }
+        if asked.iter().all(|(asking, _)| asking.is_none()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    asked.into_iter().map(|(_, answer)| answer.unwrap_or(Err(Failure::Closed))).collect()
 }
 
 /// Hands on what a server says without being asked.
@@ -148,30 +340,6 @@ fn hear(ear: &Ear, push: &PushInfo) {
 /// Without time-outs of the crate's own.
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_pipeline_buffer_size(QUEUE)
-}
-
-async fn connect(client: &Client, config: AsyncConnectionConfig) -> Result<(RedisConnection, Introduction), Failure> {
-    let mut inner =
-        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| match failure(&error) {
-            Failure::Closed => Failure::Unreachable(CLOSED_EARLY.into()),
-            _ if error.kind() == ErrorKind::RESP3NotSupported => Failure::Refused("NOPROTO".into()),
-            failure => failure,
-        })?;
-    let introduction = introduce(&mut inner).await?;
-    let connection = inner.clone();
-    let bundler = Bundler::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
-    Ok((RedisConnection { inner, ways: Arc::default(), bundler, watched: false }, introduction))
-}
-
-const CLOSED_EARLY: &str = "connection closed while it was set up";
-
-/// Whether whoever answers may know no HELLO: a proxy says so, or hangs up.
-fn refuses_hello(failure: &Failure) -> bool {
-    match failure {
-        Failure::Refused(code) => matches!(&**code, "ERR" | "NOPROTO"),
-        Failure::Unreachable(why) => why == CLOSED_EARLY,
-        _ => false,
-    }
 }
 
 /// With more than one TLS provider compiled into a program, rustls panics unless one is chosen; a choice that the
@@ -223,7 +391,15 @@ impl RedisConnection {
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { By::Text };
         let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
-        let answer = reply(question, self.send(command(request, by, hints, self.watched)).await?);
+        let value = self.send(command(request, by, hints, self.watched)).await?;
+        if let (By::Hash, Value::ServerError(error)) = (by, &value)
+            && is_unknown(error.code(), error.details())
+        {
+            // It has EVAL alone.
+            self.ways.scripts[question as usize].store(TEXT_ONLY, Ordering::Relaxed);
+            return Err(Failure::NoScript);
+        }
+        let answer = reply(question, value);
         let (next, answer) = match (by, answer) {
             (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
             (_, Err(Failure::Forbidden(_))) if hints => {
@@ -276,33 +452,50 @@ async fn send_all(mut connection: MultiplexedConnection, commands: Vec<Cmd>) -> 
     }
 }
 
-/// Asks a server who it is. INFO tells all; where it is refused, HELLO still tells the role.
-async fn introduce(connection: &mut MultiplexedConnection) -> Result<Introduction, Failure> {
-    match ask(connection, "INFO").await? {
-        Value::ServerError(error) if error.code() != "NOPERM" => Err(Failure::of_code(error.code())),
-        Value::ServerError(_) => {
-            let hello = ask(connection, "HELLO").await?;
-            let identity = Identity { run_id: String::new(), replid: String::new(), replica: is_replica(&hello) };
-            Ok(Introduction { identity, uptime: Duration::ZERO, evicts: None, silent: true, watched: false })
+/// Who a server is, by its answer to INFO. Where that is refused or left out, HELLO still tells the role.
+async fn introduce(
+    connection: &mut MultiplexedConnection,
+    info: Option<Value>,
+    plan: Plan,
+) -> Result<Introduction, Offence> {
+    match info {
+        Some(Value::ServerError(error)) if !is_unwanted(error.code(), error.details()) => {
+            accepted(Value::ServerError(error)).and(Err(Offence::None(Failure::Garbled)))
         }
-        value => {
-            let text: String = redis::from_redis_value(value).map_err(|_| Failure::Garbled)?;
+        refusal @ (Some(Value::ServerError(_)) | None) => {
+            let refused = refusal.is_some();
+            // Asked without a protocol it changes nothing. Who refuses it is a master, as far as can be told.
+            let role = if plan.hello {
+                role_of_hello(&send(connection.clone(), redis::cmd("HELLO")).await.map_err(during_setup)?)
+            } else {
+                Role::Untold
+            };
+            let identity = Identity { role, ..Identity::default() };
+            let (uptime, again) = (Duration::ZERO, Moment::NEVER);
+            Ok(Introduction { identity, uptime, evicts: None, silent: refused, watched: false, again })
+        }
+        Some(value) => {
+            let text: String = redis::from_redis_value(value).map_err(|_| Offence::None(Failure::Garbled))?;
             Ok(introduction(&text))
         }
     }
 }
 
-async fn ask(connection: &mut MultiplexedConnection, command: &str) -> Result<Value, Failure> {
-    connection.send_packed_command(&redis::cmd(command)).await.map_err(|error| failure(&error))
+fn role_of_hello(hello: &Value) -> Role {
+    let role = |key: &Value, value: &Value| (text(key) == Some("role")).then(|| role(text(value).unwrap_or_default()));
+    let told = match hello {
+        Value::Map(pairs) => pairs.iter().find_map(|(key, value)| role(key, value)),
+        Value::Array(items) => items.chunks_exact(2).find_map(|pair| role(&pair[0], &pair[1])),
+        _ => None,
+    };
+    told.unwrap_or_default()
 }
 
-fn is_replica(hello: &Value) -> bool {
-    let is_role =
-        |key: &Value, value: &Value| text(key) == Some("role") && text(value).is_some_and(|role| role != "master");
-    match hello {
-        Value::Map(pairs) => pairs.iter().any(|(key, value)| is_role(key, value)),
-        Value::Array(items) => items.chunks_exact(2).any(|pair| is_role(&pair[0], &pair[1])),
-        _ => false,
+fn role(said: &str) -> Role {
+    match said {
+        "" => Role::Untold,
+        "master" => Role::Master,
+        _ => Role::Replica,
     }
 }
 
@@ -322,12 +515,15 @@ fn introduction(info: &str) -> Introduction {
         identity: Identity {
             run_id: field("run_id").to_owned(),
             replid: field("master_replid").to_owned(),
-            replica: !matches!(field("role"), "master" | ""),
+            // All zeros where there is none.
+            is_successor: field("master_replid2").bytes().any(|digit| digit != b'0'),
+            role: role(field("role")),
         },
         uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
         evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
         silent: field("run_id").is_empty(),
         watched: false,
+        again: Moment::NEVER,
     }
 }
 
@@ -363,7 +559,7 @@ fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
         By::Hash => ("EVALSHA", script.hash.as_str()),
         By::Text => ("EVAL", script.text),
     };
-    let most_arguments = 7;
+    let most_arguments = 9;
     let usual_size = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 128;
     let mut command = Cmd::with_capacity(3 + keys.len() + most_arguments, usual_size);
     command.arg(name).arg(script).arg(keys.len());
@@ -385,8 +581,9 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
             command.arg(token).arg(millis(*ttl)).arg(millis(*fence_keep));
             // What says nothing would cost the server some time, so it is sent only where more follows.
-            let place = wants.unwrap_or(0);
-            let (is_proposed, is_labelled, is_in_line) = (!slack.is_zero(), !label.is_empty(), watched || place > 0);
+            let wants = wants.unwrap_or_default();
+            let (is_proposed, is_labelled) = (!slack.is_zero(), !label.is_empty());
+            let is_in_line = watched || wants.place > 0;
             if is_labelled || is_proposed || is_in_line {
                 command.arg(&**label);
             }
@@ -396,7 +593,7 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
                 command.arg("").arg(0);
             }
             if is_in_line {
-                command.arg(place);
+                say_place(&mut command, wants);
             }
             command
         }
@@ -406,7 +603,7 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             command
         }
         Action::Extend { ttl, fence: mine, fence_keep } => {
-            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
+            let mut command = begin(&[lock, fence]);
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep));
             command
         }
@@ -421,9 +618,10 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             command
         }
         Action::Inspect => begin(&[lock]),
-        Action::Peek { place } => {
+        Action::Peek { wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(0).arg(0).arg("").arg("").arg(0).arg(*place);
+            command.arg(token).arg(0).arg(0).arg("").arg("").arg(0);
+            say_place(&mut command, *wants);
             command
         }
         Action::SetnxAcquire { ttl } => {
@@ -436,6 +634,17 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             command.arg(*expiry);
             command
         }
+    }
+}
+
+/// A waiter's place in line, as far as it has one.
+fn say_place(command: &mut Cmd, wants: Wants) {
+    command.arg(wants.place);
+    if wants.place > 0 {
+        command.arg(wants.hold);
+    }
+    if wants.keep {
+        command.arg(1);
     }
 }
 
@@ -532,18 +741,20 @@ fn ttl_left(millis: i64) -> Option<Duration> {
 }
 
 fn held(items: &[Value]) -> Result<Reply, Failure> {
-    let [mine, Value::Int(left), label, Value::Int(place)] = items else { return Err(Failure::Garbled) };
+    let [mine, Value::Int(left), label, Value::Int(place), Value::Int(hold)] = items else {
+        return Err(Failure::Garbled);
+    };
     let ours = match text(mine).ok_or(Failure::Garbled)? {
         "" => None,
         digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
     };
-    let place = u32::try_from(*place).unwrap_or(0);
-    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), place })
+    let (place, hold) = (u32::try_from(*place).unwrap_or(0), u64::try_from(*hold).map_err(|_| Failure::Garbled)?);
+    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), place, hold })
 }
 
 fn held_until(items: &[Value]) -> Result<Reply, Failure> {
     let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
-    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, place: 0 })
+    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, place: 0, hold: 0 })
 }
 
 fn sight(items: &[Value]) -> Result<Reply, Failure> {
@@ -600,6 +811,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_a_server_is_as_it_tells() {
+        let info = |fields: &str| introduction(&format!("# Replication\r\n{fields}# Server\r\nrun_id:r\r\n")).identity;
+        let identity = |is_successor, role| Identity { run_id: "r".into(), replid: "a".into(), is_successor, role };
+        let (none, one) = ("0".repeat(40), "0a".repeat(20));
+        for (role, told) in [("master", Role::Master), ("slave", Role::Replica), ("", Role::Untold)] {
+            let fields = |second: &str| format!("role:{role}\r\nmaster_replid:a\r\nmaster_replid2:{second}\r\n");
+            assert_eq!(info(&fields(&none)), identity(false, told));
+            assert_eq!(info(&fields(&one)), identity(true, told));
+        }
+        assert_eq!(info("master_replid:a\r\n"), identity(false, Role::Untold), "a server that knows no second id");
+        let word = |word: &str| Value::BulkString(word.into());
+        let items = vec![word("mode"), word("standalone"), word("role"), word("replica")];
+        let pairs = items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        for hello in [Value::Array(items), Value::Map(pairs)] {
+            assert_eq!(role_of_hello(&hello), Role::Replica);
+        }
+        assert_eq!(role_of_hello(&Value::Map(vec![(word("role"), word("master"))])), Role::Master);
+        assert_eq!(role_of_hello(&Value::Nil), Role::Untold);
+    }
+
+    #[test]
     fn errors_of_scripts_on_every_server() {
         let place = "Error running script (call to f_a7f30a777e3a14deb342c34c70e37dd1e66eb928): @user_script:28:";
         let line = |said: &str| format!("{place} @user_script: 28: {said}");
@@ -621,5 +853,46 @@ mod tests {
             assert_eq!(refusal(code, Some(&details)), failure, "{code} {details}");
         }
         assert_eq!(refusal("BUSY", None), refused("BUSY"));
+    }
+
+    #[test]
+    fn unknown_commands_by_their_text() {
+        for (code, details, unknown) in [
+            ("ERR", "unknown command 'INFO', with args beginning with: ", true),
+            ("ERR", "unknown command `HELLO`, with args beginning with: `3`, ", true),
+            ("ERR", "Unknown subcommand or wrong number of arguments for 'TRACKING'. Try CLIENT HELP.", true),
+            ("ERR", "unknown subcommand 'SETINFO'. Try CLIENT HELP.", true),
+            ("ERR", "unsupported command 'hello'", true),
+            ("ERR", "max number of clients reached", false),
+            ("ERR", "wrong number of arguments for 'info' command", false),
+            ("LOADING", "unknown command", false),
+        ] {
+            assert_eq!(is_unknown(code, Some(details)), unknown, "{code} {details}");
+        }
+        assert!(is_full("ERR", Some("max number of clients reached")));
+        assert!(is_full("ERR", Some("max number of clients + cluster connections reached")));
+        assert!(!is_full("ERR", Some("unknown command")) && !is_full("ERR", None));
+    }
+
+    #[tokio::test]
+    async fn hello_is_sent_again_a_minute_after_it_was_refused_by_name() {
+        let lacking = harness::Server::builder().args(["--rename-command", "HELLO", ""]).start();
+        let complete = harness::Server::start();
+        let way = lacking.dir().join("way.sock");
+        std::os::unix::fs::symlink(lacking.socket(), &way).unwrap();
+        let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap()).unwrap();
+        let connect = async |now| {
+            let ear = Ear::new(true, |_| {});
+            node.connect(Some(ear), false, now).await.unwrap().1
+        };
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let deaf = connect(at(5)).await;
+        assert_eq!((deaf.watched, deaf.again), (false, at(65)));
+        std::fs::remove_file(&way).unwrap();
+        std::os::unix::fs::symlink(complete.socket(), &way).unwrap();
+        let deaf = connect(at(64)).await;
+        assert_eq!((deaf.watched, deaf.again), (false, at(65)));
+        let hearing = connect(at(65)).await;
+        assert_eq!((hearing.watched, hearing.again), (true, Moment::NEVER));
     }
 }

@@ -119,7 +119,7 @@ impl OnServer {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let node = RedisNode::new(&Address::parse(&server.url()).unwrap()).unwrap();
-        let (connection, _) = runtime.block_on(node.connect(None)).unwrap();
+        let (connection, _) = runtime.block_on(node.connect(None, false, Clock::System.now())).unwrap();
         Self { connection: Connection::Redis(connection), runtime, own: server.connect(), _server: server }
     }
 

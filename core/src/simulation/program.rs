@@ -27,7 +27,7 @@ pub struct Program {
     #[expect(dead_code, reason = "held for as long as the process")]
     background: Runtime,
     runtimes: Mutex<Vec<Weak<Host>>>,
-    sets: Mutex<BTreeMap<Vec<usize>, Arc<NodeSet>>>,
+    sets: Mutex<BTreeMap<Vec<usize>, Weak<NodeSet>>>,
 }
 
 impl fmt::Debug for Program {
@@ -45,19 +45,19 @@ impl Program {
         Self { world: world.clone(), index, process, machine, background, runtimes, sets: Mutex::default() }
     }
 
-    /// A client with the options of `builder`, of the nodes in this `order`. Those with the same order share what they
-    /// know of the nodes, as in every process.
+    /// A client with the options of `builder`, of the nodes in this `order`. All of them share what is known of the nodes,
+    /// and those with the same order their connections too, as in every process.
     ///
     /// # Errors
     ///
     /// `invalid` for a number of nodes that no client may have.
     pub fn client(&self, order: &[usize], builder: &Builder) -> Result<Redlock, Error> {
         let mut sets = lock(&self.sets);
-        let set = if let Some(set) = sets.get(order) {
-            Arc::clone(set)
+        let set = if let Some(set) = sets.get(order).and_then(Weak::upgrade) {
+            set
         } else {
             let set = self.world.set(self.index, order, &self.process)?;
-            sets.insert(order.to_vec(), Arc::clone(&set));
+            sets.insert(order.to_vec(), Arc::downgrade(&set));
             set
         };
         Ok(super::client(self.index, Arc::clone(&self.process), set, builder.options.clone()))

@@ -12,7 +12,7 @@ use super::time::{Pace, Time, WallClock};
 use super::wire::{Down, Line};
 use super::{Fate, Leg, Network};
 use crate::node::memory::{Content, Store};
-use crate::node::{By, Ear, Failure};
+use crate::node::{By, Failure};
 use crate::script::{Action, Reply, Request};
 
 /// One node.
@@ -29,14 +29,23 @@ pub(super) struct Server {
     changed: Notify,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a trouble of its own, and any of them can meet")]
 pub(super) struct State {
     store: Store,
     /// The scripts that the server knows by hash.
     scripts: BTreeSet<&'static str>,
     pub(super) up: bool,
     frozen: bool,
+    /// Accepts connections, and closes each before it is set up.
+    pub(super) hangs_up: bool,
+    /// Does not know INFO.
+    pub(super) lacks_info: bool,
+    /// Does not know CLIENT TRACKING.
+    pub(super) lacks_tracking: bool,
     /// Counts starts.
     pub(super) run: u32,
+    /// Counts the names that its data have had.
+    pub(super) replid: u32,
     pub(super) started: Instant,
     pub(super) lines: Vec<Weak<Line>>,
     /// The connections that are told of the next change of a key, once.
@@ -56,7 +65,11 @@ impl Node {
             scripts: BTreeSet::new(),
             up: true,
             frozen: false,
+            hangs_up: false,
+            lacks_info: false,
+            lacks_tracking: false,
             run: 1,
+            replid: 1,
             started: time.now(),
             lines: Vec::new(),
             armed: BTreeMap::new(),
@@ -89,6 +102,11 @@ impl Node {
             std::mem::take(&mut state.lines)
         };
         self.0.changed.notify_waiters();
+        self.end_lines(lines);
+    }
+
+    /// Ends connections, which their clients see in time, if at all.
+    fn end_lines(&self, lines: Vec<Weak<Line>>) {
         for line in lines.into_iter().filter_map(|line| line.upgrade()) {
             match self.0.network.fate(line.process, self.0.index, Leg::Reply) {
                 // The machine went with it: nobody says that the connection is over.
@@ -129,6 +147,30 @@ impl Node {
         self.note(|| "thaws".to_owned());
         self.state().frozen = false;
         self.0.changed.notify_waiters();
+    }
+
+    /// Gets a first replica, which gives its data a new name. Nothing is lost.
+    pub fn attach_replica(&self) {
+        self.note(|| "gets a replica".to_owned());
+        self.state().replid += 1;
+    }
+
+    /// Accepts connections from now on, and closes each before it is set up; those that it has end. Or accepts them as
+    /// usual.
+    pub fn hang_up(&self, hangs_up: bool) {
+        self.note(|| if hangs_up { "hangs up on everybody" } else { "hangs up on nobody" }.to_owned());
+        let lines = {
+            let mut state = self.state();
+            state.hangs_up = hangs_up;
+            if hangs_up { std::mem::take(&mut state.lines) } else { Vec::new() }
+        };
+        self.end_lines(lines);
+    }
+
+    /// Does not know the commands INFO and CLIENT TRACKING, as a server where they are renamed, or a proxy.
+    pub fn lack(&self, info: bool, tracking: bool) {
+        let mut state = self.state();
+        (state.lacks_info, state.lacks_tracking) = (info, tracking);
     }
 
     /// Sets the node's clock forward, or back.
@@ -247,7 +289,7 @@ impl State {
             told.retain(|other| !is_own(other));
             return told;
         }
-        if reply.reads() && line.ear.as_ref().is_some_and(Ear::watches) {
+        if reply.reads() && line.watched {
             let lines = self.armed.entry(request.keys.lock.to_vec()).or_default();
             if !lines.iter().any(is_own) {
                 lines.push(Arc::downgrade(line));

@@ -11,7 +11,10 @@ use tokio::time::Instant;
 use super::server::{Node, script};
 use super::time::Time;
 use super::{Fate, Leg};
-use crate::node::{Answer, By, Connecting, Ear, Failure, Heard, Identity, Introduction, SimulatedLink, SimulatedWire};
+use crate::clock::Moment;
+use crate::node::{
+    Answer, By, Connecting, Ear, Failure, Heard, Identity, Introduction, Role, SimulatedLink, SimulatedWire,
+};
 use crate::script::{Reply, Request};
 use crate::spawn::spawn;
 
@@ -48,32 +51,37 @@ impl Wire {
         self.travel(Leg::Connect).await?;
         let run = {
             let state = self.node.state();
-            if !state.up {
-                return Err(refused());
+            if !state.up || state.hangs_up {
+                self.node.0.network.refused(self.process, self.node.0.index, self.time().passed());
+                return Err(if state.up { Failure::Closed } else { refused() });
             }
             state.run
         };
         self.node.executing(run).await.ok_or(Failure::Closed)?;
         let (link, introduction) = {
             let mut state = self.node.state();
+            let silent = state.lacks_info;
+            let told = |text: String| if silent { String::new() } else { text };
             let identity = Identity {
-                run_id: format!("run-{}-of-node-{}", state.run, self.node.0.index + 1),
-                replid: format!("data-of-node-{}", self.node.0.index + 1),
-                replica: false,
+                run_id: told(format!("run-{}-of-node-{}", state.run, self.node.0.index + 1)),
+                replid: told(format!("data-{}-of-node-{}", state.replid, self.node.0.index + 1)),
+                role: Role::Master,
+                ..Identity::default()
             };
             // Servers tell whole seconds.
             let uptime = Duration::from_secs(self.time().now().duration_since(state.started).as_secs());
-            let watched = ear.as_ref().is_some_and(Ear::watches);
+            let uptime = if silent { Duration::ZERO } else { uptime };
+            let watched = ear.as_ref().is_some_and(Ear::watches) && !state.lacks_tracking;
             let (replies, arriving) = mpsc::unbounded_channel();
             let way = Mutex::new(Way { earliest: self.time().now(), lost: false, replies });
-            let line = Line { process: self.process, ear, state: Mutex::default(), way, over: Arc::default() };
+            let line = Line { process: self.process, ear, watched, state: Mutex::default(), way, over: Arc::default() };
             let line = Arc::new(line);
             spawn(&Handle::current(), listen(self.time().clone(), Arc::downgrade(&line), arriving));
             state.lines.retain(|line| line.strong_count() > 0);
             state.lines.push(Arc::downgrade(&line));
             (
                 Link::new(self.clone(), line, run),
-                Introduction { identity, uptime, evicts: None, silent: false, watched },
+                Introduction { identity, uptime, evicts: None, silent, watched, again: Moment::NEVER },
             )
         };
         self.travel(Leg::Reply).await?;
@@ -91,6 +99,8 @@ impl SimulatedWire for Wire {
 pub(super) struct Line {
     pub(super) process: usize,
     pub(super) ear: Option<Ear>,
+    /// Whether the node tells of changed keys on it.
+    pub(super) watched: bool,
     state: Mutex<LineState>,
     way: Mutex<Way>,
     /// The client's end has seen that the connection is over.

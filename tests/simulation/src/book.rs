@@ -1,6 +1,6 @@
 //! What is written down about a run, and by whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub(crate) struct Book {
     pub(crate) operations: usize,
     pub(crate) cancelled: usize,
     pub(crate) extended: usize,
+    /// Keys whose node's clock was set back while they stood there: index of the node, key and value.
+    pub(crate) prolonged: BTreeSet<(usize, String, String)>,
     older_fence: u64,
     stores: BTreeMap<&'static str, Store>,
 }
@@ -43,11 +45,16 @@ impl Shared {
     }
 }
 
+/// A lock's name, when it was released, and its ttl.
+type Owed = (&'static str, u64, Duration);
+
 /// When a process stood still, and whether it was killed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fate {
     killed: Arc<AtomicBool>,
     stops: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// The locks that were released: to a node that is away the release is still owed.
+    released: Arc<Mutex<Vec<Owed>>>,
 }
 
 impl Fate {
@@ -57,6 +64,10 @@ impl Fate {
 
     fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
+    }
+
+    fn released(&self, name: &'static str, at_ns: u64, ttl: Duration) {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).push((name, at_ns, ttl));
     }
 
     pub(crate) fn stood_still(&self, from_ns: u64, to_ns: u64) {
@@ -153,6 +164,16 @@ impl Pen {
         // An extension may be on its way, and longer; a node's clock may be slower.
         let left_ns = self.now_ns() + nanos(3 * ttl + Duration::from_secs(2));
         self.write(blank(&self.label, Kind::Acquire, name, invoke_ns, false, None, Some(left_ns)));
+    }
+
+    /// The process is killed: nobody pays what it may still owe.
+    pub(crate) fn leave_owed(&self) {
+        let released = std::mem::take(&mut *self.fate.released.lock().unwrap_or_else(PoisonError::into_inner));
+        for (name, at_ns, ttl) in released {
+            if at_ns + nanos(ttl) >= self.now_ns() {
+                self.leave(name, at_ns, ttl);
+            }
+        }
     }
 
     /// Writes to what the lock protects. It arrives now; it was sent at `invoke_ns`.
@@ -322,6 +343,8 @@ impl Drop for Tenure {
             self.record(Kind::Release, invoke_ns, !is_killed, None);
             if is_killed && !self.is_older {
                 self.pen.leave(self.name, invoke_ns, self.ttl);
+            } else if !self.is_older {
+                self.pen.fate.released(self.name, invoke_ns, self.ttl);
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::dice::Dice;
 use crate::plan::{Plan, Trouble};
 
 /// One process after the other, each with the same tasks.
+#[derive(Debug)]
 pub(crate) struct Role {
     world: World,
     plan: Plan,
@@ -25,13 +26,61 @@ pub(crate) struct Role {
 }
 
 /// A process.
+#[derive(Debug)]
 pub(crate) struct Life {
-    program: Program,
-    /// Two clients that share what they know, and one that lists the nodes in another order.
-    pub(crate) clients: Vec<Redlock>,
+    pub(crate) program: Arc<Program>,
+    pub(crate) clients: Clients,
     runtimes: Vec<Runtime>,
-    fate: Fate,
+    pub(crate) fate: Fate,
+    pub(crate) label: String,
+}
+
+/// The clients of a process: two that share what they know, and one that lists the nodes in another order.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    program: Arc<Program>,
     label: String,
+    nodes: usize,
+    /// Those that live as long as the process; none where each call makes its own.
+    kept: Vec<Redlock>,
+}
+
+impl Clients {
+    const COUNT: usize = 3;
+
+    fn new(program: &Arc<Program>, label: &str, plan: &Plan) -> Self {
+        let (program, label) = (Arc::clone(program), label.to_owned());
+        let mut clients = Self { program, label, nodes: plan.nodes.len(), kept: Vec::new() };
+        if !plan.unusual.brief_clients {
+            clients.kept = clients.all();
+        }
+        clients
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Redlock {
+        if let Some(client) = self.kept.get(index) {
+            return client.clone();
+        }
+        let mut order: Vec<usize> = (0..self.nodes).collect();
+        let owner = [&*self.label, "a second client", ""][index];
+        if index == 2 {
+            order.reverse();
+        }
+        self.program.client(&order, &Redlock::builder().owner(owner)).expect("1 to 5 nodes are allowed")
+    }
+
+    /// Whether each call has a client of its own.
+    pub(crate) fn are_brief(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    pub(crate) fn any(&self, dice: &mut Dice) -> Redlock {
+        self.get(dice.index(Self::COUNT))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Redlock> {
+        (0..Self::COUNT).map(|index| self.get(index)).collect()
+    }
 }
 
 impl Role {
@@ -48,12 +97,14 @@ impl Role {
 
     /// Connects to every node, so that its restarts are seen.
     pub(crate) async fn meet_nodes(&self) {
-        for client in &self.life.clients {
+        for client in self.life.clients.all() {
             for _ in 0..100 {
                 let views = client.inspect(NAMES[0]).await.unwrap_or_default();
                 if views.iter().all(|view| !matches!(view.state, redlock::NodeState::Failed(_))) && !views.is_empty() {
                     break;
                 }
+                // A node that could not be connected to may not be connected to again before that.
+                self.world.sleep(Duration::from_millis(50)).await;
             }
         }
     }
@@ -118,6 +169,9 @@ impl Role {
                 ttl: self.plan.ttl,
                 one_ttl: self.plan.has_one_ttl(),
                 stalls: self.plan.trouble == Trouble::Clocks,
+                restarts: self.plan.restarts(),
+                mass: if (self.index, *task) == (0, 0) { self.plan.unusual.mass } else { 0 },
+                journey: Duration::from_millis(2 * (self.plan.unusual.least_ms + self.plan.delay_ms)),
                 one_node: self.plan.nodes.len() == 1,
                 neglected_per_thousand: self.plan.neglected_per_thousand,
                 neglected: Mutex::default(),
@@ -154,6 +208,8 @@ impl Role {
     async fn kill(&mut self) {
         self.life.fate.kill();
         self.life.program.kill();
+        let (world, book, fate) = (self.world.clone(), self.book.clone(), self.life.fate.clone());
+        Pen { world, book, fate, label: self.life.label.clone() }.leave_owed();
         let longest = self.dice.pick(&[1, 500, 5_000]);
         self.world.sleep(self.dice.millis(1, longest)).await;
         self.start_anew();
@@ -171,14 +227,8 @@ impl Life {
     fn new(world: &World, plan: &Plan, index: usize, label: String, dice: &mut Dice) -> Self {
         let random = Mutex::new(dice.fork());
         let fill = move |bytes: &mut [u8]| random.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
-        let program = world.program(index, plan.processes[index].0, fill);
-        let order: Vec<usize> = (0..plan.nodes.len()).collect();
-        let reversed: Vec<usize> = order.iter().rev().copied().collect();
-        let client = |order: &[usize], owner: &str| {
-            let builder = Redlock::builder().owner(owner);
-            program.client(order, &builder).expect("1 to 5 nodes are allowed")
-        };
-        let clients = vec![client(&order, &label), client(&order, "a second client"), client(&reversed, "")];
+        let program = Arc::new(world.program(index, plan.processes[index].0, fill));
+        let clients = Clients::new(&program, &label, plan);
         let runtimes = (0..dice.between(1, 2)).map(|_| program.runtime()).collect();
         Self { program, clients, runtimes, fate: Fate::default(), label }
     }

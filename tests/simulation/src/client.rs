@@ -3,7 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,18 +12,34 @@ use redlock::{Error, ErrorKind, Guard, Lock, Redlock};
 use tokio::sync::Notify;
 
 use crate::book::{Pen, Pending, Tenure, nanos};
+use crate::cast::Clients;
 use crate::dice::Dice;
 use crate::hold::Holding;
 use crate::plan::LONG;
+use crate::run::all;
 
 /// The names that everybody fights for.
 pub(crate) const NAMES: [&str; 2] = ["apple", "{pear}s"];
+
+/// How the names begin that are taken at once.
+pub(crate) const MASS: &str = "mass-";
+
+/// The names that are taken at once.
+pub(crate) fn mass_names() -> &'static [&'static str] {
+    static NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
+    NAMES.get_or_init(|| (0..MASS_MOST).map(|number| &*format!("{MASS}{number}").leak()).collect())
+}
+
+/// As many as a service may hold for the requests that it is serving.
+const MASS_MOST: usize = 1_200;
 
 /// The name of a lock in the older SETNX protocol.
 pub(crate) const OLDER: &str = "older";
 
 /// Longest time that connecting may add to a call.
-pub(crate) const CONNECT: Duration = Duration::from_secs(1);
+pub(crate) const CONNECT: Duration = Duration::from_secs(2);
+/// Least time that a release gives the nodes.
+pub(crate) const RELEASE: Duration = Duration::from_millis(250);
 /// How much later than promised anything may be: timers count whole milliseconds, and clocks differ.
 const LATE: Duration = Duration::from_millis(100);
 
@@ -76,15 +92,22 @@ impl Drop for Turn<'_> {
 }
 
 /// One task of one process.
+#[expect(clippy::struct_excessive_bools, reason = "what the plan says, each apart from the others")]
 pub(crate) struct Task {
     pub(crate) pen: Pen,
-    pub(crate) clients: Vec<Redlock>,
+    pub(crate) clients: Clients,
     pub(crate) pace: Pace,
     pub(crate) ttl: Duration,
     /// Whether every lock has that ttl.
     pub(crate) one_ttl: bool,
     /// Whether its clock may stand still, so that a lock seems to live longer.
     pub(crate) stalls: bool,
+    /// Whether nodes end and start again.
+    pub(crate) restarts: bool,
+    /// How many locks it takes and drops at once, until it has had most of them.
+    pub(crate) mass: usize,
+    /// How long a message and its answer take, unless they are held up.
+    pub(crate) journey: Duration,
     /// Whether there is one node, which locks of the older protocol need.
     pub(crate) one_node: bool,
     /// How many of its calls in a thousand it leaves alone.
@@ -119,7 +142,11 @@ impl Task {
     pub(crate) async fn run(mut self, crew: &Crew, number: usize) {
         while crew.begin(number) {
             let _turn = Turn(crew, number);
-            let pause = self.dice.pick(&[0, 0, 10, 200]);
+            let mut pause = self.dice.pick(&[0, 0, 10, 200]);
+            if self.clients.are_brief() && pause > 0 {
+                // As requests to a service that is not busy.
+                pause = self.dice.pick(&[10, 200, 3_000]);
+            }
             let pause = self.dice.millis(0, pause);
             self.pen.doing("pauses");
             self.pen.world.sleep(pause).await;
@@ -174,8 +201,7 @@ impl Task {
     }
 
     fn client(&mut self) -> Redlock {
-        let index = self.dice.index(self.clients.len());
-        self.clients[index].clone()
+        self.clients.any(&mut self.dice)
     }
 
     /// In virtual time, until when the guard says that it can be relied on.
@@ -195,12 +221,66 @@ impl Task {
     }
 
     async fn call(&mut self) {
+        if self.mass > 0 && self.dice.chance(100) {
+            return self.take_mass().await;
+        }
         match self.dice.below(20) {
             0 => self.inspect().await,
             1 | 2 => self.run_under().await,
             3..=5 if self.one_node => self.acquire_older().await,
             6 | 7 => self.try_acquire().await,
             _ => self.acquire().await,
+        }
+    }
+
+    /// Many locks at once, which are dropped at once, or cancelled on the way.
+    async fn take_mass(&mut self) {
+        let names = &mass_names()[..self.mass];
+        let client = self.client();
+        let patience = if self.dice.chance(500) {
+            // While the answers are on their way.
+            let journey = u64::try_from(self.journey.as_millis()).unwrap_or(0);
+            Patience { time: self.dice.millis(1, 1 + journey), polls: u64::MAX }
+        } else {
+            Patience::ENDLESS
+        };
+        self.pen.begins(&format!("takes {} locks at once ({patience:?})", names.len()));
+        let calls = names.iter().map(|name| {
+            let pending = Pending::new(&self.pen, name, LONG);
+            let call = client.lock(name).ttl(LONG).timeout(Duration::ZERO).into_future();
+            async move { (pending, call.await) }
+        });
+        let ended = Mutex::new(Vec::new());
+        let taking = all(calls
+            .map(|call| {
+                Box::pin(async {
+                    let end = call.await;
+                    ended.lock().unwrap_or_else(PoisonError::into_inner).push(end);
+                })
+            })
+            .collect());
+        let is_done = cancelled(&self.pen.world, taking, patience).await.is_some();
+        self.pen.note(if is_done { "has them" } else { "has cancelled what is left" });
+        let mut held = Vec::new();
+        for (pending, result) in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            match result {
+                Ok(guard) => {
+                    let until_ns = self.valid_until_ns(guard.remaining());
+                    held.push((pending.win(guard.fence(), until_ns), guard));
+                }
+                Err(error) => {
+                    pending.fail();
+                    self.failed("acquire", Some(Duration::ZERO), &error);
+                }
+            }
+        }
+        self.pen.note(&format!("drops {} guards at once", held.len()));
+        if held.len() > names.len() / 2 {
+            self.mass = 0;
+        }
+        for (mut tenure, guard) in held {
+            tenure.release();
+            drop(guard);
         }
     }
 
@@ -321,6 +401,9 @@ impl Task {
 
     fn failed(&self, what: &str, timeout: Option<Duration>, error: &Error) {
         self.pen.note(&error.to_string());
+        if !self.restarts && error.nodes().iter().any(|node| node.answer.starts_with("restarted")) {
+            self.pen.flaw(&format!("no node has restarted, but {what} says {error}"));
+        }
         let known = match error.kind() {
             ErrorKind::Timeout => timeout.is_some(),
             ErrorKind::Unavailable => true,
@@ -452,7 +535,7 @@ async fn run_body(
 }
 
 pub(crate) fn node_timeout(ttl: Duration) -> Duration {
-    (ttl / 4).min(Duration::from_millis(500))
+    (ttl / 4).clamp(Duration::from_millis(50), Duration::from_millis(500))
 }
 
 /// Runs `future` until its caller loses patience and drops it.

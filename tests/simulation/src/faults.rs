@@ -31,7 +31,7 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
         }
         if plan.trouble == Trouble::Clocks && dice.chance(600) {
             let node = dice.index(plan.nodes.len());
-            step(&world.nodes()[node], &mut steps[node], &mut dice);
+            step(&world, node, book, &mut steps[node], &mut dice);
             continue;
         }
         let victims = dice.between(1, most as u64);
@@ -65,6 +65,29 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
     }
 }
 
+/// Gives nodes replicas, and has them hang up, for as long as it is polled.
+pub(crate) async fn oddities(world: World, plan: &Plan, mut dice: Dice) {
+    let odd = plan.unusual;
+    for (index, node) in world.nodes().iter().enumerate() {
+        node.lack(index < odd.lack_info, index < odd.lack_tracking);
+    }
+    if !odd.replicas && !odd.hang_ups {
+        return std::future::pending().await;
+    }
+    loop {
+        world.sleep(dice.millis(0, plan.calm_ms)).await;
+        let node = &world.nodes()[dice.index(plan.nodes.len())];
+        if odd.replicas && (!odd.hang_ups || dice.chance(500)) {
+            node.attach_replica();
+        } else {
+            node.hang_up(true);
+            let longest = dice.pick(&[0, 100, 3_000]);
+            world.sleep(dice.millis(0, longest)).await;
+            node.hang_up(false);
+        }
+    }
+}
+
 /// Deletes or overwrites a key, as anybody could.
 fn meddle(world: &World, node: usize, book: &Shared, dice: &mut Dice) {
     let name = dice.pick(&NAMES);
@@ -78,11 +101,21 @@ fn meddle(world: &World, node: usize, book: &Shared, dice: &mut Dice) {
     book.open().history.push(seen(Kind::Lapse, "a meddler", name, now_ns, now_ns, None));
 }
 
-fn step(node: &Node, stepped: &mut i64, dice: &mut Dice) {
+fn step(world: &World, node: usize, book: &Shared, stepped: &mut i64, dice: &mut Dice) {
     let most = dice.pick(&[500_000, 5_000_000, STEP_MOST_MICROS]);
     let to = (*stepped + dice.around_zero(most)).clamp(-STEP_MOST_MICROS, STEP_MOST_MICROS);
-    node.step_clock(to - *stepped);
+    step_clock(world, node, book, to - *stepped);
     *stepped = to;
+}
+
+/// Sets a node's clock. Where it goes back, every key that stands there lives as much longer. A holder that was killed,
+/// or stood still for a ttl, never knows, and the promise leaves such clocks out.
+pub(crate) fn step_clock(world: &World, index: usize, book: &Shared, micros: i64) {
+    let node = &world.nodes()[index];
+    if micros < 0 {
+        book.open().prolonged.extend(node.keys().into_iter().map(|(key, value)| (index, key, value)));
+    }
+    node.step_clock(micros);
 }
 
 fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
@@ -101,6 +134,7 @@ fn mend(node: &Node) {
 /// Mends everything.
 pub(crate) fn heal(world: &World) {
     for node in world.nodes() {
+        node.hang_up(false);
         mend(node);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlock::{Error, ErrorKind, Guard};
 
 use crate::book::{Pen, Tenure, nanos};
-use crate::client::{CONNECT, Task, cancelled, node_timeout};
+use crate::client::{CONNECT, RELEASE, Task, cancelled, node_timeout};
 
 /// How a stretch of holding ended.
 enum Held<T> {
@@ -193,7 +193,7 @@ impl Holding {
         task.pen.begins("releases");
         let result = cancelled(&task.pen.world, guard.release(), patience).await;
         drop(tenure);
-        task.in_time("release", invoke_ns, CONNECT + node_timeout(ttl));
+        task.in_time("release", invoke_ns, CONNECT + node_timeout(ttl).max(RELEASE));
         if let Some(Err(error)) = result {
             task.pen.note(&error.to_string());
             if !matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable) {

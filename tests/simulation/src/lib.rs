@@ -9,8 +9,9 @@
 //! - the end: once all faults are healed, no key is left of what was released, lost or cancelled, every process acquires
 //!   every name, and nobody waits for long for a lock that nobody has.
 //!
-//! The program `simulate` looks for seeds that fail and shows what happened there. [`race()`] is a run without faults, for
-//! those who all want the same at once.
+//! The program `simulate` looks for seeds that fail and shows what happened there. [`tell`] judges a [`Story`] in the same
+//! way, step by step, for what a seed once found: a changed engine draws differently. [`race()`] is a run without faults,
+//! for those who all want the same at once.
 
 mod book;
 pub mod calm;
@@ -23,7 +24,9 @@ mod network;
 mod plan;
 mod race;
 mod run;
+mod story;
 
-pub use plan::{Mishaps, Plan, Trouble};
+pub use plan::{Mishaps, Plan, Trouble, Unusual};
 pub use race::{Race, race};
-pub use run::{Outcome, Run, run};
+pub use run::{Outcome, Run, run, tell};
+pub use story::{Hold, Story};

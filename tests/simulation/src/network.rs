@@ -1,5 +1,6 @@
 //! The weather between processes and nodes, and the trace of a run.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -14,8 +15,15 @@ use crate::book::{Shared, nanos, seen};
 use crate::dice::Dice;
 use crate::plan::Plan;
 
-/// Messages in one run, far more than any run that comes to an end needs.
-const MESSAGES_MOST: u64 = 200_000;
+/// Messages in one run, more than any run that comes to an end needs: a server that tells nothing is polled.
+const MESSAGES_MOST: u64 = 400_000;
+
+/// As many more for each lock that is taken together with others. That happens several times in a run, and a release
+/// whose create was never answered is sent to every node again until its ttl is over.
+const MESSAGES_EACH: u64 = 1_000;
+
+/// For how long refusals are counted.
+pub(crate) const REFUSED_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Weather {
@@ -24,6 +32,7 @@ pub(crate) struct Weather {
     start: Instant,
     state: Mutex<State>,
     messages: AtomicU64,
+    messages_most: u64,
     flooded: Notify,
     trace: Option<Mutex<Vec<String>>>,
     book: OnceLock<Shared>,
@@ -32,26 +41,35 @@ pub(crate) struct Weather {
 #[derive(Debug)]
 struct State {
     dice: Dice,
+    least_ms: u64,
     delay_ms: u64,
     late_per_thousand: u64,
     lost_per_ten_thousand: u64,
     twice_per_thousand: u64,
+    /// When each node last refused each process.
+    refused: BTreeMap<(usize, usize), VecDeque<Duration>>,
+    /// The most of them within a while.
+    refused_most: usize,
 }
 
 impl Weather {
     pub(crate) fn new(plan: &Plan, dice: Dice, traced: bool) -> Self {
         let state = State {
             dice,
+            least_ms: plan.unusual.least_ms,
             delay_ms: plan.delay_ms,
             late_per_thousand: plan.late_per_thousand,
             lost_per_ten_thousand: plan.lost_per_ten_thousand,
             twice_per_thousand: plan.twice_per_thousand,
+            refused: BTreeMap::new(),
+            refused_most: 0,
         };
         Self {
             runtime: Handle::current(),
             start: Instant::now(),
             state: Mutex::new(state),
             messages: AtomicU64::new(0),
+            messages_most: MESSAGES_MOST + MESSAGES_EACH * plan.unusual.mass as u64,
             flooded: Notify::new(),
             trace: traced.then(Mutex::default),
             book: OnceLock::new(),
@@ -86,6 +104,11 @@ impl Weather {
         self.flooded.notified().await;
     }
 
+    /// How often a node refused one process within [`REFUSED_WITHIN`], at most.
+    pub(crate) fn refused_most(&self) -> usize {
+        self.state().refused_most
+    }
+
     pub(crate) fn messages(&self) -> u64 {
         self.messages.load(Ordering::Relaxed)
     }
@@ -93,11 +116,12 @@ impl Weather {
 
 impl Network for Weather {
     fn fate(&self, _process: usize, _node: usize, leg: Leg) -> Fate {
-        if self.messages.fetch_add(1, Ordering::Relaxed) == MESSAGES_MOST {
+        if self.messages.fetch_add(1, Ordering::Relaxed) == self.messages_most {
             self.flooded.notify_one();
         }
         let mut state = self.state();
-        let (delay, late, lost) = (state.delay_ms, state.late_per_thousand, state.lost_per_ten_thousand);
+        let (least, delay, late, lost) =
+            (state.least_ms, state.delay_ms, state.late_per_thousand, state.lost_per_ten_thousand);
         let dice = &mut state.dice;
         if leg == Leg::Write {
             // Usually written as soon as the connection's task runs.
@@ -107,7 +131,16 @@ impl Network for Weather {
             return if dice.chance(300) { Fate::Drop } else { Fate::Break };
         }
         let tail = if dice.chance(late) { dice.pick(&[30, 100, 300, 800, 2_500]) } else { 0 };
-        Fate::Deliver(dice.millis(0, delay) + dice.millis(0, tail))
+        Fate::Deliver(Duration::from_millis(least) + dice.millis(0, delay) + dice.millis(0, tail))
+    }
+
+    fn refused(&self, process: usize, node: usize, now: Duration) {
+        let mut state = self.state();
+        let times = state.refused.entry((process, node)).or_default();
+        times.retain(|at| now < *at + REFUSED_WITHIN);
+        times.push_back(now);
+        let count = times.len();
+        state.refused_most = state.refused_most.max(count);
     }
 
     fn echo(&self, _process: usize, _node: usize) -> Option<Duration> {

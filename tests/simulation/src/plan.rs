@@ -67,6 +67,54 @@ pub struct Plan {
     pub majority_fails: bool,
     /// Milliseconds between two faults, at most.
     pub calm_ms: u64,
+    /// What is unusual about the programs, the servers and the way between them.
+    pub unusual: Unusual,
+}
+
+/// What most programs and servers are not, and some are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unusual {
+    /// Every message takes so many milliseconds at least.
+    pub least_ms: u64,
+    /// Every call has a client of its own, made for it and dropped.
+    pub brief_clients: bool,
+    /// So many locks are taken at once, and dropped at once or cancelled on the way.
+    pub mass: usize,
+    /// Nodes get their first replica, again and again.
+    pub replicas: bool,
+    /// Nodes hang up on whoever connects, for a while.
+    pub hang_ups: bool,
+    /// So many nodes, the first ones, do not know INFO.
+    pub lack_info: usize,
+    /// So many nodes, the first ones, do not know CLIENT TRACKING.
+    pub lack_tracking: usize,
+}
+
+impl Unusual {
+    /// Drawn apart, so that what is usual does not change where nothing is unusual.
+    fn new(seed: u64, plan: &Plan) -> Self {
+        let nodes = plan.nodes.len();
+        let mut dice = Dice::new(!seed);
+        let some = |dice: &mut Dice| if dice.chance(40) { 1 + dice.index(nodes) } else { 0 };
+        Self {
+            // Half of a round trip. A node that was just started needs two of them to answer.
+            least_ms: if dice.chance(60) && plan.ttl >= Duration::from_secs(2) { 150 } else { 0 },
+            // What is known of a restart must outlive them.
+            brief_clients: dice.chance(if plan.trouble == Trouble::Restarts { 400 } else { 60 }),
+            mass: if dice.chance(4) {
+                1_200
+            } else if dice.chance(60) {
+                50
+            } else {
+                0
+            },
+            replicas: dice.chance(100),
+            hang_ups: dice.chance(100),
+            // Whose restarts cannot be seen is not counted out after one.
+            lack_info: if plan.forgets() { 0 } else { some(&mut dice) },
+            lack_tracking: some(&mut dice),
+        }
+    }
 }
 
 /// Locks asked for in one run, all tasks together, at least. Each is one operation of a client or more.
@@ -110,7 +158,7 @@ impl Plan {
             .collect();
         let tasks: usize = processes.iter().map(|(_, tasks)| tasks).sum();
         let is_lossy = !matches!(trouble, Trouble::None | Trouble::Nodes);
-        let plan = Self {
+        let mut plan = Self {
             trouble,
             mishaps: Mishaps {
                 stops: dice.chance(400),
@@ -130,8 +178,38 @@ impl Plan {
             twice_per_thousand: if dice.chance(250) { dice.pick(&[5, 50]) } else { 0 },
             majority_fails: dice.chance(300),
             calm_ms: if trouble == Trouble::Meddling { dice.pick(&[20, 200, 3_000]) } else { 3_000 },
+            unusual: Unusual::default(),
         };
+        plan.unusual = Unusual::new(seed, &plan);
         (plan, dice)
+    }
+
+    /// A plan by which nothing happens by itself, for a story that makes its own `trouble` on so many `nodes`, with so
+    /// many `processes`. Locks are long, so that a key that is left behind stands out.
+    #[must_use]
+    pub fn quiet(trouble: Trouble, nodes: usize, processes: usize) -> Self {
+        Self {
+            trouble,
+            mishaps: Mishaps::default(),
+            neglected_per_thousand: 0,
+            nodes: vec![Pace::default(); nodes],
+            processes: vec![(Pace::default(), 1); processes],
+            calls: 0,
+            ttl: LONG,
+            delay_ms: 1,
+            late_per_thousand: 0,
+            lost_per_ten_thousand: 0,
+            twice_per_thousand: 0,
+            majority_fails: false,
+            calm_ms: 3_000,
+            unusual: Unusual::default(),
+        }
+    }
+
+    /// Whether any node ever ends and starts again.
+    #[must_use]
+    pub fn restarts(&self) -> bool {
+        !matches!(self.trouble, Trouble::None | Trouble::Network)
     }
 
     /// Whether two holders at once would be a fault of the lock. The promise rests on bounded clock rates, on keys that

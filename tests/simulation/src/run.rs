@@ -9,17 +9,20 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use redlock::ErrorKind;
 use redlock::simulation::{Network, World};
 use redlock_history::{Kind, Report, Rules, Violation};
+use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 use crate::book::{Shared, nanos, seen};
 use crate::cast::Role;
-use crate::client::{Crew, NAMES, OLDER, Task};
+use crate::client::{Crew, MASS, NAMES, OLDER, Task};
 use crate::dice::Dice;
 use crate::faults;
-use crate::network::Weather;
-use crate::plan::{Plan, Trouble};
+use crate::network::{REFUSED_WITHIN, Weather};
+use crate::plan::{LONG, Plan, Trouble};
+use crate::story::Story;
 
 /// Virtual time after which a run that has not ended hangs.
 const HANGS: Duration = Duration::from_secs(3 * 3_600);
@@ -40,6 +43,9 @@ const EXPIRED: Duration = Duration::from_secs(2 * 3_600);
 
 /// Real time after which a run is stuck in a loop that lets no virtual time pass. A run needs a tenth of a second.
 const STUCK: Duration = Duration::from_secs(60);
+
+/// How often one node may refuse a process within [`REFUSED_WITHIN`]: 20 times a second, and as many at once.
+const REFUSED_MOST: usize = 120;
 
 /// What one seed came to.
 #[derive(Debug)]
@@ -93,19 +99,40 @@ impl fmt::Display for Outcome {
 #[must_use]
 pub fn run(seed: u64, traced: bool) -> Run {
     let _watchdog = watchdog(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime without sockets needs nothing of the system");
     let (plan, mut dice) = Plan::new(seed);
-    let (outcome, trace) = runtime.block_on(async {
+    let (outcome, trace) = runtime().block_on(async {
         let weather = Arc::new(Weather::new(&plan, dice.fork(), traced));
-        let stage = Stage::new(&plan, &mut dice, &weather);
+        let stage = Stage::new(seed, &plan, &mut dice, &weather);
         let outcome = stage.play(dice).await;
         (outcome, weather.trace())
     });
     Run { seed, plan, trace, outcome }
+}
+
+/// Tells `story` to the processes and nodes of `plan`, and judges it as the run of a seed.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn tell<'a>(plan: &'a Plan, story: impl AsyncFnOnce(&mut Story<'a>)) -> Outcome {
+    let _watchdog = watchdog(0);
+    let mut dice = Dice::new(0);
+    runtime().block_on(async {
+        let weather = Arc::new(Weather::new(plan, dice.fork(), false));
+        let mut told = Story(Stage::new(0, plan, &mut dice, &weather));
+        for role in &told.0.roles {
+            role.meet_nodes().await;
+        }
+        story(&mut told).await;
+        let mut stage = told.0;
+        stage.end_well().await;
+        stage.judge()
+    })
+}
+
+fn runtime() -> Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime without sockets needs nothing of the system")
 }
 
 /// Ends the program unless what is returned is dropped in time: nothing else gets out of a loop without an await.
@@ -121,43 +148,47 @@ fn watchdog(seed: u64) -> mpsc::Sender<()> {
 }
 
 /// Everything that takes part in a run.
-struct Stage<'a> {
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
     plan: &'a Plan,
-    weather: &'a Arc<Weather>,
-    world: World,
-    book: Shared,
-    roles: Vec<Role>,
+    /// What is unusual is drawn from this, apart from the rest.
+    seed: u64,
+    weather: Arc<Weather>,
+    pub(crate) world: World,
+    pub(crate) book: Shared,
+    pub(crate) roles: Vec<Role>,
     flaws: Vec<String>,
 }
 
 impl<'a> Stage<'a> {
-    fn new(plan: &'a Plan, dice: &mut Dice, weather: &'a Arc<Weather>) -> Self {
-        let world = World::new(Arc::clone(weather) as Arc<dyn Network>, &plan.nodes);
+    fn new(seed: u64, plan: &'a Plan, dice: &mut Dice, weather: &Arc<Weather>) -> Self {
+        let weather = Arc::clone(weather);
+        let world = World::new(Arc::clone(&weather) as Arc<dyn Network>, &plan.nodes);
         let book = Shared::default();
         weather.write_to(&book);
         let role = |index| Role::new(&world, plan, index, &book, dice.fork());
         let roles = (0..plan.processes.len()).map(role).collect();
-        Self { plan, weather, world, book, roles, flaws: Vec::new() }
+        Self { plan, seed, weather, world, book, roles, flaws: Vec::new() }
     }
 
     async fn play(mut self, mut dice: Dice) -> Outcome {
         for role in &self.roles {
             role.meet_nodes().await;
         }
-        let (plan, world, book, weather) = (self.plan, self.world.clone(), self.book.clone(), self.weather);
+        let (plan, world, book, weather) =
+            (self.plan, self.world.clone(), self.book.clone(), Arc::clone(&self.weather));
         let trouble = faults::trouble(world.clone(), plan, &book, dice.fork());
+        let oddities = faults::oddities(world.clone(), plan, Dice::new(!self.seed));
         let acting = self.act(plan.calls, true, async |task: Task, crew, number| task.run(&crew, number).await);
         let finished = tokio::select! {
             biased;
             finished = timeout(HANGS, acting) => finished.is_ok(),
             () = trouble => false,
+            () = oddities => false,
             () = weather.flooded() => false,
         };
         if finished {
-            self.world.note(|| "all faults are healed".to_owned());
-            self.weather.clear();
-            faults::heal(&self.world);
-            self.epilogue().await;
+            self.end_well().await;
         } else {
             let doing = self.book.open().doing.clone();
             self.flaws.push(format!("the run hangs: {doing:?}"));
@@ -178,28 +209,35 @@ impl<'a> Stage<'a> {
         all(acting.map(Box::pin).collect()).await;
     }
 
-    /// What must be true once nothing goes wrong any more.
-    async fn epilogue(&mut self) {
+    /// Ends all trouble, and sees what must be true from then on.
+    async fn end_well(&mut self) {
+        self.world.note(|| "all faults are healed".to_owned());
+        self.weather.clear();
+        faults::heal(&self.world);
         sleep(PAID).await;
-        if self.plan.shows_leaks() {
-            self.note_keys();
+        // What a killed process had asked for, or the network doubled, lives for its ttl, which is long for a mass.
+        let is_mass = self.plan.unusual.mass > 0;
+        let shows_mass = is_mass && self.plan.twice_per_thousand == 0 && !self.plan.mishaps.kills;
+        if self.plan.shows_leaks() || shows_mass {
+            self.note_keys(shows_mass);
         }
         if self.plan.trouble == Trouble::Clocks {
             sleep(EXPIRED).await;
+            self.book.open().prolonged.clear();
         }
         for role in &self.roles {
             role.meet_nodes().await;
         }
         // Keys and bars have run out by then.
-        sleep(PAID.max(self.plan.ttl * 4)).await;
-        self.note_keys();
+        sleep(PAID.max(self.plan.ttl * 4).max(if is_mass { LONG * 2 } else { Duration::ZERO })).await;
+        self.note_keys(true);
         self.acquire_all().await;
         let giving_up = self.act(8, false, async |task: Task, crew, number| task.give_up(&crew, number).await);
         if timeout(HANGS, giving_up).await.is_err() {
             self.flaws.push("the run hangs while callers give up".to_owned());
         }
         sleep(PAID).await;
-        self.note_keys();
+        self.note_keys(true);
         self.acquire_all().await;
         self.take_turns().await;
     }
@@ -216,11 +254,18 @@ impl<'a> Stage<'a> {
 
     /// Every process gets every name, without waiting for long.
     async fn acquire_all(&mut self) {
+        let is_far = self.plan.unusual.least_ms > 0;
+        // An attempt that has to send scripts, and to confirm, is four round trips and its clean-up another one.
+        let patience = Duration::from_secs(if is_far { 10 } else { 3 });
         for role in &self.roles {
-            for (name, client) in NAMES.iter().zip(role.life.clients.iter().rev()) {
-                let lock = client.lock(name).ttl(self.plan.ttl).timeout(Duration::from_secs(3));
+            for (name, client) in NAMES.iter().zip(role.life.clients.all().iter().rev()) {
+                let lock = client.lock(name).ttl(self.plan.ttl).timeout(patience);
                 let result = match lock.acquire().await {
-                    Ok(guard) => guard.release().await,
+                    Ok(guard) => match guard.release().await {
+                        // A server that was just started is sent each script, which takes a release two round trips.
+                        Err(error) if is_far && error.kind() == ErrorKind::Unavailable => Ok(()),
+                        result => result,
+                    },
                     Err(error) => Err(error),
                 };
                 if let Err(error) = result {
@@ -229,17 +274,20 @@ impl<'a> Stage<'a> {
             }
         }
         sleep(Duration::from_secs(1)).await;
-        self.note_keys();
+        self.note_keys(true);
     }
 
-    /// Writes down the keys that are left on the nodes.
-    fn note_keys(&self) {
+    /// Writes down the keys that are left on the nodes, those of a mass if they should be gone too.
+    fn note_keys(&self, with_mass: bool) {
         let now_ns = nanos(self.world.now());
         for (index, node) in self.world.nodes().iter().enumerate() {
             let node_name = format!("node {}", index + 1);
             for (key, value) in node.keys() {
+                if self.book.open().prolonged.contains(&(index, key.clone(), value.clone())) {
+                    continue;
+                }
                 let fence = value.split(':').nth(1).and_then(|fence| fence.parse().ok());
-                if NAMES.contains(&&*key) {
+                if (with_mass && key.starts_with(MASS)) || NAMES.contains(&&*key) {
                     self.book.open().history.push(seen(Kind::Key, &node_name, &key, now_ns, now_ns, fence));
                 }
                 if key == OLDER {
@@ -269,6 +317,11 @@ impl<'a> Stage<'a> {
         let mut flaws: Vec<String> = violations.iter().map(ToString::to_string).collect();
         flaws.extend(book.flaws);
         flaws.extend(self.flaws);
+        let refused = self.weather.refused_most();
+        // Another process takes the place of one that was killed; clocks that run at any rate pace nothing.
+        if refused > REFUSED_MOST && !self.plan.mishaps.kills && self.plan.trouble != Trouble::Clocks {
+            flaws.push(format!("a process was refused {refused} connections by one node within {REFUSED_WITHIN:?}"));
+        }
         Outcome {
             flaws,
             violations,
@@ -283,16 +336,20 @@ impl<'a> Stage<'a> {
 
     /// What [`Plan`] says of the promises.
     fn rules(&self) -> Rules {
-        let Plan { ttl, trouble, nodes, .. } = self.plan;
+        let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
+        // So many ways of a message go by until somebody has the lock.
+        let idle = IDLE + 20 * Duration::from_millis(unusual.least_ms);
         // Clocks may be 0.2 % off, timers count milliseconds. Clocks that stand still are their holder's own affair.
-        let told_late = (*trouble != Trouble::Clocks).then(|| Duration::from_millis(5) + *ttl / 100);
+        // Where a caller's runtime ends, nobody writes down a renewal that came since the last look, a twentieth of the ttl ago.
+        let unseen = if self.plan.mishaps.ends { *ttl / 20 } else { Duration::ZERO };
+        let told_late = (*trouble != Trouble::Clocks).then(|| Duration::from_millis(5) + *ttl / 100 + unseen);
         Rules {
             exclusion: self.plan.excludes(),
             told_late,
             order: true,
             settle: PAID,
             limit: None,
-            idle: (*trouble != Trouble::Clocks).then_some(IDLE),
+            idle: (*trouble != Trouble::Clocks).then_some(idle),
             quorum: Some(nodes.len() / 2 + 1),
         }
     }
@@ -311,7 +368,7 @@ fn counts(violation: &Violation, remembers_after: Option<u64>) -> bool {
 }
 
 /// Awaits all of `futures`.
-async fn all<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
+pub(crate) async fn all<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
     std::future::poll_fn(|cx| {
         futures.retain_mut(|future| Pin::new(future).poll(cx).is_pending());
         if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }

@@ -1,4 +1,5 @@
-//! Faults planted in the engine and in the nodes: the seeds find every one, and for its own reason.
+//! Faults planted in the engine and in the nodes: the seeds find every one, and for its own reason. Those that they meet
+//! too rarely have stories of their own, in `plants.rs`.
 
 use redlock::simulation::{Fault, plant};
 use redlock_history::Violation;
@@ -7,8 +8,14 @@ use redlock_simulation::run;
 /// The seeds of `make test`.
 const SEEDS: u64 = 2_000;
 
+/// Faults that seeds meet too rarely: the stories of `plants.rs` find them.
+const TOLD: [Fault; 4] = [Fault::LateExtension, Fault::BlindConfirm, Fault::ExtendByToken, Fault::RestoreBlindly];
+
 /// Whether a violation is what a fault has to show as.
 type Shows = fn(&Violation) -> bool;
+
+/// What a caller notices by itself when it gets a lock too late.
+const NOT_HELD: &str = "acquire returned a lock that is not held";
 
 /// Fences come twice, fall, or are no quorum's.
 fn shows_fences(violation: &Violation) -> bool {
@@ -35,9 +42,19 @@ fn shows_idle(violation: &Violation) -> bool {
     matches!(violation, Violation::Idle { .. })
 }
 
+/// No call of the history shows it.
+fn shows_nothing(_: &Violation) -> bool {
+    false
+}
+
 /// What each fault shows as.
 fn shows(fault: Fault) -> Shows {
     match fault {
+        Fault::LateGrant
+        | Fault::LateExtension
+        | Fault::BlindConfirm
+        | Fault::ExtendByToken
+        | Fault::RestoreBlindly => shows_nothing,
         Fault::FirstFence | Fault::NoConfirm | Fault::FenceForgotten => shows_fences,
         Fault::NoCleanUp
         | Fault::ReleaseElsewhere
@@ -62,7 +79,11 @@ fn shows(fault: Fault) -> Shows {
 /// The first seed that finds `fault`.
 fn found(fault: Fault) -> Option<u64> {
     plant(Some(fault));
-    let seed = (0..SEEDS).find(|seed| run(*seed, false).outcome.violations.iter().any(shows(fault)));
+    let seed = (0..SEEDS).find(|seed| {
+        let outcome = run(*seed, false).outcome;
+        let is_flaw = |flaw: &String| fault == Fault::LateGrant && flaw.ends_with(NOT_HELD);
+        outcome.violations.iter().any(shows(fault)) || outcome.flaws.iter().any(is_flaw)
+    });
     plant(None);
     seed
 }
@@ -71,6 +92,7 @@ fn found(fault: Fault) -> Option<u64> {
 fn find(which: usize) {
     let missed: Vec<Fault> = Fault::ALL
         .into_iter()
+        .filter(|fault| !TOLD.contains(fault))
         .skip(which)
         .step_by(2)
         .filter(|fault| {

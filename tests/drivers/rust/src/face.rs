@@ -49,6 +49,17 @@ macro_rules! set {
     }};
 }
 
+/// The same for a client's builder, which has options that no lock has.
+macro_rules! set_client {
+    ($builder:expr, $options:expr) => {{
+        let (mut builder, mut options) = ($builder, $options.clone());
+        if let Some(value) = options.remove("connect_timeout_ms") {
+            builder = builder.connect_timeout(duration("connect_timeout_ms", &value)?);
+        }
+        set!(builder, &options)
+    }};
+}
+
 /// The same for the locks of the older protocol.
 macro_rules! set_setnx {
     ($target:expr, $options:expr) => {{
@@ -205,7 +216,7 @@ macro_rules! face {
                             if let Some(nodes) = &request.nodes {
                                 builder = builder.nodes(nodes);
                             }
-                            let client = set!(builder, &request.options).build()?;
+                            let client = set_client!(builder, &request.options).build()?;
                             CLIENTS.put(request.id, (client, protocol(&request.options)?.unwrap_or_default()))
                         }
                         "lock" => {

@@ -1,0 +1,341 @@
+//! Connecting to a node: how often it is tried, what is left out where a node takes offence, and from how far away.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::future::IntoFuture;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::redis::{self, from_redis_value};
+use harness::{LIMIT, Proxy, Server, eventually};
+use redlock::{Error, ErrorKind, Guard, Redlock, blocking};
+use tokio::task::JoinHandle;
+
+/// Most connects to one node in a second.
+const MOST_PER_SECOND: u64 = 20;
+/// Locks that do not end by themselves within a test.
+const LONG: Duration = Duration::from_secs(60);
+
+const NAME: &str = "foo";
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To the server.
+    Open,
+    /// It is closed as soon as it is made.
+    Closed,
+    /// It is closed at the first request with this word.
+    Against(&'static str),
+    /// As `Against`, and every later connection goes to the server.
+    AgainstOnce(&'static str),
+}
+
+/// Stands in front of a server, counts the connections, and decides what becomes of each.
+struct Door {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: PathBuf,
+    way: RwLock<Way>,
+    came: AtomicU64,
+    links: Mutex<Vec<TcpStream>>,
+}
+
+impl Door {
+    fn to(server: &Server, way: Way) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (came, links) = Default::default();
+        let shared = Arc::new(Shared { server: server.socket(), way: RwLock::new(way), came, links });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                accepting.came.fetch_add(1, Ordering::SeqCst);
+                let shared = Arc::clone(&accepting);
+                thread::spawn(move || shared.pass(&client.unwrap()));
+            }
+        });
+        Self { port, shared }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    fn came(&self) -> u64 {
+        self.shared.came.load(Ordering::SeqCst)
+    }
+
+    /// What becomes of connections from now on.
+    fn set(&self, way: Way) {
+        self.shared.set(way);
+    }
+
+    /// Closes every connection.
+    fn close(&self) {
+        for link in self.shared.links.lock().unwrap().drain(..) {
+            drop(link.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+impl Shared {
+    fn way(&self) -> Way {
+        *self.way.read().unwrap()
+    }
+
+    fn set(&self, way: Way) {
+        *self.way.write().unwrap() = way;
+    }
+
+    fn pass(&self, client: &TcpStream) {
+        if self.way() == Way::Closed {
+            return;
+        }
+        self.links.lock().unwrap().push(client.try_clone().unwrap());
+        let server = UnixStream::connect(&self.server).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                copy(&server, client, |_| false);
+                drop(client.shutdown(Shutdown::Both));
+            });
+            copy(client, &server, |bytes| match self.way() {
+                Way::Against(word) => contains(bytes, word),
+                Way::AgainstOnce(word) if contains(bytes, word) => {
+                    self.set(Way::Open);
+                    true
+                }
+                _ => false,
+            });
+            drop(client.shutdown(Shutdown::Both));
+            drop(server.shutdown(Shutdown::Both));
+        });
+    }
+}
+
+/// Copies until the end, or until `ends` says so of what has been read, which is not passed on if it ends a request.
+fn copy(mut from: impl Read, mut to: impl Write, ends: impl Fn(&[u8]) -> bool) {
+    let mut bytes = vec![0; 65_536];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if ends(&bytes[..count]) || to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+fn contains(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+fn client(url: &str) -> Redlock {
+    Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap()
+}
+
+/// A number among a server's statistics.
+fn stat(admin: &mut redis::Connection, section: &str, name: &str) -> u64 {
+    let text: String = redis::cmd("INFO").arg(section).query(admin).unwrap();
+    let number = |line: &str| line.strip_prefix(name)?.split([',', ':', '=']).find_map(|word| word.parse::<u64>().ok());
+    text.lines().filter_map(number).sum()
+}
+
+/// How many keys the server will tell the next change of.
+fn told(server: &Server) -> u64 {
+    stat(&mut server.connect(), "stats", "tracking_total_keys")
+}
+
+/// Asks for `count` locks at once.
+fn wait_for(redlock: &Redlock, count: usize) -> Vec<JoinHandle<Result<Guard, Error>>> {
+    (0..count).map(|i| tokio::spawn(redlock.lock(format!("job:{i}")).into_future())).collect()
+}
+
+/// How much a count grows in a second and a half.
+fn growth(count: impl Fn() -> u64) -> (u64, Duration) {
+    let (before, start) = (count(), Instant::now());
+    eventually("a second and a half", || start.elapsed() >= Duration::from_millis(1500));
+    (count() - before, start.elapsed())
+}
+
+/// Most connects in this time, and one for each lane that had begun before.
+fn most(time: Duration) -> u64 {
+    MOST_PER_SECOND * u64::try_from(time.as_millis()).unwrap() / 1000 + 4
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_up_is_connected_to_twenty_times_a_second_at_most() {
+    for way in [Way::Closed, Way::Against("EVAL")] {
+        let server = Server::start();
+        let door = Door::to(&server, Way::Open);
+        let redlock = client(&door.url());
+        let mut held = Vec::new();
+        for i in 0..20 {
+            held.push(redlock.lock(format!("held:{i}")).ttl(Duration::from_secs(5)).await.unwrap());
+        }
+        door.set(way);
+        door.close();
+        let calls = wait_for(&redlock, 300);
+        let (count, time) = growth(|| door.came());
+        assert!(count <= most(time), "{way:?}: {count} connects in {time:?}");
+        assert!(count >= 2, "{way:?}: it is tried again");
+        door.set(Way::Open);
+        for call in calls {
+            let guard = tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap();
+            drop(guard);
+        }
+        assert!(held.iter().all(Guard::held), "{way:?}: renewals go on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_threads_together_keep_to_the_pace() {
+    let server = Server::start();
+    let door = Door::to(&server, Way::Closed);
+    let client = blocking::Redlock::from(client(&door.url()));
+    assert_eq!(client.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err().kind(), ErrorKind::Unavailable);
+    let until = Instant::now() + Duration::from_millis(1500);
+    let (count, time) = thread::scope(|scope| {
+        for i in 0..16 {
+            let client = &client;
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    let refused = client.lock(format!("job:{i}")).timeout(Duration::ZERO).acquire().unwrap_err();
+                    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+                    assert!(refused.nodes()[0].answer.contains("closed"), "the last failure: {refused}");
+                }
+            });
+        }
+        growth(|| door.came())
+    });
+    assert!(count <= most(time), "{count} connects in {time:?}");
+    door.set(Way::Open);
+    let open = |client: &blocking::Redlock| client.lock(NAME).timeout(Duration::ZERO).acquire().is_ok();
+    eventually("the node is back", || open(&client));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_begin_at_once_are_not_held_back() {
+    let server = Server::start();
+    let redlock = blocking::Redlock::from(client(&server.url()));
+    let begin = std::sync::Barrier::new(32);
+    // Each thread has connections of its own. Twice: before anything failed, and when all of them were closed.
+    for _ in 0..2 {
+        thread::scope(|scope| {
+            for i in 0..32 {
+                let (redlock, begin) = (&redlock, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    redlock.lock(format!("job:{i}")).timeout(Duration::ZERO).acquire().unwrap().release().unwrap();
+                });
+            }
+        });
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_is_named_as_such_and_keeps_nobody_deaf() {
+    let server = Server::builder().tcp(true).start();
+    let mut admin = server.connect();
+    redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
+    let redlock = client(&server.url());
+    let calls = wait_for(&redlock, 300);
+    let mut rejected = || stat(&mut admin, "stats", "rejected_connections");
+    let before = rejected();
+    let start = Instant::now();
+    let refused = redlock.lock(NAME).timeout(Duration::from_millis(1500)).await.unwrap_err();
+    let (count, time) = (rejected() - before, start.elapsed());
+    assert!(count <= most(time), "{count} connects in {time:?}");
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(refused.nodes()[0].answer.contains("max number of clients"), "{refused}");
+    redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1000).exec(&mut admin).unwrap();
+    for call in calls {
+        drop(tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap());
+    }
+    is_told(&server, &redlock).await;
+}
+
+/// A waiter of `redlock` is told of the release.
+async fn is_told(server: &Server, redlock: &Redlock) {
+    let holder = redlock.lock(NAME).await.unwrap();
+    let waiter = tokio::spawn(redlock.lock(NAME).into_future());
+    eventually("the server will tell the waiter", || told(server) > 0);
+    holder.release().await.unwrap();
+    tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_hang_up_makes_no_node_deaf() {
+    for word in ["HELLO", "TRACKING"] {
+        let server = Server::start();
+        let door = Door::to(&server, Way::AgainstOnce(word));
+        is_told(&server, &client(&door.url())).await;
+        assert_eq!(door.shared.way(), Way::Open, "{word} was sent");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_hangs_up_on_is_left_out() {
+    for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING"] {
+        let server = Server::start();
+        let door = Door::to(&server, Way::Against(word));
+        works(&client(&door.url()), word).await;
+    }
+}
+
+/// Acquires, waits, extends and releases.
+async fn works(redlock: &Redlock, what: &str) {
+    let lock = || redlock.lock(NAME).timeout(LIMIT).into_future();
+    let holder = lock().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let waiter = tokio::spawn(lock());
+    while let Err(error) = holder.extend().await {
+        assert!(error.nodes()[0].answer.contains("closed") && holder.held(), "{what}: {error}");
+    }
+    holder.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let guard = waiter.await.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"));
+    guard.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_a_server_does_not_know_are_not_needed() {
+    let optional = ["HELLO", "CLIENT", "INFO", "EVALSHA"];
+    let all = || optional.map(|command| ["--rename-command", command, ""]).concat();
+    for unknown in [vec!["--rename-command", "INFO", ""], vec!["--rename-command", "EVALSHA", ""], all()] {
+        let server = Server::builder().args(unknown.iter().copied()).start();
+        works(&client(&server.url()), &format!("{unknown:?}")).await;
+        assert_eq!(server.get(NAME), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_a_right_to_optional_commands_has_locks() {
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "default", "-hello", "-client", "-info", "-evalsha"]);
+    works(&client(&server.url()), "no rights").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_far_away_is_waited_for_without_asking() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    proxy.delay(Duration::from_millis(170));
+    let redlock = client(&proxy.url());
+    // Its renewal is due soon, and takes a round trip.
+    let holder = redlock.lock(NAME).ttl(Duration::from_secs(2)).try_acquire().await.unwrap().unwrap();
+    let waiter = tokio::spawn(redlock.lock(NAME).into_future());
+    eventually("the server will tell the waiter", || told(&server) > 0);
+    let left = || from_redis_value::<i64>(server.command(&["PTTL", NAME])).unwrap();
+    let before = left();
+    eventually("the lock is renewed", || left() > before);
+    assert!(holder.held());
+    holder.release().await.unwrap();
+    let guard = tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,246 @@
+//! Thousands of locks that are given up at once: each of their keys goes, however many releases are owed.
+//!
+//! All keys would live for a minute, far longer than a test waits.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::future::{Future, poll_fn};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::pin::Pin;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use harness::redis::FromRedisValue;
+use harness::{Proxy, Server, cluster, eventually};
+use redlock::{Guard, Redlock};
+use tokio::runtime::Runtime;
+
+/// Of keys that do not expire within a test.
+const LONG: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_secs(1);
+/// More than any test of single locks has, and little enough for a busy machine.
+const MANY: usize = 3_000;
+
+fn current_thread() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn names() -> Vec<String> {
+    (0..MANY).map(|n| format!("name:{n}")).collect()
+}
+
+/// How many of the locks have a key on `server`.
+fn left(server: &Server) -> usize {
+    let names = names();
+    let command: Vec<&str> = ["EXISTS"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    usize::from_redis_value(server.command(&command)).unwrap()
+}
+
+fn none_is_left(servers: &[Server]) {
+    eventually("no key is left", || servers.iter().all(|server| left(server) == 0));
+}
+
+async fn hold_all(redlock: &Redlock) -> Vec<Guard> {
+    hold(redlock, MANY).await
+}
+
+async fn hold(redlock: &Redlock, count: usize) -> Vec<Guard> {
+    let mut guards = Vec::with_capacity(count);
+    for name in names().into_iter().take(count) {
+        guards.push(redlock.lock(name).await.unwrap());
+    }
+    guards
+}
+
+fn client(urls: impl IntoIterator<Item = String>, ttl: Duration) -> Redlock {
+    Redlock::builder().nodes(urls.into_iter().collect::<Vec<_>>()).ttl(ttl).auto_renew(false).build().unwrap()
+}
+
+#[test]
+fn guards_dropped_at_once_leave_no_key() {
+    let servers = cluster(1);
+    let redlock = client([servers[0].url()], LONG);
+    let guards = current_thread().block_on(hold_all(&redlock));
+    assert_eq!(left(&servers[0]), MANY);
+    drop(guards);
+    none_is_left(&servers);
+}
+
+/// Polls a future once, and leaves it.
+async fn poll_once<T>(future: &mut Pin<Box<impl Future<Output = T>>>) {
+    poll_fn(|cx| {
+        assert!(future.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Half of the calls are granted and half are not written yet when all of them are dropped.
+#[test]
+fn calls_dropped_at_once_leave_no_key() {
+    for nodes in [1, 3] {
+        let servers = cluster(nodes);
+        let redlock = client(servers.iter().map(Server::url), LONG);
+        let runtime = current_thread();
+        runtime.block_on(async {
+            redlock.lock("warm-up").await.unwrap().release().await.unwrap();
+            let locks: Vec<_> = names().into_iter().map(|name| redlock.lock(name)).collect();
+            let mut calls: Vec<_> = locks.iter().map(|lock| Box::pin(lock.acquire())).collect();
+            let (granted, unwritten) = calls.split_at_mut(MANY / 2);
+            for call in granted {
+                poll_once(call).await;
+            }
+            // Over the same connections, so that those before it are granted too.
+            redlock.lock("warm-up").await.unwrap().release().await.unwrap();
+            for call in unwritten {
+                poll_once(call).await;
+            }
+            drop(calls);
+        });
+        none_is_left(&servers);
+    }
+}
+
+/// Their keys live on, as they do on a server whose clock has stood still.
+#[test]
+fn locks_lost_at_once_leave_no_key() {
+    let servers = cluster(1);
+    let redlock = client([servers[0].url()], TTL);
+    let guards = current_thread().block_on(hold_all(&redlock));
+    let names = names();
+    let script = "for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 60000) end";
+    let (count, names) = (MANY.to_string(), names.iter().map(String::as_str));
+    let command: Vec<&str> = ["EVAL", script, &count].into_iter().chain(names).collect();
+    servers[0].command(&command);
+    servers[0].freeze();
+    eventually("all are lost", || guards.iter().all(|guard| !guard.held()));
+    servers[0].thaw();
+    none_is_left(&servers);
+}
+
+#[test]
+fn what_is_owed_to_a_node_that_is_cut_off_is_sent_when_it_is_back() {
+    let servers = cluster(1);
+    let proxy = Proxy::to(&servers[0]);
+    let redlock = client([proxy.url()], LONG);
+    let runtime = current_thread();
+    let guards = runtime.block_on(hold_all(&redlock));
+    assert_eq!(left(&servers[0]), MANY);
+    proxy.refuse(true);
+    proxy.reset();
+    drop(guards);
+    let error = runtime.block_on(redlock.lock("other").try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), redlock::ErrorKind::Unavailable);
+    assert_eq!(left(&servers[0]), MANY);
+    proxy.refuse(false);
+    none_is_left(&servers);
+}
+
+/// A server whose answers trickle, from when it is told to.
+struct Trickle {
+    port: u16,
+    on: Arc<AtomicBool>,
+}
+
+impl Trickle {
+    fn of(server: &Server) -> Self {
+        let (target, on) = (server.port(), Arc::new(AtomicBool::new(false)));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let slow = Arc::clone(&on);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let server = TcpStream::connect(("127.0.0.1", target)).unwrap();
+                let (mut requests, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || drop(io::copy(&mut requests, &mut to)));
+                let slow = Arc::clone(&slow);
+                // Ends with the connection.
+                std::thread::spawn(move || drop(trickle(server, client, &slow)));
+            }
+        });
+        Self { port, on }
+    }
+}
+
+/// Some eight answers to releases in two milliseconds.
+fn trickle(mut server: TcpStream, mut client: TcpStream, slow: &AtomicBool) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut bytes = [0; 32];
+    loop {
+        let read = server.read(&mut bytes)?;
+        if read == 0 {
+            return Ok(());
+        }
+        if slow.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        client.write_all(&bytes[..read])?;
+    }
+}
+
+/// Keeps what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().push_str(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// All releases together take far longer than one node may take for an answer.
+#[test]
+fn a_healthy_node_that_is_owed_much_is_not_taken_for_silent() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_writer(move || writer.clone()).try_init().unwrap();
+    let servers = [Server::builder().tcp(true).start()];
+    let trickle = Trickle::of(&servers[0]);
+    let url = format!("redis://127.0.0.1:{}", trickle.port);
+    let redlock = Redlock::builder().nodes([url.as_str()]).ttl(LONG).auto_renew(false).build().unwrap();
+    let guards = current_thread().block_on(async {
+        let mut guards = Vec::with_capacity(MANY);
+        for name in names() {
+            guards.push(redlock.lock(name).node_timeout(Duration::from_millis(200)).await.unwrap());
+        }
+        guards
+    });
+    trickle.on.store(true, Ordering::SeqCst);
+    drop(guards);
+    none_is_left(&servers);
+    let text = log.0.lock().unwrap().clone();
+    let silent = |line: &&str| line.contains("stopped answering") && line.contains(&trickle.port.to_string());
+    assert_eq!(text.lines().find(silent), None);
+}
+
+/// So many that a busy machine gives them back within the half second that a process takes for it.
+const HELD: usize = 1_200;
+
+#[test]
+fn a_process_that_ends_gives_back_all_that_it_holds() {
+    const NAME: &str = "a_process_that_ends_gives_back_all_that_it_holds";
+    if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
+        let runtime = current_thread();
+        let guards = runtime.block_on(hold(&client([url], LONG), HELD));
+        println!("\nholds {}", guards.len());
+        redlock::farewell();
+        std::process::exit(0);
+    }
+    let servers = cluster(1);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]).stdout(Stdio::piped()).env("REDLOCK_TEST_URL", servers[0].url());
+    let mut child = harness::spawn(command).unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == format!("holds {HELD}")));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(left(&servers[0]), 0);
+}

@@ -1,0 +1,227 @@
+//! Held locks: extensions that are answered in another order than they began, and nodes that the acquire did not reach.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redlock::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
+use redlock::{Guard, NodeState, Redlock};
+use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
+use tokio::sync::oneshot;
+
+const SHORT: Duration = Duration::from_secs(2);
+const LONG: Duration = Duration::from_secs(10);
+const BETWEEN: Duration = Duration::from_secs(5);
+const STEP: Duration = Duration::from_millis(5);
+
+/// Less than the `node_timeout` of the shortest ttl here, so that every answer counts.
+const LATE: Duration = Duration::from_millis(400);
+
+/// Calm, but the next replies can be late. Connects are counted.
+#[derive(Default)]
+struct Delaying {
+    late: AtomicUsize,
+    connects: AtomicUsize,
+}
+
+impl Delaying {
+    /// Waits until a reply is on its way that will be late.
+    async fn delays_one(&self, world: &World) {
+        self.late.store(1, Ordering::Relaxed);
+        while self.late.load(Ordering::Relaxed) > 0 {
+            world.sleep(STEP).await;
+        }
+    }
+
+    fn connects(&self) -> usize {
+        self.connects.load(Ordering::Relaxed)
+    }
+}
+
+impl Network for Delaying {
+    fn fate(&self, _: usize, _: usize, leg: Leg) -> Fate {
+        match leg {
+            Leg::Connect => self.connects.fetch_add(1, Ordering::Relaxed),
+            Leg::Reply if self.late.load(Ordering::Relaxed) > 0 => {
+                self.late.fetch_sub(1, Ordering::Relaxed);
+                return Fate::Deliver(LATE);
+            }
+            _ => 0,
+        };
+        Fate::Deliver(DELAY)
+    }
+
+    fn note(&self, _: &dyn Fn() -> String) {}
+}
+
+#[derive(Clone)]
+struct Stage {
+    network: Arc<Delaying>,
+    world: World,
+    program: Arc<Program>,
+    client: Redlock,
+}
+
+impl Stage {
+    fn new(nodes: usize) -> Self {
+        let network = Arc::new(Delaying::default());
+        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
+        let program = Arc::new(world.program(0, Pace::default(), bits(0)));
+        let order: Vec<usize> = (0..nodes).collect();
+        let client = program.client(&order, &Redlock::builder()).expect("a client");
+        Self { network, world, program, client }
+    }
+
+    /// Looks at `guard` for a while, in which it would run out many times.
+    async fn watches(&self, guard: &Guard, look: impl Fn(Duration)) {
+        for _ in 0..600 {
+            self.world.sleep(20 * STEP).await;
+            look(guard.remaining());
+        }
+    }
+}
+
+/// Runs `story` on a runtime of the program's callers, whose connections are its own.
+async fn on<T: Send + 'static>(runtime: &Runtime, story: impl Future<Output = T> + Send + 'static) -> T {
+    let (sender, over) = oneshot::channel();
+    runtime.spawn(async move { drop(sender.send(story.await)) });
+    over.await.expect("the story comes to its end")
+}
+
+/// Never less than what is left when a renewal is due.
+fn as_long_as(ttl: Duration) -> impl Fn(Duration) {
+    move |remaining| assert!(remaining > ttl * 6 / 10, "{remaining:?} of {ttl:?}")
+}
+
+#[test]
+fn a_renewal_that_is_answered_late_leaves_the_ttl_of_an_extension_in_force() {
+    in_virtual_time(async {
+        let stage = Stage::new(1);
+        let caller = stage.program.runtime();
+        on(&caller, async move {
+            let guard = stage.client.lock("job").ttl(SHORT).acquire().await.expect("it is free");
+            // The first renewal connects; of a later one only the answer is left to come.
+            stage.world.sleep(SHORT / 2).await;
+            stage.network.delays_one(&stage.world).await;
+            guard.extend_to(LONG).await.expect("the node answers");
+            assert!(guard.remaining() > LONG * 9 / 10);
+            stage.world.sleep(LATE).await;
+            stage.watches(&guard, as_long_as(LONG)).await;
+            guard.release().await.expect("it was held all the time");
+        })
+        .await;
+    });
+}
+
+#[test]
+fn an_extension_by_the_ttl_in_force_does_not_set_it() {
+    in_virtual_time(async {
+        let stage = Stage::new(1);
+        let (one, two) = (stage.program.runtime(), stage.program.runtime());
+        let story = stage.clone();
+        let guard = on(&one, async move { story.client.lock("job").ttl(SHORT).acquire().await });
+        let guard = Arc::new(guard.await.expect("it is free"));
+        let (extended, story) = (Arc::clone(&guard), stage.clone());
+        let late = async move {
+            story.network.late.store(1, Ordering::Relaxed);
+            extended.extend().await.expect("the node answers");
+        };
+        let (extended, story) = (Arc::clone(&guard), stage.clone());
+        let (late, ()) = (on(&one, late), ());
+        let long = on(&two, async move {
+            while story.network.late.load(Ordering::Relaxed) > 0 {
+                story.world.sleep(STEP).await;
+            }
+            extended.extend_to(LONG).await.expect("the node answers");
+        });
+        tokio::join!(late, long);
+        on(&two, async move { stage.watches(&guard, as_long_as(LONG)).await }).await;
+    });
+}
+
+#[test]
+fn of_two_extensions_the_one_that_began_last_sets_the_ttl() {
+    in_virtual_time(async {
+        let stage = Stage::new(1);
+        let (one, two) = (stage.program.runtime(), stage.program.runtime());
+        let story = stage.clone();
+        let guard = on(&one, async move { story.client.lock("job").ttl(SHORT).acquire().await });
+        let guard = Arc::new(guard.await.expect("it is free"));
+        let (extended, story) = (Arc::clone(&guard), stage.clone());
+        let first = on(&one, async move {
+            story.network.late.store(1, Ordering::Relaxed);
+            extended.extend_to(LONG).await.expect("the node answers");
+        });
+        let (extended, story) = (Arc::clone(&guard), stage.clone());
+        let last = on(&two, async move {
+            while story.network.late.load(Ordering::Relaxed) > 0 {
+                story.world.sleep(STEP).await;
+            }
+            extended.extend_to(BETWEEN).await.expect("the node answers");
+        });
+        tokio::join!(first, last);
+        on(&two, async move {
+            assert!(guard.remaining() > BETWEEN, "the longer one was granted all the same");
+            stage.world.sleep(LONG).await;
+            let look = as_long_as(BETWEEN);
+            stage
+                .watches(&guard, |remaining| {
+                    look(remaining);
+                    assert!(remaining <= BETWEEN, "{remaining:?}");
+                })
+                .await;
+        })
+        .await;
+    });
+}
+
+/// Long before anything is renewed, and without any renewal. A node that is away is tried again, but only for as long as
+/// the lock is held.
+#[test]
+fn a_node_that_comes_after_the_win_gets_the_lock_with_the_ttl_that_is_left() {
+    const TTL: Duration = Duration::from_secs(3_600);
+    const AWAY: Duration = Duration::from_secs(600);
+    const SOON: Duration = Duration::from_secs(3);
+    for auto_renew in [false, true] {
+        in_virtual_time(async {
+            let stage = Stage::new(3);
+            let (world, late) = (stage.world.clone(), stage.world.nodes()[2].clone());
+            let other = world.process(1, Pace::default(), bits(1)).expect("a client");
+            let left = async || match &other.inspect("job").await.expect("nodes answer")[2].state {
+                NodeState::Held { ttl_left, .. } => Some(ttl_left.expect("it expires")),
+                _ => None,
+            };
+            late.crash(false);
+            let (caller, story) = (stage.program.runtime(), stage.clone());
+            let guard = on(&caller, async move {
+                story.client.lock("job").ttl(TTL).auto_renew(auto_renew).restart_delay(SHORT).acquire().await
+            });
+            let guard = guard.await.expect("a quorum grants");
+            world.sleep(AWAY).await;
+            for _ in 0..2 {
+                late.start();
+                world.sleep(SOON).await;
+                assert!(guard.held());
+                // The other one's connection, too, is found to have ended.
+                left().await;
+                let left = left().await.expect("it has the lock");
+                assert!(left >= guard.remaining() && (auto_renew || left + AWAY < TTL + SOON), "{left:?}");
+                late.crash(false);
+                world.sleep(AWAY).await;
+            }
+            let away = stage.network.connects();
+            assert!(away as u64 <= 2 * 3 * AWAY.as_secs(), "{away} connects");
+            // Nothing is owed to a node that is there.
+            late.start();
+            world.sleep(SOON).await;
+            on(&caller, guard.release()).await.expect("it is held");
+            world.sleep(SOON).await;
+            late.crash(false);
+            world.sleep(SOON).await;
+            let released = stage.network.connects();
+            world.sleep(AWAY).await;
+            assert_eq!(stage.network.connects(), released, "nobody needs the node any more");
+        });
+    }
+}
