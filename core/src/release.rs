@@ -12,8 +12,8 @@ use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::held::{Held, Loss};
 use crate::lane::Lane;
 use crate::node::Failure;
-use crate::quorum::{self, Released, Removal};
-use crate::round::Event;
+use crate::quorum::{self, Mask, Released, Removal};
+use crate::round::{Event, Sent};
 
 /// Releases on `lane` what `claim` may have created.
 ///
@@ -26,6 +26,7 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
     let time = held.place.spec.settings.release_timeout();
     let (mut round, mut votes) = claim.release_round(lane, time, true);
     let mut failures = vec![None; votes.len()];
+    let mut resent = Mask::NONE;
     let verdict = loop {
         match quorum::release(&votes, lane.members.health.suspects()) {
             Released::Open => {}
@@ -35,6 +36,9 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
             Some(Event::Vote(node, answer)) => {
                 votes[node] = claim.released(node, &answer, round.sent(node));
                 failures[node] = answer.err();
+                if round.sent(node) == Sent::Again {
+                    resent = resent.with(node);
+                }
             }
             Some(Event::TimeUp) | None => {
                 for (vote, failure) in votes.iter_mut().zip(&mut failures) {
@@ -49,31 +53,34 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
     if verdict == Released::Unknown {
         // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
         drop(round);
-        return Err(unavailable(&held.place, &votes, &failures));
+        return Err(unavailable(&held.place, answers(&held.place, &votes, &failures, resent)));
     }
     claim.leave(round);
     match verdict {
-        Released::Lost(reason) => Err(held.lost_error(Loss { reason, nodes: answers(&held.place, &votes, &failures) })),
+        Released::Lost(reason) => {
+            let nodes = answers(&held.place, &votes, &failures, resent);
+            Err(held.lost_error(Loss { reason, nodes }))
+        }
         _ => Ok(()),
     }
 }
 
-fn unavailable(place: &Place, votes: &[Removal], failures: &[Option<Failure>]) -> Error {
+fn unavailable(place: &Place, nodes: Vec<NodeAnswer>) -> Error {
     let message =
         "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
-    Error::new(ErrorKind::Unavailable, message)
-        .with_name(place.spec.name.bytes())
-        .with_nodes(answers(place, votes, failures))
+    Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes()).with_nodes(nodes)
 }
 
-/// What each node said, for people.
-fn answers(place: &Place, votes: &[Removal], failures: &[Option<Failure>]) -> Vec<NodeAnswer> {
+/// What each node said, for people. Those in `resent` were asked twice.
+fn answers(place: &Place, votes: &[Removal], failures: &[Option<Failure>], resent: Mask) -> Vec<NodeAnswer> {
     let answer = |(node, vote): (usize, &Removal)| NodeAnswer {
         node: place.set.members.nodes[node].address.to_string(),
         answer: match (vote, &failures[node]) {
             (_, Some(failure)) => failure.to_string(),
             (Removal::Deleted, _) => "released".to_owned(),
             (Removal::Gone, _) => "did not have it".to_owned(),
+            // The first release may have freed it.
+            (Removal::Taken, _) if resent.has(node) => "held by another when it was asked again".to_owned(),
             (Removal::Taken, _) => "held by another".to_owned(),
             (Removal::Pending, _) => "no answer yet".to_owned(),
             (Removal::Failed, _) => "does not have it, but the acquire may still reach it".to_owned(),

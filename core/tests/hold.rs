@@ -629,6 +629,8 @@ fn a_release_that_is_sent_again_and_finds_another_owner_is_a_loss() {
     for fate in [Fate::Taken, Fate::TakenSince] {
         let error = released_twice(fate, 1).unwrap_err();
         assert_eq!((error.kind(), error.reason()), (ErrorKind::Lost, Some(LostReason::Taken)), "{fate:?}: {error}");
+        // Says that the loss may be none.
+        assert_eq!(error.nodes()[0].answer, "held by another when it was asked again", "{fate:?}");
         assert!(released_twice(fate, 3).is_ok(), "{fate:?}: the others had the lock");
     }
 }

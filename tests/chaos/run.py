@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from arena import Arena, ArenaError, Worker
+from arena import HANDS, Arena, ArenaError, Worker
 from checker import judge
 from history import SLACK_MS, now_ns
 from live import Story
-from schedule import EPOCH_S, Epoch, Trouble
+from schedule import EPOCH_S, NODES, Epoch, Trouble
 from tally import EpochHistory, Tally
 from troubles import Troubles, locks
 
@@ -49,6 +49,10 @@ IN_FLIGHT_S = 1.0
 GROWTH = {"descriptors": 24, "threads": 4}
 """How many more of them a worker may have than after its first epoch: connections that the library opens when it first
 has a use for them."""
+
+RUNTIMES = HANDS * (NODES + 3)
+"""How many more descriptors a worker may have whose hands block: as many runtimes as hands have ever blocked at once, each
+with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble they seldom do."""
 
 KEPT = 60
 """How many histories of good epochs are kept."""
@@ -265,7 +269,8 @@ class Run(Story):
             now = {"descriptors": process.num_fds(), "threads": process.num_threads()}
             first = self.first.setdefault(worker.name, now)
             for what, count in now.items():
-                if count > first[what] + GROWTH[what]:
+                runtimes = RUNTIMES if what == "descriptors" and worker.role.face in ("blocking", "sync") else 0
+                if count > first[what] + GROWTH[what] + runtimes:
                     self.tally.troubles.append(f"{worker.name} leaks: {first[what]} {what}, and later {count}")
 
     def _judge(self) -> None:

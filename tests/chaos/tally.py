@@ -16,6 +16,9 @@ LANGUAGES = ("Rust", "Python", "Node")
 ALLOWED = ("timeout", "unavailable", "forbidden", "lost")
 """Errors that calls may come to where nodes are in trouble."""
 
+ASKED_TWICE = "held by another when it was asked again"
+"""What the error of a release says of a node that it was sent to twice."""
+
 COMPLAINTS = 50
 """How many messages of errors are kept."""
 
@@ -139,7 +142,7 @@ class Tally:
                     self.losses[line["reason"]] += 1
                     # A release that was sent again cannot tell an owner that came after it from one that came before.
                     # The latter is two who hold at once, which the history shows.
-                    is_ambiguous = (line["call"], line["reason"]) == ("release", "taken")
+                    is_ambiguous = line["call"] == "release" and ASKED_TWICE in line["message"]
                     if line["at_ns"] < worker.valid_until_ns[line["client"]] and not is_ambiguous:
                         self.early.append(text)
                 if len(self.said) < COMPLAINTS:
