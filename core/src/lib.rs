@@ -28,66 +28,28 @@
 #![doc = include_str!("../docs/how-we-know.md")]
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod address;
-mod attempt;
-mod background;
-mod backoff;
-pub mod blocking;
-mod cleanup;
-mod client;
-mod clock;
-mod deadline;
+mod api;
+#[doc(hidden)]
+pub mod bindings;
 mod error;
-mod extend;
-mod farewell;
 mod fault;
-mod footprint;
-mod gate;
-#[doc(hidden)]
-pub mod given;
-mod guard;
-mod held;
-#[doc(hidden)]
-pub mod holder;
-mod inspect;
-mod lane;
-mod line;
-mod lock;
-mod log;
-mod lookout;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod model;
-mod name;
-mod node;
+mod hold;
+mod net;
 mod options;
-mod outage;
-mod owed;
-mod pool;
 mod process;
-#[doc(hidden)]
-pub mod queue;
-mod quorum;
-mod random;
-mod release;
-mod renew;
-mod restore;
-mod round;
-mod script;
-mod setnx;
-mod setnx_lock;
+mod protocol;
+mod sys;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
-pub mod simulation;
-mod spawn;
-mod token;
-mod wait;
-mod watch;
+pub mod testing;
 
-pub use client::{Builder, IntoNodes, Redlock};
+pub use api::blocking;
+pub use api::client::{Builder, IntoNodes, Redlock};
+pub use api::guard::Guard;
+pub use api::inspect::{NodeState, NodeView};
+pub use api::lock::Lock;
+pub use api::setnx::{SetnxGuard, SetnxLock};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
-pub use farewell::farewell;
-pub use guard::Guard;
-pub use inspect::{NodeState, NodeView};
-pub use lock::Lock;
-pub use setnx_lock::{SetnxGuard, SetnxLock};
+pub use process::shutdown::farewell;

@@ -1,75 +1,46 @@
-//! The files of `core/src` form layers, and imports point downwards only.
+//! The folders of `core/src` form layers: imports point downwards only, and no files import each other in a circle.
 //!
-//! This reads the sources as text: every path that begins with `crate::` or `super::` outside of tests counts.
+//! This reads the sources as text: every path that begins with `crate::` or `super::` outside of tests counts. A path is
+//! of the file that defines the longest module in it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest layer to the highest. A new file is listed here, in the lowest layer that it can live in.
-const LAYERS: [(&str, &[&str]); 4] = [
-    (
-        "leaves",
-        &[
-            "given", "quorum", "script", "options", "address", "name", "token", "random", "clock", "spawn", "fault",
-            "backoff", "error", "log", "line", "outage",
-        ],
-    ),
-    ("i/o", &["lane", "round", "node", "footprint", "deadline", "model"]),
-    (
-        "engine",
-        &[
-            "process",
-            "background",
-            "pool",
-            "attempt",
-            "cleanup",
-            "owed",
-            "setnx",
-            "held",
-            "extend",
-            "restore",
-            "release",
-            "renew",
-            "wait",
-            "gate",
-            "watch",
-            "lookout",
-            "inspect",
-            "farewell",
-        ],
-    ),
-    ("faces", &["lib", "client", "lock", "setnx_lock", "guard", "holder", "queue", "blocking", "simulation"]),
+/// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
+/// what stands before it.
+const LAYERS: [&str; 14] = [
+    "error", "fault", "sys", "options", "address", "protocol", "net", "process", "hold", "acquire", "api", "bindings",
+    "testing", "lib",
 ];
 
-const TOP: usize = LAYERS.len() - 1;
+/// May only shrink.
+const KNOWN_ARROWS_UP: usize = 11;
+const KNOWN_CIRCLES: usize = 3;
+
+/// The text of every source by its path below `core/src`.
+type Sources = BTreeMap<String, String>;
+
+/// Which files each file imports from.
+type Imports = BTreeMap<String, BTreeSet<String>>;
 
 fn source_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-fn layer_of(module: &str) -> Option<usize> {
-    LAYERS.iter().position(|(_, modules)| modules.contains(&module))
-}
-
-/// Every file below `dir` whose name ends in `extension`, as its path below `core/src` and its text.
-fn files(dir: &Path, extension: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+/// Every file below `dir` whose name ends in `extension`.
+fn sources(dir: &Path, extension: &str) -> Sources {
+    let mut found = Sources::new();
     for entry in fs::read_dir(dir).expect("a folder of sources") {
         let path = entry.expect("a readable folder").path();
         if path.is_dir() {
-            found.extend(files(&path, extension));
+            found.extend(sources(&path, extension));
         } else if path.extension().is_some_and(|end| end == extension) {
             let shown = path.strip_prefix(source_dir()).expect("a path below src").display().to_string();
-            found.push((shown, fs::read_to_string(&path).expect("UTF-8")));
+            found.insert(shown, fs::read_to_string(&path).expect("UTF-8"));
         }
     }
-    found.sort();
     found
-}
-
-/// The module that a file belongs to: `node` for everything in `node/`.
-fn module_of(file: &str) -> &str {
-    file.split(['/', '.']).next().unwrap_or(file)
 }
 
 /// The text without tests and without lines that are only a comment.
@@ -89,75 +60,156 @@ fn code(text: &str) -> String {
     kept.join("\n")
 }
 
-/// The first segment behind every `root` (`crate::` or `super::`), groups in braces included.
-fn imports(code: &str, root: &str) -> Vec<String> {
+/// The module of a file, in segments.
+fn module(file: &str) -> Vec<&str> {
+    let path = file.strip_suffix(".rs").unwrap_or(file);
+    path.strip_suffix("/mod").unwrap_or(path).split('/').collect()
+}
+
+/// Every path in `code` that begins with `crate::` or `super::`, with the groups in braces spelled out.
+fn paths(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
-    for (index, _) in code.match_indices(root) {
-        let after = code[index + root.len()..].trim_start();
-        match after.strip_prefix('{') {
-            Some(group) => found.extend(first_segments(group)),
-            None => found.push(identifier(after)),
-        }
-    }
-    found.retain(|name| !["", "self", "super"].contains(&name.as_str()));
-    found
-}
-
-/// The first identifier of every entry of a group, up to the brace that closes it.
-fn first_segments(group: &str) -> Vec<String> {
-    let mut found = vec![identifier(group)];
-    let mut depth = 0;
-    for (index, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => found.push(identifier(&group[index + 1..])),
-            _ => {}
+    for root in ["crate::", "super::"] {
+        for (index, _) in code.match_indices(root) {
+            // `super::super::` is one path.
+            if !code[..index].ends_with("::") {
+                spell_out(&code[index..], &[], &mut found);
+            }
         }
     }
     found
 }
 
-fn identifier(text: &str) -> String {
-    text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+/// Adds the paths of one entry of an import, which ends where its text does not go on as a path. Returns the rest.
+fn spell_out<'a>(text: &'a str, before: &[String], found: &mut Vec<Vec<String>>) -> &'a str {
+    let mut path = before.to_vec();
+    let mut rest = text.trim_start();
+    loop {
+        if let Some(mut group) = rest.strip_prefix('{') {
+            while !group.trim_start().starts_with('}') {
+                let after = spell_out(group, &path, found);
+                group = &after[after.find([',', '}']).expect("a group ends")..];
+                group = group.strip_prefix(',').unwrap_or(group);
+            }
+            return &group.trim_start()[1..];
+        }
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        path.push(rest[..end].to_owned());
+        rest = &rest[end..];
+        match rest.strip_prefix("::") {
+            Some(after) if after.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '{') => rest = after,
+            _ => break,
+        }
+    }
+    found.push(path);
+    rest
 }
 
-/// What is wrong with the imports of one file.
-fn faults(file: &str, text: &str) -> Vec<String> {
-    let Some(own) = layer_of(module_of(file)) else {
-        return vec![format!("core/src/{file} is in no layer: list it in LAYERS of core/tests/layers.rs")];
+/// The file whose module is the longest beginning of `path`; the crate's root if there is none.
+fn definer(files: &BTreeMap<Vec<&str>, &str>, path: &[String]) -> String {
+    let beginnings = (1..=path.len()).rev().map(|length| path[..length].iter().map(String::as_str).collect::<Vec<_>>());
+    beginnings
+        .filter_map(|module| files.get(&module))
+        .map(|file| (*file).to_owned())
+        .next()
+        .unwrap_or("lib.rs".to_owned())
+}
+
+fn imports(sources: &Sources) -> Imports {
+    let files: BTreeMap<_, _> = sources.keys().map(|file| (module(file), file.as_str())).collect();
+    let of = |file: &str, text: &str| {
+        let absolute = |path: Vec<String>| match path[0].as_str() {
+            "crate" => path[1..].to_vec(),
+            _ => {
+                let ups = path.iter().take_while(|segment| *segment == "super").count();
+                let own = module(file);
+                let kept = own[..own.len().saturating_sub(ups)].iter().map(|segment| (*segment).to_owned());
+                kept.chain(path[ups..].iter().cloned()).collect()
+            }
+        };
+        let paths = paths(&code(text)).into_iter().map(absolute);
+        paths.map(|path| definer(&files, &path)).filter(|other| other != file).collect()
     };
-    let fault = |name: String, in_folder: bool| match layer_of(&name) {
-        Some(layer) if layer <= own => None,
-        Some(layer) => {
-            Some(format!("core/src/{file} ({}) imports {name} from the {} above it", LAYERS[own].0, LAYERS[layer].0))
+    sources.iter().map(|(file, text)| (file.clone(), of(file, text))).collect()
+}
+
+fn layer(file: &str) -> Option<usize> {
+    let name = file.split(['/', '.']).next().unwrap_or(file);
+    LAYERS.iter().position(|layer| *layer == name)
+}
+
+/// What is wrong with single imports.
+fn arrows_up(imports: &Imports) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, others) in imports {
+        let Some(own) = layer(file) else {
+            found.push(format!(
+                "core/src/{file} is in no layer: put it into a folder of LAYERS in core/tests/layers.rs"
+            ));
+            continue;
+        };
+        for other in others {
+            match layer(other) {
+                _ if other == "lib.rs" => found
+                    .push(format!("core/src/{file} imports from lib.rs: import from the file that defines the name")),
+                Some(layer) if layer > own => found.push(format!(
+                    "core/src/{file} imports from core/src/{other}, but {} stands above {}",
+                    LAYERS[layer], LAYERS[own]
+                )),
+                _ => {}
+            }
         }
-        // A name that is no module belongs to the folder, or else to the crate's root, which is the top layer.
-        None if own == TOP || in_folder => None,
-        None => Some(format!(
-            "core/src/{file} imports {name} from lib.rs: import it from the file that defines it, and if it is a new \
-             file, list it in LAYERS of core/tests/layers.rs"
-        )),
+    }
+    found
+}
+
+/// The files that import each other in circles, each circle with everything that hangs together in it.
+fn circles(imports: &Imports) -> Vec<BTreeSet<String>> {
+    let reached = |from: &str| {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            for other in imports.get(file).into_iter().flatten() {
+                if reached.insert(other.clone()) {
+                    next.push(other);
+                }
+            }
+        }
+        reached
     };
-    let code = code(text);
-    let from_crate = imports(&code, "crate::").into_iter().filter_map(|name| fault(name, false));
-    let from_above = imports(&code, "super::").into_iter().filter_map(|name| fault(name, file.contains('/')));
-    from_crate.chain(from_above).collect()
+    let reach: BTreeMap<_, _> = imports.keys().map(|file| (file, reached(file))).collect();
+    let mut found: Vec<BTreeSet<String>> = Vec::new();
+    for (file, reached) in &reach {
+        if reached.contains(*file) && !found.iter().any(|circle| circle.contains(*file)) {
+            let is_in = |other: &&String| reach.get(other).is_some_and(|back| back.contains(*file));
+            found.push(reached.iter().filter(is_in).cloned().collect());
+        }
+    }
+    found
+}
+
+fn engine() -> Imports {
+    // The list of public names imports from everywhere.
+    let mut sources = sources(&source_dir(), "rs");
+    assert!(sources.remove("lib.rs").is_some());
+    imports(&sources)
 }
 
 #[test]
 fn imports_point_downwards() {
-    let sources = files(&source_dir(), "rs");
-    assert!(!sources.is_empty());
-    let faults: Vec<_> = sources.iter().flat_map(|(file, text)| faults(file, text)).collect();
-    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    let found = arrows_up(&engine());
+    assert!(found.len() <= KNOWN_ARROWS_UP, "\n{}", found.join("\n"));
+}
+
+#[test]
+fn imports_form_no_circle() {
+    let found = circles(&engine());
+    assert!(found.len() <= KNOWN_CIRCLES, "these import each other: {found:#?}");
 }
 
 #[test]
 fn every_file_says_what_it_is_for() {
     for (extension, mark) in [("rs", "//! "), ("lua", "-- ")] {
-        for (file, text) in files(&source_dir(), extension) {
+        for (file, text) in sources(&source_dir(), extension) {
             let first = text.lines().next().unwrap_or_default();
             assert!(first.starts_with(mark), "core/src/{file} does not begin with a line `{mark}what it is for`");
         }
@@ -165,30 +217,53 @@ fn every_file_says_what_it_is_for() {
 }
 
 #[test]
-fn this_test_bites() {
-    let upward = "core/src/name.rs (leaves) imports round from the i/o above it";
+fn every_folder_says_what_it_may_import() {
+    for folder in LAYERS.iter().filter(|layer| source_dir().join(layer).is_dir()) {
+        let text = fs::read_to_string(source_dir().join(folder).join("mod.rs")).expect("a folder has a mod.rs");
+        assert!(text.contains("\n//! May import "), "core/src/{folder}/mod.rs does not say what it may import");
+    }
+}
+
+/// The arrows of these files.
+fn small(files: &[(&str, &str)]) -> Imports {
+    imports(&files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())).collect())
+}
+
+#[test]
+fn an_arrow_up_is_found() {
+    let round = ("net/round.rs", "");
     for text in [
-        "use crate::round::Round;",
-        "use crate::{error::{self, Error}, round};",
-        "use crate::{\n    error::Error,\n    round::{Round, Vote},\n};",
-        "fn f() { crate::round::run() }",
-        "use super::round;",
-        "#[cfg(test)]\nuse crate::round;",
+        "use crate::net::round::Round;",
+        "use crate::{error::{self, Error}, net::round};",
+        "use crate::{\n    error::Error,\n    net::round::{Round, Vote},\n};",
+        "fn f() { crate::net::round::run() }",
+        "use super::super::net::round;",
+        "#[cfg(test)]\nuse crate::net::round;",
     ] {
-        assert_eq!(faults("name.rs", text), [upward], "{text}");
+        let found = arrows_up(&small(&[("error.rs", ""), round, ("protocol/name.rs", text)]));
+        let expected = "core/src/protocol/name.rs imports from core/src/net/round.rs, but net stands above protocol";
+        assert_eq!(found, [expected], "{text}");
     }
     for text in [
-        "use crate::error::Error;\nuse crate::{options, token::{Token, lane}};",
-        "/// See [`crate::round`].\n// crate::round\npub(crate) fn f() {}",
-        "#[cfg(test)]\nmod tests { use crate::round; }",
-        "#[cfg(test)]\n#[expect(clippy::x)]\nmod tests { use crate::round; }",
+        "use crate::error::Error;\nuse crate::{error, protocol::{token::{Token, round}}};",
+        "/// See [`crate::net::round`].\n// crate::net::round\npub(crate) fn f() {}",
+        "#[cfg(test)]\nmod tests { use crate::net::round; }",
+        "#[cfg(test)]\n#[expect(clippy::x)]\nmod tests { use crate::net::round; }",
     ] {
-        assert!(faults("name.rs", text).is_empty(), "{text}");
+        let files = [("error.rs", ""), ("protocol/token.rs", ""), round, ("protocol/name.rs", text)];
+        assert!(arrows_up(&small(&files)).is_empty(), "{text}");
     }
-    assert!(faults("name.rs", "use crate::Error;")[0].contains("from the file that defines it"));
-    assert!(faults("other.rs", "")[0].contains("LAYERS"));
-    assert_eq!(faults("node/redis.rs", "use super::super::held; use super::Node; use crate::error::Error;").len(), 1);
-    assert_eq!(faults("node/redis.rs", "use crate::Error;").len(), 1);
-    assert!(faults("held.rs", "use crate::round; use crate::attempt;").is_empty());
-    assert!(faults("lib.rs", "pub use crate::round::Vote; crate::Redlock").is_empty());
+    assert!(arrows_up(&small(&[("net/round.rs", "use crate::Error;")]))[0].contains("the file that defines the name"));
+    assert!(arrows_up(&small(&[("other.rs", "")]))[0].contains("is in no layer"));
+}
+
+#[test]
+fn a_circle_is_found() {
+    let one = ("net/one.rs", "use super::two::Two;");
+    let two = ("net/two.rs", "use crate::net::three;");
+    let three = ("net/three.rs", "fn f() -> crate::net::one::One {}");
+    let aside = ("net/aside.rs", "use crate::net::one::One;");
+    let found = circles(&small(&[one, two, three, aside]));
+    assert_eq!(found, [BTreeSet::from(["net/one.rs", "net/three.rs", "net/two.rs"].map(str::to_owned))]);
+    assert!(circles(&small(&[one, two, ("net/three.rs", ""), aside])).is_empty());
 }

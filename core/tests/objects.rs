@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Proxy, Server, cluster, eventually};
+use redlock::bindings::completion_queue::{Queue, Ready, Taken};
+use redlock::bindings::lock_object::Holder;
 use redlock::blocking::inspect_unless;
-use redlock::holder::Holder;
-use redlock::queue::{Queue, Ready, Taken};
 use redlock::{Error, LostReason, Redlock, farewell};
 
 /// How much later than promised a busy machine may be.

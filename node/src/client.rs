@@ -56,7 +56,7 @@ impl Client {
             Some(options) => options.on_lock(lock)?,
             None => lock,
         };
-        redlock::holder::Holder::new(lock).map(Holder)
+        redlock::bindings::lock_object::Holder::new(lock).map(Holder)
     }
 }
 

@@ -77,7 +77,7 @@ fn renamed(text: &str) -> String {
 /// The failure for an option that does not exist.
 #[napi(catch_unwind)]
 pub fn unknown(option: String) -> Failure {
-    let mut failure = Failure::from(redlock::given::unknown(&option));
+    let mut failure = Failure::from(redlock::bindings::options::unknown(&option));
     if let Some((_, theirs)) = OPTIONS.iter().find(|(ours, _)| *ours == option) {
         failure.message = format!("{}; use {theirs}", failure.message);
     }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// One holder of one lock. Collected while it holds the lock, it releases it.
 #[derive(Debug)]
 #[napi]
-pub struct Holder(pub(crate) Arc<redlock::holder::Holder>);
+pub struct Holder(pub(crate) Arc<redlock::bindings::lock_object::Holder>);
 
 #[napi]
 impl Holder {

@@ -40,7 +40,7 @@ macro_rules! apply {
             to = to.ttl(ttl);
         }
         match options.timeout {
-            Some(Either::A(timeout)) => to = to.timeout(redlock::given::millis("timeout", timeout)?),
+            Some(Either::A(timeout)) => to = to.timeout(redlock::bindings::options::millis("timeout", timeout)?),
             Some(Either::B(Null)) => to = to.no_timeout(),
             None => {}
         }
@@ -63,7 +63,7 @@ macro_rules! apply {
             to = to.owner(owner);
         }
         if let Some(protocol) = options.protocol {
-            to = to.protocol(redlock::given::protocol(&protocol)?);
+            to = to.protocol(redlock::bindings::options::protocol(&protocol)?);
         }
         Ok(to)
     }};
@@ -84,7 +84,7 @@ impl Options {
 }
 
 pub(crate) fn millis(option: &str, amount: Option<f64>) -> Result<Option<Duration>, Error> {
-    amount.map(|amount| redlock::given::millis(option, amount)).transpose()
+    amount.map(|amount| redlock::bindings::options::millis(option, amount)).transpose()
 }
 
 /// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi
@@ -96,7 +96,7 @@ pub type Timeout = Either3<Undefined, f64, Null>;
 pub(crate) fn timeout(given: Timeout) -> Result<Option<Option<Duration>>, Error> {
     Ok(match given {
         Either3::A(()) => None,
-        Either3::B(amount) => Some(Some(redlock::given::millis("timeout", amount)?)),
+        Either3::B(amount) => Some(Some(redlock::bindings::options::millis("timeout", amount)?)),
         Either3::C(Null) => Some(None),
     })
 }

@@ -4,7 +4,7 @@ use napi::bindgen_prelude::{Either, Either3, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 use redlock::Error;
-use redlock::queue::{Ready, Taken};
+use redlock::bindings::completion_queue::{Ready, Taken};
 
 use crate::client::{Client, Name, View, bytes, number};
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::options::{Timeout, millis, timeout};
 /// Calls that run in the background and what became of them. One per environment: a worker thread has its own.
 #[derive(Debug)]
 #[napi]
-pub struct Queue(redlock::queue::Queue);
+pub struct Queue(redlock::bindings::completion_queue::Queue);
 
 /// The id of a call that was started, or why none was.
 #[napi]
@@ -28,7 +28,7 @@ impl Queue {
         crate::say_farewell_at_exit();
         // Weak: an idle queue must not keep the process alive.
         let wake = wake.build_threadsafe_function::<()>().weak::<true>().build()?;
-        Ok(Self(redlock::queue::Queue::new(move || {
+        Ok(Self(redlock::bindings::completion_queue::Queue::new(move || {
             // An environment that is ending has nobody left to wake.
             let _ = wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
         })))

@@ -33,7 +33,7 @@ impl Client {
     #[pyo3(name = "_holder", signature = (name, **options))]
     fn holder(&self, name: Name, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Holder> {
         let lock = Options::parse(options)?.of_lock(self.0.lock(&name.bytes));
-        let holder = redlock::holder::Holder::new(lock).map_err(|error| raised(py, &error))?;
+        let holder = redlock::bindings::lock_object::Holder::new(lock).map_err(|error| raised(py, &error))?;
         Ok(Holder { holder, name: name.given })
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn duration(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Durat
         let class = given.get_type().qualname()?;
         return Err(invalid(format!("{option} is of type {class}, but must be seconds (float or int) or a timedelta")));
     };
-    redlock::given::seconds(option, seconds).map_err(|error| raised(py, &error))
+    redlock::bindings::options::seconds(option, seconds).map_err(|error| raised(py, &error))
 }
 
 /// Nobody means one second by `True`.
@@ -38,7 +38,7 @@ pub(crate) enum Timeout {
 
 impl Timeout {
     /// As the engine takes it. Not blocking is a timeout of zero.
-    pub(crate) fn of_acquire(self, blocking: bool) -> PyResult<redlock::holder::Timeout> {
+    pub(crate) fn of_acquire(self, blocking: bool) -> PyResult<redlock::bindings::lock_object::Timeout> {
         match (blocking, self) {
             (true, Self::Own) => Ok(None),
             (true, Self::Given(timeout)) => Ok(Some(timeout)),

@@ -13,7 +13,7 @@ use crate::holder::Holder;
 #[pyclass(frozen, subclass, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) holder: Arc<redlock::holder::Holder>,
+    pub(crate) holder: Arc<redlock::bindings::lock_object::Holder>,
     name: Py<PyAny>,
 }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 #[pyclass(frozen, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Holder {
-    pub(crate) holder: Arc<redlock::holder::Holder>,
+    pub(crate) holder: Arc<redlock::bindings::lock_object::Holder>,
     /// The name as it was given.
     pub(crate) name: Py<PyAny>,
 }

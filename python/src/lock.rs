@@ -20,7 +20,7 @@ impl Lock {
     /// Blocks without the interpreter; the outer error is what a signal handler raised.
     fn block(
         slf: &Bound<'_, Self>,
-        call: impl FnOnce(&Arc<redlock::holder::Holder>, Signals) -> PyResult<Result<(), Error>> + Send,
+        call: impl FnOnce(&Arc<redlock::bindings::lock_object::Holder>, Signals) -> PyResult<Result<(), Error>> + Send,
     ) -> PyResult<Result<(), Error>> {
         let py = slf.py();
         let holder = &slf.as_super().get().holder;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
-use redlock::given::Protocol;
+use redlock::bindings::options::Protocol;
 use redlock::{Builder, Lock};
 
 use crate::duration::duration;
@@ -85,9 +85,9 @@ fn parse(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         "owner" => Given::Owner(text(option, value, "a str")?),
         "protocol" => {
             let name = text(option, value, "a str")?;
-            Given::Protocol(redlock::given::protocol(&name).map_err(|error| raised(value.py(), &error))?)
+            Given::Protocol(redlock::bindings::options::protocol(&name).map_err(|error| raised(value.py(), &error))?)
         }
-        _ => return Err(raised(value.py(), &redlock::given::unknown(option))),
+        _ => return Err(raised(value.py(), &redlock::bindings::options::unknown(option))),
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use redlock::queue::{Ready, Taken};
+use redlock::bindings::completion_queue::{Ready, Taken};
 
 use crate::bell::Bell;
 use crate::client::Client;
@@ -18,7 +18,7 @@ use crate::name::Name;
 #[pyclass(frozen, subclass, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Queue {
-    queue: redlock::queue::Queue,
+    queue: redlock::bindings::completion_queue::Queue,
     bell: Arc<Bell>,
 }
 
@@ -28,7 +28,7 @@ impl Queue {
     fn new() -> PyResult<Self> {
         let bell = Arc::new(Bell::new()?);
         let rung = Arc::clone(&bell);
-        Ok(Self { queue: redlock::queue::Queue::new(move || rung.ring()), bell })
+        Ok(Self { queue: redlock::bindings::completion_queue::Queue::new(move || rung.ring()), bell })
     }
 
     /// The descriptor to poll for reading.

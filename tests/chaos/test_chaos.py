@@ -172,7 +172,7 @@ def test_ctrl_c_is_not_for_the_judge(tmp_path: Path) -> None:
 
 
 def test_what_is_altered_is_in_the_scripts() -> None:
-    scripts = [script.read_bytes() for script in (HERE.parent.parent / "core/src/lua").glob("*.lua")]
+    scripts = [script.read_bytes() for script in (HERE.parent.parent / "core/src/protocol/lua").glob("*.lua")]
     for text, other in ALTERED.values():
         assert any(text in script for script in scripts), text
         assert len(text) == len(other), text

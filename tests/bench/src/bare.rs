@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 /// The library's own acquire.
-const ACQUIRE: &str = include_str!("../../../core/src/lua/acquire.lua");
+const ACQUIRE: &str = include_str!("../../../core/src/protocol/lua/acquire.lua");
 
 /// What that is compared with: a fence, plainly written, and no fence.
 const FENCED: &str = include_str!("fenced.lua");
@@ -75,7 +75,8 @@ impl Bare {
                 Plan::Plain => release = node.ask(&["SCRIPT", "LOAD", RELEASE])?,
                 Plan::Ours => {
                     acquire = node.ask(&["SCRIPT", "LOAD", ACQUIRE])?;
-                    release = node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/lua/release.lua")])?;
+                    release =
+                        node.ask(&["SCRIPT", "LOAD", include_str!("../../../core/src/protocol/lua/release.lua")])?;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The fencing protocol: attempts that each take the lock on a quorum of nodes and come back with a fence.
 //!
 //! What a node does and what an attempt makes of its votes are not written here. Both are the library's own
-//! ([`redlock::model`]); this model says who is heard, and when. A [`Mutant`] breaks one of the rules.
+//! ([`redlock::testing::model`]); this model says who is heard, and when. A [`Mutant`] breaks one of the rules.
 //!
 //! # State
 //!
@@ -58,7 +58,7 @@ mod rules;
 mod state;
 mod step;
 
-use redlock::model::{self, Answer, Ask, Keys, Next, Part};
+use redlock::testing::model::{self, Answer, Ask, Keys, Next, Part};
 use stateright::{Model, Property};
 
 use state::Attempt;

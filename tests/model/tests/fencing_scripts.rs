@@ -3,13 +3,13 @@
 use harness::Server;
 use harness::redis::Value;
 use proptest::prelude::*;
-use redlock::model::{Answer, Ask, Keys};
+use redlock::testing::model::{Answer, Ask, Keys};
 
-const ACQUIRE: &str = include_str!("../../../core/src/lua/acquire.lua");
-const CONFIRM: &str = include_str!("../../../core/src/lua/confirm.lua");
-const EXTEND: &str = include_str!("../../../core/src/lua/extend.lua");
-const RESTORE: &str = include_str!("../../../core/src/lua/restore.lua");
-const RELEASE: &str = include_str!("../../../core/src/lua/release.lua");
+const ACQUIRE: &str = include_str!("../../../core/src/protocol/lua/acquire.lua");
+const CONFIRM: &str = include_str!("../../../core/src/protocol/lua/confirm.lua");
+const EXTEND: &str = include_str!("../../../core/src/protocol/lua/extend.lua");
+const RESTORE: &str = include_str!("../../../core/src/protocol/lua/restore.lua");
+const RELEASE: &str = include_str!("../../../core/src/protocol/lua/release.lua");
 
 /// Longer than any case, in milliseconds.
 const LONG: &str = "60000";

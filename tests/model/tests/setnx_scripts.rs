@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use redlock_model::Model;
 use redlock_model::setnx::{Second, Setnx, State};
 
-const ACQUIRE: &str = include_str!("../../../core/src/lua/setnx_acquire.lua");
-const RELEASE: &str = include_str!("../../../core/src/lua/setnx_release.lua");
+const ACQUIRE: &str = include_str!("../../../core/src/protocol/lua/setnx_acquire.lua");
+const RELEASE: &str = include_str!("../../../core/src/protocol/lua/setnx_release.lua");
 
 /// What comes before a script: its last argument is the time.
 const CLOCK: &str = "

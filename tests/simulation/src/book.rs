@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redlock::simulation::World;
+use redlock::testing::simulation::World;
 use redlock_history::{History, Kind, Record};
 
 /// What all tasks of a run write to.

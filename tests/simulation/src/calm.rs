@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Leg, Network};
+use redlock::testing::simulation::{Fate, Leg, Network};
 
 /// What every message takes.
 pub const DELAY: Duration = Duration::from_millis(1);

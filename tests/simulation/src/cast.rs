@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redlock::Redlock;
-use redlock::simulation::{Program, Runtime, World};
+use redlock::testing::simulation::{Program, Runtime, World};
 use redlock_history::Kind;
 
 use crate::book::{Fate, Pen, Shared, nanos, seen};

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use redlock::simulation::{Pace, World};
+use redlock::testing::simulation::{Pace, World};
 use redlock::{Error, ErrorKind, Guard, Lock, Redlock};
 use tokio::sync::Notify;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock::simulation::{Node, World};
+use redlock::testing::simulation::{Node, World};
 use redlock_history::Kind;
 
 use crate::book::{Shared, nanos, seen};

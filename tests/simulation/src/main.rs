@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
-use redlock::simulation::{Fault, plant};
+use redlock::testing::simulation::{Fault, plant};
 use redlock_simulation::{Run, run};
 
 /// How often the progress is told.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Leg, Network};
+use redlock::testing::simulation::{Fate, Leg, Network};
 use redlock_history::{Kind, Record};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock::simulation::Pace;
+use redlock::testing::simulation::Pace;
 
 use crate::dice::Dice;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redlock::Redlock;
-use redlock::simulation::{Fate, Leg, Network, Pace, World};
+use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock::ErrorKind;
-use redlock::simulation::{Network, World};
+use redlock::testing::simulation::{Network, World};
 use redlock_history::{Kind, Report, Rules, Violation};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};

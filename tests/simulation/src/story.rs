@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock::Guard;
-use redlock::simulation::Node;
+use redlock::testing::simulation::Node;
 
 use crate::book::{Pen, Pending, Tenure, nanos};
 use crate::client::NAMES;

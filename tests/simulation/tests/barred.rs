@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock::ErrorKind;
-use redlock::simulation::{Fate, Leg, Network, Pace, World};
+use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
 use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
 
 const TTL: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! Faults planted in the engine and in the nodes: the seeds find every one, and for its own reason. Those that they meet
 //! too rarely have stories of their own, in `plants.rs`.
 
-use redlock::simulation::{Fault, plant};
+use redlock::testing::simulation::{Fault, plant};
 use redlock_history::Violation;
 use redlock_simulation::run;
 

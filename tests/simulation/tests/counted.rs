@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redlock::simulation::{Pace, World};
+use redlock::testing::simulation::{Pace, World};
 use redlock_simulation::calm::{Calm, in_virtual_time};
 use tokio::time::sleep;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
+use redlock::testing::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
 use redlock::{Guard, NodeState, Redlock};
 use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
 use tokio::sync::oneshot;

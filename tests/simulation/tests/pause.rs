@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock::simulation::{Machine, Pace, World};
+use redlock::testing::simulation::{Machine, Pace, World};
 use redlock::{Error, Guard, LostReason, Redlock};
 use redlock_simulation::calm::{Calm, bits, in_virtual_time};
 use tokio::time::{Instant, sleep, timeout};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Fault, Leg, Network, Pace, World, plant};
+use redlock::testing::simulation::{Fate, Fault, Leg, Network, Pace, World, plant};
 use redlock::{Guard, Redlock};
 use redlock_simulation::calm::{bits, in_virtual_time};
 use tokio::time::sleep;

@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock::simulation::{Node, Pace, World};
+use redlock::testing::simulation::{Node, Pace, World};
 use redlock::{Error, ErrorKind, Guard, Redlock};
 use redlock_simulation::calm::{Calm, bits, in_virtual_time};
 use tokio::task::JoinHandle;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock::simulation::{Node, Pace, Program, World};
+use redlock::testing::simulation::{Node, Pace, Program, World};
 use redlock::{ErrorKind, Redlock};
 use redlock_simulation::calm::{Calm, bits, in_virtual_time};
 use tokio::time::{sleep, timeout};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redlock::simulation::{Fate, Leg, Network, Pace, World};
+use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
 use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
 
 /// Less than the `node_timeout`: nobody is called silent.

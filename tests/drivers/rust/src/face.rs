@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::given::{self, Protocol};
+use redlock::bindings::options::{self, Protocol};
 use redlock::{Error, blocking};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use redlock::model::{self, Answer, Ask, Keys, Next, Part};
+use redlock::testing::model::{self, Answer, Ask, Keys, Next, Part};
 
 use super::Fencing;
 

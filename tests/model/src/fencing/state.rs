@@ -1,6 +1,6 @@
 //! Where everybody stands at one moment.
 
-use redlock::model::{Keys, Part};
+use redlock::testing::model::{Keys, Part};
 use stateright::Representative;
 
 /// Everything that there is to know: of the `S` nodes, and of the `A` attempts.

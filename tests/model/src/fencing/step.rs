@@ -1,6 +1,6 @@
 //! What can happen, and how it is told.
 
-use redlock::model::Part;
+use redlock::testing::model::Part;
 use stateright::Path;
 
 use super::State;

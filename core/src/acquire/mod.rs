@@ -1,0 +1,432 @@
+//! Acquiring: one try where the caller is, then waiting in the background.
+//!
+//! States: *trying* (the caller's lane; not if others of this process wait already, or if it has just released and others
+//! want the lock) → *in line* at the name's gate → *in front* (attempts on the background's lane for waiting, asleep
+//! between them) → *won* or *failed*. What may interrupt each await:
+//!
+//! - dropped while trying: the attempt's claim releases;
+//! - dropped in line or in front: the receiver is gone, the background's wait ends, drops its attempt with it, and the next
+//!   in line moves up;
+//! - won, but dropped before it was received: the channel drops the lock, which releases it;
+//! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
+//! - the caller's runtime ends: as dropping;
+//! - the background cannot start: `unavailable`, before anything is sent;
+//! - the process says farewell: the background's wait ends, drops its attempt with it, and answers `unavailable`;
+//! - the client is closed: the same, with `invalid`; a call in its first attempt hears of it when that is over, unless it has
+//!   won.
+//!
+//! Each call keeps its own timeout, in line too, at whose end it reports what the one in front has found out.
+//!
+//! Nodes that restarted and do not count yet (*bars*) are `unavailable` in every call, never `timeout`, and their time is
+//! not part of the 10 s after which a call without a timeout gives up: what a call waits for is logged instead.
+//!
+//! May import `hold` and what lies below it.
+
+pub(crate) mod attempt;
+pub(crate) mod wakeup;
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::acquire::attempt::{Ballots, Carried, Outcome, Place};
+use crate::acquire::wakeup::Lookout;
+use crate::error::{Error, ErrorKind};
+use crate::hold::lease::{Held, Owned};
+use crate::net::connections::Lane;
+use crate::process::waiters::{InLine, Told};
+use crate::protocol::backoff;
+use crate::protocol::outage::Outage;
+use crate::protocol::positions::Line;
+use crate::sys::clock::Moment;
+use crate::sys::log::log;
+
+/// How long nodes that give no quorum are tried where the caller set no timeout.
+const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// A call to acquire, wherever it runs at the moment.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    place: Place,
+    began: Moment,
+    deadline: Moment,
+    /// When votes end at the latest: the deadline, or for a timeout of zero, which is one whole try, the time that one
+    /// try may take.
+    limit: Moment,
+    carried: Carried,
+    attempts: u32,
+    /// What the nodes said in the last attempt that gave them their time.
+    last: Option<Arc<Ballots>>,
+    /// For how long no quorum has answered, bars not counted.
+    outage: Outage,
+    /// Whether it was logged that bars are waited for.
+    told_bars: bool,
+}
+
+/// What an attempt came to.
+#[derive(Debug)]
+enum Step {
+    Won(Owned),
+    /// Others hold the lock, or were taking it.
+    Denied(Arc<Ballots>),
+    /// No quorum could be asked, or would answer: again after this time.
+    Later(Duration),
+}
+
+/// What the first attempt of a call came to.
+#[derive(Debug)]
+pub(crate) enum First {
+    Won(Owned),
+    /// It goes on in the background, after this time.
+    Waits(Duration),
+}
+
+/// The error of a call on the lock `name` of a client that is closed.
+pub(crate) fn closed(name: &[u8]) -> Error {
+    Error::invalid("the client is closed; make a new one").with_name(name)
+}
+
+/// Acquires within the spec's timeout.
+///
+/// # Errors
+///
+/// `timeout`, `unavailable`, `forbidden` or `invalid`, with each node's answer.
+pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
+    let mut waiting = Waiting::begin(place)?;
+    loop {
+        let (rest, owned) = waiting.win().await?;
+        if owned.take() {
+            return Ok(owned);
+        }
+        // Dropping it releases.
+        waiting = rest.missed()?;
+    }
+}
+
+fn shut_down(place: &Place) -> Error {
+    let message = "redlock is shut down in this process, so no lock can be acquired";
+    Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes())
+}
+
+impl Waiting {
+    /// The beginning of a call.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` if the background cannot be started, or ends with the process.
+    pub(crate) fn begin(place: Place) -> Result<Self, Error> {
+        if place.process.farewell.is_said() {
+            return Err(shut_down(&place));
+        }
+        place.process.background.start()?;
+        let now = place.process.clock.now();
+        let timeout = place.spec.settings.timeout;
+        let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
+        let limit = match timeout {
+            Some(Duration::ZERO) => now.after(place.set.members.connect_timeout + 2 * place.spec.settings.node_timeout),
+            _ => deadline,
+        };
+        Ok(Self {
+            place,
+            began: now,
+            deadline,
+            limit,
+            carried: Carried::default(),
+            attempts: 0,
+            last: None,
+            outage: Outage::default(),
+            told_bars: false,
+        })
+    }
+
+    /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock
+    /// has to take it, and comes back with what is left of the call if that is too late.
+    pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
+        let pause = match (self.closed(), Handle::try_current()) {
+            (Some(pause), _) => pause,
+            (None, Ok(runtime)) if self.attempts == 0 => match self.first(&runtime).await? {
+                First::Won(owned) => return Ok((self, owned)),
+                First::Waits(pause) => pause,
+            },
+            _ => Duration::ZERO,
+        };
+        self.wait_out(pause).await
+    }
+
+    /// The first attempt of a call, on `runtime`, where the caller is.
+    pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<First, Error> {
+        let lane = self.place.set.lane(runtime);
+        Ok(match self.attempt(&lane).await? {
+            Step::Won(owned) => First::Won(owned),
+            Step::Denied(_) => First::Waits(Duration::ZERO),
+            Step::Later(pause) => First::Waits(pause),
+        })
+    }
+
+    /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
+    /// gives it one try takes it, whoever waits, and who has less time than others are given has a try at once.
+    pub(crate) fn closed(&self) -> Option<Duration> {
+        if self.attempts > 0 || self.is_one_try() {
+            return None;
+        }
+        let now = self.place.process.clock.now();
+        let until = self.place.set.gates.closed_until(&self.place.spec.keys.lock, now)?;
+        (until < self.deadline).then(|| until.since(now))
+    }
+
+    fn is_one_try(&self) -> bool {
+        self.place.spec.settings.timeout == Some(Duration::ZERO)
+    }
+
+    /// What was won could not be relied on any more when it was to be taken.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` for a timeout of zero: there is no second try.
+    pub(crate) fn missed(self) -> Result<Self, Error> {
+        if self.place.process.farewell.is_said() {
+            return Err(shut_down(&self.place));
+        }
+        if self.is_one_try() {
+            let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
+        }
+        Ok(self)
+    }
+
+    /// One attempt.
+    async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Step, Error> {
+        // One whole try leaves the nodes their time for its clean-up.
+        let node_timeout = self.place.spec.settings.node_timeout;
+        let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
+        let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
+        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
+            // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
+            outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
+        }
+        self.attempts = self.attempts.saturating_add(1);
+        match outcome {
+            Outcome::Won(won) => Ok(Step::Won(Owned::new(Held::new(self.place.clone(), won)))),
+            Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
+            Outcome::Barred(until, ballots) => self.barred(until, &Arc::new(ballots)),
+            Outcome::Lost(ballots) => {
+                // An attempt that the timeout cut short says less than the one before it.
+                if ballots.complete || self.last.is_none() {
+                    self.last = Some(Arc::new(ballots));
+                }
+                self.lost()
+            }
+        }
+    }
+
+    /// What to do after a lost attempt.
+    fn lost(&mut self) -> Result<Step, Error> {
+        let Some(ballots) = self.last.clone() else { return Ok(Step::Later(Duration::ZERO)) };
+        if ballots.is_forbidden() {
+            let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
+            return Err(self.error(ErrorKind::Forbidden, message, &ballots));
+        }
+        let now = self.place.process.clock.now();
+        let bar = ballots.barred_for();
+        if ballots.is_contended() {
+            self.outage = Outage::default();
+        } else if let Some(left) = bar {
+            self.behind_bars(now, now.after(left), &ballots);
+        } else {
+            let lasts = self.outage.lasts(now);
+            let endless = self.place.spec.settings.timeout.is_none();
+            if endless && lasts >= UNAVAILABLE_AFTER {
+                return Err(self.unavailable(&ballots));
+            }
+        }
+        if now >= self.deadline {
+            return Err(self.over(&ballots));
+        }
+        if ballots.is_contended() {
+            return Ok(Step::Denied(ballots));
+        }
+        let unit = self.place.process.random.unit();
+        let pause = backoff::unavailable(self.attempts.saturating_sub(1), unit);
+        Ok(Step::Later(bar.map_or(pause, |left| pause.min(left))))
+    }
+
+    /// Bars leave no quorum before `until`.
+    fn barred(&mut self, until: Moment, ballots: &Arc<Ballots>) -> Result<Step, Error> {
+        let now = self.place.process.clock.now();
+        self.last = Some(Arc::clone(ballots));
+        if now >= self.deadline {
+            return Err(self.unavailable(ballots));
+        }
+        self.behind_bars(now, until, ballots);
+        Ok(Step::Later(until.since(now)))
+    }
+
+    /// Waiting for bars to end is not waiting for nodes to answer. Says once what is waited for.
+    fn behind_bars(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
+        self.outage.barred(now, until);
+        if now < self.deadline && !mem::replace(&mut self.told_bars, true) {
+            let (name, nodes, wait) = (&self.place.spec.name, ballots.bars(&self.place.set), until.since(now));
+            log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
+        }
+    }
+
+    /// Waits in the background, after `pause`, until the lock is won and taken. Needs no runtime of the caller's.
+    pub(crate) async fn outlast(mut self, mut pause: Duration) -> Result<Owned, Error> {
+        loop {
+            let (rest, owned) = self.wait_out(pause).await?;
+            if owned.take() {
+                return Ok(owned);
+            }
+            // Dropping it releases.
+            (self, pause) = (rest.missed()?, Duration::ZERO);
+        }
+    }
+
+    /// Hands the waiting over to the background, after `pause`.
+    async fn wait_out(self, pause: Duration) -> Result<(Self, Owned), Error> {
+        let process = Arc::clone(&self.place.process);
+        let (sender, receiver) = oneshot::channel();
+        process.background.spawn(self.run(pause, sender));
+        let lost = |_| Error::new(ErrorKind::Unavailable, "the background has dropped the call");
+        let (waiting, result) = receiver.await.map_err(lost)?;
+        Ok((waiting, result?))
+    }
+
+    /// The background's part: attempts until won, failed or not wanted any more.
+    async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<Owned, Error>)>) {
+        let place = self.place.clone();
+        let result = tokio::select! {
+            biased;
+            () = sender.closed() => return,
+            () = place.process.farewell.said() => Err(shut_down(&place)),
+            () = place.client.said() => Err(closed(place.spec.name.bytes())),
+            result = self.attempts(pause) => result,
+        };
+        // Not received: the lock inside is dropped, which releases it.
+        drop(sender.send((self, result)));
+    }
+
+    /// One try, or in line and then attempts until won or failed.
+    async fn attempts(&mut self, pause: Duration) -> Result<Owned, Error> {
+        let set = Arc::clone(&self.place.set);
+        if self.is_one_try() {
+            return match self.attempt(&set.lane(&Handle::current())).await? {
+                Step::Won(owned) => Ok(owned),
+                Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
+            };
+        }
+        let gate = set.gates.enter(&self.place.spec.keys.lock);
+        gate.offer(self.last.as_ref());
+        let clock = self.place.process.clock.clone();
+        let first = clock.now().after(pause);
+        let turn = async {
+            let turn = gate.turn().await;
+            self.vacated(&gate).await;
+            clock.sleep_until(first).await;
+            turn
+        };
+        let turn = tokio::select! {
+            biased;
+            turn = turn => Some(turn),
+            () = clock.sleep_until(self.deadline) => None,
+        };
+        let told = gate.told();
+        self.last = told.ballots.or_else(|| self.last.take());
+        // Its turn may come in the instant in which its time is over.
+        let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
+            let is_ours = || gate.former().is_some_and(|held| held.remaining_here().is_ok());
+            // Whatever the one in front had heard before it won.
+            if is_ours() {
+                self.last = Some(Arc::new(Ballots::held(set.members.len())));
+            }
+            return Err(self.over_unseen());
+        };
+        self.outage = told.outage.known_since(self.began);
+        let owned = self.in_front(&gate).await?;
+        gate.won(owned.held());
+        Ok(owned)
+    }
+
+    /// In front of the line: waits while the one that was in front before holds the lock. Cancel safe.
+    async fn vacated(&self, gate: &InLine) {
+        let clock = &self.place.process.clock;
+        if let Some(held) = gate.former() {
+            let lane = self.place.set.waiting_lane(&Handle::current());
+            let mut lookout = Lookout::new(self.place.clone(), lane);
+            tokio::select! {
+                biased;
+                () = gate.handed_over(clock, &held) => {}
+                () = lookout.gone(&held, self.deadline) => {}
+            }
+        }
+        gate.courtesy(clock, self.deadline).await;
+    }
+
+    /// In front of the line: attempts, and sleep between them, until won or failed.
+    async fn in_front(&mut self, gate: &InLine) -> Result<Owned, Error> {
+        let clock = self.place.process.clock.clone();
+        let lane = self.place.set.waiting_lane(&Handle::current());
+        let mut lookout = Lookout::new(self.place.clone(), Arc::clone(&lane));
+        let places = Arc::new(Line::new(lane.members.len()));
+        self.carried.line = Some(Arc::clone(&places));
+        loop {
+            if clock.now() >= self.deadline {
+                return Err(self.over_unseen());
+            }
+            // A connection that is made is news too, but none to who has not asked over it yet.
+            lane.open(lane.connect_limit().min(self.deadline)).await;
+            lookout.note();
+            let step = self.attempt(&lane).await;
+            let is_won = matches!(step, Ok(Step::Won(_)));
+            // What it heard before is over with that.
+            gate.tell(if is_won { Told::default() } else { Told { ballots: self.last.clone(), outage: self.outage } });
+            match step? {
+                Step::Won(owned) => return Ok(owned),
+                Step::Denied(ballots) => lookout.wait(&ballots, &places, self.deadline).await,
+                Step::Later(pause) => lookout.sleep(clock.now().after(pause).min(self.deadline)).await,
+            }
+        }
+    }
+
+    /// The timeout is over, whatever was seen until then.
+    fn over_unseen(&self) -> Error {
+        if let Some(ballots) = &self.last {
+            return self.over(ballots);
+        }
+        // Others of this process were in front all the time, and have not heard from the nodes yet: nothing is known.
+        self.unavailable(&Ballots::new(self.place.set.members.len()))
+    }
+
+    /// The timeout is over.
+    fn over(&self, ballots: &Ballots) -> Error {
+        if ballots.is_contended() {
+            let message = match self.place.spec.settings.timeout {
+                Some(timeout) if !timeout.is_zero() => {
+                    format!("others held it until the timeout of {timeout:?} was over")
+                }
+                _ => "others hold it".to_owned(),
+            };
+            self.error(ErrorKind::Timeout, message, ballots)
+        } else {
+            self.unavailable(ballots)
+        }
+    }
+
+    fn unavailable(&self, ballots: &Ballots) -> Error {
+        let message = "no quorum of nodes could be asked or would answer; whether the lock is free is not known";
+        self.error(ErrorKind::Unavailable, message, ballots)
+    }
+
+    fn indistinct(&self, ballots: &Ballots) -> Error {
+        let message = "too many addresses lead to the same server; list each server once";
+        self.error(ErrorKind::Invalid, message, ballots)
+    }
+
+    fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
+        let nodes = ballots.answers(&self.place);
+        Error::new(kind, message).with_name(self.place.spec.name.bytes()).with_nodes(nodes)
+    }
+}

@@ -1,0 +1,231 @@
+//! Sleeping until a lock may be free: for the one waiter of a name that is in front of its gate.
+//!
+//! States: *asking* (an attempt is under way; every node that denies it will tell of the next change of the key) →
+//! *asleep* → *looking* (several nodes: those that have told of a change are asked whether there is a key, which also
+//! has them tell again) → *asleep*, or *pausing* (a quorum is free: not all waiters of the world at once) → asking.
+//!
+//! What may interrupt it:
+//!
+//! - nothing is told although something has changed (a lost connection, a node that does not tell, an expiry that the
+//!   server notices late): the backstop, at the end of the holder's ttl and at most 2 s on;
+//! - fewer nodes than a quorum tell, or may: it polls, with growing pauses;
+//! - no quorum answers any more, or bars leave none: an attempt, which finds that out for the caller;
+//! - something is told and the lock is still held: a holder renews; asleep again;
+//! - the count of the waiters, which this one is part of, would lapse: it asks, which keeps the count alive;
+//! - dropped anywhere: nothing is held here but a place in the watch.
+//!
+//! With several nodes nobody makes an attempt before a quorum is known to be free. A grant of a minority is deleted
+//! again, but raises the fence there, and then the holder cannot put its lock back on a node that has lost it.
+//!
+//! While this process itself holds the lock, the one that waits for it *watches* ([`Lookout::gone`]): it looks, is not
+//! counted, and makes no attempt before the key is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::attempt::{self, Ballots, Place};
+use crate::hold::lease::Held;
+use crate::net::connections::Lane;
+use crate::net::footprint::Footprint;
+use crate::net::round::{Event, Round};
+use crate::net::tracking::{Seen, Watcher};
+use crate::protocol::backoff;
+use crate::protocol::positions::Line;
+use crate::protocol::quorum::{Mask, quorum};
+use crate::protocol::request::{Action, Reply, Request, Sight};
+use crate::protocol::token::Token;
+use crate::sys::clock::Moment;
+
+/// What was seen of the nodes since the last attempt.
+#[derive(Debug)]
+struct Sights {
+    /// Where nobody has the lock.
+    free: Mask,
+    /// Those that did not answer when they were asked last.
+    silent: Mask,
+}
+
+/// What the waiter in front knows of the nodes.
+#[derive(Debug)]
+pub(crate) struct Lookout {
+    place: Place,
+    lane: Arc<Lane>,
+    watcher: Watcher,
+    seen: Seen,
+    /// How often it was denied.
+    denials: u32,
+}
+
+impl Lookout {
+    pub(crate) fn new(place: Place, lane: Arc<Lane>) -> Self {
+        let watcher = place.set.watch.on(&place.spec.keys.lock, lane.members.len());
+        let seen = watcher.seen();
+        Self { place, lane, watcher, seen, denials: 0 }
+    }
+
+    /// The nodes are about to be asked: what changes from now on is news.
+    pub(crate) fn note(&mut self) {
+        self.seen = self.watcher.seen();
+    }
+
+    /// Sleeps until `until`, or until something may have changed on any node.
+    pub(crate) async fn sleep(&self, until: Moment) {
+        drop(self.news(until).await);
+    }
+
+    /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
+    /// `until` then.
+    async fn news(&self, until: Moment) -> Option<(Mask, Seen)> {
+        tokio::select! {
+            biased;
+            news = self.watcher.changed(&self.seen) => Some(news),
+            () = self.lane.clock.sleep_until(until) => None,
+        }
+    }
+
+    /// After a lost attempt: sleeps until another one is worth it, at most until `limit`.
+    pub(crate) async fn wait(&mut self, ballots: &Ballots, line: &Arc<Line>, limit: Moment) {
+        let nodes = self.lane.members.len();
+        let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
+        self.denials = self.denials.saturating_add(1);
+        if self.lane.watched().len() < quorum(nodes) {
+            let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
+            return clock.sleep_until(clock.now().after(pause).min(limit)).await;
+        }
+        let mut sights = Sights { free: ballots.freed, silent: Mask::NONE };
+        let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
+        // Where no quorum answers, or bars leave none, it takes an attempt to say so.
+        while !self.is_enough(sights.free) && self.may_grant(sights.silent) {
+            let ttl_left = end.map(|end| end.since(clock.now()));
+            let now = clock.now();
+            let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(line.due(now));
+            let changed = match self.changes(sights.free, backstop.min(limit)).await {
+                Some(changed) => changed.and(self.pause(line, limit).await),
+                None if clock.now() >= limit => return,
+                None => Mask::all(nodes),
+            };
+            if nodes == 1 {
+                return;
+            }
+            let seen = self.look(changed, &mut sights, Some(line), limit).await.map(|left| clock.now().after(left));
+            // A look at some nodes says nothing of when the keys on the others end.
+            let before = if changed == Mask::all(nodes) { None } else { end };
+            end = before.into_iter().chain(seen).min();
+        }
+    }
+
+    /// Waits until a quorum of nodes does not have the key any more, while this process has `held`; at most until `limit`.
+    /// Most locks are released sooner than the first look comes, and a lock that is renewed or ends sooner than the next look
+    /// tells of its loss by itself: nobody is asked then. Cancel safe.
+    pub(crate) async fn gone(&mut self, held: &Held, limit: Moment) {
+        let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
+        let all = Mask::all(self.lane.members.len());
+        let mut sights = Sights { free: Mask::NONE, silent: Mask::NONE };
+        self.note();
+        let mut changed = Mask::NONE;
+        while !self.is_enough(sights.free) {
+            let until = clock.now().after(backoff::backstop(None, random.unit()));
+            // Without a look no node tells of anything.
+            changed = match self.changes(sights.free, until.min(limit)).await {
+                Some(more) if changed != Mask::NONE => more,
+                _ => all,
+            };
+            if clock.now() >= limit {
+                return;
+            }
+            if held.valid_until() <= clock.now().after(backoff::backstop(None, 0.0)) {
+                changed = Mask::NONE;
+                continue;
+            }
+            self.lane.open(self.lane.connect_limit().min(limit)).await;
+            self.look(changed, &mut sights, None, limit).await;
+        }
+    }
+
+    /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
+    fn is_enough(&self, free: Mask) -> bool {
+        let counts = self.counts();
+        (0..self.lane.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
+            >= quorum(self.lane.members.len())
+    }
+
+    /// Whether a quorum of nodes may grant one day soon: these are not `silent`, and they count.
+    fn may_grant(&self, silent: Mask) -> bool {
+        let counts = self.counts();
+        let nodes = self.lane.members.len();
+        (0..nodes).filter(|node| counts.has(*node) && !silent.has(*node)).count() >= quorum(nodes)
+    }
+
+    fn counts(&self) -> Mask {
+        let restart_delay = self.place.spec.settings.restart_delay;
+        self.lane.members.health.counts(restart_delay, self.lane.clock.now())
+    }
+
+    /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
+    /// moment. A release reaches the nodes at about the same time. `None` if that was nothing `until` then.
+    async fn changes(&mut self, free: Mask, until: Moment) -> Option<Mask> {
+        let mut until = until;
+        let mut changed = Mask::NONE;
+        while let Some((more, seen)) = self.news(until).await {
+            self.seen = seen;
+            if changed == Mask::NONE {
+                until = until.min(self.lane.clock.now().after(backoff::GATHER));
+            }
+            changed = changed.and(more);
+            if changed.and(free).len() >= quorum(self.lane.members.len()) {
+                break;
+            }
+        }
+        (changed != Mask::NONE).then_some(changed)
+    }
+
+    /// Something has changed: not all waiters in the world ask at once. Returns what else has changed meanwhile.
+    async fn pause(&mut self, line: &Line, limit: Moment) -> Mask {
+        let clock = &self.lane.clock;
+        let place = line.place(quorum(self.lane.members.len()));
+        let pause = backoff::stagger(place, self.denials, self.place.process.random.unit());
+        if !pause.is_zero() {
+            clock.sleep_until(clock.now().after(pause).min(limit)).await;
+        }
+        let (changed, seen) = self.watcher.since(&self.seen);
+        self.seen = seen;
+        changed
+    }
+
+    /// Asks the nodes of `mask` whether the lock is held there, takes down what they say, and returns the shortest time that
+    /// one of them keeps it. With a `line` the waiter is counted, and takes its places down.
+    async fn look(&self, mask: Mask, sights: &mut Sights, line: Option<&Arc<Line>>, limit: Moment) -> Option<Duration> {
+        let nodes = self.lane.members.len();
+        let node_timeout = self.place.spec.settings.node_timeout;
+        let footprint = Arc::new(Footprint::new(nodes));
+        let mut round = Round::new(&self.lane, &footprint, node_timeout, limit);
+        let token = Token::fresh(&self.place.process.random);
+        for node in (0..nodes).filter(|node| mask.has(*node)) {
+            sights.free = sights.free.without(node);
+            sights.silent = sights.silent.with(node);
+            if !round.leaves_out(node) {
+                let counted = |line: &Arc<Line>| Action::Peek { wants: line.asks(node, round.started()) };
+                let action = line.map_or(Action::Inspect, counted);
+                round.ask(node, Request { keys: Arc::clone(&self.place.spec.keys), token, action }, None);
+            }
+        }
+        let mut least: Option<Duration> = None;
+        while !self.is_enough(sights.free) {
+            let Some(Event::Vote(node, answer)) = round.next().await else { break };
+            if let Some(line) = line {
+                attempt::count(line, node, &answer);
+            }
+            let Ok(reply) = answer else { continue };
+            sights.silent = sights.silent.without(node);
+            match reply {
+                Reply::Held { ttl_left, .. } => least = least.into_iter().chain(ttl_left).min(),
+                Reply::Seen(Sight::Free) => sights.free = sights.free.with(node),
+                _ => {}
+            }
+        }
+        if let Some(line) = line {
+            round.leave(Arc::clone(line), |line, node, answer, _| attempt::count(line, node, answer));
+        }
+        least
+    }
+}

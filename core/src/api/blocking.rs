@@ -1,0 +1,563 @@
+//! The same lock without async: the calling thread drives the engine itself.
+//!
+//! Works on any thread, also inside a tokio runtime (where the call runs in the background and the thread parks).
+//!
+//! # Examples
+//!
+//! ```
+//! # fn main() -> Result<(), redlock::Error> {
+//! use redlock::blocking::Redlock;
+//!
+//! let redlock = Redlock::new("memory://blocking-example")?;
+//! let guard = redlock.lock("job").acquire()?;
+//! assert!(guard.held());
+//! guard.release()?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+
+use crate::acquire::attempt::Place;
+use crate::acquire::{self, First, Waiting};
+use crate::api::client::{self, IntoNodes, Unread};
+use crate::api::guard;
+use crate::api::inspect::NodeView;
+use crate::api::lock::{left, tried};
+use crate::error::{Error, ErrorKind};
+use crate::hold::lease::{Held, Owned};
+use crate::options::{Options, Protocol};
+use crate::process::Process;
+use crate::sys::runtimes::{self, Break};
+
+/// How long an interrupted call waits for its clean-up. The background goes on with what takes longer.
+const CLEAN_UP: Duration = Duration::from_millis(20);
+
+/// A client without async; see [`crate::Redlock`].
+#[derive(Clone, Debug)]
+pub struct Redlock(crate::Redlock);
+
+impl Redlock {
+    /// A client for the node, or nodes, at these addresses; see [`crate::Redlock::new`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address.
+    pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
+        crate::Redlock::new(nodes).map(Self)
+    }
+
+    /// A client for the nodes in `REDLOCK_URLS`; see [`crate::Redlock::from_env`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address.
+    pub fn from_env() -> Result<Self, Error> {
+        crate::Redlock::from_env().map(Self)
+    }
+
+    /// A client with options of its own; see [`crate::Redlock::builder`].
+    pub fn builder() -> Builder {
+        Builder { nodes: None, options: Options::default(), connect_timeout: None }
+    }
+
+    /// A lock with this name; see [`crate::Redlock::lock`].
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock { client: self.0.clone(), name: name.as_ref().into(), options: Options::default() }
+    }
+
+    /// A lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx`].
+    pub fn setnx(&self, name: impl AsRef<[u8]>) -> SetnxLock {
+        SetnxLock(self.lock(name))
+    }
+
+    /// What every node has under this name; see [`crate::Redlock::inspect`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong name, `unavailable` if the system gives no thread or event queue.
+    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+        let (client, name) = (self.0.clone(), name.as_ref().to_vec());
+        drive(&Process::current(), None, async move { client.inspect(name).await })?.0
+    }
+}
+
+/// [`Redlock::inspect`], ended by `interrupted`, which is asked every 25 ms if there is one. Hidden: for the bindings.
+///
+/// # Errors
+///
+/// Those of [`Redlock::inspect`]; the outer one is the interruption.
+#[doc(hidden)]
+pub fn inspect_unless<E>(
+    client: &crate::Redlock,
+    name: &[u8],
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<Vec<NodeView>, Error>, E> {
+    let driven = drive_unless(&Process::current(), None, client.inspect(name), interrupted)?;
+    Ok(driven.map(|(views, _)| views))
+}
+
+impl From<crate::Redlock> for Redlock {
+    fn from(client: crate::Redlock) -> Self {
+        Self(client)
+    }
+}
+
+/// Makes a client without async; see [`crate::Builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    nodes: Option<Unread>,
+    options: Options,
+    connect_timeout: Option<Duration>,
+}
+
+impl Builder {
+    /// The addresses of the nodes; see [`crate::Redlock::new`].
+    pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
+        self.nodes = Some(Unread(nodes.into_nodes()));
+        self
+    }
+
+    client::connect_timeout_setter!();
+
+    crate::api::lock::option_setters!();
+
+    /// Checks addresses and options and makes the client.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address or option.
+    pub fn build(self) -> Result<Redlock, Error> {
+        let Self { nodes, options, connect_timeout } = self;
+        client::Builder { nodes, options, connect_timeout }.build().map(Redlock)
+    }
+}
+
+/// A lock by name, without async; see [`crate::Lock`].
+#[derive(Clone, Debug)]
+#[must_use = "a lock is not held until it is acquired"]
+pub struct Lock {
+    client: crate::Redlock,
+    name: Arc<[u8]>,
+    options: Options,
+}
+
+impl Lock {
+    crate::api::lock::option_setters!();
+
+    /// Acquires the lock, waiting until the timeout; see [`crate::Lock::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `timeout`, `unavailable`, `forbidden` or `invalid`.
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_in(Protocol::Plain)
+    }
+
+    fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
+        let options = Options { protocol: Some(protocol), ..self.options.clone() };
+        let place = self.client.place(Arc::clone(&self.name), options)?;
+        if Handle::try_current().is_ok() {
+            let process = Arc::clone(&place.process);
+            let (owned, home) = drive(&process, None, acquire::acquire(place))?;
+            return Ok(Guard { owned: owned?, home });
+        }
+        let never = None::<fn() -> Result<(), Infallible>>;
+        let Ok(acquired) = acquire_here(place, never);
+        acquired.map(|(owned, home)| Guard { owned, home })
+    }
+
+    /// Tries once: `None` if others hold the lock; see [`crate::Lock::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable`, `forbidden` or `invalid`.
+    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        tried(self.clone().timeout(Duration::ZERO).acquire())
+    }
+
+    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
+    /// check the guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. A release that no quorum confirms is no
+    /// error here.
+    pub fn run<T>(&self, body: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        let guard = self.acquire()?;
+        let output = body(&guard);
+        left(guard.release()).map(|()| output)
+    }
+}
+
+/// A held lock, without async; see [`crate::Guard`].
+#[derive(Debug)]
+#[must_use = "dropping a guard releases its lock"]
+pub struct Guard {
+    owned: Owned,
+    /// The runtime whose connections know about this lock.
+    home: Option<Id>,
+}
+
+impl Guard {
+    fn shared(&self) -> &Arc<Held> {
+        self.owned.held()
+    }
+
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.shared().place.spec.name.bytes()
+    }
+
+    /// The fencing token; see [`crate::Guard::fence`].
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.shared().fence
+    }
+
+    /// How long the lock can still be relied on; see [`crate::Guard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.shared().remaining().unwrap_or(Duration::ZERO)
+    }
+
+    /// Whether the lock is held at this moment.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.shared().remaining().is_ok()
+    }
+
+    /// Fails when the lock is not held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// `lost` with its reason; `not_held` in a forked child.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shared().remaining().map(drop)
+    }
+
+    /// Keeps the lock for another ttl from now; see [`crate::Guard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// `lost`, `unavailable` or `not_held`.
+    pub fn extend(&self) -> Result<(), Error> {
+        self.check()?;
+        self.extend_for(None)
+    }
+
+    /// As [`Guard::extend`], with another ttl which later renewals use too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::extend`]; `invalid` for a ttl out of range.
+    pub fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
+        self.extend_for(Some(guard::checked(self.shared(), ttl)?))
+    }
+
+    fn extend_for(&self, ttl: Option<Duration>) -> Result<(), Error> {
+        let held = Arc::clone(self.shared());
+        self.check()?;
+        drive(&self.shared().place.process, self.home, guard::extend(held, ttl))?.0
+    }
+
+    /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock::blocking::Redlock;
+    /// use std::time::Duration;
+    ///
+    /// let redlock = Redlock::new("memory://wait-lost-example")?;
+    /// let guard = redlock.lock("job").ttl(Duration::from_millis(100)).auto_renew(false).acquire()?;
+    /// assert!(guard.wait_lost(Duration::ZERO).is_none());
+    /// assert_eq!(guard.wait_lost(Duration::from_secs(5)).unwrap().code(), "lost");
+    /// # Ok::<(), redlock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
+        if let Err(error) = self.check() {
+            return Some(error);
+        }
+        let held = Arc::clone(self.shared());
+        let clock = held.place.process.clock.clone();
+        let waited = drive(&self.shared().place.process, self.home, async move {
+            tokio::select! {
+                biased;
+                error = held.lost() => Some(error),
+                () = clock.sleep(limit) => None,
+            }
+        });
+        waited.ok()?.0
+    }
+
+    /// Releases the lock; see [`crate::Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// `lost`, `unavailable` or `not_held`.
+    pub fn release(self) -> Result<(), Error> {
+        let process = Arc::clone(&self.shared().place.process);
+        if process.is_foreign() {
+            return Err(self.shared().error(ErrorKind::NotHeld));
+        }
+        drive(&process, self.home, guard::release(self.owned))?.0
+    }
+}
+
+/// A lock by name in the older SETNX protocol, without async; see [`crate::SetnxLock`].
+#[derive(Clone, Debug)]
+#[must_use = "a lock is not held until it is acquired"]
+pub struct SetnxLock(Lock);
+
+impl SetnxLock {
+    crate::api::setnx::setnx_setters!();
+
+    /// Acquires the lock, waiting until the timeout; see [`crate::SetnxLock::acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `timeout`, `unavailable`, `forbidden` or `invalid`.
+    pub fn acquire(&self) -> Result<SetnxGuard, Error> {
+        self.0.acquire_in(Protocol::Setnx).map(SetnxGuard)
+    }
+
+    /// Tries once: `None` if others hold the lock; see [`crate::SetnxLock::try_acquire`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable`, `forbidden` or `invalid`.
+    pub fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
+        tried(self.clone().timeout(Duration::ZERO).acquire())
+    }
+
+    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
+    /// check the guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned. A release that is not confirmed is
+    /// no error here.
+    pub fn run<T>(&self, body: impl FnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
+        let guard = self.acquire()?;
+        let output = body(&guard);
+        left(guard.release()).map(|()| output)
+    }
+}
+
+/// A held lock of the older SETNX protocol, without async; see [`crate::SetnxGuard`].
+#[derive(Debug)]
+#[must_use = "dropping a guard releases its lock"]
+pub struct SetnxGuard(Guard);
+
+impl SetnxGuard {
+    /// The lock's name.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.0.name()
+    }
+
+    /// How long the lock can still be relied on; see [`crate::SetnxGuard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Whether the lock is held at this moment.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.0.held()
+    }
+
+    /// Fails when the lock is not held at this moment.
+    ///
+    /// # Errors
+    ///
+    /// `lost` with its reason; `not_held` in a forked child.
+    pub fn check(&self) -> Result<(), Error> {
+        self.0.check()
+    }
+
+    /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    #[must_use]
+    pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
+        self.0.wait_lost(limit)
+    }
+
+    /// Releases the lock; see [`crate::SetnxGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// `lost`, `unavailable` or `not_held`.
+    pub fn release(self) -> Result<(), Error> {
+        self.0.release()
+    }
+}
+
+/// Drives `call` on the calling thread; inside a tokio context, where that is forbidden, in the background while the
+/// thread parks. Also returns the runtime it ran on.
+fn drive<T: Send + 'static>(
+    process: &Process,
+    home: Option<Id>,
+    call: impl Future<Output = T> + Send + 'static,
+) -> Result<(T, Option<Id>), Error> {
+    if Handle::try_current().is_err() {
+        let (output, id) = process.pool.drive(&process.clock, home, call).map_err(no_event_queue)?;
+        return Ok((output, Some(id)));
+    }
+    process.background.start()?;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    process.background.spawn(async move { drop(sender.send(call.await)) });
+    let output =
+        receiver.recv().map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))?;
+    Ok((output, None))
+}
+
+/// Acquires on the calling thread, which drives the first attempt, and then waits for the background without keeping a
+/// runtime or a connection. Asks `interrupted` every 25 ms if there is one. Not for a tokio context.
+fn acquire_here<E>(
+    place: Place,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<(Owned, Option<Id>), Error>, E> {
+    match acquire(place, interrupted) {
+        Ok(acquired) => Ok(Ok(acquired)),
+        Err(Stop::Failed(error)) => Ok(Err(error)),
+        Err(Stop::Interrupted(interruption)) => Err(interruption),
+    }
+}
+
+/// Why an acquire ended without the lock.
+enum Stop<E> {
+    Failed(Error),
+    Interrupted(E),
+}
+
+impl<E> From<Error> for Stop<E> {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<E> From<Break<E>> for Stop<E> {
+    fn from(early: Break<E>) -> Self {
+        match early {
+            Break::Interrupted(interruption) | Break::Forked(Some(interruption)) => Self::Interrupted(interruption),
+            Break::Forked(None) => Self::Failed(forked()),
+        }
+    }
+}
+
+fn acquire<E>(
+    place: Place,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<(Owned, Option<Id>), Stop<E>> {
+    let process = Arc::clone(&place.process);
+    let mut interrupted = or_forked(&process, interrupted);
+    let mut waiting = Waiting::begin(place)?;
+    let mut pause = waiting.closed();
+    if pause.is_none() {
+        let first = async {
+            let first = waiting.first(&Handle::current()).await;
+            (waiting, first)
+        };
+        let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+        let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
+        let ((rest, first), home) = driven.map_err(no_event_queue)??;
+        waiting = match first? {
+            First::Won(owned) if owned.take() => return Ok((owned, Some(home))),
+            // Dropping it releases.
+            First::Won(_) => rest.missed()?,
+            First::Waits(after) => {
+                pause = Some(after);
+                rest
+            }
+        };
+    }
+    match runtimes::park_unless(waiting.outlast(pause.unwrap_or_default()), interrupted) {
+        Ok(owned) => Ok((owned?, None)),
+        Err(early) => {
+            if matches!(early, Break::Interrupted(_)) {
+                let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+                drop(process.pool.drive(&process.clock, None, afterwards));
+            }
+            Err(early.into())
+        }
+    }
+}
+
+/// Asks `interrupted`, and also ends the call in a child that `interrupted` has forked.
+fn or_forked<E>(
+    process: &Process,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Option<impl FnMut() -> Result<(), Break<E>>> {
+    interrupted.map(|mut interrupted| {
+        move || {
+            let said = interrupted();
+            if process.is_foreign() { Err(Break::Forked(said.err())) } else { said.map_err(Break::Interrupted) }
+        }
+    })
+}
+
+/// The error of a call in a child that was forked during the call.
+fn forked() -> Error {
+    Error::new(ErrorKind::Unavailable, "not finished: a signal handler forked during the call; call again in the child")
+}
+
+/// As [`acquire_here`], for callers of other languages, to whom no panic may unwind: it becomes an error.
+pub(crate) fn acquire_unless<E>(
+    place: Place,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<(Owned, Option<Id>), Error>, E> {
+    catch_unwind(AssertUnwindSafe(|| acquire_here(place, interrupted))).unwrap_or_else(|_| Ok(Err(Error::panicked())))
+}
+
+/// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. It may make such calls itself, and
+/// may fork. For callers of other languages, to whom no panic may unwind: it becomes an error. Not for a tokio context.
+pub(crate) fn drive_unless<T, E>(
+    process: &Process,
+    home: Option<Id>,
+    call: impl Future<Output = Result<T, Error>>,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<(T, Option<Id>), Error>, E> {
+    // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
+    let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+    let driven = catch_unwind(AssertUnwindSafe(|| {
+        let interrupted = or_forked(process, interrupted);
+        process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards)
+    }));
+    match driven {
+        Ok(Ok(Ok((output, id)))) => Ok(output.map(|output| (output, Some(id)))),
+        Ok(Ok(Err(Break::Interrupted(interruption) | Break::Forked(Some(interruption))))) => Err(interruption),
+        Ok(Ok(Err(Break::Forked(None)))) => Ok(Err(forked())),
+        Ok(Err(error)) => Ok(Err(no_event_queue(error))),
+        Err(_) => Ok(Err(Error::panicked())),
+    }
+}
+
+fn no_event_queue(error: io::Error) -> Error {
+    let message = "the system gives no event queue; is the limit on open files reached?";
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_on_the_calling_thread_becomes_an_error() {
+        let call = async { if true { panic!("on purpose") } else { Ok(()) } };
+        let driven = drive_unless::<_, Infallible>(&Process::current(), None, call, Some(|| Ok(()))).unwrap();
+        let error = driven.unwrap_err();
+        assert!(error.to_string().contains("bug"), "{error}");
+    }
+}

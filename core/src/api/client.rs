@@ -1,0 +1,397 @@
+//! The client: which nodes, which defaults. Made once, cloned freely, sends nothing by itself.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::acquire;
+use crate::acquire::attempt::{Place, Spec};
+use crate::address::Addresses;
+use crate::api::inspect::{self, NodeView};
+use crate::api::lock::Lock;
+use crate::api::setnx::SetnxLock;
+use crate::error::{Error, ErrorKind};
+use crate::options::{Options, checked_connect_timeout};
+use crate::process::shutdown::Ending;
+use crate::process::{NodeSet, PerProcess, Pid, Process};
+use crate::protocol::name::Name;
+use crate::protocol::request::Keys;
+
+/// Where [`Redlock::from_env`] looks for addresses.
+const ENVIRONMENT: &str = "REDLOCK_URLS";
+
+/// A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
+///
+/// Clones share connections. Nothing is sent before the first call on a lock, and connections are closed when the last
+/// clone, lock and guard are gone. All clients of a process share what it knows about a node, also those that are made
+/// later or list other nodes beside it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redlock::Error> {
+/// use redlock::Redlock;
+///
+/// let redlock = Redlock::new("memory://example")?;
+/// let guard = redlock.lock("invoice:17").await?;
+/// guard.check()?;
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Redlock(Arc<Client>);
+
+#[derive(Debug)]
+struct Client {
+    addresses: Addresses,
+    options: Options,
+    closed: AtomicBool,
+    own: PerProcess<Own>,
+}
+
+/// What a client has of its own in each process.
+#[derive(Debug)]
+struct Own {
+    process: Arc<Process>,
+    /// `None` once the client is closed.
+    set: Mutex<Option<Arc<NodeSet>>>,
+    /// Said when the client is closed, to its waiting calls.
+    ending: Arc<Ending>,
+}
+
+impl Redlock {
+    /// A client for the node, or nodes, at these addresses, with default options.
+    ///
+    /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, `unix:///path?db=0&user=u&pass=p`,
+    /// the same with `valkey`, or `memory://name` for a store inside this process that excludes nobody outside it.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong or unknown part of an address, a duplicate, no address or more than 15.
+    pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
+        Self::builder().nodes(nodes).build()
+    }
+
+    /// A client for the nodes in the environment variable `REDLOCK_URLS` (separated by commas; a comma in a password is
+    /// written `%2C`), or for `redis://127.0.0.1:6379` where that is not set.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` as for [`Redlock::new`].
+    pub fn from_env() -> Result<Self, Error> {
+        Self::builder().build()
+    }
+
+    /// A client with options of its own, which become the defaults of its locks.
+    pub fn builder() -> Builder {
+        Builder { nodes: None, options: Options::default(), connect_timeout: None }
+    }
+
+    /// A lock with this name. Sends nothing; set options on it, then acquire it.
+    ///
+    /// A name is 1 to 512 bytes of anything; the key on the servers is the name, unchanged. Names that begin with
+    /// `redlock:fence:` or `redlock:want:` are reserved. A wrong name is an `invalid` error of the acquire.
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), name.as_ref())
+    }
+
+    /// A lock with this name in the older SETNX protocol, for a key that is shared with code which still uses it; see
+    /// [`SetnxLock`]. Sends nothing.
+    ///
+    /// It takes from the client's options what it has itself. It is for one node: acquiring it through a client of several
+    /// is `invalid`, and so it is where the client's `auto_renew` was switched on.
+    pub fn setnx(&self, name: impl AsRef<[u8]>) -> SetnxLock {
+        SetnxLock::new(self.lock(name))
+    }
+
+    /// What every node has under this name, in the order of the addresses. Changes nothing.
+    ///
+    /// Takes at most `connect_timeout` where connections have to be made, and the `node_timeout` of the client's options. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong name or option, `unavailable` if the background thread cannot be started. A node that
+    /// cannot be asked is part of the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::{NodeState, Redlock};
+    ///
+    /// let redlock = Redlock::new("memory://inspect-example")?;
+    /// let guard = redlock.lock("job").owner("worker 7").acquire().await?;
+    /// for view in redlock.inspect("job").await? {
+    ///     match view.state {
+    ///         NodeState::Held { label, fence, .. } => {
+    ///             assert_eq!((label.as_deref(), fence), (Some("worker 7"), guard.fence()));
+    ///         }
+    ///         other => println!("{}: {other:?}", view.node),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+        let place = self.place(name.as_ref(), Options::default())?;
+        if let Ok(runtime) = Handle::try_current() {
+            let lane = place.set.lane(&runtime);
+            return Ok(inspect::inspect(&place, &lane).await);
+        }
+        let process = Arc::clone(&place.process);
+        in_background(&process, async move {
+            let lane = place.set.lane(&Handle::current());
+            inspect::inspect(&place, &lane).await
+        })
+        .await
+    }
+
+    /// Ends this client and its clones: calls on their locks are `invalid` from now on, also those that wait, and held locks
+    /// stay held. Hidden: for the bindings, whose languages drop nothing in time.
+    #[doc(hidden)]
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+        if let Ok(own) = self.0.own(Pid::now()) {
+            let set = own.set().take();
+            drop(set);
+            own.ending.say();
+        }
+    }
+
+    /// Everything a call on the lock `name` needs, checked.
+    pub(crate) fn place(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Place, Error> {
+        let pid = Pid::now();
+        self.place_of(pid, self.spec(pid, name, options)?)
+    }
+
+    /// A lock's name and options, checked.
+    pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
+        let process = &self.0.own(pid)?.process;
+        let name = Name::parse(name)?;
+        let settings = options
+            .or(&self.0.options)
+            .check(&process.owner, self.0.addresses.iter().len())
+            .map_err(|error| error.with_name(name.bytes()))?;
+        Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
+    }
+
+    /// Where attempts for `spec` are made from.
+    pub(crate) fn place_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<Place, Error> {
+        let own = self.0.own(pid)?;
+        let Some(set) = own.set().clone() else {
+            return Err(acquire::closed(spec.name.bytes()));
+        };
+        Ok(Place { process: Arc::clone(&own.process), set, spec, client: Arc::clone(&own.ending) })
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
+        let addresses = Addresses::from_env_value(None).expect("the default address is valid");
+        Self(Arc::new(Client::new(addresses, options, Own::new(process, Some(set)))))
+    }
+}
+
+impl Client {
+    fn new(addresses: Addresses, options: Options, own: Own) -> Self {
+        Self { addresses, options, closed: AtomicBool::new(false), own: PerProcess::with(own) }
+    }
+
+    /// What belongs to this process; new in a forked child, where the parent's must not be touched.
+    fn own(&self, pid: Pid) -> Result<&Own, Error> {
+        self.own.try_of(pid, || {
+            let process = Process::current();
+            let closed = self.closed.load(Ordering::Relaxed);
+            let set = if closed { None } else { Some(process.set(&self.addresses)?) };
+            Ok(Own::new(process, set))
+        })
+    }
+}
+
+impl Own {
+    fn new(process: Arc<Process>, set: Option<Arc<NodeSet>>) -> Self {
+        Self { process, set: Mutex::new(set), ending: Arc::default() }
+    }
+
+    fn set(&self) -> MutexGuard<'_, Option<Arc<NodeSet>>> {
+        self.set.lock().expect("no panic while holding this")
+    }
+}
+
+/// Runs `call` in the background and awaits its result; for callers that have no runtime.
+pub(crate) async fn in_background<T: Send + 'static>(
+    process: &Process,
+    call: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Error> {
+    let (sender, receiver) = oneshot::channel();
+    process.background.start()?;
+    process.background.spawn(async move { drop(sender.send(call.await)) });
+    receiver.await.map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))
+}
+
+/// The option that both builders have and no lock, on a struct with a field `connect_timeout`.
+macro_rules! connect_timeout_setter {
+    () => {
+        /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60 s,
+        /// default 2 s. It takes up to four round trips. An option of the client alone.
+        pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+            self.connect_timeout = Some(connect_timeout);
+            self
+        }
+    };
+}
+
+pub(crate) use connect_timeout_setter;
+
+/// Makes a client; see [`Redlock::builder`].
+///
+/// Every option here but [`Builder::connect_timeout`] is the default of the client's locks, and may be set otherwise on a
+/// [`Lock`].
+///
+/// # Examples
+///
+/// ```
+/// use redlock::Redlock;
+/// use std::time::Duration;
+///
+/// let redlock = Redlock::builder()
+///     .nodes(["redis://a", "redis://b", "redis://c"])
+///     .ttl(Duration::from_secs(30))
+///     .max_hold(Duration::from_secs(600))
+///     .build()?;
+///
+/// // Options are checked together: a lock cannot end before its first lease does.
+/// let wrong = Redlock::builder().nodes("redis://a").max_hold(Duration::from_secs(1)).build();
+/// assert_eq!(wrong.unwrap_err().code(), "invalid");
+/// # Ok::<(), redlock::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    pub(crate) nodes: Option<Unread>,
+    pub(crate) options: Options,
+    pub(crate) connect_timeout: Option<Duration>,
+}
+
+/// Addresses as they were given. Not read yet, so that nobody knows where in them a password stands: never shown.
+#[derive(Clone)]
+pub(crate) struct Unread(pub(crate) Vec<String>);
+
+impl fmt::Debug for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} redacted>", self.0.len())
+    }
+}
+
+impl Builder {
+    /// The addresses of the nodes; see [`Redlock::new`].
+    pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
+        self.nodes = Some(Unread(nodes.into_nodes()));
+        self
+    }
+
+    crate::api::client::connect_timeout_setter!();
+
+    crate::api::lock::option_setters!();
+
+    /// Checks addresses and options and makes the client.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a wrong address or option.
+    pub fn build(self) -> Result<Redlock, Error> {
+        let addresses = match self.nodes {
+            Some(nodes) => Addresses::parse(nodes.0)?,
+            None => Addresses::from_env_value(environment()?.as_deref())?,
+        };
+        let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.connect_timeout)?);
+        let process = Process::current();
+        self.options.check(&process.owner, addresses.iter().len())?;
+        let set = process.set(&addresses)?;
+        Ok(Redlock(Arc::new(Client::new(addresses, self.options, Own::new(process, Some(set))))))
+    }
+}
+
+fn environment() -> Result<Option<String>, Error> {
+    match std::env::var(ENVIRONMENT) {
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(format!("{ENVIRONMENT} is no UTF-8"))),
+    }
+}
+
+/// One address or several: `&str`, `String`, and arrays, slices and vectors of them.
+///
+/// # Examples
+///
+/// ```
+/// use redlock::Redlock;
+///
+/// Redlock::new("redis://a")?;
+/// Redlock::new(["redis://a", "redis://b", "redis://c"])?;
+/// Redlock::new(vec![String::from("unix:///run/redis.sock")])?;
+/// # Ok::<(), redlock::Error>(())
+/// ```
+pub trait IntoNodes: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_nodes(self) -> Vec<String>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &str {}
+    impl Sealed for String {}
+    impl Sealed for &String {}
+    impl<T: AsRef<str>> Sealed for Vec<T> {}
+    impl<T: AsRef<str>> Sealed for &[T] {}
+    impl<T: AsRef<str>> Sealed for &Vec<T> {}
+    impl<T: AsRef<str>, const N: usize> Sealed for [T; N] {}
+}
+
+impl IntoNodes for &str {
+    fn into_nodes(self) -> Vec<String> {
+        vec![self.to_owned()]
+    }
+}
+
+impl IntoNodes for String {
+    fn into_nodes(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl IntoNodes for &String {
+    fn into_nodes(self) -> Vec<String> {
+        vec![self.clone()]
+    }
+}
+
+impl<T: AsRef<str>> IntoNodes for Vec<T> {
+    fn into_nodes(self) -> Vec<String> {
+        self.as_slice().into_nodes()
+    }
+}
+
+impl<T: AsRef<str>> IntoNodes for &Vec<T> {
+    fn into_nodes(self) -> Vec<String> {
+        self.as_slice().into_nodes()
+    }
+}
+
+impl<T: AsRef<str>> IntoNodes for &[T] {
+    fn into_nodes(self) -> Vec<String> {
+        self.iter().map(|node| node.as_ref().to_owned()).collect()
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> IntoNodes for [T; N] {
+    fn into_nodes(self) -> Vec<String> {
+        self.as_slice().into_nodes()
+    }
+}

@@ -1,0 +1,79 @@
+//! Looking at a lock without touching it: one round that changes nothing and counts nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::attempt::Place;
+use crate::net::connections::Lane;
+use crate::net::footprint::Footprint;
+use crate::net::node::Failure;
+use crate::net::round::{Event, Round};
+use crate::protocol::request::{Action, Reply, Request, Sight};
+use crate::protocol::token::Token;
+
+/// What one node shows under a lock's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeView {
+    /// The node's address without user name or password.
+    pub node: String,
+    /// What is there.
+    pub state: NodeState,
+}
+
+/// What is under a lock's name on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// Nothing: on this node the lock is free.
+    Free,
+    /// A lock of this library.
+    Held {
+        /// The owner's label, `host:pid` unless chosen otherwise; `None` if the owner has none.
+        label: Option<String>,
+        /// The fence on this node.
+        fence: u64,
+        /// How long the node keeps the key unless it is extended; `None` for a key without an end.
+        ttl_left: Option<Duration>,
+    },
+    /// Something else: a lock of another library, or a key that is no lock.
+    Foreign {
+        /// How long the node keeps the key; `None` for a key without an end.
+        ttl_left: Option<Duration>,
+    },
+    /// The node could not be asked; what it answered instead.
+    Failed(String),
+}
+
+/// Asks every node of `place` what it has under the name.
+pub(crate) async fn inspect(place: &Place, lane: &Arc<Lane>) -> Vec<NodeView> {
+    let nodes = lane.members.len();
+    let limit = lane.connect_limit();
+    lane.open(limit).await;
+    let node_timeout = place.spec.settings.node_timeout;
+    let footprint = Arc::new(Footprint::new(nodes));
+    let mut round = Round::new(lane, &footprint, node_timeout, limit.after(node_timeout));
+    let token = Token::fresh(&place.process.random);
+    for node in 0..nodes {
+        round.ask(node, Request { keys: Arc::clone(&place.spec.keys), token, action: Action::Inspect }, None);
+    }
+    let mut states = vec![NodeState::Failed(Failure::Silent(node_timeout).to_string()); nodes];
+    while let Some(Event::Vote(node, answer)) = round.next().await {
+        states[node] = state(answer);
+    }
+    let view =
+        |(node, state): (usize, NodeState)| NodeView { node: lane.members.nodes[node].address.to_string(), state };
+    states.into_iter().enumerate().map(view).collect()
+}
+
+fn state(answer: Result<Reply, Failure>) -> NodeState {
+    match answer {
+        Ok(Reply::Seen(Sight::Free)) => NodeState::Free,
+        Ok(Reply::Seen(Sight::Ours { label, fence, ttl_left })) => {
+            NodeState::Held { label: label.map(String::from), fence, ttl_left }
+        }
+        Ok(Reply::Seen(Sight::Foreign { ttl_left })) => NodeState::Foreign { ttl_left },
+        Ok(_) => NodeState::Failed(Failure::Garbled.to_string()),
+        Err(failure) => NodeState::Failed(failure.to_string()),
+    }
+}

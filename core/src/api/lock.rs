@@ -1,0 +1,257 @@
+//! A lock by name, with its options: acquire it, try it, or run something under it.
+
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::acquire;
+use crate::acquire::attempt::Spec;
+use crate::api::client::Redlock;
+use crate::api::guard::Guard;
+use crate::error::{Error, ErrorKind};
+use crate::options::{Options, Protocol};
+use crate::process::Pid;
+
+/// The options that a client's builder and a lock have in common, on a struct with a field `options`.
+macro_rules! option_setters {
+    () => {
+        /// How long the nodes keep the lock unless it is extended: 100 ms to 24 h, default 10 s. A crashed holder blocks
+        /// others for at most this long.
+        pub fn ttl(mut self, ttl: Duration) -> Self {
+            self.options.ttl = Some(ttl);
+            self
+        }
+
+        /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
+        pub fn timeout(mut self, timeout: Duration) -> Self {
+            self.options.timeout = Some(Some(timeout));
+            self
+        }
+
+        /// Lets acquire wait without end, where the client has a timeout.
+        pub fn no_timeout(mut self) -> Self {
+            self.options.timeout = Some(None);
+            self
+        }
+
+        /// Whether the background extends the lock every third of its ttl until it is released; default true. A hung
+        /// holder then blocks others for ever, unless `max_hold` ends it.
+        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+            self.options.auto_renew = Some(auto_renew);
+            self
+        }
+
+        /// The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default
+        /// nothing ends it.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options.max_hold = Some(max_hold);
+            self
+        }
+
+        /// Longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
+        pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
+            self.options.node_timeout = Some(node_timeout);
+            self
+        }
+
+        /// How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns
+        /// that off, for nodes whose data survives.
+        pub fn restart_delay(mut self, restart_delay: Duration) -> Self {
+            self.options.restart_delay = Some(restart_delay);
+            self
+        }
+
+        /// How long a node remembers a name's fence after the last acquire or renewal; default the larger of 1 h and
+        /// twice the ttl, at least twice the ttl.
+        pub fn fence_keep(mut self, fence_keep: Duration) -> Self {
+            self.options.fence_keep = Some(fence_keep);
+            self
+        }
+
+        /// The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
+        /// none.
+        pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
+            self.options.owner = Some(owner.as_ref().into());
+            self
+        }
+
+        /// Hidden: for the bindings, whose locks are of one type in every protocol. In Rust the type decides.
+        #[doc(hidden)]
+        pub fn protocol(mut self, protocol: crate::bindings::options::Protocol) -> Self {
+            self.options.protocol = Some(protocol);
+            self
+        }
+    };
+}
+
+pub(crate) use option_setters;
+
+/// A lock by name. Acquire it as often as you like; every acquisition is a [`Guard`] of its own, and two guards of one
+/// name exclude each other, in one process too.
+///
+/// Awaiting the lock itself is [`Lock::acquire`].
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redlock::Error> {
+/// use redlock::{ErrorKind, Redlock};
+/// use std::time::Duration;
+///
+/// let redlock = Redlock::new("memory://lock-example")?;
+/// let guard = redlock.lock("job").ttl(Duration::from_secs(5)).acquire().await?;
+///
+/// // Held: a second one does not get it.
+/// assert!(redlock.lock("job").try_acquire().await?.is_none());
+/// let error = redlock.lock("job").timeout(Duration::from_millis(20)).acquire().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Timeout);
+///
+/// guard.release().await?;
+/// assert!(redlock.lock("job").try_acquire().await?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a lock is not held until it is acquired"]
+pub struct Lock {
+    client: Redlock,
+    name: Arc<[u8]>,
+    options: Options,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Redlock, name: &[u8]) -> Self {
+        Self { client, name: name.into(), options: Options::default() }
+    }
+
+    option_setters!();
+
+    pub(crate) fn client(&self) -> &Redlock {
+        &self.client
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Name and options, checked.
+    pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
+        self.client.spec(pid, Arc::clone(&self.name), self.options.clone())
+    }
+
+    /// Acquires the lock, waiting until the timeout.
+    ///
+    /// The first try runs on the current tokio runtime, which needs its I/O and time drivers; waiting goes on in the
+    /// background. Without a tokio runtime all of it runs there.
+    ///
+    /// A guard's fence is larger than every fence of this name before it; see the crate's documentation for what that
+    /// and the exclusion rest on.
+    ///
+    /// # Errors
+    ///
+    /// - `timeout`: others held it until the timeout was over.
+    /// - `unavailable`: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s after the first
+    ///   attempt where none is set. Waiting for nodes that restarted and do not count yet is not part of the 10 s. Also after
+    ///   [`farewell`](crate::process::shutdown), at once.
+    /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
+    /// - `invalid`: a wrong name or option, or too many addresses of the same server.
+    ///
+    /// With a timeout of zero the call takes at most the client's `connect_timeout` and twice `node_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no key behind: what was sent is released, also if its answer comes later.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_in(Protocol::Plain).await
+    }
+
+    pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
+        let options = Options { protocol: Some(protocol), ..self.options.clone() };
+        acquire::acquire(self.client.place(Arc::clone(&self.name), options)?).await.map(Guard::new)
+    }
+
+    /// Tries once: `None` if others hold the lock, or were taking it at the same time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`] with a timeout of zero, `timeout` excepted.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        tried(self.clone().timeout(Duration::ZERO).acquire().await)
+    }
+
+    /// Acquires the lock, runs `body`, and releases the lock whatever `body` returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`]; `lost` as soon as the lock is lost, in which case `body` is dropped where it stands. A
+    /// release that no quorum confirms is no error here: the background goes on with it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` and releases the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://run-example")?;
+    /// let fence = redlock.lock("report").run(async |guard| guard.fence()).await?;
+    /// assert!(fence > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
+        let guard = self.acquire().await?;
+        let output = unless_lost(guard.lost(), body(&guard)).await?;
+        left(guard.release().await).map(|()| output)
+    }
+}
+
+/// What one try came to: none where others hold the lock.
+pub(crate) fn tried<T>(acquired: Result<T, Error>) -> Result<Option<T>, Error> {
+    match acquired {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs `body`, and drops it where it stands as soon as the lock is `lost`.
+pub(crate) async fn unless_lost<T>(
+    lost: impl Future<Output = Error>,
+    body: impl Future<Output = T>,
+) -> Result<T, Error> {
+    let (mut lost, mut body) = (pin!(lost), pin!(body));
+    poll_fn(|cx| {
+        if let Poll::Ready(error) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(error));
+        }
+        body.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// What the end of a block says of a release: a loss.
+pub(crate) fn left(released: Result<(), Error>) -> Result<(), Error> {
+    match released {
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl IntoFuture for Lock {
+    type Output = Result<Guard, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.acquire().await })
+    }
+}

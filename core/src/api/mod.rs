@@ -1,0 +1,10 @@
+//! The interface for Rust programs: clients, locks and guards, async and blocking.
+//!
+//! May import `acquire` and what lies below it.
+
+pub mod blocking;
+pub(crate) mod client;
+pub(crate) mod guard;
+pub(crate) mod inspect;
+pub(crate) mod lock;
+pub(crate) mod setnx;

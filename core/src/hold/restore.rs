@@ -1,0 +1,180 @@
+//! The restoring of a held lock on nodes that miss it: they have forgotten it, or the acquire did not reach them.
+//!
+//! A node gets the lock back when a renewal reached its quorum and the node answered that it has no such key; and when
+//! the background has a new connection to it and no renewal would find out ([`Held::may_lack`]). So a lock that was won
+//! without a node has its full margin soon after that node can be reached, once for each connection, whether the lock is
+//! renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
+//!
+//! States of one restoring: *spread* (many locks are not sent at once), *barred* (the node may have forgotten another's
+//! lock: the end of its bar is waited for), *connecting*, *asked*. There is one at a time for a lock and a node. What may
+//! interrupt it: the lock is released or lost, which ends the waiting, and what was sent is in the footprint for the
+//! release; the connection breaks, and the next one begins anew; an earlier create is unanswered there, which keeps the
+//! lock from being put back before one ttl has passed, because a release could not reach both.
+//!
+//! States of seeking a node: *connecting*, *pausing*. There is one search for a node of a set, however many locks miss
+//! it. What may interrupt it: no lock is held on the set any more, which ends it before the next connect; the background
+//! ends.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::acquire::attempt::Place;
+use crate::hold::lease::Held;
+use crate::hold::renew::Search;
+use crate::net::connections::Lane;
+use crate::net::node::{By, Connection, Failure};
+use crate::net::round::Round;
+use crate::protocol::backoff;
+use crate::protocol::quorum::Extension;
+use crate::protocol::request::Reply;
+
+/// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.
+pub(crate) fn put_back(held: &Arc<Held>, round: Round, votes: &[Extension]) {
+    if votes.len() > 1 {
+        for (node, vote) in votes.iter().enumerate() {
+            if *vote == Extension::Absent {
+                restore(held, node, Duration::ZERO);
+            }
+        }
+    }
+    round.leave(Arc::clone(held), |held, node, answer, _| {
+        if matches!(answer, Ok(Reply::Absent)) && held.place.set.members.len() > 1 {
+            restore(held, node, Duration::ZERO);
+        }
+    });
+}
+
+/// Sees to the nodes to which the acquire of `held` could not be sent.
+pub(crate) fn make_up(held: &Arc<Held>) {
+    let held = Arc::clone(held);
+    let process = Arc::clone(&held.place.process);
+    process.background.spawn(async move {
+        let lane = held.place.set.lane(&Handle::current());
+        for node in (0..lane.members.len()).filter(|node| held.missed().has(*node)) {
+            if lane.connection(node).is_none() {
+                seek(&held.place, node);
+            } else if held.may_lack(node) {
+                restore(&held, node, Duration::ZERO);
+            }
+        }
+    });
+}
+
+/// Has the background connect to `node` as soon as that can be reached, for as long as a lock is held on its set. Its
+/// lane tells of the connection.
+pub(crate) fn seek(place: &Place, node: usize) {
+    let (process, set) = (Arc::clone(&place.process), Arc::clone(&place.set));
+    let Some(search) = Search::begin(&process, &set.members, node) else { return };
+    let run = Arc::clone(&process);
+    process.background.spawn(async move {
+        let _search = search;
+        let lane = set.lane(&Handle::current());
+        let mut attempt = 0;
+        while run.renewal.holds_on(&set.members) && lane.ready(node).await.is_err() {
+            lane.clock.sleep(backoff::unavailable(attempt, run.random.unit())).await;
+            attempt += 1;
+        }
+    });
+}
+
+/// Puts the lock back on `node`, from the background, `within` this time; when its bar has ended, if it has one. It counts
+/// from the next round on.
+pub(crate) fn restore(held: &Arc<Held>, node: usize, within: Duration) {
+    let Some(restoring) = Restoring::begin(held, node) else { return };
+    held.place.process.background.spawn(async move {
+        let held = &restoring.held;
+        let lane = held.place.set.lane(&Handle::current());
+        let mut pause = within.mul_f64(held.place.process.random.unit());
+        while is_held_for(held, &lane, pause).await {
+            match lane.members.health.objection(node, held.place.spec.settings.restart_delay, lane.clock.now()) {
+                None => return put_in_time(held, &lane, node).await,
+                // It restarted a moment ago and may have forgotten another's lock.
+                Some(Failure::Barred(left)) => pause = left,
+                Some(_) => return,
+            }
+        }
+    });
+}
+
+/// One restoring, until this is dropped.
+struct Restoring {
+    held: Arc<Held>,
+    node: usize,
+}
+
+impl Restoring {
+    fn begin(held: &Arc<Held>, node: usize) -> Option<Self> {
+        held.begin_restoring(node).then(|| Self { held: Arc::clone(held), node })
+    }
+}
+
+impl Drop for Restoring {
+    fn drop(&mut self) {
+        self.held.end_restoring(self.node);
+    }
+}
+
+/// Waits for so long, and no longer than the lock is held; whether it is held still.
+async fn is_held_for(held: &Held, lane: &Lane, pause: Duration) -> bool {
+    if pause.is_zero() {
+        return true;
+    }
+    tokio::select! {
+        biased;
+        () = held.over() => false,
+        () = lane.clock.sleep(pause) => true,
+    }
+}
+
+async fn put_in_time(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
+    // To connect takes as long as it takes, and says nothing about the node's answers.
+    let Ok(connection) = lane.ready(node).await else { return };
+    let mut timer = pin!(lane.clock.sleep(held.place.spec.settings.node_timeout));
+    let mut put = pin!(put(held, lane, node, &connection));
+    let in_time = poll_fn(|cx| match put.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => timer.as_mut().poll(cx).map(|()| false),
+    });
+    if !in_time.await {
+        lane.missed(node);
+    }
+}
+
+async fn put(held: &Arc<Held>, lane: &Arc<Lane>, node: usize, connection: &Connection) {
+    let _watched = lane.watch(node);
+    let mut by = By::Hash;
+    loop {
+        // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
+        let queued = held.restore(|request, footprint, ttl| {
+            let create = footprint.put_back(node, connection, lane.clock.now(), ttl)?;
+            let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
+            let mut asking = Box::pin(async move {
+                let answer = connection.call(&request, by).await;
+                footprint.put_back_answered(node, create, &answer);
+                answer
+            });
+            let first = asking.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            Some((asking, first))
+        });
+        let answer = match queued.flatten() {
+            None => return,
+            Some((_, Poll::Ready(answer))) => answer,
+            Some((asking, Poll::Pending)) => asking.await,
+        };
+        match answer {
+            Err(Failure::NoScript) if by == By::Hash => by = By::Text,
+            Err(failure) => {
+                if failure.breaks_connection() {
+                    lane.broken(node, connection);
+                }
+                return;
+            }
+            Ok(_) => return lane.heard(node),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The older SETNX protocol, on one node, for a key that is shared with code which still uses it.
+//!
+//! The key's value is the Unix second up to which it is held, and nothing else: two owners within one second write the
+//! same. So no message can say whose key it is about, and none may be executed twice.
+//!
+//! A *try* is *opening* (no connection) → *asking* (the script was sent, once) → *won* or *lost*. It runs in the
+//! background, which drives its connection whatever becomes of the caller, and the caller waits for its outcome. What may
+//! interrupt each await:
+//!
+//! - the caller goes while it is opening: nothing was sent, and nothing is;
+//! - the caller goes while it is asking, or the node is silent for `node_timeout` (then the caller hears of a lost try):
+//!   the answer is awaited all the same, and a grant that comes is released;
+//! - the connection breaks while it is asking: whether the node granted cannot be known any more, and the key, if there
+//!   is one, is left to its expiry;
+//! - the process forks: the try stays with the parent;
+//! - the process ends: it waits for the answer for a moment, as for a release.
+//!
+//! A [`Grant`] is *kept* → *releasing* (no connection) → *released* (the script was sent, once). Dropped while it is kept,
+//! it is released in the background. What may interrupt each await:
+//!
+//! - the caller goes: the release goes on in the background;
+//! - no connection can be made: the caller hears that, and the release is sent when there is one, unless the key has
+//!   expired by then;
+//! - the node is silent, or the connection breaks, once it was sent: the caller hears that, and it is never sent again,
+//!   since by then it could delete the key of the next owner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::acquire::attempt::{self, Ballots, Outcome, Place, Title, Won};
+use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
+use crate::hold::lease::{Held, Loss};
+use crate::net::connections::Lane;
+use crate::net::footprint::Footprint;
+use crate::net::node::{Connection, Failure};
+use crate::net::round::{Event, Round};
+use crate::process::shutdown::Duty;
+use crate::protocol::backoff;
+use crate::protocol::quorum::{self, Mask, Vote};
+use crate::protocol::request::{Action, Reply, Request};
+use crate::protocol::token::Token;
+use crate::sys::clock::Moment;
+
+/// The one node.
+const NODE: usize = 0;
+
+/// How much longer than its ttl a key can live: its value counts whole seconds.
+const WHOLE_SECONDS: Duration = Duration::from_secs(3);
+
+/// One try, in the background: on `lane` if that is the one for waiting, whose node will tell of the key's next change.
+/// The vote ends at `limit` if that is sooner than `node_timeout`.
+pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> Outcome {
+    let (caller, outcome) = oneshot::channel();
+    let lane = lane.watches().then(|| Arc::clone(lane));
+    place.process.background.spawn(ask(place.clone(), lane, limit, caller));
+    outcome.await.unwrap_or_else(|_| {
+        let mut ballots = Ballots::new(1);
+        ballots.fail(NODE, Failure::Unreachable("the background has dropped the try".into()));
+        Outcome::Lost(ballots)
+    })
+}
+
+/// The background's part of a try.
+async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: oneshot::Sender<Outcome>) {
+    let settings = &place.spec.settings;
+    let lane = lane.unwrap_or_else(|| place.set.lane(&Handle::current()));
+    tokio::select! {
+        biased;
+        () = caller.closed() => return,
+        () = lane.open(lane.connect_limit().min(limit)) => {}
+    }
+    if let Some(outcome) = attempt::hindrance(&place, &lane) {
+        drop(caller.send(outcome));
+        return;
+    }
+    let _duty = Duty::new(&place.process);
+    let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
+    let start = round.started();
+    round.ask(NODE, request(&place, Action::SetnxAcquire { ttl: settings.ttl }), None);
+    let mut caller = Some(caller);
+    while let Some(event) = round.next().await {
+        let mut ballots = Ballots::new(1);
+        match event {
+            Event::Vote(_, answer) => {
+                let outcome = judge(&place, &lane, start, answer, ballots);
+                // A grant that nobody takes is dropped, and so released.
+                return drop(caller.map(|caller| caller.send(outcome)));
+            }
+            Event::TimeUp => {
+                ballots.complete = !round.is_cut();
+                ballots.fail(NODE, Failure::Silent(round.time_given()));
+                round.outlast();
+                drop(caller.take().map(|caller| caller.send(Outcome::Lost(ballots))));
+            }
+        }
+    }
+}
+
+/// What an answer to a try that began at `start` comes to.
+fn judge(place: &Place, lane: &Lane, start: Moment, answer: Result<Reply, Failure>, mut ballots: Ballots) -> Outcome {
+    let settings = &place.spec.settings;
+    match answer {
+        Ok(Reply::GrantedUntil(expiry)) => {
+            let now = lane.clock.now();
+            let grant = Grant::new(place, expiry, now);
+            let valid_until = quorum::valid_until(start, settings.ttl, None);
+            if now < valid_until && lane.members.health.counts(settings.restart_delay, now).has(NODE) {
+                let title = Title::Setnx(grant);
+                // No fence, and no renewal to spread.
+                return Outcome::Won(Won {
+                    title,
+                    fence: 0,
+                    acquired: start,
+                    valid_until,
+                    unit: 0.0,
+                    missed: Mask::NONE,
+                });
+            }
+            ballots.votes[NODE] = Vote::Granted(0);
+        }
+        Ok(Reply::Held { ttl_left, .. }) => {
+            ballots.votes[NODE] = Vote::Held;
+            ballots.ttl_left = ttl_left;
+        }
+        Ok(_) => ballots.fail(NODE, Failure::Garbled),
+        Err(failure) => ballots.fail(NODE, failure),
+    }
+    attempt::object(lane, &mut ballots, settings.restart_delay);
+    Outcome::Lost(ballots)
+}
+
+fn request(place: &Place, action: Action) -> Request {
+    Request { keys: Arc::clone(&place.spec.keys), token: Token::fresh(&place.process.random), action }
+}
+
+/// The right to delete the key, once.
+#[derive(Debug)]
+pub(crate) struct Grant(Option<Box<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    place: Place,
+    /// The value that the node wrote: up to this Unix second the key is ours.
+    expiry: u64,
+    /// When it has certainly expired.
+    over: Moment,
+}
+
+/// Who waits for the answer to a release; `None` once it was told, or where nobody does.
+type Caller = Option<oneshot::Sender<Result<Reply, Failure>>>;
+
+impl Grant {
+    fn new(place: &Place, expiry: u64, now: Moment) -> Self {
+        let over = now.after(place.spec.settings.ttl + WHOLE_SECONDS);
+        Self(Some(Box::new(Inner { place: place.clone(), expiry, over })))
+    }
+
+    /// Releases `held`, whose grant this is.
+    ///
+    /// # Errors
+    ///
+    /// `lost` if the key was gone, or its time over; `unavailable` if the node does not answer in time.
+    pub(crate) async fn release(mut self, held: &Held) -> Result<(), Error> {
+        let (caller, answer) = oneshot::channel();
+        if let Some(inner) = self.0.take() {
+            inner.start_release(Some(caller));
+        }
+        let reason = match answer.await {
+            Ok(Ok(Reply::Deleted { .. })) => return Ok(()),
+            Ok(Ok(Reply::Late)) => LostReason::Expired,
+            Ok(Ok(Reply::Absent)) => LostReason::Deleted,
+            Ok(Ok(Reply::Foreign(_))) => LostReason::Taken,
+            Ok(Ok(_)) => return Err(unavailable(&held.place, &Failure::Garbled)),
+            Ok(Err(failure)) => return Err(unavailable(&held.place, &failure)),
+            Err(_) => return Err(unavailable(&held.place, &Failure::Closed)),
+        };
+        let answer = match reason {
+            LostReason::Expired => "its time was over",
+            LostReason::Deleted => "did not have it",
+            _ => "held by another",
+        };
+        Err(held.lost_error(Loss { reason, nodes: said(&held.place, answer.to_owned()) }))
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let Some(inner) = self.0.take() else { return };
+        if inner.place.process.is_foreign() {
+            // The parent still holds the lock, and its sockets must not be touched.
+            std::mem::forget(inner);
+            return;
+        }
+        inner.start_release(None);
+    }
+}
+
+impl Inner {
+    fn start_release(self: Box<Self>, caller: Caller) {
+        let process = Arc::clone(&self.place.process);
+        let duty = Duty::new(&process);
+        process.background.spawn(async move {
+            self.release(caller).await;
+            drop(duty);
+        });
+    }
+
+    /// Sends the release, once.
+    async fn release(&self, mut caller: Caller) {
+        let lane = self.place.set.lane(&Handle::current());
+        let Some(connection) = self.connect(&lane, &mut caller).await else { return };
+        let time = self.place.spec.settings.release_timeout();
+        let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
+        round.ask(NODE, request(&self.place, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
+        while let Some(event) = round.next().await {
+            match event {
+                Event::Vote(_, answer) => tell(&mut caller, answer),
+                Event::TimeUp => {
+                    // Dropping it could take it back from the connection's queue.
+                    round.outlast();
+                    tell(&mut caller, Err(Failure::Silent(time)));
+                }
+            }
+        }
+    }
+
+    /// The connection that the release goes out on, as soon as there is one; `None` if the key has expired by then.
+    async fn connect(&self, lane: &Arc<Lane>, caller: &mut Caller) -> Option<Connection> {
+        lane.open(lane.connect_limit()).await;
+        for attempt in 0.. {
+            match lane.ready(NODE).await {
+                Ok(connection) => return Some(connection),
+                Err(failure) => tell(caller, Err(failure)),
+            }
+            let again = lane.clock.now().after(backoff::owed(attempt, self.place.spec.settings.ttl));
+            if again >= self.over {
+                break;
+            }
+            lane.clock.sleep_until(again).await;
+        }
+        None
+    }
+}
+
+fn tell(caller: &mut Caller, answer: Result<Reply, Failure>) {
+    // Whoever is not there any more does not need it.
+    drop(caller.take().map(|caller| caller.send(answer)));
+}
+
+fn unavailable(place: &Place, failure: &Failure) -> Error {
+    let message = "the node did not confirm the release; a release of the protocol setnx is sent once only, and the lock \
+                   is free when its time is over at the latest";
+    Error::new(ErrorKind::Unavailable, message)
+        .with_name(place.spec.name.bytes())
+        .with_nodes(said(place, failure.to_string()))
+}
+
+fn said(place: &Place, answer: String) -> Vec<NodeAnswer> {
+    vec![NodeAnswer { node: place.set.members.nodes[NODE].address.to_string(), answer }]
+}

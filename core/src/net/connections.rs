@@ -1,0 +1,781 @@
+//! A lane: the connections to one set of nodes on one runtime.
+//!
+//! Every slot is one of: *empty* (no connection), *leaving* (one task of the lane's runtime waits for leave to connect,
+//! which all lanes of the process have from one [`Pace`](crate::net::node::pace::Pace)), *connecting* (the same task, for at
+//! most `connect_timeout`) or *ready*. An empty slot whose node may not be connected to now stays empty, with the failure that is why. A ready slot
+//! whose node refused to tell something is *asking again* after a while: it connects once more, and keeps the connection
+//! that it has until there is a better one. What may interrupt it:
+//!
+//! - leave is refused meanwhile, because another lane's connect has failed: empties the slot, with that failure;
+//! - the caller is cancelled: connecting goes on in its own task, the next caller finds it further on;
+//! - the runtime ends: its tasks are dropped, which empties a connecting slot and marks the lane as dead, so that the
+//!   next caller builds another (a runtime's id may be given to a later runtime);
+//! - the connection breaks: seen by the request that fails on it, which empties the slot; in the background also at
+//!   once, and again when there is a new one, for whoever holds locks there. In the background it is made again by itself,
+//!   *mended*, until there is one or some seconds have passed;
+//! - the node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever;
+//! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost;
+//! - a caller's future is never polled again: what it asked counts as asked for [`ASKED`], and keeps nobody else back.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::address::Address;
+use crate::net::node::endpoint::Endpoint;
+use crate::net::node::health::Health;
+use crate::net::node::pace::{self, Leave};
+use crate::net::node::{Connection, Ear, Failure, Heard, Introduction, Node};
+use crate::net::timers::Deadlines;
+use crate::protocol::quorum::{Mask, quorum};
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::log::log;
+use crate::sys::random::Random;
+use crate::sys::task::spawn;
+
+/// How long a request counts as on its way. Whoever made it may never look for the answer.
+const ASKED: Duration = Duration::from_secs(1);
+
+/// How long a node may owe an answer, while others give theirs, before it is the last to be written to.
+const BEHIND: Duration = Duration::from_millis(10);
+
+/// When a node is asked again to tell more than it does, after a try of which nothing came.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// How often a connection that ended is made again by itself: with pauses that double up to a second, for some seconds.
+const MENDS_MOST: u32 = 8;
+
+/// How much later than it is due a timer fires only where nobody drives the runtime: between two blocking calls.
+const UNDRIVEN: Duration = Duration::from_millis(100);
+
+/// How often a connect gets its time once more because nobody drove it.
+const RESPITES: u32 = 8;
+
+/// Misses in a row after which a connection is given up.
+const MISSES_MAX: u32 = 2;
+
+/// The nodes of a set and what is known about them; shared by all lanes to them.
+#[derive(Debug)]
+pub(crate) struct Members {
+    pub(crate) nodes: Vec<Member>,
+    pub(crate) health: Arc<Health>,
+    /// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
+    pub(crate) connect_timeout: Duration,
+}
+
+/// One node under its address.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) node: Node,
+    pub(crate) address: Address,
+    /// What the process knows of the server there.
+    pub(crate) endpoint: Arc<Endpoint>,
+}
+
+impl Member {
+    /// Asks for leave to connect.
+    fn ask(&self, now: Moment, urgent: bool) -> Leave {
+        self.endpoint.pace.ask(&self.address, now, urgent)
+    }
+}
+
+impl Members {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+/// The connections to one set of nodes on one runtime.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) members: Arc<Members>,
+    pub(crate) clock: Clock,
+    random: Random,
+    runtime: Handle,
+    slots: Vec<Slot>,
+    /// The deadlines of the rounds on this lane.
+    pub(crate) deadlines: Arc<Deadlines>,
+    /// Who is told what is heard of the nodes while nobody asks. Only a lane that is driven all the time can tell.
+    audience: Option<Audience>,
+    /// Some slot has become ready or empty.
+    changed: Notify,
+    /// When the first ready slot asks again, in nanoseconds.
+    again: AtomicU64,
+    sentinel: Sentinel,
+}
+
+/// What is heard of a node while nobody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News<'a> {
+    /// A connection has ended, or is back after one has: the node may have forgotten what it knew, or changed anything
+    /// unheard.
+    Upset,
+    /// There is a new connection, the first one included.
+    Reached,
+    /// This key has changed.
+    Changed(&'a [u8]),
+    /// Any key may have changed.
+    AllChanged,
+}
+
+/// Who is told: must neither block nor panic.
+pub(crate) struct Audience {
+    tell: Box<dyn Fn(usize, News<'_>) + Send + Sync>,
+    watches: bool,
+}
+
+impl Audience {
+    /// With `watches` the nodes are asked to tell of changed keys, each key that is read on the lane once.
+    pub(crate) fn new(watches: bool, tell: impl Fn(usize, News<'_>) + Send + Sync + 'static) -> Self {
+        Self { tell: Box::new(tell), watches }
+    }
+}
+
+impl fmt::Debug for Audience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Audience").field("watches", &self.watches).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    state: Mutex<State>,
+    misses: AtomicU32,
+    /// Whether a request was answered on the connection.
+    worked: AtomicBool,
+    /// Whether somebody looks after the end of the last connection.
+    mending: AtomicBool,
+    /// Requests on their way whose fate is still watched.
+    outstanding: AtomicU32,
+    /// When the last of them was made, in nanoseconds.
+    asked: AtomicU64,
+    /// When the first of them was made that found no other on its way, in nanoseconds.
+    owing: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connection: Option<Connection>,
+    connecting: bool,
+    /// Finished tries to connect, so that a waiter can tell a new failure from an old one.
+    tries: u64,
+    /// The try that the connection came of, and when.
+    made: (u64, Moment),
+    failure: Option<Failure>,
+    /// When another connection may tell more than this one.
+    again: Moment,
+    /// Whether there was a connection before, so that the next one may lead to a node that has forgotten.
+    is_again: bool,
+    /// Whether the node tells of changed keys on the connection.
+    watched: bool,
+}
+
+impl Slot {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+}
+
+/// A task that ends with the runtime, and what it leaves behind.
+#[derive(Debug)]
+struct Sentinel {
+    alive: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Sentinel {
+    fn watch(runtime: &Handle) -> Self {
+        struct Last(Arc<AtomicBool>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let alive = Arc::new(AtomicBool::new(true));
+        let last = Last(Arc::clone(&alive));
+        let task = spawn(runtime, async move {
+            let _last = last;
+            std::future::pending::<()>().await;
+        });
+        Self { alive, task }
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(
+        members: Arc<Members>,
+        clock: Clock,
+        random: Random,
+        runtime: Handle,
+        audience: Option<Audience>,
+    ) -> Self {
+        let slots = (0..members.len()).map(|_| Slot::default()).collect();
+        let sentinel = Sentinel::watch(&runtime);
+        let deadlines = Arc::new(Deadlines::new(runtime.clone()));
+        let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
+        Self { members, clock, random, runtime, slots, deadlines, audience, changed, again, sentinel }
+    }
+
+    /// Whether this lane is of `runtime` and that runtime still runs.
+    pub(crate) fn is_of(&self, runtime: &Handle) -> bool {
+        self.runtime.id() == runtime.id() && self.is_alive()
+    }
+
+    /// Whether this lane's nodes are asked to tell of changed keys.
+    pub(crate) fn watches(&self) -> bool {
+        self.audience.as_ref().is_some_and(|audience| audience.watches)
+    }
+
+    /// The nodes that will tell of the next change of every key that was read on this lane.
+    pub(crate) fn watched(&self) -> Mask {
+        let is_watched = |node: &usize| {
+            let state = self.slots[*node].state();
+            state.watched && state.connection.is_some()
+        };
+        (0..self.slots.len()).filter(is_watched).fold(Mask::NONE, Mask::with)
+    }
+
+    pub(crate) fn runtime_id(&self) -> Id {
+        self.runtime.id()
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.sentinel.alive.load(Ordering::Acquire)
+    }
+
+    /// Runs `task` on the lane's runtime, where its connections are driven.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(spawn(&self.runtime, task));
+    }
+
+    /// The connection to `node`, if there is one.
+    pub(crate) fn connection(&self, node: usize) -> Option<Connection> {
+        self.slots[node].state().connection.clone()
+    }
+
+    /// Whether `connection` is the one that this lane has to `node`.
+    pub(crate) fn is_over(&self, node: usize, connection: &Connection) -> bool {
+        self.slots[node].state().connection.as_ref().is_some_and(|current| current.same(connection))
+    }
+
+    /// How many nodes could be asked at once.
+    fn ready_count(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.state().connection.is_some()).count()
+    }
+
+    /// When a call that begins to connect now has no more time for it.
+    pub(crate) fn connect_limit(&self) -> Moment {
+        self.clock.now().after(self.members.connect_timeout)
+    }
+
+    /// Waits until a quorum is connected, until no more can be, or until `limit`. Starts connecting to every node that
+    /// is not connected; those that a quorum does not need are not waited for, and are tried less often while they fail.
+    /// Cancel safe.
+    pub(crate) async fn open(self: &Arc<Self>, limit: Moment) {
+        let needed = quorum(self.slots.len());
+        let ready = self.ready_count();
+        self.ask_again();
+        if ready == self.slots.len() {
+            return;
+        }
+        let urgent = ready < needed;
+        for node in 0..self.slots.len() {
+            self.start_connecting(node, urgent);
+        }
+        let mut timer = pin!(self.clock.sleep_until(limit));
+        while self.ready_count() < needed {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let connecting = self.slots.iter().any(|slot| slot.state().connecting);
+            if self.ready_count() >= needed || !connecting {
+                return;
+            }
+            let mut again = pin!(self.clock.sleep(pace::GAP));
+            let in_time = poll_fn(|cx| {
+                if timer.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(false);
+                }
+                if changed.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(true);
+                }
+                again.as_mut().poll(cx).map(|()| true)
+            });
+            if !in_time.await {
+                return;
+            }
+            // While one node keeps the call waiting, another one that has failed may be back.
+            for node in 0..self.slots.len() {
+                self.start_connecting(node, true);
+            }
+        }
+    }
+
+    /// The connection to `node`, waiting for one that is being made. Fails at once with the last failure while the
+    /// node is left alone after it. Cancel safe.
+    pub(crate) async fn ready(self: &Arc<Self>, node: usize) -> Result<Connection, Failure> {
+        self.start_connecting(node, false);
+        let tries = self.slots[node].state().tries;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            {
+                let state = self.slots[node].state();
+                if let Some(connection) = &state.connection {
+                    return Ok(connection.clone());
+                }
+                if !state.connecting || state.tries != tries {
+                    return Err(state.failure.clone().unwrap_or(Failure::Closed));
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Connects to `node` unless that is done or under way, if there is leave. A connect is `urgent` if a quorum needs it.
+    fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
+        let begun = {
+            let mut state = self.slots[node].state();
+            if state.connection.is_some() || state.connecting {
+                return;
+            }
+            let now = self.clock.now();
+            let begun = match self.members.nodes[node].ask(now, urgent) {
+                Leave::Granted => Some(now),
+                Leave::Waits(_) => None,
+                Leave::Refused(failure) => {
+                    state.failure = Some(failure);
+                    return;
+                }
+            };
+            state.connecting = true;
+            begun
+        };
+        self.spawn_connecting(node, urgent, begun);
+    }
+
+    fn spawn_connecting(self: &Arc<Self>, node: usize, urgent: bool, begun: Option<Moment>) {
+        let attempt = Connecting { lane: Arc::clone(self), node, urgent, finished: false };
+        self.spawn(async move { attempt.run(begun).await });
+    }
+
+    /// Connects once more to the nodes that refused something some time ago.
+    fn ask_again(self: &Arc<Self>) {
+        let again = Moment::from_nanos(self.again.load(Ordering::Relaxed));
+        if again != Moment::NEVER && again <= self.clock.now() {
+            self.ask_again_at(self.clock.now());
+        }
+    }
+
+    fn ask_again_at(self: &Arc<Self>, now: Moment) {
+        self.again.store(Moment::NEVER.nanos(), Ordering::Relaxed);
+        for (node, slot) in self.slots.iter().enumerate() {
+            let is_due = {
+                let mut state = slot.state();
+                let is_due = state.connection.is_some() && !state.connecting && state.again <= now;
+                state.connecting |= is_due;
+                self.again.fetch_min(if is_due { Moment::NEVER } else { state.again }.nanos(), Ordering::Relaxed);
+                is_due
+            };
+            if is_due {
+                self.spawn_connecting(node, false, None);
+            }
+        }
+    }
+
+    /// What hears of the end of the connection that is being made to `node`.
+    fn ear(self: &Arc<Self>, node: usize) -> Option<Ear> {
+        let watches = self.audience.as_ref()?.watches;
+        let number = self.slots[node].state().tries + 1;
+        let lane = Arc::downgrade(self);
+        Some(Ear::new(watches, move |heard| {
+            let Some(lane) = lane.upgrade() else { return };
+            match heard {
+                Heard::Ended => lane.ended(node, number),
+                Heard::Changed(key) => lane.tell(node, News::Changed(key)),
+                Heard::AllChanged => lane.tell(node, News::AllChanged),
+            }
+        }))
+    }
+
+    /// The connection to `node` that was made with this try has ended while nobody asked: at once a new one, if it
+    /// worked, and otherwise soon.
+    fn ended(self: &Arc<Self>, node: usize, number: u64) {
+        if let Some(worked) = self.take(node, Failure::Closed, |state| state.made.0 == number) {
+            self.start_connecting(node, worked);
+            if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
+                self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
+            }
+            self.tell(node, News::Upset);
+        }
+    }
+
+    /// Empties `node`'s slot if its connection `is_meant`, and tells the pace how it ended. Returns whether it worked.
+    fn take(&self, node: usize, failure: Failure, is_meant: impl FnOnce(&State) -> bool) -> Option<bool> {
+        let slot = &self.slots[node];
+        let (connection, made, worked) = {
+            let mut state = slot.state();
+            if state.connection.is_none() || !is_meant(&state) {
+                return None;
+            }
+            (state.connection.take(), state.made.1, slot.worked.load(Ordering::Relaxed))
+        };
+        drop(connection);
+        let (member, now) = (&self.members.nodes[node], self.clock.now());
+        if worked {
+            member.endpoint.pace.ended(made, now);
+        } else if Moment::from_nanos(slot.asked.load(Ordering::Relaxed)) >= made {
+            member.endpoint.pace.failed_early(&member.address, made, failure, now, self.random.unit());
+        } else {
+            member.endpoint.pace.ended_unasked(made, now, self.random.unit());
+        }
+        Some(worked)
+    }
+
+    fn tell(&self, node: usize, news: News<'_>) {
+        if let Some(audience) = &self.audience {
+            (audience.tell)(node, news);
+        }
+    }
+
+    fn connected(&self, node: usize, connection: Connection, introduction: &Introduction) {
+        let (slot, now) = (&self.slots[node], self.clock.now());
+        let (is_back, replaced) = {
+            let mut state = slot.state();
+            state.connecting = false;
+            state.tries += 1;
+            state.made = (state.tries, now);
+            state.watched = introduction.watched;
+            state.again = introduction.again;
+            state.failure = None;
+            slot.misses.store(0, Ordering::Relaxed);
+            slot.worked.store(false, Ordering::Relaxed);
+            // Those who wait have not been told of anything by a node that was not there when they asked.
+            (std::mem::replace(&mut state.is_again, true) || self.watches(), state.connection.replace(connection))
+        };
+        drop(replaced);
+        self.again.fetch_min(introduction.again.nanos(), Ordering::Relaxed);
+        self.members.nodes[node].endpoint.pace.connected(now);
+        self.changed.notify_waiters();
+        if is_back {
+            self.tell(node, News::Upset);
+        }
+        self.tell(node, News::Reached);
+    }
+
+    /// No connection came of a try. One from before, which was to be replaced, stays.
+    fn unconnected(&self, node: usize, failure: Failure) {
+        {
+            let mut state = self.slots[node].state();
+            state.connecting = false;
+            state.tries += 1;
+            if state.connection.is_some() {
+                state.again = self.clock.now().after(AGAIN);
+                self.again.fetch_min(state.again.nanos(), Ordering::Relaxed);
+            }
+            state.failure = Some(failure);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// A reply from `node` was read.
+    pub(crate) fn heard(&self, node: usize) {
+        let slot = &self.slots[node];
+        slot.misses.store(0, Ordering::Relaxed);
+        if !slot.worked.load(Ordering::Relaxed) {
+            slot.worked.store(true, Ordering::Relaxed);
+            self.members.nodes[node].endpoint.pace.worked();
+        }
+        self.members.health.heard(node, self.clock.now());
+    }
+
+    /// `node` did not answer in time. Its connection goes after the second miss in a row.
+    pub(crate) fn missed(&self, node: usize) {
+        if self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES_MAX {
+            self.slots[node].misses.store(0, Ordering::Relaxed);
+            self.renounce(node);
+        }
+        self.members.health.missed(node);
+    }
+
+    /// `connection` to `node` is of no more use.
+    pub(crate) fn broken(&self, node: usize, connection: &Connection) {
+        let is_meant = |state: &State| state.connection.as_ref().is_some_and(|current| current.same(connection));
+        self.take(node, Failure::Closed, is_meant);
+    }
+
+    /// Gives up the connection to `node`, so that the next one asks anew who answers there.
+    pub(crate) fn renounce(&self, node: usize) {
+        self.take(node, Failure::Suspect, |_| true);
+    }
+
+    /// `node` granted. Replicas cannot: one that does was promoted after this connection asked it who it is, and would
+    /// not count for as long as the connection lasts. The next one asks anew.
+    pub(crate) fn granted(&self, node: usize) {
+        if self.members.health.objection(node, Duration::ZERO, self.clock.now()) == Some(Failure::Replica) {
+            self.renounce(node);
+        }
+    }
+
+    /// Whether a request to `node` is on its way and still watched.
+    pub(crate) fn is_asked(&self, node: usize) -> bool {
+        let slot = &self.slots[node];
+        let asked = Moment::from_nanos(slot.asked.load(Ordering::Relaxed));
+        slot.outstanding.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(ASKED)
+    }
+
+    /// Whether `node` has owed an answer for longer than [`BEHIND`], up to the last answer of any node: while nobody reads
+    /// answers, nobody falls behind. No count of what is owed would do: callers who want one lock would write to the nodes
+    /// in orders of their own, and the votes would be split.
+    pub(crate) fn is_behind(&self, node: usize) -> bool {
+        let slot = &self.slots[node];
+        slot.outstanding.load(Ordering::Relaxed) > 0
+            && self.members.health.is_behind(node, Moment::from_nanos(slot.owing.load(Ordering::Relaxed)), BEHIND)
+    }
+
+    /// Counts a request to `node` until the value returned is dropped.
+    pub(crate) fn watch(self: &Arc<Self>, node: usize) -> Watched {
+        let slot = &self.slots[node];
+        let now = self.clock.now().nanos();
+        if slot.outstanding.fetch_add(1, Ordering::Relaxed) == 0 {
+            slot.owing.store(now, Ordering::Relaxed);
+        }
+        slot.asked.store(now, Ordering::Relaxed);
+        Watched { lane: Arc::clone(self), node }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.deadlines.end();
+    }
+}
+
+/// Connects to `node` again although nobody asks, for as long as a server takes to restart.
+async fn mend(lane: Weak<Lane>, node: usize, clock: Clock) {
+    for tries in 1..=MENDS_MOST {
+        let Some(until) = lane.upgrade().map(|lane| lane.members.nodes[node].endpoint.pace.retry_at(clock.now()))
+        else {
+            return;
+        };
+        clock.sleep_until(until).await;
+        let Some(lane) = lane.upgrade() else { return };
+        let is_mended = lane.connection(node).is_some();
+        if is_mended || tries == MENDS_MOST {
+            lane.slots[node].mending.store(false, Ordering::Relaxed);
+        }
+        if is_mended {
+            return;
+        }
+        lane.start_connecting(node, false);
+    }
+}
+
+/// One request on its way.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    lane: Arc<Lane>,
+    node: usize,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.lane.slots[self.node].outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One try to connect. Dropping it, finished or not, leaves the slot in order.
+struct Connecting {
+    lane: Arc<Lane>,
+    node: usize,
+    urgent: bool,
+    finished: bool,
+}
+
+impl Connecting {
+    /// Connects, with leave that was granted when it has `begun`, or as soon as there is leave.
+    async fn run(mut self, begun: Option<Moment>) {
+        let (lane, node) = (Arc::clone(&self.lane), self.node);
+        let begun = match begun {
+            Some(begun) => Ok(begun),
+            None => self.leave().await,
+        };
+        let result = match begun {
+            Ok(begun) => self.connect(begun).await,
+            Err(failure) => {
+                self.finished = true;
+                return lane.unconnected(node, failure);
+            }
+        };
+        self.finished = true;
+        let health = &lane.members.health;
+        match result {
+            Ok((connection, introduction)) => {
+                let remarks = health.introduced(node, &introduction, lane.clock.now());
+                lane.connected(node, connection, &introduction);
+                // What follows may log, which takes as long as it takes.
+                health.heard(node, lane.clock.now());
+                remarks.log(&lane.members.nodes[node].address);
+            }
+            Err(failure) => {
+                lane.unconnected(node, failure.clone());
+                match &failure {
+                    // Another connection may be there still, and be answered.
+                    Failure::Silent(_) if lane.connection(node).is_none() => health.missed(node),
+                    failure if failure.is_answer() => {
+                        lane.slots[node].misses.store(0, Ordering::Relaxed);
+                        health.heard(node, lane.clock.now());
+                    }
+                    _ => {}
+                }
+                log!(debug, node = %lane.members.nodes[node].address, %failure, "no connection");
+            }
+        }
+    }
+
+    /// Waits for leave to connect. The failure that is why there is none.
+    async fn leave(&self) -> Result<Moment, Failure> {
+        let (lane, member) = (&self.lane, &self.lane.members.nodes[self.node]);
+        loop {
+            let mut changed = pin!(member.endpoint.pace.changed());
+            changed.as_mut().enable();
+            let now = lane.clock.now();
+            let until = match member.ask(now, self.urgent) {
+                Leave::Granted => return Ok(now),
+                Leave::Refused(failure) => return Err(failure),
+                Leave::Waits(until) => until,
+            };
+            let mut timer = pin!(lane.clock.sleep_until(until));
+            poll_fn(|cx| if changed.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { timer.as_mut().poll(cx) })
+                .await;
+        }
+    }
+
+    async fn connect(&self, begun: Moment) -> Result<(Connection, Introduction), Failure> {
+        let (lane, node, limit) = (&self.lane, self.node, self.lane.members.connect_timeout);
+        let member = &lane.members.nodes[node];
+        let mut connect = pin!(member.node.connect(&lane.clock, lane.ear(node), member.endpoint.is_known()));
+        let mut timer = pin!(lane.clock.sleep(limit));
+        let (mut due, mut respites) = (lane.clock.now().after(limit), RESPITES);
+        let result = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(result) = connect.as_mut().poll(cx) {
+                    return Poll::Ready(result);
+                }
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                let now = lane.clock.now();
+                if now < due.after(UNDRIVEN) || respites == 0 {
+                    return Poll::Ready(Err(Failure::Silent(limit)));
+                }
+                // Nobody has driven this runtime for a while, so that what the node answered was not read.
+                respites -= 1;
+                due = now.after(limit);
+                timer.set(lane.clock.sleep(limit));
+            }
+        });
+        result.await.map_err(|failure| {
+            let (now, unit) = (lane.clock.now(), lane.random.unit());
+            member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
+        })
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.lane.unconnected(self.node, Failure::Closed);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use harness::{Server, eventually, redis};
+
+    use super::*;
+    use crate::address::Addresses;
+    use crate::net::node::MemoryNodes;
+    use crate::net::node::endpoint::Endpoints;
+
+    /// A lane on which the background waits.
+    fn waiting(server: &Server) -> Arc<Lane> {
+        let address = Addresses::parse([server.url()]).unwrap()[0].clone();
+        let node = Node::new(&address, &MemoryNodes::default()).unwrap();
+        let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
+        let health = Health::new([(Arc::clone(&endpoint), address.to_string())].into_iter(), Clock::System);
+        let nodes = vec![Member { node, address, endpoint }];
+        let members = Members { nodes, health, connect_timeout: harness::LIMIT };
+        let audience = Some(Audience::new(true, |_, _| {}));
+        Arc::new(Lane::new(Arc::new(members), Clock::System, Random::System, Handle::current(), audience))
+    }
+
+    /// As if the time had come.
+    fn is_due(lane: &Lane) {
+        let now = lane.clock.now();
+        lane.slots[0].state().again = now;
+        lane.again.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_refuses_to_tell_is_asked_again_after_a_minute() {
+        let server = Server::start();
+        server.command(&["ACL", "SETUSER", "default", "-client|tracking"]);
+        let lane = waiting(&server);
+        let begun = lane.clock.now();
+        lane.open(lane.connect_limit()).await;
+        assert_eq!(lane.watched(), Mask::NONE);
+        let first = lane.connection(0).unwrap();
+        server.command(&["ACL", "SETUSER", "default", "+client|tracking"]);
+        let again = Moment::from_nanos(lane.again.load(Ordering::Relaxed));
+        assert!(again >= begun.after(AGAIN) && again <= lane.clock.now().after(AGAIN));
+        lane.open(lane.connect_limit()).await;
+        assert!(!lane.slots[0].state().connecting, "not yet");
+        is_due(&lane);
+        lane.open(lane.connect_limit()).await;
+        assert!(lane.connection(0).is_some(), "there is a connection all the time");
+        eventually("the node tells", || lane.watched().has(0));
+        assert!(!lane.is_over(0, &first));
+        assert_eq!(lane.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_stays_where_no_better_one_can_be_made() {
+        let server = Server::start();
+        server.command(&["ACL", "SETUSER", "default", "-client|tracking"]);
+        let lane = waiting(&server);
+        lane.open(lane.connect_limit()).await;
+        let first = lane.connection(0).unwrap();
+        let mut admin = server.connect();
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
+        is_due(&lane);
+        let now = lane.clock.now();
+        lane.open(lane.connect_limit()).await;
+        eventually("it was tried", || !lane.slots[0].state().connecting);
+        assert!(lane.is_over(0, &first));
+        assert!(lane.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
+        // It is replaced when it is of no more use.
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(100).exec(&mut admin).unwrap();
+        lane.broken(0, &first);
+        assert!(lane.connection(0).is_none());
+        eventually("there is another one", || {
+            lane.start_connecting(0, true);
+            lane.connection(0).is_some_and(|connection| !connection.same(&first))
+        });
+    }
+}

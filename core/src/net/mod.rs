@@ -1,0 +1,10 @@
+//! The network: nodes, the connections to them, and requests to many of them at once.
+//!
+//! May import `protocol` and what lies below it.
+
+pub(crate) mod connections;
+pub(crate) mod footprint;
+pub(crate) mod node;
+pub(crate) mod round;
+pub(crate) mod timers;
+pub(crate) mod tracking;

@@ -1,0 +1,370 @@
+//! One endpoint: what this process knows of the server that answers at one place, whoever asks it.
+//!
+//! A program may make a client for each request, and the clients of one server may differ in user, database and options.
+//! So this knowledge belongs to the place (host, port and TLS, or a path) and to the process. All node sets that name
+//! the place share it, and it outlives the last of them by a day.
+//!
+//! An endpoint is *unknown* until a connection tells who answers there. From then on it is *known*, and *changed* once a
+//! later connection tells that the server may have forgotten its grants. What may interrupt it:
+//!
+//! - the last client goes: the endpoint stays for [`KEPT`];
+//! - two connections tell of a change at once: the first one takes it down, the second one finds it there. Both let
+//!   their own node set look at it before their connection is used, and the first one lets all other sets look too;
+//! - a fork: the child's [`Process`](crate::process::Process) has endpoints of its own, unknown ones.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use super::pace::Pace;
+use super::{Identity, Introduction};
+use crate::address::Target;
+use crate::protocol::quorum;
+use crate::sys::clock::Moment;
+use crate::sys::log::log;
+
+/// How long an endpoint is remembered after its last use.
+const KEPT: Duration = Duration::from_secs(24 * 3_600);
+
+/// Most endpoints that are remembered. Only those that clients name may be more.
+const MOST: usize = 1_024;
+
+/// The endpoints of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Endpoints(Mutex<BTreeMap<Target, Arc<Endpoint>>>);
+
+/// What is known of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    /// When anybody in the process may connect to it.
+    pub(crate) pace: Pace,
+    /// Whether a server may outlive its clients here. A store in memory does not.
+    lasting: bool,
+    /// When a node set last began or ceased to name it, in nanoseconds.
+    named: AtomicU64,
+    /// In nanoseconds.
+    last_answer: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    facts: Facts,
+    has_warned_of_eviction: bool,
+    has_warned_of_silence: bool,
+    followers: Vec<Weak<dyn Follower>>,
+}
+
+/// What a vote depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Who answered last; `None` before anybody did.
+    pub(crate) identity: Option<Identity>,
+    /// What the bar after a change of identity is counted from.
+    pub(crate) changed_at: Option<Moment>,
+}
+
+/// Is asked to look at the facts again after a change.
+pub(crate) trait Follower: fmt::Debug + Send + Sync {
+    /// Called outside of the endpoint's lock, before the connection that told of the change is used.
+    fn look(&self);
+}
+
+/// What an introduction says that an operator should know. To be logged when nothing waits for it any more.
+#[derive(Debug, Default)]
+#[must_use = "remarks are for the log"]
+pub(crate) struct Remarks {
+    is_changed: bool,
+    evicts: Option<String>,
+    is_silent: bool,
+}
+
+impl Endpoints {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Target, Arc<Endpoint>>> {
+        self.0.lock().expect("no panic while holding this")
+    }
+
+    /// The endpoint at `target`, named by a node set from `now` on.
+    pub(crate) fn at(&self, target: &Target, lasting: bool, now: Moment) -> Arc<Endpoint> {
+        let mut entries = self.entries();
+        if let Some(endpoint) = entries.get(target) {
+            endpoint.named(now);
+            return Arc::clone(endpoint);
+        }
+        if entries.len() >= MOST {
+            let idle = entries.iter().filter(|(_, endpoint)| !is_named(endpoint));
+            let oldest = idle.min_by_key(|(_, endpoint)| endpoint.last_use()).map(|(target, _)| target.clone());
+            if let Some(oldest) = oldest {
+                entries.remove(&oldest);
+            }
+        }
+        let endpoint = Arc::new(Endpoint::new(lasting, now));
+        entries.insert(target.clone(), Arc::clone(&endpoint));
+        endpoint
+    }
+
+    /// Forgets the endpoints that no node set names, and that were last used more than a day ago.
+    pub(crate) fn forget(&self, now: Moment) {
+        let is_kept = |endpoint: &Endpoint| endpoint.lasting && endpoint.last_use().after(KEPT) > now;
+        self.entries().retain(|_, endpoint| is_named(endpoint) || is_kept(endpoint));
+    }
+}
+
+/// Whether a node set names `endpoint`, which stands in the map.
+fn is_named(endpoint: &Arc<Endpoint>) -> bool {
+    Arc::strong_count(endpoint) > 1
+}
+
+impl Endpoint {
+    fn new(lasting: bool, now: Moment) -> Self {
+        Self {
+            pace: Pace::default(),
+            lasting,
+            named: AtomicU64::new(now.nanos()),
+            last_answer: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    /// A node set begins or ceases to name it.
+    pub(crate) fn named(&self, now: Moment) {
+        self.named.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    /// It answered something.
+    pub(crate) fn heard(&self, now: Moment) {
+        self.last_answer.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    /// When it answered last; the origin before it ever did.
+    pub(crate) fn last_answer(&self) -> Moment {
+        Moment::from_nanos(self.last_answer.load(Ordering::Relaxed))
+    }
+
+    fn last_use(&self) -> Moment {
+        self.last_answer().max(Moment::from_nanos(self.named.load(Ordering::Relaxed)))
+    }
+
+    /// Whether it has told who it is.
+    pub(crate) fn is_known(&self) -> bool {
+        self.state().facts.identity.as_ref().is_some_and(|identity| !identity.run_id.is_empty())
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        self.state().facts.clone()
+    }
+
+    /// Lets `follower` look whenever the facts have changed. It looks for the first time after this.
+    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
+        let followers = &mut self.state().followers;
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(follower);
+    }
+
+    /// Takes down who answers here, as a new connection tells. If that changes the facts, all followers have looked at
+    /// them before this returns.
+    pub(crate) fn introduced(&self, introduction: &Introduction, now: Moment) -> Remarks {
+        let last_answer = self.last_answer();
+        let (remarks, followers) = {
+            let mut state = self.state();
+            let before = state.facts.clone();
+            let is_changed = state.facts.take(introduction, now, last_answer);
+            let remarks = Remarks {
+                is_changed,
+                evicts: introduction.evicts.clone().filter(|_| !state.has_warned_of_eviction),
+                is_silent: introduction.silent && !state.has_warned_of_silence,
+            };
+            state.has_warned_of_eviction |= introduction.evicts.is_some();
+            state.has_warned_of_silence |= introduction.silent;
+            let is_news = state.facts != before;
+            let followers = if is_news { state.followers.clone() } else { Vec::new() };
+            (remarks, followers)
+        };
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            follower.look();
+        }
+        remarks
+    }
+}
+
+impl Facts {
+    /// Takes an introduction down; true if grants may have been forgotten since the one before.
+    fn take(&mut self, introduction: &Introduction, seen: Moment, last_answer: Moment) -> bool {
+        let Some(identity) = &mut self.identity else {
+            self.identity = Some(introduction.identity.clone());
+            return false;
+        };
+        let has_forgotten = introduction.identity.may_have_forgotten(identity);
+        identity.update(&introduction.identity);
+        if has_forgotten {
+            self.changed_at = Some(quorum::changed_at(seen, introduction.uptime, last_answer));
+        }
+        has_forgotten
+    }
+}
+
+impl Remarks {
+    /// Logs them about the node at `address`.
+    pub(crate) fn log(self, address: &impl fmt::Display) {
+        if let Some(policy) = self.evicts {
+            log!(warn, node = %address, %policy,
+                "node may evict locks when memory is short; set maxmemory-policy noeviction"
+            );
+        }
+        if self.is_silent {
+            log!(warn, node = %address,
+                "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there"
+            );
+        }
+        if self.is_changed {
+            log!(warn, node = %address,
+                "node restarted or was replaced; its grants do not count for restart_delay"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::node::Role;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn place(number: usize) -> Target {
+        Target::Tcp { host: format!("host-{number}"), port: 6379, tls: false }
+    }
+
+    fn at(hours: u32) -> Moment {
+        Moment::from_nanos(1).after(HOUR * hours)
+    }
+
+    pub(crate) fn master(run_id: &str, replid: &str, is_successor: bool) -> Identity {
+        Identity { run_id: run_id.to_owned(), replid: replid.to_owned(), is_successor, role: Role::Master }
+    }
+
+    fn replica(of: Identity) -> Identity {
+        Identity { role: Role::Replica, ..of }
+    }
+
+    fn quiet(role: Role) -> Identity {
+        Identity { role, ..Identity::default() }
+    }
+
+    fn told(identity: Identity, silent: bool) -> Introduction {
+        Introduction { identity, uptime: Duration::ZERO, evicts: None, silent, watched: false, again: Moment::NEVER }
+    }
+
+    #[test]
+    fn when_a_node_may_have_forgotten() {
+        let one = || master("1", "a", false);
+        let cases = [
+            ("nothing is new", one(), one(), false),
+            ("another start", one(), master("2", "a", false), true),
+            ("another start, and other data", one(), master("2", "b", false), true),
+            ("its first replica has come", one(), master("1", "b", false), false),
+            (
+                "its first replica has come, after a failover long ago",
+                master("1", "a", true),
+                master("1", "b", false),
+                false,
+            ),
+            ("it has followed another master", one(), master("1", "b", true), true),
+            ("the same data, which came from another master", master("1", "a", true), master("1", "a", true), false),
+            ("demoted", one(), replica(one()), true),
+            ("promoted", replica(one()), master("1", "b", true), true),
+            ("promoted, and its first replica has come", replica(one()), master("1", "b", false), true),
+            ("a replica as before, of another master", replica(one()), replica(master("1", "b", false)), false),
+            ("no right to INFO any more", one(), quiet(Role::Master), false),
+            ("no right to INFO before", quiet(Role::Master), one(), false),
+            ("neither INFO nor a role", one(), quiet(Role::Untold), false),
+            ("a role that was not told before", quiet(Role::Untold), quiet(Role::Replica), false),
+            ("promoted, without a right to INFO", quiet(Role::Replica), quiet(Role::Master), true),
+            ("demoted, without a right to INFO", one(), quiet(Role::Replica), true),
+        ];
+        for (name, before, now, expected) in cases {
+            assert_eq!(now.may_have_forgotten(&before), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_one_user_is_not_told_stays_as_another_one_was() {
+        let endpoint = Endpoint::new(true, at(0));
+        let meet = |identity: Identity, hours: u32| {
+            let silent = identity.run_id.is_empty();
+            drop(endpoint.introduced(&told(identity, silent), at(hours)));
+            endpoint.facts()
+        };
+        let replica = replica(master("1", "a", true));
+        assert_eq!(meet(replica.clone(), 1), Facts { identity: Some(replica.clone()), changed_at: None });
+        assert_eq!(meet(quiet(Role::Untold), 2).identity, Some(replica), "a role is kept until another one is told");
+        let promoted = Facts { identity: Some(master("1", "a", true)), changed_at: Some(at(3)) };
+        assert_eq!(meet(quiet(Role::Master), 3), promoted);
+        assert_eq!(meet(master("1", "a", true), 4), promoted, "known already");
+        assert_eq!(meet(master("2", "b", false), 5).changed_at, Some(at(5)));
+    }
+
+    #[test]
+    fn an_endpoint_is_forgotten_a_day_after_its_last_use() {
+        let endpoints = Endpoints::default();
+        let meets = |use_it: &dyn Fn(&Endpoint)| {
+            let endpoint = endpoints.at(&place(1), true, at(10));
+            drop(endpoint.introduced(&told(master("1", "a", false), false), at(10)));
+            use_it(&endpoint);
+        };
+        let is_known = |hours: u32| {
+            endpoints.forget(at(hours));
+            endpoints.entries().contains_key(&place(1))
+        };
+        meets(&|_| ());
+        assert!(is_known(33) && !is_known(34), "a day after it was named");
+        meets(&|endpoint| endpoint.heard(at(12)));
+        assert!(is_known(35) && !is_known(36), "a day after its last answer");
+        meets(&|endpoint| {
+            assert!(is_known(1_000), "for as long as a set names it");
+            endpoint.named(at(1_000));
+        });
+        assert!(is_known(1_023) && !is_known(1_024), "a day after the last set that named it");
+        let again = endpoints.at(&place(1), true, at(1_024));
+        assert_eq!(again.facts(), Facts::default());
+        drop(again);
+        drop(endpoints.at(&place(2), false, at(1_024)));
+        assert!(is_known(1_024));
+        assert!(!endpoints.entries().contains_key(&place(2)), "a store in memory is gone with its clients");
+    }
+
+    #[test]
+    fn the_number_of_endpoints_is_bounded() {
+        let endpoints = Endpoints::default();
+        let named = endpoints.at(&place(0), true, at(0));
+        for number in 1..2 * MOST {
+            drop(endpoints.at(&place(number), true, at(1).after(Duration::from_secs(number as u64))));
+        }
+        let entries = endpoints.entries();
+        assert_eq!(entries.len(), MOST);
+        assert!(entries.contains_key(&place(0)) && entries.contains_key(&place(2 * MOST - 1)));
+        assert!(!entries.contains_key(&place(1)), "the one that was used longest ago");
+        drop(named);
+    }
+
+    #[test]
+    fn an_endpoint_is_warned_about_once() {
+        let endpoint = Endpoint::new(true, at(0));
+        let evicts = Introduction { evicts: Some("allkeys-lru".into()), ..told(master("1", "a", false), false) };
+        let silent = told(quiet(Role::Master), true);
+        let warns = |introduction: &Introduction| {
+            let remarks = endpoint.introduced(introduction, at(0));
+            (remarks.evicts.is_some(), remarks.is_silent, remarks.is_changed)
+        };
+        assert_eq!(warns(&evicts), (true, false, false));
+        assert_eq!(warns(&silent), (false, true, false), "one warning is not in the way of another one");
+        assert_eq!((warns(&evicts), warns(&silent)), ((false, false, false), (false, false, false)));
+        assert_eq!(warns(&told(master("2", "a", false), false)), (false, false, true));
+    }
+}

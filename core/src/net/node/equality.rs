@@ -1,0 +1,583 @@
+//! The node in memory answers and keeps exactly what the scripts do on a real server: the same random requests, presets
+//! and deletes on both, compared after every step.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::Program;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::Failure;
+use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
+use crate::protocol::name::Name;
+use crate::protocol::request::{Action, Keys, Reply, Request, Sight, Wants};
+use crate::protocol::token::Token;
+use crate::sys::clock::Clock;
+use crate::sys::random::Random;
+
+/// With so much slack no proposal made here is clamped, and a server's clock does not show in a fence.
+const NO_CLAMP: Duration = Duration::from_secs(200 * 365 * 86_400);
+
+/// How far ahead of its clock a node's last fence must be for the clock not to show in the next one without slack.
+const AHEAD: u64 = 86_400_000_000;
+
+const LABELS: [&str; 6] = ["", "worker-7", "a:b:c", ":", "büro 🔒 東京", "7:8"];
+
+/// Values under a fence key. All are below or far beyond what a clock says, for the sake of slack 0.
+const FENCES: [&str; 18] = [
+    "0",
+    "1",
+    "5",
+    "007",
+    "00000000000000000000000000000000003",
+    "5000000000000000",
+    "9007199254740988",
+    "9007199254740989",
+    "9007199254740990",
+    "9007199254740991",
+    "9007199254740993",
+    "99999999999999999999999999",
+    "",
+    "-1",
+    "1.5",
+    "0x10",
+    "1e3",
+    "nan",
+];
+
+/// What stands behind the colon of a lock value; some of it in our form.
+const TAILS: [&str; 14] = [
+    "3",
+    "3:label",
+    "3:a:b",
+    "3:",
+    "0003",
+    "0",
+    "9007199254740991",
+    "9007199254740992",
+    "99999999999999999999999999:label",
+    "",
+    ":label",
+    "3label",
+    "-3",
+    "three",
+];
+
+/// Fences and proposals: around each other, so that they meet, and far apart.
+fn number() -> impl Strategy<Value = u64> {
+    let far = vec![4_999_999_999_999_999, 5_000_000_000_000_001, 7_000_000_000_000_000];
+    prop_oneof![6 => 1_u64..9, 1 => prop::sample::select(far)]
+}
+
+/// In seconds. Far apart from each other, so that the time a test takes does not change which is longer.
+const TTLS: [u64; 4] = [1_000, 2_000, 4_000, 8_000];
+
+fn ttl() -> impl Strategy<Value = Duration> {
+    prop::sample::select(&TTLS[..]).prop_map(Duration::from_secs)
+}
+
+fn label() -> impl Strategy<Value = Arc<str>> {
+    // The empty one and one more come back often enough to be met again.
+    prop_oneof![2 => Just(0), 2 => Just(1), 1 => 0..LABELS.len()].prop_map(|index| LABELS[index].into())
+}
+
+/// Holds are the fences that locks here have most often, and 0 for a lock without one.
+fn wants() -> impl Strategy<Value = Wants> {
+    (0..4_u32, 0..9_u64, any::<bool>()).prop_map(|(place, hold, keep)| Wants { place, hold, keep: keep && place > 0 })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let slack = prop::sample::select(vec![Duration::ZERO, NO_CLAMP]);
+    prop_oneof![
+        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(wants())).prop_map(|(ttl, proposal, slack, fence_keep, label, wants)| {
+            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants }
+        }),
+        3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_keep, label)| {
+            Action::Confirm { granted, fence, fence_keep, label }
+        }),
+        2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_keep)| Action::Extend { ttl, fence, fence_keep }),
+        1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
+        2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_keep, label)| {
+            Action::Restore { ttl, fence, fence_keep, label }
+        }),
+        1 => Just(Action::Inspect),
+        1 => wants().prop_map(|wants| Action::Peek { wants }),
+        3 => ttl().prop_map(|ttl| Action::SetnxAcquire { ttl }),
+        2 => prop::sample::select(vec![-HOUR, HOUR]).prop_map(|from_now| {
+            Action::SetnxRelease { expiry: seconds_from_now(from_now) }
+        }),
+    ]
+}
+
+/// In seconds. Much longer than such a test runs.
+const HOUR: i64 = 3_600;
+
+/// A Unix second: what a client of the SETNX protocol writes.
+fn seconds_from_now(seconds: i64) -> u64 {
+    (Clock::System.wall_micros() / 1_000_000).checked_add_signed(seconds).unwrap()
+}
+
+/// What another client may have left under the lock key.
+#[derive(Clone, Debug)]
+enum Left {
+    /// `<token>:<tail>`, with the token of this number.
+    Ours(usize, &'static str),
+    /// The token alone.
+    Bare(usize),
+    /// The token in upper-case digits.
+    Upper(usize),
+    /// Anything.
+    Raw(Vec<u8>),
+    /// A value of the SETNX protocol: so many seconds from now, and what stands behind the number.
+    Seconds(i64, &'static str),
+    List,
+    Hash,
+}
+
+fn left() -> impl Strategy<Value = Left> {
+    let long = [b"0123456789abcdef0123456789abcdef:3:".as_slice(), &[b'x'; 200]].concat();
+    let control = b"0123456789abcdef0123456789abcdef:3:a\n\x1b\x7f\xc2\x85z".to_vec();
+    let not_utf_8 = b"0123456789abcdef0123456789abcdef:3:a\xff\xfez".to_vec();
+    let zeros = b"0123456789abcdef0123456789abcdef:3:a\0b".to_vec();
+    let raw = [
+        "",
+        "foreign",
+        "abc:3:label",
+        "0:0",
+        ":3",
+        "3e9:3",
+        "1700000000",
+        "01700000000.000",
+        "1.7e9",
+        "-1700000000",
+        "0x77359400",
+        "999999999",
+        "1000000000",
+        "99999999999",
+        "100000000000",
+        "100000000001",
+        "99999999999999999999999999",
+    ]
+    .map(|text| text.as_bytes().to_vec());
+    prop_oneof![
+        5 => (0..TOKENS, prop::sample::select(&TAILS[..])).prop_map(|(token, tail)| Left::Ours(token, tail)),
+        1 => (0..TOKENS).prop_map(Left::Bare),
+        1 => (0..TOKENS).prop_map(Left::Upper),
+        2 => prop::sample::select([&raw[..], &[long, control, not_utf_8, zeros]].concat()).prop_map(Left::Raw),
+        2 => (prop::sample::select(vec![-HOUR, HOUR]), prop::sample::select(vec!["", ".0", ".5", ".", ".5s", " "]))
+            .prop_map(|(from_now, tail)| Left::Seconds(from_now, tail)),
+        1 => Just(Left::List),
+        1 => Just(Left::Hash),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The owner of the token of this number asks.
+    Ask(usize, Action),
+    /// As [`Step::Ask`], but a confirm of exactly what stands under the lock key.
+    ConfirmExactly {
+        fence: u64,
+        fence_keep: Duration,
+    },
+    PutLock(Left, Option<Duration>),
+    PutFence(Thing, Option<Duration>),
+    DropLock,
+    DropFence,
+}
+
+const TOKENS: usize = 3;
+
+fn step() -> impl Strategy<Value = Step> {
+    let fence = prop_oneof![
+        8 => prop::sample::select(&FENCES[..]).prop_map(|text| Thing::Text(text.into())),
+        1 => Just(Thing::List),
+        1 => Just(Thing::Hash),
+    ];
+    prop_oneof![
+        12 => (0..TOKENS, action()).prop_map(|(token, action)| Step::Ask(token, action)),
+        2 => (number(), ttl()).prop_map(|(fence, fence_keep)| Step::ConfirmExactly { fence, fence_keep }),
+        2 => (left(), prop::option::of(ttl())).prop_map(|(left, ttl)| Step::PutLock(left, ttl)),
+        2 => (fence, prop::option::of(ttl())).prop_map(|(thing, ttl)| Step::PutFence(thing, ttl)),
+        3 => Just(Step::DropLock),
+        1 => Just(Step::DropFence),
+    ]
+}
+
+fn thing(left: &Left, tokens: &[Token; TOKENS]) -> Thing {
+    let text = |token: usize| tokens[token].as_bytes().to_vec();
+    Thing::Text(match left {
+        Left::Ours(token, tail) => [&text(*token), b":".as_slice(), tail.as_bytes()].concat(),
+        Left::Bare(token) => text(*token),
+        Left::Upper(token) => [&text(*token).to_ascii_uppercase(), b":3".as_slice()].concat(),
+        Left::Raw(bytes) => bytes.clone(),
+        Left::Seconds(from_now, tail) => format!("{}{tail}", seconds_from_now(*from_now)).into(),
+        Left::List => return Thing::List,
+        Left::Hash => return Thing::Hash,
+    })
+}
+
+/// Both nodes, the keys of one lock on them, and who asks.
+struct Pair {
+    memory: InMemory,
+    server: OnServer,
+    keys: Arc<Keys>,
+    tokens: [Token; TOKENS],
+}
+
+impl Pair {
+    fn start(program: Program) -> Self {
+        Self {
+            memory: InMemory::new(),
+            server: OnServer::start(program),
+            keys: Keys::of(&Name::parse(*b"foo").unwrap()),
+            tokens: std::array::from_fn(|_| Token::fresh(&Random::System)),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.memory.clear();
+        self.server.clear();
+    }
+
+    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
+        self.memory.put(key, thing, ttl);
+        self.server.put(key, thing, ttl);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.memory.delete(key);
+        self.server.delete(key);
+    }
+
+    /// Asks both and says where their answers or their keys differ.
+    fn ask(&mut self, token: usize, action: Action) -> Result<Result<Reply, Failure>, String> {
+        let request = Request { keys: Arc::clone(&self.keys), token: self.tokens[token], action };
+        let (memory, server) = (self.memory.ask(&request), self.server.ask(&request));
+        equal("reply", &memory.as_ref().map(without_clock), &server.as_ref().map(without_clock))?;
+        if let (Ok(memory), Ok(server)) = (&memory, &server) {
+            near("ttl in the reply", ttl_of(memory), ttl_of(server))?;
+        }
+        for key in [&*request.keys.lock, &*request.keys.fence, &*request.keys.want] {
+            let (memory, server) = (self.memory.look(key), self.server.look(key));
+            equal("content", &memory.as_ref().map(shown), &server.as_ref().map(shown))?;
+            near("ttl", memory.and_then(|seen| seen.left), server.and_then(|seen| seen.left))?;
+        }
+        Ok(server)
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        let keys = Arc::clone(&self.keys);
+        match step {
+            Step::Ask(token, action) => {
+                let action = self.timeless(action.clone());
+                self.ask(*token, action).map(drop)
+            }
+            Step::ConfirmExactly { fence, fence_keep } => self.confirm_exactly(*fence, *fence_keep),
+            Step::PutLock(left, ttl) => {
+                let thing = thing(left, &self.tokens);
+                self.put(&keys.lock, &thing, *ttl);
+                Ok(())
+            }
+            Step::PutFence(thing, ttl) => {
+                self.put(&keys.fence, thing, *ttl);
+                Ok(())
+            }
+            Step::DropLock => {
+                self.delete(&keys.lock);
+                Ok(())
+            }
+            Step::DropFence => {
+                self.delete(&keys.fence);
+                Ok(())
+            }
+        }
+    }
+
+    /// Without slack the fence would follow the clocks of both, unless the last one is ahead of them.
+    fn timeless(&mut self, mut action: Action) -> Action {
+        if let Action::Acquire { slack, .. } = &mut action {
+            let last = self.memory.look(&self.keys.fence).and_then(|seen| number_in(seen.text()?));
+            if last.unwrap_or(0) < Clock::System.wall_micros() + AHEAD {
+                *slack = NO_CLAMP;
+            }
+        }
+        action
+    }
+
+    fn confirm_exactly(&mut self, fence: u64, fence_keep: Duration) -> Result<(), String> {
+        let lock = self.memory.look(&self.keys.lock);
+        let Some(value) = lock.as_ref().and_then(Seen::text) else { return Ok(()) };
+        for token in 0..TOKENS {
+            let Some(rest) = value.strip_prefix(self.tokens[token].as_bytes()) else { continue };
+            let mut parts = rest.splitn(3, |byte| *byte == b':').skip(1);
+            let Some(granted) = parts.next().and_then(number_in) else { continue };
+            let Ok(label) = std::str::from_utf8(parts.next().unwrap_or_default()) else { continue };
+            let label = label.into();
+            return self.ask(token, Action::Confirm { granted, fence, fence_keep, label }).map(drop);
+        }
+        Ok(())
+    }
+}
+
+fn number_in(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn equal<T: Debug + PartialEq>(what: &str, memory: &T, server: &T) -> Result<(), String> {
+    if memory == server { Ok(()) } else { Err(format!("{what}: {memory:?} in memory, {server:?} on the server")) }
+}
+
+fn near(what: &str, memory: Option<Duration>, server: Option<Duration>) -> Result<(), String> {
+    match (memory, server) {
+        (Some(one), Some(two)) if one.abs_diff(two) <= TOLERANCE => Ok(()),
+        (one, two) => equal(what, &one, &two),
+    }
+}
+
+fn shown(seen: &Seen) -> Result<String, &'static str> {
+    let text = seen.text().ok_or("not a string")?;
+    Ok(number_in(text).map_or_else(|| text.escape_ascii().to_string(), ttl_from_now))
+}
+
+fn ttl_of(reply: &Reply) -> Option<Duration> {
+    match reply {
+        Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) => {
+            *ttl_left
+        }
+        _ => None,
+    }
+}
+
+fn without_clock(reply: &Reply) -> (Reply, Option<String>) {
+    let mut reply = reply.clone();
+    if let Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) =
+        &mut reply
+    {
+        *ttl_left = None;
+    }
+    match reply {
+        Reply::GrantedUntil(expiry) => (Reply::GrantedUntil(0), Some(ttl_from_now(expiry))),
+        reply => (reply, None),
+    }
+}
+
+/// What a number says. One that may be a Unix second which some ttl from now leads to may be another on the other node,
+/// whose clock it was counted from.
+fn ttl_from_now(number: u64) -> String {
+    let is_near = |ttl: &&u64| number.abs_diff(seconds_from_now(0) + **ttl) <= TOLERANCE.as_secs();
+    TTLS.iter().find(is_near).map_or_else(|| number.to_string(), |ttl| format!("{ttl} s from now"))
+}
+
+fn memory_equals(program: Program) {
+    let pair = std::cell::RefCell::new(Pair::start(program));
+    let mut runner = TestRunner::new(Config { cases: 500, ..Config::with_source_file(file!()) });
+    let result = runner.run(&vec(step(), 1..=30), |steps| {
+        let mut pair = pair.borrow_mut();
+        pair.clear();
+        for (index, step) in steps.iter().enumerate() {
+            pair.step(step).map_err(|why| TestCaseError::fail(format!("step {index}, {step:?}: {why}")))?;
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn memory_equals_the_scripts() {
+    memory_equals(Program::default());
+}
+
+#[test]
+fn memory_equals_the_scripts_on_the_systems_server() {
+    if let Some(program) = Program::system().filter(|program| *program != Program::default()) {
+        memory_equals(program);
+    }
+}
+
+/// In micros since 1970: a client's clock that is hopelessly wrong.
+const IN_2100: u64 = 4_102_444_800_000_000;
+
+fn acquire(proposal: u64, slack: Duration) -> Action {
+    let hour = Duration::from_secs(3_600);
+    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into(), wants: None }
+}
+
+/// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
+fn fence_of(server: &mut OnServer, action: Action) -> (u64, u64, u64) {
+    server.clear();
+    let keys = Keys::of(&Name::parse(*b"foo").unwrap());
+    let before = server.time();
+    let reply = server.ask(&Request { keys, token: Token::fresh(&Random::System), action });
+    let after = server.time();
+    let Ok(Reply::Granted(fence)) = reply else { panic!("{reply:?}") };
+    (fence, before, after)
+}
+
+#[test]
+fn a_wrong_clock_moves_the_fence_by_no_more_than_the_slack() {
+    for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
+        let mut server = OnServer::start(program);
+        for slack in [Duration::ZERO, Duration::from_secs(60)] {
+            let micros = i64::try_from(slack.as_micros()).unwrap();
+            let now = i64::try_from(server.time()).unwrap();
+            // Within and beyond, near enough to either end that parts of a second count, and far off.
+            let near = [-micros - 20_000, -micros + 500_000, 0, micros - 500_000, micros + 20_000];
+            let proposals = near.into_iter().map(|offset| u64::try_from(now + offset).unwrap());
+            for proposal in proposals.chain([1, IN_2100]) {
+                let (fence, before, after) = fence_of(&mut server, acquire(proposal, slack));
+                let micros = micros.unsigned_abs();
+                let [least, most] = [before, after].map(|now| proposal.clamp(now - micros, now + micros));
+                assert!((least..=most).contains(&fence), "{proposal} became {fence} between {before} and {after}");
+            }
+        }
+    }
+}
+
+/// Runs `test` on the nodes of both kinds, held equal at every step.
+fn on_both(mut test: impl FnMut(&mut Pair)) {
+    for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
+        test(&mut Pair::start(program));
+    }
+}
+
+fn text(text: &str) -> Thing {
+    Thing::Text(text.into())
+}
+
+/// What Lua's `tonumber` takes for a number is none: a fence key with such a value must stop confirm and restore as it
+/// stops acquire, or the node would seem to remember a fence that it does not know.
+#[test]
+fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
+    let hour = Duration::from_secs(3_600);
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 5 };
+    on_both(|pair| {
+        let keys = Arc::clone(&pair.keys);
+        for odd in ["", "-1", "1.5", "0x10", "1e3", "1e300", "nan", " 7", "7 ", "seven"].map(text) {
+            for odd in [odd, Thing::List, Thing::Hash] {
+                let refused = Ok(Err(Failure::of_code("FENCE")));
+                pair.clear();
+                pair.put(&keys.fence, &odd, None);
+                assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), refused, "acquire, {odd:?}");
+                let restore = Action::Restore { ttl: hour, fence: 5, fence_keep: hour, label: "".into() };
+                assert_eq!(pair.ask(0, restore), refused, "restore, {odd:?}");
+                assert_eq!(pair.server.look(&keys.lock), None, "{odd:?}");
+                let value = pair.tokens[0].value(5, "");
+                pair.put(&keys.lock, &Thing::Text(value), None);
+                let confirm = Action::Confirm { granted: 5, fence: 6, fence_keep: hour, label: "".into() };
+                assert_eq!(pair.ask(0, confirm), refused, "confirm, {odd:?}");
+                // Whoever looks at a held lock needs no fence.
+                assert_eq!(pair.ask(1, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "held, {odd:?}");
+            }
+        }
+    });
+}
+
+/// A waiter writes when it joins, when it keeps the count alive, and in no other case.
+#[test]
+fn a_waiter_is_counted_once_in_each_hold() {
+    let minute = Duration::from_secs(60);
+    let wants = |place, hold, keep| Action::Peek { wants: Wants { place, hold, keep } };
+    let placed = |place, hold| Ok(Ok(Reply::Held { ours: None, ttl_left: None, label: None, place, hold }));
+    let count = |text: &str| Some(text.to_owned());
+    on_both(|pair| {
+        let keys = Arc::clone(&pair.keys);
+        for hold in [0, 5] {
+            pair.clear();
+            let value = if hold == 0 { b"theirs".to_vec() } else { pair.tokens[0].value(hold, "") };
+            pair.put(&keys.lock, &Thing::Text(value), None);
+            let want = |pair: &mut Pair| pair.server.look(&keys.want);
+            let counted =
+                |pair: &mut Pair| want(pair).map(|seen| String::from_utf8_lossy(seen.text().unwrap()).into_owned());
+            assert_eq!(pair.ask(1, wants(0, 0, false)), placed(1, hold), "the first one joins");
+            assert_eq!(pair.ask(2, wants(0, 0, false)), placed(2, hold), "and the next one");
+            assert_eq!(pair.ask(1, wants(1, hold, false)), placed(1, hold), "a known place");
+            assert_eq!(counted(pair), count("2"));
+            assert_eq!(pair.ask(1, wants(1, hold + 1, false)), placed(3, hold), "the place of another hold");
+            assert_eq!(pair.ask(1, wants(1, hold + 1, true)), placed(4, hold), "the same, to be kept");
+            pair.put(&keys.want, &text("9"), Some(minute));
+            assert_eq!(pair.ask(1, wants(3, hold, false)), placed(3, hold), "nothing is written");
+            assert!(want(pair).unwrap().left.unwrap() > minute / 2);
+            assert_eq!(pair.ask(1, wants(3, hold, true)), placed(3, hold), "it is kept");
+            assert!(want(pair).unwrap().left.unwrap() < minute / 2);
+            assert_eq!(counted(pair), count("9"));
+            pair.delete(&keys.want);
+            assert_eq!(pair.ask(1, wants(3, hold, false)), placed(3, hold), "its being gone is not seen");
+            assert_eq!(pair.ask(1, wants(3, hold, true)), placed(1, hold), "it begins anew");
+            pair.put(&keys.want, &Thing::List, None);
+            assert_eq!(pair.ask(1, wants(0, 0, false)), placed(0, hold), "not a count");
+        }
+    });
+}
+
+/// Only what has the whole form of a lock's value shows a fence or a label; whatever begins with a token and a colon
+/// may still be released and extended by that token's owner.
+#[test]
+fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
+    let hour = Duration::from_secs(3_600);
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 0 };
+    on_both(|pair| {
+        let keys = Arc::clone(&pair.keys);
+        for tail in ["3label", "0", "0:label", "9007199254740992:label", "99999999999999999999999999:label"] {
+            pair.clear();
+            let value = [pair.tokens[0].as_bytes(), b":".as_slice(), tail.as_bytes()].concat();
+            pair.put(&keys.lock, &Thing::Text(value), None);
+            assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "{tail}");
+            let sight = Reply::Seen(Sight::Foreign { ttl_left: None });
+            assert_eq!(pair.ask(0, Action::Inspect), Ok(Ok(sight)), "{tail}");
+            let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
+            let extend = Action::Extend { ttl: hour, fence: 5, fence_keep: hour };
+            assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
+            assert_eq!(pair.ask(0, Action::Release { asks: true }), Ok(Ok(Reply::Deleted { waiting: 0 })), "{tail}");
+        }
+    });
+}
+
+/// What a try in the SETNX protocol makes of a value: granted, or held for so long.
+fn try_setnx(pair: &mut Pair, value: &str) -> Reply {
+    pair.clear();
+    let key = pair.keys.lock.clone();
+    pair.put(&key, &text(value), None);
+    pair.ask(0, Action::SetnxAcquire { ttl: Duration::from_secs(1_000) }).unwrap().unwrap()
+}
+
+/// Only a number that can be a Unix second can be over; everything else is held for as long as it is there.
+#[test]
+fn only_a_unix_second_can_be_over() {
+    on_both(|pair| {
+        let (past, future) = (seconds_from_now(-HOUR), seconds_from_now(HOUR));
+        for over in [past.to_string(), format!("{past}.0"), format!("{past}.75"), "1000000000".into()] {
+            assert!(matches!(try_setnx(pair, &over), Reply::GrantedUntil(_)), "{over}");
+        }
+        for held in [future.to_string(), format!("{future}.5"), "100000000000".into()] {
+            assert!(matches!(try_setnx(pair, &held), Reply::Held { ttl_left: Some(_), .. }), "{held}");
+        }
+        let odd = ["", "0", "1", "999999999", "100000000001", "1.7e9", "0x77359400", "-1700000000", " 1700000000", "x"];
+        for held in odd.map(str::to_owned).into_iter().chain([format!("{past}."), format!("{past}.5s")]) {
+            let reply = try_setnx(pair, &held);
+            assert_eq!(reply, Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 0 }, "{held:?}");
+        }
+    });
+}
+
+/// In the SETNX protocol nothing but the time tells whose key it is, so that is all that a release looks at.
+#[test]
+fn a_setnx_release_deletes_while_its_time_is_not_over() {
+    on_both(|pair| {
+        let key = pair.keys.lock.clone();
+        let release = |pair: &mut Pair, from_now| {
+            pair.ask(0, Action::SetnxRelease { expiry: seconds_from_now(from_now) }).unwrap().unwrap()
+        };
+        for value in [seconds_from_now(HOUR).to_string(), seconds_from_now(2 * HOUR).to_string(), "x".into()] {
+            pair.put(&key, &text(&value), None);
+            assert_eq!(release(pair, -HOUR), Reply::Late, "{value}");
+            assert_eq!(release(pair, HOUR), Reply::Deleted { waiting: 0 }, "{value}");
+            assert_eq!(release(pair, HOUR), Reply::Absent, "{value}");
+        }
+        pair.put(&key, &Thing::List, None);
+        assert_eq!(release(pair, HOUR), Reply::Foreign(None));
+    });
+}

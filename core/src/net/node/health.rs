@@ -1,0 +1,343 @@
+//! What one node set goes by: which of its nodes have stopped answering, and whose grants count.
+//!
+//! What is known of a server belongs to its [`Endpoint`], which all node sets of the process share. A set keeps a
+//! verdict on each of its nodes, made from the endpoints: a replica or a second address of one server has no vote, and
+//! a node that changed is barred. The hot path reads atomics. A mutex is taken only on a new connection, and while
+//! something is unusual (a bar, a duplicate, a replica).
+//!
+//! The verdicts are made under the set's mutex, from endpoints that are read after it was taken. Whoever changes an
+//! endpoint lets the set look afterwards, so the last look sees every change. A connection is used only after its own
+//! set has looked, whichever connection told of the change first.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use super::endpoint::{Endpoint, Facts, Follower, Remarks};
+use super::{Failure, Introduction, Role};
+use crate::fault::{Fault, planted};
+use crate::protocol::quorum::{self, Mask};
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::log::log;
+
+/// The health of a set of nodes.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// For messages.
+    addresses: Vec<String>,
+    suspects: AtomicU16,
+    endpoints: Vec<Arc<Endpoint>>,
+    /// Whether any node is, or was since it is known, a reason to look closer.
+    unusual: AtomicBool,
+    verdicts: Mutex<Vec<Verdict>>,
+    clock: Clock,
+}
+
+/// What one node's vote is worth.
+#[derive(Clone, Debug, Default)]
+struct Verdict {
+    /// Why it has no vote at all, however long one waits.
+    standing: Option<Failure>,
+    /// What the bar after a change of identity is counted from.
+    changed_at: Option<Moment>,
+}
+
+impl Health {
+    /// For the nodes at these endpoints, each with its address as it is shown.
+    pub(crate) fn new(nodes: impl Iterator<Item = (Arc<Endpoint>, String)>, clock: Clock) -> Arc<Self> {
+        let (endpoints, addresses): (Vec<_>, Vec<_>) = nodes.unzip();
+        let health = Arc::new(Self {
+            suspects: AtomicU16::new(0),
+            unusual: AtomicBool::new(false),
+            verdicts: Mutex::new(vec![Verdict::default(); addresses.len()]),
+            addresses,
+            endpoints,
+            clock,
+        });
+        let weak = Arc::downgrade(&health);
+        for endpoint in &health.endpoints {
+            endpoint.follow(Weak::clone(&weak) as Weak<dyn Follower>);
+        }
+        health.look();
+        health
+    }
+
+    fn verdicts(&self) -> MutexGuard<'_, Vec<Verdict>> {
+        self.verdicts.lock().expect("no panic while holding this")
+    }
+
+    /// The nodes that missed their last vote and have not been heard of since.
+    pub(crate) fn suspects(&self) -> Mask {
+        Mask::from_bits(self.suspects.load(Ordering::Relaxed))
+    }
+
+    /// `node` answered something.
+    pub(crate) fn heard(&self, node: usize, now: Moment) {
+        self.endpoints[node].heard(now);
+        let bit = 1 << node;
+        if self.suspects.load(Ordering::Relaxed) & bit != 0 {
+            self.suspects.fetch_and(!bit, Ordering::Relaxed);
+            log!(info, node = %self.addresses[node], "node answers again");
+        }
+    }
+
+    /// Whether `node`, which owes an answer since `owing`, has given none for longer than `limit` when the last answer of
+    /// any node was heard.
+    pub(crate) fn is_behind(&self, node: usize, owing: Moment, limit: Duration) -> bool {
+        let last = self.endpoints.iter().map(|endpoint| endpoint.last_answer()).max().unwrap_or_default();
+        owing.max(self.endpoints[node].last_answer()).after(limit) < last
+    }
+
+    /// `node` missed a vote.
+    pub(crate) fn missed(&self, node: usize) {
+        let bit = 1 << node;
+        if self.suspects.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            log!(warn, node = %self.addresses[node], "node has stopped answering; others are not kept waiting for it");
+        }
+    }
+
+    /// Records who answers at `node`, seen on a new connection, before that is used. The remarks are logged afterwards.
+    pub(crate) fn introduced(&self, node: usize, introduction: &Introduction, now: Moment) -> Remarks {
+        let remarks = self.endpoints[node].introduced(introduction, now);
+        // Also where the endpoint knew already: another set may have told it, and this one not have looked yet.
+        self.look();
+        remarks
+    }
+
+    /// The nodes whose grants count now for a lock with this `restart_delay`.
+    pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> Mask {
+        if !self.unusual.load(Ordering::Acquire) || planted(Fault::NoBars) {
+            return Mask::all(self.addresses.len());
+        }
+        let verdicts = self.verdicts();
+        let usable = |node: &usize| {
+            let verdict = &verdicts[*node];
+            verdict.standing.is_none() && verdict.bar_end(restart_delay).is_none_or(|end| end <= now)
+        };
+        (0..self.addresses.len()).filter(usable).fold(Mask::NONE, Mask::with)
+    }
+
+    /// Why `node`'s grant would not count now.
+    pub(crate) fn objection(&self, node: usize, restart_delay: Duration, now: Moment) -> Option<Failure> {
+        if !self.unusual.load(Ordering::Acquire) {
+            return None;
+        }
+        let verdicts = self.verdicts();
+        let verdict = &verdicts[node];
+        verdict.standing.clone().or_else(|| {
+            let end = verdict.bar_end(restart_delay)?;
+            (end > now).then(|| Failure::Barred(end.since(now)))
+        })
+    }
+
+    /// When enough bars will have ended for a quorum; `None` if bars are not what stands in the way.
+    pub(crate) fn quorum_at(&self, restart_delay: Duration) -> Option<Moment> {
+        let mut ends: Vec<Moment> = self
+            .verdicts()
+            .iter()
+            .filter(|verdict| verdict.standing.is_none())
+            .map(|verdict| verdict.bar_end(restart_delay).unwrap_or_default())
+            .collect();
+        ends.sort_unstable();
+        ends.get(quorum::quorum(self.addresses.len()) - 1).copied()
+    }
+
+    /// How many different servers the addresses can lead to, as far as is known.
+    pub(crate) fn distinct(&self) -> usize {
+        let is_other = |verdict: &&Verdict| !matches!(verdict.standing, Some(Failure::Duplicate(_)));
+        self.verdicts().iter().filter(is_other).count()
+    }
+}
+
+impl Follower for Health {
+    fn look(&self) {
+        let mut verdicts = self.verdicts();
+        let facts: Vec<Facts> = self.endpoints.iter().map(|endpoint| endpoint.facts()).collect();
+        let verdict = |node| Verdict { standing: standing(&facts, node), changed_at: facts[node].changed_at };
+        *verdicts = (0..facts.len()).map(verdict).collect();
+        let is_unusual = |verdict: &Verdict| verdict.standing.is_some() || verdict.changed_at.is_some();
+        self.unusual.store(verdicts.iter().any(is_unusual), Ordering::Release);
+    }
+}
+
+impl Drop for Health {
+    /// The endpoints were in use until now.
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        self.endpoints.iter().for_each(|endpoint| endpoint.named(now));
+    }
+}
+
+impl Verdict {
+    fn bar_end(&self, restart_delay: Duration) -> Option<Moment> {
+        self.changed_at.map(|changed| changed.after(restart_delay))
+    }
+}
+
+/// Why `node` has no vote at all, however long one waits.
+fn standing(facts: &[Facts], node: usize) -> Option<Failure> {
+    let identity = facts[node].identity.as_ref()?;
+    if identity.role == Role::Replica {
+        return Some(Failure::Replica);
+    }
+    let same = |other: &Facts| other.identity.as_ref().is_some_and(|other| other.run_id == identity.run_id);
+    // The same server under two addresses votes once, whichever database the addresses name.
+    let first = facts[..node].iter().position(same);
+    first.filter(|_| !identity.run_id.is_empty()).map(Failure::Duplicate)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+    use super::*;
+    use crate::address::Address;
+    use crate::net::node::Identity;
+    use crate::net::node::endpoint::Endpoints;
+
+    const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+    const DELAY: Duration = Duration::from_secs(10);
+    /// Far more than a healthy machine needs.
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn health(endpoints: &Endpoints, urls: &[&str]) -> Arc<Health> {
+        let node = |url: &&str| {
+            let address = Address::parse(url).unwrap();
+            (endpoints.at(address.target(), true, NOW), address.to_string())
+        };
+        Health::new(urls.iter().map(node), Clock::System)
+    }
+
+    fn run(run_id: &str, role: Role) -> Introduction {
+        let identity = Identity { run_id: run_id.to_owned(), role, ..Identity::default() };
+        Introduction {
+            identity,
+            uptime: Duration::ZERO,
+            evicts: None,
+            silent: false,
+            watched: false,
+            again: Moment::NEVER,
+        }
+    }
+
+    fn counts(health: &Health) -> Vec<bool> {
+        let counts = health.counts(DELAY, NOW);
+        (0..health.addresses.len()).map(|node| counts.has(node)).collect()
+    }
+
+    #[test]
+    fn what_one_set_learns_all_sets_of_the_endpoint_go_by() {
+        let endpoints = Endpoints::default();
+        let three = health(&endpoints, &["redis://a", "redis://b", "redis://c"]);
+        let one = health(&endpoints, &["redis://user:pass@a/7"]);
+        for (node, run_id) in ["1", "2", "3"].into_iter().enumerate() {
+            drop(three.introduced(node, &run(run_id, Role::Master), NOW));
+        }
+        assert!(counts(&three) == [true; 3] && counts(&one) == [true]);
+        assert!(!three.unusual.load(Ordering::Acquire) && !one.unusual.load(Ordering::Acquire));
+
+        drop(one.introduced(0, &run("4", Role::Master), NOW));
+        assert!(counts(&three) == [false, true, true] && counts(&one) == [false]);
+        assert_eq!(three.objection(0, DELAY, NOW), Some(Failure::Barred(DELAY)));
+        assert_eq!(counts(&health(&endpoints, &["redis://b", "redis://a"])), [true, false], "a set that is made later");
+        drop(one);
+        assert_eq!(counts(&health(&endpoints, &["redis://a"])), [false], "after the one that learnt it has gone");
+
+        // The same server under two addresses: seen by the set that has both, whoever tells of it.
+        drop(health(&endpoints, &["redis://c"]).introduced(0, &run("2", Role::Master), NOW));
+        assert_eq!(three.objection(2, DELAY, NOW), Some(Failure::Duplicate(1)));
+        assert_eq!(three.distinct(), 2);
+        drop(health(&endpoints, &["redis://b"]).introduced(0, &run("2", Role::Replica), NOW));
+        assert_eq!(three.objection(1, DELAY, NOW), Some(Failure::Replica));
+    }
+
+    #[test]
+    fn an_answer_to_one_set_is_an_answer_of_the_endpoint() {
+        let endpoints = Endpoints::default();
+        let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
+        drop(one.introduced(0, &run("1", Role::Master), NOW));
+        other.heard(0, NOW.after(DELAY));
+        // Up since before that answer: when it was replaced is not known.
+        let restarted = Introduction { uptime: DELAY, ..run("2", Role::Master) };
+        drop(one.introduced(0, &restarted, NOW.after(DELAY * 2).before(Duration::from_nanos(1))));
+        assert_eq!(one.quorum_at(DELAY), Some(NOW.after(DELAY * 3).before(Duration::from_nanos(1))));
+    }
+
+    /// Looks before the others do, in the midst of a change.
+    #[derive(Debug, Default)]
+    struct Spy(Mutex<Weak<Health>>, AtomicU32);
+
+    impl Follower for Spy {
+        fn look(&self) {
+            let Some(set) = self.0.lock().unwrap().upgrade() else { return };
+            drop(set.introduced(0, &run("2", Role::Master), NOW));
+            assert!(counts(&set) == [false], "a set that was told of the restart by a connection of its own");
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_set_goes_by_what_its_own_connection_told_before_the_first_one_to_tell_it_is_done() {
+        let (endpoints, spy) = (Endpoints::default(), Arc::new(Spy::default()));
+        let target = Address::parse("redis://a").unwrap().target().clone();
+        endpoints.at(&target, true, NOW).follow(Arc::downgrade(&spy) as Weak<dyn Follower>);
+        let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
+        drop(one.introduced(0, &run("1", Role::Master), NOW));
+        *spy.0.lock().unwrap() = Arc::downgrade(&other);
+        drop(one.introduced(0, &run("2", Role::Master), NOW));
+        assert_eq!(spy.1.load(Ordering::Relaxed), 1);
+    }
+
+    /// Calls `look` on every event, in a thread of its own, and waits for it.
+    struct Looking<F>(F);
+
+    impl<S: tracing::Subscriber, F: Fn() + Send + Sync + Clone + 'static> Layer<S> for Looking<F> {
+        fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+            let look = self.0.clone();
+            let (done, over) = mpsc::channel();
+            thread::spawn(move || {
+                look();
+                done.send(())
+            });
+            over.recv_timeout(LIMIT).expect("an event is logged while others may go on");
+        }
+    }
+
+    #[test]
+    fn a_change_is_logged_when_it_is_in_force_and_outside_of_every_lock() {
+        let endpoints = Endpoints::default();
+        let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
+        drop(one.introduced(0, &run("1", Role::Master), NOW));
+        let (sender, seen) = mpsc::channel();
+        let sets = [Arc::clone(&one), Arc::clone(&other)];
+        let look = move || {
+            for set in &sets {
+                sender.send(counts(set)).unwrap();
+                drop(set.introduced(0, &run("2", Role::Master), NOW));
+            }
+        };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(Looking(look)), || {
+            one.introduced(0, &run("2", Role::Master), NOW).log(&"a");
+        });
+        assert_eq!(seen.iter().collect::<Vec<_>>(), [[false], [false]]);
+    }
+
+    #[test]
+    fn a_subscriber_that_panics_leaves_the_health_as_it_is() {
+        let endpoints = Endpoints::default();
+        let one = health(&endpoints, &["redis://a"]);
+        let subscriber = tracing_subscriber::registry().with(Looking(|| panic!("a subscriber's bug")));
+        tracing::subscriber::with_default(subscriber, || {
+            let evicts = Introduction { evicts: Some("allkeys-lru".into()), silent: true, ..run("1", Role::Master) };
+            one.introduced(0, &evicts, NOW).log(&"a");
+            one.introduced(0, &run("2", Role::Master), NOW).log(&"a");
+            one.missed(0);
+            one.heard(0, NOW);
+        });
+        assert!(counts(&one) == [false] && one.suspects() == Mask::NONE);
+    }
+}

@@ -1,0 +1,554 @@
+//! A node in memory: the transitions of the scripts on a map, for unit tests, first steps and the simulation. A
+//! property test against a real server holds the two equal.
+//!
+//! It excludes nobody outside this process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use super::{Ear, Failure, Heard, Identity, Introduction, Role};
+use crate::fault::{Fault, planted};
+use crate::protocol::request::{self, Action, FENCES, Reply, Request, Sight, Wants};
+use crate::protocol::token::Token;
+use crate::sys::clock::{Clock, Moment};
+
+/// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
+const FENCE_MAX: u64 = 9_007_199_254_740_990;
+
+/// More are not told of.
+const WAITING_MAX: u64 = 100_000;
+
+/// How long the waiters are counted after the last of them joined, or kept the count alive.
+const WANT_KEEP: Duration = Duration::from_secs(5);
+/// In microseconds.
+const SECOND: u64 = 1_000_000;
+
+/// What a value of the SETNX protocol can be, in Unix seconds.
+const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
+
+/// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as a
+/// server has it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    keys: BTreeMap<Vec<u8>, Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    value: Content,
+    /// In microseconds on the node's clock; `None` lives for ever.
+    expires: Option<u64>,
+}
+
+/// What stands under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A string.
+    Text(Vec<u8>),
+    /// Any other type; only another client of a server can make one.
+    #[cfg_attr(not(test), allow(dead_code, reason = "only tests put one there"))]
+    Other,
+}
+
+impl Content {
+    /// The number that this is in digits, if it is one.
+    fn digits(&self) -> Option<u64> {
+        let Self::Text(text) = self else { return None };
+        number(text).filter(|_| leading_digits(text).len() == text.len())
+    }
+}
+
+impl Store {
+    /// Executes `request` in one step.
+    pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
+        self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
+        match &request.action {
+            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
+                match self.held(now, request, *wants) {
+                    Some(held) if !planted(Fault::AcquireTakes) => Ok(held),
+                    _ => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label),
+                }
+            }
+            Action::Confirm { granted, fence, fence_keep, label } => {
+                self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_keep))
+            }
+            Action::Extend { ttl, fence, fence_keep } => Ok(self.extend(now, request, *fence, (*ttl, *fence_keep))),
+            Action::Release { asks } => Ok(self.release(request, *asks)),
+            Action::Restore { ttl, fence, fence_keep, label } => {
+                self.restore(now, request, *fence, (*ttl, *fence_keep), label)
+            }
+            Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
+            Action::Peek { wants } => Ok(self.held(now, request, Some(*wants)).unwrap_or(Reply::Seen(Sight::Free))),
+            Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
+            Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
+        }
+    }
+
+    /// The answer where the lock is held, with a place in line if the caller `wants` one.
+    fn held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
+        let lock = &request.keys.lock;
+        let value = Value::read(&self.keys.get(&**lock)?.value);
+        let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
+        let hold = value.as_ref().map_or(0, |value| value.fence);
+        let label = value.and_then(|value| value.label);
+        let ttl_left = self.ttl_left(now, lock);
+        let wants = wants.filter(|_| ours.is_none());
+        let place = wants.map_or(0, |wants| self.line_up(now, &request.keys.want, wants, hold));
+        Some(Reply::Held { ours, ttl_left, label, place, hold })
+    }
+
+    /// Counts one more waiter, unless it was counted in this `hold` already. 0 if the key is not a count.
+    fn line_up(&mut self, now: u64, want: &[u8], wants: Wants, hold: u64) -> u32 {
+        if wants.place > 0 && wants.hold == hold {
+            match self.keys.get_mut(want) {
+                None if wants.keep => {}
+                Some(entry) if wants.keep => {
+                    entry.expires = Some(now + micros(WANT_KEEP));
+                    return wants.place;
+                }
+                _ => return wants.place,
+            }
+        }
+        let count = match self.keys.get(want) {
+            None => 0,
+            Some(entry) => match entry.value.digits() {
+                Some(count) => count,
+                None => return 0,
+            },
+        };
+        self.set(now, want, (count + 1).to_string().into_bytes(), WANT_KEEP);
+        u32::try_from(count + 1).unwrap_or(u32::MAX)
+    }
+
+    fn acquire(
+        &mut self,
+        now: u64,
+        request: &Request,
+        proposal: u64,
+        slack: Duration,
+        (ttl, fence_keep): (Duration, Duration),
+        label: &str,
+    ) -> Result<Reply, Failure> {
+        let last = self.last_fence(&request.keys.fence)?;
+        if last >= FENCE_MAX {
+            return Err(Failure::of_code("FENCE"));
+        }
+        let slack = micros(slack);
+        let fence = proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1);
+        if !planted(Fault::FenceForgotten) {
+            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        }
+        self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
+        Ok(Reply::Granted(fence))
+    }
+
+    fn confirm(
+        &mut self,
+        now: u64,
+        request: &Request,
+        granted: &[u8],
+        (fence, fence_keep): (u64, Duration),
+    ) -> Result<Reply, Failure> {
+        let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
+        if !self.keys.get(&*request.keys.lock).is_some_and(holds) && !planted(Fault::BlindConfirm) {
+            return Ok(Reply::Refused);
+        }
+        if self.last_fence(&request.keys.fence)? < fence {
+            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        }
+        Ok(Reply::Confirmed)
+    }
+
+    fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
+        if planted(Fault::ExtendCreates) && !self.keys.contains_key(&*request.keys.lock) {
+            self.set(now, &request.keys.lock, request.token.value(mine, ""), ttl);
+        }
+        let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
+        let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
+        let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
+        let Some(rest) = rest else { return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)) };
+        // Not the whole form, only what it takes to be safe.
+        let ahead = number(leading_digits(rest)).is_none_or(|fence| fence > mine);
+        if ahead && !planted(Fault::ExtendByToken) {
+            return Reply::Ahead;
+        }
+        self.lengthen(now, &request.keys.lock, ttl, true);
+        self.lengthen(now, &request.keys.fence, fence_keep, false);
+        Reply::Extended
+    }
+
+    fn release(&mut self, request: &Request, asks: bool) -> Reply {
+        let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
+        let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
+        let token = request.token.as_bytes();
+        let is_ours = value == token || value.strip_prefix(token).is_some_and(|rest| rest.first() == Some(&b':'));
+        if !is_ours && !planted(Fault::ReleaseBlindly) {
+            return Reply::Foreign(None);
+        }
+        self.keys.remove(&*request.keys.lock);
+        let waiting = if asks { self.keys.remove(&*request.keys.want) } else { None };
+        let waiting = waiting.and_then(|entry| entry.value.digits()).unwrap_or(0).min(WAITING_MAX);
+        Reply::Deleted { waiting: u32::try_from(waiting).unwrap_or(0) }
+    }
+
+    fn restore(
+        &mut self,
+        now: u64,
+        request: &Request,
+        fence: u64,
+        (ttl, fence_keep): (Duration, Duration),
+        label: &str,
+    ) -> Result<Reply, Failure> {
+        if self.keys.contains_key(&*request.keys.lock) {
+            return Ok(Reply::Refused);
+        }
+        if self.last_fence(&request.keys.fence)? > fence && !planted(Fault::RestoreBlindly) {
+            return Ok(Reply::Refused);
+        }
+        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
+        Ok(Reply::Restored)
+    }
+
+    fn inspect(&self, now: u64, lock: &[u8]) -> Sight {
+        let Some(entry) = self.keys.get(lock) else { return Sight::Free };
+        let ttl_left = self.ttl_left(now, lock);
+        match Value::read(&entry.value) {
+            Some(value) => Sight::Ours { label: value.label, fence: value.fence, ttl_left },
+            None => Sight::Foreign { ttl_left },
+        }
+    }
+
+    fn setnx_acquire(&mut self, now: u64, lock: &[u8], ttl: Duration) -> Reply {
+        let second = now / SECOND;
+        if let Some(entry) = self.keys.get(lock) {
+            let expiry = setnx_expiry(&entry.value);
+            if expiry.is_none_or(|expiry| second <= expiry) && !planted(Fault::SetnxTakes) {
+                let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
+                let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
+                return Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: 0 };
+            }
+        }
+        let own = second + micros(ttl).div_ceil(SECOND) + 1;
+        let entry = Entry { value: Content::Text(own.to_string().into()), expires: Some((own + 1) * SECOND) };
+        self.keys.insert(lock.to_vec(), entry);
+        Reply::GrantedUntil(own)
+    }
+
+    fn setnx_release(&mut self, now: u64, lock: &[u8], expiry: u64) -> Reply {
+        if now / SECOND >= expiry {
+            return Reply::Late;
+        }
+        match self.keys.get(lock).map(|entry| &entry.value) {
+            None => Reply::Absent,
+            Some(Content::Other) => Reply::Foreign(None),
+            Some(Content::Text(_)) => {
+                self.keys.remove(lock);
+                Reply::Deleted { waiting: 0 }
+            }
+        }
+    }
+
+    /// What the fence key says; 0 where there is none.
+    fn last_fence(&self, key: &[u8]) -> Result<u64, Failure> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(0),
+            Some(Content::Text(digits)) if leading_digits(digits).len() == digits.len() => {
+                number(digits).ok_or_else(|| Failure::of_code("FENCE"))
+            }
+            Some(_) => Err(Failure::of_code("FENCE")),
+        }
+    }
+
+    fn set(&mut self, now: u64, key: &[u8], value: Vec<u8>, ttl: Duration) {
+        let entry = Entry { value: Content::Text(value), expires: Some(now + micros(ttl)) };
+        self.keys.insert(key.to_vec(), entry);
+    }
+
+    /// Makes a key live for at least `ttl`; a key without a ttl gets one only if `limit` says so.
+    fn lengthen(&mut self, now: u64, key: &[u8], ttl: Duration, limit: bool) {
+        if let Some(entry) = self.keys.get_mut(key) {
+            let until = now + micros(ttl);
+            entry.expires = match entry.expires {
+                Some(expires) => Some(expires.max(until)),
+                None => limit.then_some(until),
+            };
+        }
+    }
+
+    pub(crate) fn ttl_left(&self, now: u64, key: &[u8]) -> Option<Duration> {
+        let expires = self.keys.get(key)?.expires?;
+        Some(Duration::from_micros(expires.saturating_sub(now)))
+    }
+
+    /// Puts anything under a key, as another client of the server could; for tests and faults.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn put(&mut self, key: &[u8], value: Content, expires: Option<u64>) {
+        self.keys.insert(key.to_vec(), Entry { value, expires });
+    }
+
+    /// Deletes a key, as expiry or another client of the server could; for tests and faults.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn delete(&mut self, key: &[u8]) {
+        self.keys.remove(key);
+    }
+
+    /// Every key that has not expired, with its content; for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn contents(&self, now: u64) -> impl Iterator<Item = (&[u8], &Content)> {
+        let alive = move |entry: &Entry| entry.expires.is_none_or(|expires| expires > now);
+        self.keys.iter().filter(move |(_, entry)| alive(entry)).map(|(key, entry)| (key.as_slice(), &entry.value))
+    }
+
+    /// What stands under a key; for tests.
+    #[cfg(test)]
+    pub(crate) fn peek(&self, now: u64, key: &[u8]) -> Option<&Content> {
+        self.keys.get(key).filter(|entry| entry.expires.is_none_or(|expires| expires > now)).map(|entry| &entry.value)
+    }
+}
+
+/// A value in this library's form: `<token>:<fence>[:<label>]`.
+struct Value<'a> {
+    token: &'a [u8],
+    fence: u64,
+    label: Option<Box<str>>,
+}
+
+impl<'a> Value<'a> {
+    fn read(content: &'a Content) -> Option<Self> {
+        let Content::Text(text) = content else { return None };
+        let (token, rest) = text.split_at_checked(Token::LEN)?;
+        let is_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+        let rest = rest.strip_prefix(b":").filter(|_| token.iter().all(is_hex))?;
+        let digits = leading_digits(rest);
+        let fence = number(digits).filter(|fence| FENCES.contains(fence))?;
+        let label = match &rest[digits.len()..] {
+            [] => None,
+            [b':', label @ ..] => request::label(label),
+            _ => return None,
+        };
+        Some(Self { token, fence, label })
+    }
+
+    fn is_of(&self, token: &Token) -> bool {
+        self.token == token.as_bytes()
+    }
+}
+
+/// The expiry in a value of the SETNX protocol, in whole Unix seconds; some clients write a fraction too.
+fn setnx_expiry(content: &Content) -> Option<u64> {
+    let Content::Text(text) = content else { return None };
+    let whole = leading_digits(text);
+    match &text[whole.len()..] {
+        [] => {}
+        [b'.', fraction @ ..] if !fraction.is_empty() && leading_digits(fraction).len() == fraction.len() => {}
+        _ => return None,
+    }
+    number(whole).filter(|expiry| SETNX_EXPIRIES.contains(expiry))
+}
+
+fn leading_digits(text: &[u8]) -> &[u8] {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    &text[..digits]
+}
+
+/// Reads digits; as many as no `u64` has are beyond every limit as well. `None` where there are none.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.is_empty())?;
+    Some(digits.parse().unwrap_or(u64::MAX))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A node in memory by name; every client of this process that names it shares it.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryNode(Arc<Mutex<Shared>>, Arc<str>);
+
+/// What the connections to one node share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    store: Store,
+    /// The connections that are told of the next change of a key, once.
+    armed: HashMap<Vec<u8>, Vec<Weak<Line>>>,
+}
+
+/// The nodes in memory of one process, by name. They hang on the process so that a forked child starts with none.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Shared>>>>);
+
+impl MemoryNodes {
+    /// The node with this name, made at its first use. It lives for as long as a client names it.
+    pub(crate) fn named(&self, name: &str) -> MemoryNode {
+        let mut nodes = self.0.lock().expect("no panic while holding this");
+        nodes.retain(|_, store| store.strong_count() > 0);
+        if let Some(store) = nodes.get(name).and_then(Weak::upgrade) {
+            return MemoryNode(store, name.into());
+        }
+        let store = Arc::default();
+        nodes.insert(name.to_owned(), Arc::downgrade(&store));
+        MemoryNode(store, name.into())
+    }
+}
+
+impl MemoryNode {
+    pub(crate) fn connect(&self, clock: &Clock, ear: Option<Ear>) -> MemoryConnection {
+        let ear = ear.filter(Ear::watches);
+        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { ear }) }
+    }
+
+    /// A store in memory never restarts, and nothing that it granted outlives it, so its name is identity enough.
+    pub(crate) fn introduction(&self) -> Introduction {
+        let run_id = format!("memory-{}", self.1);
+        let identity = Identity { run_id, role: Role::Master, ..Identity::default() };
+        let (uptime, again) = (Duration::ZERO, Moment::NEVER);
+        Introduction { identity, uptime, evicts: None, silent: false, watched: true, again }
+    }
+}
+
+/// A connection to a node in memory: executes at the call.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryConnection {
+    shared: Arc<Mutex<Shared>>,
+    clock: Clock,
+    line: Arc<Line>,
+}
+
+/// What one connection hears of changed keys.
+#[derive(Debug)]
+pub(crate) struct Line {
+    ear: Option<Ear>,
+}
+
+impl MemoryConnection {
+    pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
+        let now = self.clock.wall_micros();
+        let key = &request.keys.lock;
+        let mut shared = self.shared.lock().expect("no panic while holding this");
+        let answer = shared.store.execute(now, request);
+        let told = match &answer {
+            Ok(reply) if reply.changes() => shared.armed.remove(&**key).unwrap_or_default(),
+            Ok(reply) if reply.reads() && self.line.ear.is_some() => {
+                let lines = shared.armed.entry(key.to_vec()).or_default();
+                lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
+                lines.push(Arc::downgrade(&self.line));
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        drop(shared);
+        for line in told.iter().filter_map(Weak::upgrade).filter(|line| !Arc::ptr_eq(line, &self.line)) {
+            if let Some(ear) = &line.ear {
+                ear.hear(Heard::Changed(key));
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::name::Name;
+    use crate::protocol::request::Keys;
+    use crate::sys::random::Random;
+
+    #[test]
+    fn a_key_lives_until_its_time_and_not_in_it() {
+        let (mut store, ttl) = (Store::default(), Duration::from_secs(1));
+        let mut acquire = |now| {
+            let keys = Keys::of(&Name::parse(*b"foo").unwrap());
+            let (slack, fence_keep, label) = (Duration::ZERO, ttl, "".into());
+            let action = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
+            store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
+        };
+        assert_eq!(acquire(SECOND), Reply::Granted(SECOND));
+        let ttl_left = Some(Duration::from_micros(1));
+        let held = Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: SECOND };
+        assert_eq!(acquire(2 * SECOND - 1), held);
+        assert_eq!(acquire(2 * SECOND), Reply::Granted(2 * SECOND));
+    }
+
+    #[test]
+    fn a_node_is_shared_by_its_name_for_as_long_as_somebody_has_it() {
+        let nodes = MemoryNodes::default();
+        let (one, other) = (nodes.named("one"), nodes.named("other"));
+        assert!(Arc::ptr_eq(&one.0, &nodes.named("one").0));
+        assert!(!Arc::ptr_eq(&one.0, &other.0));
+        drop(one);
+        nodes.named("third");
+        let mut left: Vec<String> = nodes.0.lock().unwrap().keys().cloned().collect();
+        left.sort_unstable();
+        assert_eq!(left, ["other", "third"]);
+    }
+
+    /// What a connection was told of, and one that listens.
+    fn listener(node: &MemoryNode) -> (MemoryConnection, Arc<Mutex<u32>>) {
+        let told = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&told);
+        let ear = Ear::new(true, move |heard| {
+            assert!(matches!(heard, Heard::Changed(b"foo")), "{heard:?}");
+            *count.lock().unwrap() += 1;
+        });
+        (node.connect(&Clock::System, Some(ear)), told)
+    }
+
+    #[test]
+    fn whoever_has_read_a_key_is_told_once_when_somebody_else_changes_it() {
+        let node = MemoryNodes::default().named("node");
+        let deaf = node.connect(&Clock::System, None);
+        let ((one, told), (two, told_too)) = (listener(&node), listener(&node));
+        let (keys, ttl) = (Keys::of(&Name::parse(*b"foo").unwrap()), Duration::from_secs(60));
+        let token = Token::fresh(&Random::System);
+        let ask = |connection: &MemoryConnection, action| {
+            connection.call(&Request { keys: Arc::clone(&keys), token, action }).unwrap()
+        };
+        let fence_keep = ttl * 2;
+        let (slack, label) = (Duration::ZERO, Arc::from(""));
+        let acquire = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
+        let counts = || (*told.lock().unwrap(), *told_too.lock().unwrap());
+        let armed = || node.0.lock().unwrap().armed.get(&*keys.lock).map_or(0, Vec::len);
+
+        assert!(ask(&deaf, acquire.clone()).changes());
+        for reads in [&one, &two, &deaf, &one] {
+            assert!(ask(reads, Action::Inspect).reads());
+        }
+        let (gone, _) = listener(&node);
+        ask(&gone, Action::Inspect);
+        drop(gone);
+        ask(&two, Action::Inspect);
+        assert_eq!((armed(), counts()), (2, (0, 0)), "each that listens, once; nobody who is gone");
+        assert!(ask(&deaf, Action::Release { asks: false }).changes());
+        assert_eq!((armed(), counts()), (0, (1, 1)));
+        assert!(ask(&deaf, acquire.clone()).changes());
+        assert_eq!(counts(), (1, 1), "once");
+        for reads in [&one, &two] {
+            ask(reads, Action::Inspect);
+        }
+        assert!(ask(&one, Action::Release { asks: false }).changes());
+        assert_eq!(counts(), (1, 2), "of one's own change one knows");
+    }
+
+    /// The clocks of the property test are no use at the edge of a second.
+    #[test]
+    fn a_setnx_lock_ends_at_whole_seconds() {
+        let (mut store, granted) = (Store::default(), 1_700_000_000 * SECOND + 999_999);
+        let mut ask = |now, action| {
+            let keys = Keys::of(&Name::parse(*b"foo").unwrap());
+            store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
+        };
+        let ttl = Duration::from_millis(1_001);
+        let (acquire, expiry) = (Action::SetnxAcquire { ttl }, 1_700_000_003);
+        assert_eq!(ask(granted, acquire.clone()), Reply::GrantedUntil(expiry), "the ttl is rounded up");
+        assert_eq!(ask(expiry * SECOND, Action::SetnxRelease { expiry }), Reply::Late);
+        let last = (expiry + 1) * SECOND - 1;
+        let ttl_left = Some(Duration::from_micros(1));
+        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: 0 });
+        assert_eq!(ask(last + 1, acquire), Reply::GrantedUntil(expiry + 4));
+        let next = expiry + 4;
+        assert_eq!(ask(next * SECOND - 1, Action::SetnxRelease { expiry: next }), Reply::Deleted { waiting: 0 });
+    }
+}

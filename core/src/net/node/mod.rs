@@ -1,0 +1,374 @@
+//! One node: one endpoint, one vote. Says how a node is connected to and asked, and what can fail about it; the kinds
+//! of nodes stand in the files beside this one.
+//!
+//! [`Node`] and [`Connection`] are enums, not trait objects, so that the hot path to a server is not boxed twice.
+
+use std::borrow::Cow;
+use std::fmt;
+#[cfg(feature = "simulation")]
+use std::future::Future;
+#[cfg(feature = "simulation")]
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::address::{Address, Target};
+use crate::error::Error;
+use crate::protocol::request::{Reply, Request};
+use crate::sys::clock::{Clock, Moment};
+
+pub(crate) mod endpoint;
+#[cfg(test)]
+mod equality;
+pub(crate) mod health;
+pub(crate) mod list;
+pub(crate) mod memory;
+pub(crate) mod pace;
+mod pipeline;
+mod redis;
+mod setup;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub(crate) use memory::MemoryNodes;
+
+/// What a call to a simulated node returns.
+#[cfg(feature = "simulation")]
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+
+/// Who a node is: changes when its server restarts, is replaced or changes its role.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// New at every start of the server; empty where INFO is refused.
+    pub(crate) run_id: String,
+    /// Names the history of the server's data; empty where INFO is refused.
+    pub(crate) replid: String,
+    /// Whether that history goes on from another master's (`master_replid2` is set).
+    pub(crate) is_successor: bool,
+    pub(crate) role: Role,
+}
+
+/// What a server is to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It did not say.
+    #[default]
+    Untold,
+    Master,
+    /// A replica never votes.
+    Replica,
+}
+
+impl Identity {
+    /// Whether a node that was `before` may have forgotten grants since. What was not told, then or now, shows nothing.
+    ///
+    /// A new `replid` alone shows nothing either: a server draws one when its first replica comes, or when it has had no
+    /// replica for some time. Where the data came from elsewhere, the server also keeps the former id as its second.
+    pub(crate) fn may_have_forgotten(&self, before: &Self) -> bool {
+        let differs = |now: &str, before: &str| !now.is_empty() && !before.is_empty() && now != before;
+        let is_told = self.role != Role::Untold && before.role != Role::Untold;
+        differs(&self.run_id, &before.run_id)
+            || is_told && self.role != before.role
+            || self.is_successor && differs(&self.replid, &before.replid)
+    }
+
+    /// Takes over what is `told` now. The rest stays as another user was told it.
+    pub(crate) fn update(&mut self, told: &Self) {
+        if !told.run_id.is_empty() {
+            self.run_id.clone_from(&told.run_id);
+        }
+        if !told.replid.is_empty() {
+            self.replid.clone_from(&told.replid);
+            self.is_successor = told.is_successor;
+        }
+        if told.role != Role::Untold {
+            self.role = told.role;
+        }
+    }
+}
+
+/// What a node tells about itself when a connection is made, before a grant on that connection counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Introduction {
+    pub(crate) identity: Identity,
+    /// How long the server has been up, at least.
+    pub(crate) uptime: Duration,
+    /// The eviction policy, if it may remove keys that have not expired.
+    pub(crate) evicts: Option<String>,
+    /// Whether the node refused to tell (no right to INFO): no restart can be seen then.
+    pub(crate) silent: bool,
+    /// Whether the node will tell of changed keys on this connection.
+    pub(crate) watched: bool,
+    /// When another connection may tell more, because something was refused or left out on this one.
+    pub(crate) again: Moment,
+}
+
+/// Why a node's vote is missing. Carries no raw text of a server: its error texts echo arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No connection could be made.
+    Unreachable(Cow<'static, str>),
+    /// The connection ended before the reply.
+    Closed,
+    /// The connection ended while it was set up.
+    HungUp,
+    /// The server has as many clients as it takes.
+    Full,
+    /// No answer, or no connection, within this time.
+    Silent(Duration),
+    /// It did not answer before and has not been heard of since.
+    Suspect,
+    /// The server answered with this error code.
+    Refused(Box<str>),
+    /// The server refuses these credentials or rights, with this error code.
+    Forbidden(Box<str>),
+    /// The server does not know the script yet: send its text.
+    NoScript,
+    /// A reply that no version of the scripts gives.
+    Garbled,
+    /// A replica: its copy may lag, so its grants promise nothing.
+    Replica,
+    /// Restarted or replaced too recently for its grants to count.
+    Barred(Duration),
+    /// The same server as the node with this index.
+    Duplicate(usize),
+}
+
+impl Failure {
+    /// Whether the connection that gave this failure is of no more use.
+    pub(crate) fn breaks_connection(&self) -> bool {
+        matches!(self, Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::Garbled)
+            // A demoted master keeps its connections; the address may lead to its successor by now.
+            || matches!(self, Self::Refused(code) if &**code == "READONLY")
+    }
+
+    /// Whether the node read the request and answered it.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::Garbled)
+    }
+
+    /// Sorts a server's error code.
+    pub(crate) fn of_code(code: &str) -> Self {
+        match code {
+            "NOSCRIPT" => Self::NoScript,
+            "NOAUTH" | "WRONGPASS" | "NOPERM" => Self::Forbidden(code.into()),
+            // An error code is a short upper-case word; anything else might be an argument.
+            _ if code.len() <= 24 && code.bytes().all(|byte| byte.is_ascii_uppercase()) => Self::Refused(code.into()),
+            _ => Self::Refused("ERR".into()),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Self::Closed => f.write_str("closed the connection"),
+            Self::HungUp => f.write_str("cannot be reached: connection closed while it was set up"),
+            Self::Full => f.write_str("max number of clients reached; raise its maxclients or close connections"),
+            Self::Silent(after) => write!(f, "no answer within {after:?}"),
+            Self::Suspect => f.write_str("has stopped answering"),
+            Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
+            Self::NoScript => f.write_str("has lost the script"),
+            Self::Garbled => f.write_str("sent a reply that no server of this protocol sends"),
+            Self::Replica => f.write_str("is a replica; list its master instead"),
+            Self::Barred(left) => write!(f, "restarted; its votes count again in {left:?}"),
+            Self::Duplicate(other) => write!(f, "is the same server as node {}", other + 1),
+        }
+    }
+}
+
+/// What to do about a server's error code.
+fn advice(code: &str) -> &'static str {
+    match code {
+        "OOM" => " (out of memory: raise maxmemory)",
+        "READONLY" => " (a replica: list its master instead)",
+        "LOADING" => " (still loading its data)",
+        "BUSY" => " (a script is blocking the server)",
+        "MISCONF" => " (it cannot save its data to disk)",
+        "NOREPLICAS" => " (fewer replicas than min-replicas-to-write)",
+        "NOAUTH" => " (a password is needed)",
+        "WRONGPASS" => " (wrong user name or password)",
+        "NOPERM" => " (this user lacks a command or key permission)",
+        "FENCE" => " (its fence key is no number below 2^53: delete that key)",
+        "CROSSSLOT" | "MOVED" => " (a Redis Cluster node: list independent servers instead)",
+        _ => "",
+    }
+}
+
+/// What a node says on a connection without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard<'a> {
+    /// The connection has ended without anybody's doing on this side.
+    Ended,
+    /// What stands under this key has changed since it was asked for.
+    Changed(&'a [u8]),
+    /// Any key may have changed.
+    AllChanged,
+}
+
+/// Hears what a node says without being asked, at once and not with the next request. Called by the task that drives
+/// the connection: must neither block nor panic.
+#[derive(Clone)]
+pub(crate) struct Ear {
+    hear: Arc<dyn Fn(Heard<'_>) + Send + Sync>,
+    watches: bool,
+}
+
+impl Ear {
+    /// With `watches` the node is asked to tell once of the next change, by anybody else, of each key that is read on
+    /// the connection.
+    pub(crate) fn new(watches: bool, hear: impl Fn(Heard<'_>) + Send + Sync + 'static) -> Self {
+        Self { hear: Arc::new(hear), watches }
+    }
+
+    pub(crate) fn hear(&self, heard: Heard<'_>) {
+        (self.hear)(heard);
+    }
+
+    pub(crate) fn watches(&self) -> bool {
+        self.watches
+    }
+}
+
+impl fmt::Debug for Ear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ear").field("watches", &self.watches).finish_non_exhaustive()
+    }
+}
+
+/// One node of a set.
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// A Redis or Valkey server.
+    Redis(Box<redis::RedisNode>),
+    /// A store in this process.
+    Memory(memory::MemoryNode),
+    /// A node of a simulation.
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedNode),
+}
+
+impl Node {
+    pub(crate) fn new(address: &Address, memory: &MemoryNodes) -> Result<Self, Error> {
+        Ok(match address.target() {
+            Target::Memory { name } => Self::Memory(memory.named(name)),
+            _ => Self::Redis(Box::new(redis::RedisNode::new(address)?)),
+        })
+    }
+
+    /// Whether a server may outlive its clients here. A store in memory does not.
+    pub(crate) fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Memory(_))
+    }
+
+    /// Makes a connection and asks the node who it is, without fail if it has told that before (`is_known`). Takes as
+    /// long as it takes: the caller sets the limit. `ear` hears of its end, where that can be had. Cancel safe: nothing
+    /// that needs undoing is sent.
+    pub(crate) async fn connect(
+        &self,
+        clock: &Clock,
+        ear: Option<Ear>,
+        is_known: bool,
+    ) -> Result<(Connection, Introduction), Failure> {
+        match self {
+            Self::Redis(node) => {
+                let (connection, introduction) = node.connect(ear, is_known, clock.now()).await?;
+                Ok((Connection::Redis(connection), introduction))
+            }
+            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, ear)), node.introduction())),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(node) => {
+                let (link, introduction) = node.0.connect(ear).await?;
+                Ok((Connection::Simulated(link), introduction))
+            }
+        }
+    }
+}
+
+/// How a script is named to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// By its hash, which the server knows after the first use.
+    Hash,
+    /// By its whole text.
+    Text,
+}
+
+/// A connection to a node. Requests are executed in the order in which [`Connection::call`]'s futures are first polled.
+#[derive(Clone)]
+pub(crate) enum Connection {
+    Redis(redis::RedisConnection),
+    Memory(memory::MemoryConnection),
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn SimulatedLink>),
+}
+
+impl Connection {
+    /// Asks the node. The request takes its place in the connection's order at the future's first poll. Dropping the
+    /// future soon after takes it back; once it is written, or about to be in a bundle with others, it is executed and its
+    /// reply discarded.
+    pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
+        match self {
+            Self::Redis(connection) => connection.call(request, by).await,
+            Self::Memory(connection) => connection.call(request),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(link) => link.call(request.clone(), by).await,
+        }
+    }
+
+    /// As [`Connection::call`], and once more with the script's text if the node does not know the script. Not for
+    /// requests that create a key: those must not be sent after their round's verdict.
+    pub(crate) async fn call_known(&self, request: &Request) -> Result<Reply, Failure> {
+        match self.call(request, By::Hash).await {
+            Err(Failure::NoScript) => self.call(request, By::Text).await,
+            result => result,
+        }
+    }
+
+    /// Whether `other` is a handle to the same connection.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Redis(one), Self::Redis(two)) => one.same(two),
+            (Self::Memory(_), Self::Memory(_)) => true,
+            #[cfg(feature = "simulation")]
+            (Self::Simulated(one), Self::Simulated(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+/// A node of a simulation.
+#[cfg(feature = "simulation")]
+#[derive(Clone)]
+pub(crate) struct SimulatedNode(pub(crate) Arc<dyn SimulatedWire>);
+
+#[cfg(feature = "simulation")]
+impl fmt::Debug for SimulatedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedNode")
+    }
+}
+
+/// What connecting to a simulated node returns.
+#[cfg(feature = "simulation")]
+pub(crate) type Connecting =
+    Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, Introduction), Failure>> + Send>>;
+
+/// How a simulated node is connected to.
+#[cfg(feature = "simulation")]
+pub(crate) trait SimulatedWire: Send + Sync {
+    fn connect(&self, ear: Option<Ear>) -> Connecting;
+}
+
+/// One connection to a simulated node.
+#[cfg(feature = "simulation")]
+pub(crate) trait SimulatedLink: Send + Sync {
+    fn call(&self, request: Request, by: By) -> Answer;
+}

@@ -1,0 +1,533 @@
+//! How often a process connects to one node: at most twenty times a second while it cannot be reached, all connections
+//! of the process together.
+//!
+//! The node is *calm* (nothing has failed since it was last connected to: everybody connects at once) or *troubled*,
+//! from the end of a connection or the failure of a connect until one succeeds. In trouble
+//!
+//! - one connect begins in [`GAP`], whoever asks; others wait for what it comes to;
+//! - none begins sooner than [`GAP`] after the last failure: who asks before that gets this failure;
+//! - who is not urgent gets it for longer, doubling up to a second;
+//! - what a server answered to a login of one kind is no answer to another: who has another waits instead.
+//!
+//! A connection that ends although it worked is no failure, so that one connect begins at once. One that was asked and
+//! ends without having worked is. The end of one that nobody has asked says little: who is urgent connects at once, and
+//! who is not comes at twice the distance each time. If a connection ended soon after it was made, success means little: connects stay [`GAP`] apart for a while,
+//! also while they succeed. A connection that was made before the last success says nothing by its end.
+//!
+//! [`Record`] decides, with time and chance as arguments. [`Pace`] shares one among the lanes of a process. It is locked
+//! for the decision only, and never on the way of a request.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::Failure;
+use crate::address::Address;
+use crate::protocol::backoff;
+use crate::sys::clock::Moment;
+
+/// Between two connects to a node in trouble: twenty a second.
+pub(crate) const GAP: Duration = Duration::from_millis(50);
+
+/// A connection that ends sooner than this after it was made shows that making one proves little.
+const BRIEF: Duration = Duration::from_secs(1);
+
+/// A server that says that it is full does not always get to say so before it closes the connection.
+const FULL_FOR: Duration = Duration::from_secs(1);
+
+/// Whether a connect may begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// At once.
+    Granted,
+    /// Not before this moment, unless something changes sooner.
+    Waits(Moment),
+    /// Not now. This is what came of the last one.
+    Refused(Failure),
+}
+
+/// What is known of the connects to one node.
+#[derive(Debug, Default)]
+struct Record {
+    /// The last failure, while the node is in trouble because of one.
+    failure: Option<(Failure, Moment)>,
+    /// Who got it, if it was an answer of the server.
+    answered: Option<Address>,
+    /// Whether nothing has been connected since a connection ended or could not be made.
+    troubled: bool,
+    /// Up to when connects are apart although they succeed.
+    apart_until: Moment,
+    /// Failures in a row since a connection last worked.
+    failures: u32,
+    /// When those connect again who are not urgent.
+    retry_at: Moment,
+    /// When the last connect began, if one did.
+    began: Option<Moment>,
+    /// When one last succeeded.
+    connected: Moment,
+    /// When the server last said that it has too many clients.
+    full: Option<Moment>,
+}
+
+impl Record {
+    fn ask(&mut self, who: &Address, now: Moment, urgent: bool) -> Leave {
+        if self.troubled && !urgent && now < self.retry_at && self.failure.is_none() {
+            return Leave::Refused(Failure::Closed);
+        }
+        if self.troubled
+            && let Some((failure, failed)) = &self.failure
+        {
+            let open = if urgent { failed.after(GAP) } else { self.retry_at };
+            let is_of_another = self.answered.as_ref().is_some_and(|other| other != who);
+            if now < open && !is_of_another {
+                return Leave::Refused(failure.clone());
+            }
+            if is_of_another && now < failed.after(GAP) {
+                return Leave::Waits(failed.after(GAP));
+            }
+        }
+        if (self.troubled || now < self.apart_until)
+            && let Some(next) = self.began.map(|began| began.after(GAP)).filter(|next| now < *next)
+        {
+            return Leave::Waits(next);
+        }
+        self.began = Some(now);
+        Leave::Granted
+    }
+
+    fn connected(&mut self, now: Moment) {
+        self.troubled = false;
+        (self.failure, self.retry_at) = (None, Moment::default());
+        self.connected = now;
+    }
+
+    /// Returns the failure as it is to be told.
+    fn failed(&mut self, who: &Address, began: Moment, failure: Failure, now: Moment, unit: f64) -> Failure {
+        let failure = match failure {
+            Failure::Full => {
+                self.full = Some(now);
+                Failure::Full
+            }
+            Failure::HungUp if self.full.is_some_and(|full| now < full.after(FULL_FOR)) => Failure::Full,
+            failure => failure,
+        };
+        // Those that began before the last one failed say the same as it.
+        if self.failure.as_ref().is_none_or(|(_, failed)| *failed <= began) {
+            self.retry_at = now.after(backoff::reconnect(self.failures, unit));
+            self.failures = self.failures.saturating_add(1);
+        }
+        self.retry_at = self.retry_at.max(now.after(GAP));
+        self.answered = failure.is_answer().then(|| who.clone());
+        self.failure = Some((failure.clone(), now));
+        self.troubled = true;
+        failure
+    }
+
+    fn worked(&mut self) {
+        self.failures = 0;
+    }
+
+    fn ended(&mut self, made: Moment, now: Moment) {
+        if now < made.after(BRIEF) {
+            self.apart_until = now.after(BRIEF);
+        }
+        if made >= self.connected {
+            self.troubled = true;
+        }
+    }
+
+    fn ended_unasked(&mut self, made: Moment, now: Moment, unit: f64) {
+        self.ended(made, now);
+        if now < made.after(BRIEF) {
+            self.retry_at = self.retry_at.max(now.after(backoff::reconnect(self.failures, unit)));
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+}
+
+/// The pace at which one process connects to one node.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    record: Mutex<Record>,
+    /// Something has come of a connect.
+    changed: Notify,
+}
+
+impl Pace {
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().expect("no panic while holding this")
+    }
+
+    /// Asks for leave to connect as `who`. A connect is `urgent` if a quorum needs it.
+    pub(crate) fn ask(&self, who: &Address, now: Moment, urgent: bool) -> Leave {
+        self.record().ask(who, now, urgent)
+    }
+
+    /// Ready when it is worth asking again before the time that [`Leave::Waits`] told.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// A connect has succeeded: the node is asked who it is, and answers.
+    pub(crate) fn connected(&self, now: Moment) {
+        self.record().connected(now);
+        self.changed.notify_waiters();
+    }
+
+    /// A connect that `began` then has failed. Returns the failure as it is to be told.
+    pub(crate) fn failed(&self, who: &Address, began: Moment, failure: Failure, now: Moment, unit: f64) -> Failure {
+        let failure = self.record().failed(who, began, failure, now, unit);
+        self.changed.notify_waiters();
+        failure
+    }
+
+    /// The first request on a connection was answered.
+    pub(crate) fn worked(&self) {
+        self.record().worked();
+    }
+
+    /// A connection that was `made` then, and has worked, is over.
+    pub(crate) fn ended(&self, made: Moment, now: Moment) {
+        self.record().ended(made, now);
+    }
+
+    /// A connection that was `made` then is over, and nobody had asked anything on it.
+    pub(crate) fn ended_unasked(&self, made: Moment, now: Moment, unit: f64) {
+        self.record().ended_unasked(made, now, unit);
+    }
+
+    /// A connection that was `made` then is over, and was asked, but never worked.
+    pub(crate) fn failed_early(&self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
+        let mut record = self.record();
+        record.ended(made, now);
+        record.failed(who, made, failure, now, unit);
+    }
+
+    /// When who is not urgent may have leave, if nothing happens until then.
+    pub(crate) fn retry_at(&self, now: Moment) -> Moment {
+        self.record().retry_at.max(now.after(GAP))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        // Some time after the clock's origin.
+        Moment::from_nanos((1_000_000 + millis) * 1_000_000)
+    }
+
+    fn who(url: &str) -> Address {
+        Address::parse(url).unwrap()
+    }
+
+    fn refused() -> Failure {
+        Failure::Unreachable("connection refused".into())
+    }
+
+    /// What happens, at a moment.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Who needs a quorum asks, and is granted leave.
+        Goes,
+        /// Who is not urgent asks, and is granted leave.
+        GoesIdly,
+        /// Asks, and is to ask again at this moment.
+        Waits(u64),
+        /// Asks, and gets the last failure.
+        Refused,
+        /// As `Refused`, and is not urgent.
+        RefusedIdly,
+        /// As `RefusedIdly`, where nothing has failed.
+        IdlyClosed,
+        Connected,
+        Worked,
+        /// A connect that began then has failed.
+        Failed(u64),
+        /// A connection that was made then has ended, after it had worked.
+        Ended(u64),
+        /// The same, and it never had.
+        EndedEarly(u64),
+        /// The same, and nobody had asked.
+        EndedUnasked(u64),
+    }
+
+    fn play(what: &str, steps: &[(u64, Step)]) {
+        let (pace, who) = (Pace::default(), who("redis://h"));
+        for (millis, step) in steps {
+            let now = at(*millis);
+            let asked = |urgent| pace.ask(&who, now, urgent);
+            let (seen, expected) = match *step {
+                Step::Goes => (asked(true), Leave::Granted),
+                Step::GoesIdly => (asked(false), Leave::Granted),
+                Step::Waits(until) => (asked(true), Leave::Waits(at(until))),
+                Step::Refused => (asked(true), Leave::Refused(refused())),
+                Step::RefusedIdly => (asked(false), Leave::Refused(refused())),
+                Step::IdlyClosed => (asked(false), Leave::Refused(Failure::Closed)),
+                Step::Connected => {
+                    pace.connected(now);
+                    continue;
+                }
+                Step::Worked => {
+                    pace.worked();
+                    continue;
+                }
+                Step::Failed(began) => {
+                    pace.failed(&who, at(began), refused(), now, 0.0);
+                    continue;
+                }
+                Step::Ended(made) => {
+                    pace.ended(at(made), now);
+                    continue;
+                }
+                Step::EndedUnasked(made) => {
+                    pace.ended_unasked(at(made), now, 0.0);
+                    continue;
+                }
+                Step::EndedEarly(made) => {
+                    pace.failed_early(&who, at(made), refused(), now, 0.0);
+                    continue;
+                }
+            };
+            assert_eq!(seen, expected, "{what}: at {millis} ms");
+        }
+    }
+
+    #[test]
+    fn failures() {
+        use Step::{Connected, Failed, Goes, GoesIdly, Refused, RefusedIdly, Waits};
+        play(
+            "nothing failed: everybody at once",
+            &[(0, Goes), (0, Goes), (0, GoesIdly), (1, Goes), (2, Connected), (2, Goes)],
+        );
+        play(
+            "after a failure none for 50 ms, and then one",
+            &[(0, Goes), (5, Failed(0)), (5, Refused), (54, Refused), (55, Goes), (56, Waits(105)), (105, Goes)],
+        );
+        play(
+            "the others are free as soon as one has succeeded",
+            &[(0, Goes), (0, Failed(0)), (50, Goes), (51, Waits(100)), (60, Connected), (60, Goes), (60, Goes)],
+        );
+        play(
+            "who is not urgent comes at twice the distance each time",
+            &[
+                (0, GoesIdly),
+                (0, Failed(0)),
+                (49, RefusedIdly),
+                (50, GoesIdly),
+                (50, Failed(50)),
+                (99, RefusedIdly),
+                (100, GoesIdly),
+                (100, Failed(100)),
+                (199, RefusedIdly),
+                (199, Goes),
+                (199, Failed(199)),
+                (398, RefusedIdly),
+                (399, GoesIdly),
+            ],
+        );
+        play(
+            "failures of connects that were under way together are one",
+            &[
+                (0, Goes),
+                (0, Goes),
+                (0, Goes),
+                (5, Failed(0)),
+                (6, Failed(0)),
+                (7, Failed(0)),
+                (56, Refused),
+                (57, GoesIdly),
+            ],
+        );
+    }
+
+    #[test]
+    fn ends_of_connections() {
+        use Step::{
+            Connected, Ended, EndedEarly, EndedUnasked, Failed, Goes, GoesIdly, IdlyClosed, Refused, Waits, Worked,
+        };
+        play(
+            "a connection that worked and ended: one connect at once, and the others after it",
+            &[
+                (0, Goes),
+                (1, Connected),
+                (2, Worked),
+                (5000, Ended(1)),
+                (5000, Goes),
+                (5000, Waits(5050)),
+                (5010, Connected),
+                (5010, Goes),
+                (5010, Goes),
+            ],
+        );
+        play(
+            "and a failure if that one fails",
+            &[
+                (0, Goes),
+                (1, Connected),
+                (2, Worked),
+                (5000, Ended(1)),
+                (5000, Goes),
+                (5001, Failed(5000)),
+                (5001, Refused),
+                (5051, Goes),
+            ],
+        );
+        play(
+            "the end of a connection that never worked is a failure",
+            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, Refused), (5050, Goes)],
+        );
+        play(
+            "what was connected before the last success says nothing by its end",
+            &[
+                (0, Goes),
+                (0, Goes),
+                (1, Connected),
+                (2, Connected),
+                (3, Worked),
+                (5000, Ended(2)),
+                (5000, Goes),
+                (5001, Connected),
+                (5002, Ended(1)),
+                (5002, Goes),
+                (5002, Goes),
+            ],
+        );
+        play(
+            "a connection that ended soon keeps connects apart although they succeed",
+            &[
+                (0, Goes),
+                (1, Connected),
+                (1, Worked),
+                (10, Ended(1)),
+                (10, Waits(50)),
+                (50, Goes),
+                (51, Connected),
+                (51, Waits(100)),
+                (1010, Goes),
+                (1010, Goes),
+            ],
+        );
+        play(
+            "the end of a connection that nobody asked is no failure",
+            &[(0, Goes), (1, Connected), (5000, EndedUnasked(1)), (5000, GoesIdly), (5000, Waits(5050))],
+        );
+        play(
+            "but who is not urgent does not come at once if it was short",
+            &[
+                (0, Goes),
+                (1, Connected),
+                (1, EndedUnasked(1)),
+                (1, Waits(50)),
+                (50, IdlyClosed),
+                (51, GoesIdly),
+                (51, Connected),
+                (51, EndedUnasked(51)),
+                (101, GoesIdly),
+                (101, Connected),
+                (101, EndedUnasked(101)),
+                (200, IdlyClosed),
+                (200, Goes),
+            ],
+        );
+    }
+
+    #[test]
+    fn pauses_double_until_a_connection_works() {
+        use Step::{Connected, EndedEarly, Goes, GoesIdly, RefusedIdly, Worked};
+        play(
+            "doubling goes on until a connection works",
+            &[
+                (0, Goes),
+                (0, Connected),
+                (0, EndedEarly(0)),
+                (50, Goes),
+                (50, Connected),
+                (50, EndedEarly(50)),
+                (100, Goes),
+                (100, Connected),
+                (100, EndedEarly(100)),
+                (199, RefusedIdly),
+                (200, GoesIdly),
+                (200, Connected),
+                (200, Worked),
+                (201, EndedEarly(200)),
+                (250, RefusedIdly),
+                (251, GoesIdly),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_full_server_that_only_hangs_up_is_full() {
+        let (pace, who) = (Pace::default(), who("redis://h"));
+        assert_eq!(pace.failed(&who, at(0), Failure::HungUp, at(0), 0.0), Failure::HungUp);
+        assert_eq!(pace.failed(&who, at(50), Failure::Full, at(50), 0.0), Failure::Full);
+        assert_eq!(pace.failed(&who, at(100), Failure::HungUp, at(100), 0.0), Failure::Full);
+        assert_eq!(pace.ask(&who, at(100), true), Leave::Refused(Failure::Full));
+        assert_eq!(pace.failed(&who, at(1050), Failure::HungUp, at(1050), 0.0), Failure::HungUp);
+    }
+
+    #[test]
+    fn an_answer_to_one_login_is_none_to_another() {
+        let (pace, wrong, right) = (Pace::default(), who("redis://:wrong@h"), who("redis://:right@h"));
+        let forbidden = Failure::Forbidden("WRONGPASS".into());
+        pace.failed(&wrong, at(0), forbidden.clone(), at(0), 0.0);
+        assert_eq!(pace.ask(&wrong, at(49), true), Leave::Refused(forbidden));
+        for urgent in [true, false] {
+            assert_eq!(pace.ask(&right, at(49), urgent), Leave::Waits(at(50)));
+        }
+        assert_eq!(pace.ask(&right, at(50), false), Leave::Granted);
+        // But who cannot be reached cannot be reached by anybody.
+        pace.failed(&wrong, at(100), refused(), at(100), 0.0);
+        assert_eq!(pace.ask(&right, at(149), true), Leave::Refused(refused()));
+    }
+
+    proptest! {
+        /// Many who ask as often as they like, and whose connects fail after a while, or are made and end at once.
+        #[test]
+        fn never_more_than_twenty_in_a_second(
+            lasts in prop::collection::vec((0..400_u64, any::<bool>()), 1..50),
+            asks in prop::collection::vec((0..30_u64, any::<bool>()), 1..600),
+        ) {
+            let (pace, who) = (Pace::default(), who("redis://h"));
+            pace.failed(&who, at(0), refused(), at(0), 0.5);
+            let (mut now, mut went, mut under_way) = (0, Vec::new(), Vec::<(u64, u64, bool)>::new());
+            for (after, urgent) in asks {
+                now += after;
+                under_way.sort_unstable();
+                while let Some((ends, began, made)) = under_way.first().copied().filter(|(ends, ..)| *ends <= now) {
+                    under_way.remove(0);
+                    if made {
+                        pace.connected(at(ends));
+                        pace.failed_early(&who, at(ends), refused(), at(ends), 0.5);
+                    } else {
+                        pace.failed(&who, at(began), refused(), at(ends), 0.5);
+                    }
+                }
+                if pace.ask(&who, at(now), urgent) == Leave::Granted {
+                    let (lasts, made) = lasts[went.len() % lasts.len()];
+                    under_way.push((now + lasts, now, made));
+                    went.push(now);
+                }
+            }
+            prop_assert!(went.windows(2).all(|pair| pair[1] - pair[0] >= 50), "{went:?}");
+        }
+
+        #[test]
+        fn who_is_not_urgent_asks_within_a_second(failures in 1..40_u64, unit in 0.0..1.0_f64) {
+            let (pace, who) = (Pace::default(), who("redis://h"));
+            for i in 0..failures {
+                pace.failed(&who, at(i * 2000), refused(), at(i * 2000), unit);
+            }
+            let last = (failures - 1) * 2000;
+            prop_assert_eq!(pace.ask(&who, at(last + 49), false), Leave::Refused(refused()));
+            prop_assert_eq!(pace.ask(&who, at(last + 1000), false), Leave::Granted);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Bundles: what many tasks ask for over one connection, queued there in one step.
+//!
+//! On a runtime with several threads, the task that writes to a connection runs on the thread of the one that has woken
+//! it and right behind that, so that it writes one request, and is woken by the next. Where several answers are awaited
+//! already, a request waits in a bundle for the tasks that the same answers have woken. Else it goes by itself, at once.
+//!
+//! A bundle is *closed* (requests go by themselves) → *open* (they join it; a task will take it) → *queued* and closed
+//! again in one step, so that nothing gets ahead of it: a request has its place in the order from its first poll on, in a
+//! bundle or by itself. What may interrupt it:
+//!
+//! - nobody wants an answer any more: the request is left out, unless it was queued already; a bundle of which nobody
+//!   wants any answer is let go;
+//! - the runtime ends: what is still in the bundle gets no answer.
+
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot;
+
+use crate::sys::task::spawn;
+
+/// So many answers awaited at a time, that of the request in question included, are no reason to wait for others: one task
+/// leaves a slow node's behind when the others have decided.
+const FEW: usize = 2;
+
+/// Bundles requests `Q` with answers `A` for one connection.
+pub(super) struct Bundler<Q, A> {
+    runtime: Handle,
+    send: Box<dyn Fn(Vec<Q>) -> Sending<A> + Send + Sync>,
+    bundle: Mutex<Bundle<Q, A>>,
+    /// How many answers are awaited.
+    awaited: AtomicUsize,
+}
+
+/// The answers to a bundle, in the order of its requests. Its first poll queues them.
+type Sending<A> = Pin<Box<dyn Future<Output = Vec<A>> + Send>>;
+
+struct Bundle<Q, A> {
+    requests: Vec<(Q, oneshot::Sender<A>)>,
+    open: bool,
+}
+
+impl<Q, A> Bundler<Q, A> {
+    fn bundle(&self) -> MutexGuard<'_, Bundle<Q, A>> {
+        self.bundle.lock().expect("no panic while holding this")
+    }
+
+    /// Counts an answer as awaited until the value returned is dropped.
+    pub(super) fn awaits(&self) -> Awaited<'_> {
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+        Awaited(&self.awaited)
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Bundler<Q, A> {
+    /// For a connection that lives on `runtime`, with what sends a bundle over it; `None` where all tasks that are ready
+    /// run before the one that writes.
+    pub(super) fn on<F>(runtime: &Handle, send: impl Fn(Vec<Q>) -> F + Send + Sync + 'static) -> Option<Arc<Self>>
+    where
+        F: Future<Output = Vec<A>> + Send + 'static,
+    {
+        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread).then(|| {
+            Arc::new(Self {
+                runtime: runtime.clone(),
+                send: Box::new(move |requests| Box::pin(send(requests))),
+                bundle: Mutex::new(Bundle { requests: Vec::new(), open: false }),
+                awaited: AtomicUsize::new(0),
+            })
+        })
+    }
+
+    /// Takes a request into the bundle, or gives it back where it can go by itself.
+    pub(super) fn take(self: &Arc<Self>, request: Q) -> Result<oneshot::Receiver<A>, Q> {
+        let mut bundle = self.bundle();
+        if !bundle.open && self.awaited.load(Ordering::Relaxed) <= FEW {
+            return Err(request);
+        }
+        let (sender, receiver) = oneshot::channel();
+        bundle.requests.push((request, sender));
+        let first = !mem::replace(&mut bundle.open, true);
+        drop(bundle);
+        if first {
+            let taking = Taking { bundler: Arc::clone(self), queued: false };
+            drop(spawn(&self.runtime, taking.run()));
+        }
+        Ok(receiver)
+    }
+}
+
+/// One answer that is awaited.
+pub(super) struct Awaited<'a>(&'a AtomicUsize);
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes one bundle to the connection. Dropped before that, by the end of the runtime, it takes it away.
+struct Taking<Q, A> {
+    bundler: Arc<Bundler<Q, A>>,
+    queued: bool,
+}
+
+impl<Q, A> Taking<Q, A> {
+    async fn run(mut self)
+    where
+        A: Send + 'static,
+    {
+        // Behind everything that is ready.
+        tokio::task::yield_now().await;
+        let (mut senders, mut sending) = self.queue();
+        let mut gone = 0;
+        let answers = poll_fn(|cx| {
+            while let Some(sender) = senders.get_mut(gone) {
+                if sender.poll_closed(cx).is_pending() {
+                    return sending.as_mut().poll(cx);
+                }
+                gone += 1;
+            }
+            // Nobody waits any more: the connection is not kept for it.
+            Poll::Ready(Vec::new())
+        })
+        .await;
+        for (sender, answer) in senders.into_iter().zip(answers) {
+            drop(sender.send(answer));
+        }
+    }
+
+    fn queue(&mut self) -> (Vec<oneshot::Sender<A>>, Sending<A>)
+    where
+        A: Send + 'static,
+    {
+        let mut bundle = self.bundler.bundle();
+        (bundle.open, self.queued) = (false, true);
+        let wanted = mem::take(&mut bundle.requests).into_iter().filter(|(_, sender)| !sender.is_closed());
+        let (requests, senders): (Vec<_>, Vec<_>) = wanted.unzip();
+        let mut sending = (self.bundler.send)(requests);
+        match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => (senders, sending),
+            Poll::Ready(answers) => (senders, Box::pin(std::future::ready(answers))),
+        }
+    }
+}
+
+impl<Q, A> Drop for Taking<Q, A> {
+    fn drop(&mut self) {
+        if !self.queued {
+            let mut bundle = self.bundler.bundle();
+            let requests = mem::take(&mut bundle.requests);
+            bundle.open = false;
+            drop(bundle);
+            drop(requests);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use harness::{LIMIT, eventually};
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    /// A runtime whose only thread is busy until it is let go.
+    fn busy() -> (Runtime, Sender<()>) {
+        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (release, held) = channel();
+        let (begun, busy) = channel();
+        runtime.spawn(async move {
+            begun.send(()).unwrap();
+            let _ = held.recv();
+        });
+        busy.recv_timeout(LIMIT).unwrap();
+        (runtime, release)
+    }
+
+    /// On `runtime`, where the answer to a number is the number; with what was sent together.
+    fn numbers(runtime: &Runtime) -> (Arc<Bundler<u32, u32>>, Receiver<Vec<u32>>) {
+        let (tell, sent) = channel();
+        let echo = move |requests: Vec<u32>| {
+            tell.send(requests.clone()).unwrap();
+            std::future::ready(requests)
+        };
+        (Bundler::on(runtime.handle(), echo).unwrap(), sent)
+    }
+
+    #[test]
+    fn few_requests_go_by_themselves_and_many_go_together_in_order() {
+        let (runtime, release) = busy();
+        let (bundler, sent) = numbers(&runtime);
+        let _few = [(); FEW].map(|()| bundler.awaits());
+        assert_eq!(bundler.take(1).unwrap_err(), 1);
+        let another = bundler.awaits();
+        let mut answers: Vec<_> = [2, 3].map(|request| bundler.take(request).unwrap()).into();
+        drop(another);
+        answers.push(bundler.take(4).expect("it must not get ahead of those in the bundle"));
+        release.send(()).unwrap();
+        assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [2, 3, 4]);
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer.blocking_recv().unwrap()).collect();
+        assert_eq!(answers, [2, 3, 4]);
+        assert_eq!(bundler.take(5).unwrap_err(), 5, "the bundle is closed");
+        assert!(sent.try_recv().is_err(), "it was sent twice");
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_left_out() {
+        let (runtime, release) = busy();
+        let (bundler, sent) = numbers(&runtime);
+        let _awaited = [(); FEW + 1].map(|()| bundler.awaits());
+        let [kept, gone] = [1, 2].map(|request| bundler.take(request).unwrap());
+        drop(gone);
+        release.send(()).unwrap();
+        assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [1]);
+        assert_eq!(kept.blocking_recv().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_bundle_of_which_nobody_wants_anything_any_more_is_let_go() {
+        struct Told(Sender<()>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                self.0.send(()).unwrap();
+            }
+        }
+        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let ((tell, sent), (over, dropped)) = (channel(), channel());
+        let hang = move |_: Vec<u32>| {
+            tell.send(()).unwrap();
+            let told = Told(over.clone());
+            async move {
+                std::future::pending::<()>().await;
+                drop(told);
+                Vec::<u32>::new()
+            }
+        };
+        let bundler = Bundler::on(runtime.handle(), hang).unwrap();
+        let _awaited = [(); FEW + 1].map(|()| bundler.awaits());
+        let answer = bundler.take(1).unwrap();
+        sent.recv_timeout(LIMIT).unwrap();
+        assert!(dropped.try_recv().is_err());
+        drop(answer);
+        dropped.recv_timeout(LIMIT).unwrap();
+    }
+
+    #[test]
+    fn what_is_in_a_bundle_at_the_end_of_its_runtime_gets_no_answer() {
+        let (runtime, release) = busy();
+        let bundler = Bundler::<u32, u32>::on(runtime.handle(), |_| std::future::pending()).unwrap();
+        let _awaited = [(); FEW + 1].map(|()| bundler.awaits());
+        let before = bundler.take(1).unwrap();
+        runtime.shutdown_background();
+        let after = bundler.take(2).unwrap();
+        drop(release);
+        for mut answer in [before, after] {
+            eventually("it is let go", || answer.try_recv() == Err(TryRecvError::Closed));
+        }
+        let mut later = bundler.take(3).unwrap();
+        eventually("nobody comes for it", || later.try_recv() == Err(TryRecvError::Closed));
+    }
+
+    #[test]
+    fn one_thread_needs_no_bundles() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        assert!(Bundler::<(), ()>::on(runtime.handle(), |_| async { Vec::new() }).is_none());
+    }
+}

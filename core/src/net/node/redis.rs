@@ -1,0 +1,898 @@
+//! A Redis or Valkey server: the only file that uses the `redis` crate.
+//!
+//! One connection is a handle to a task of the crate that writes requests in the order in which they were queued and
+//! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own
+//! time-outs, retries and reconnects are off: a request may outlive the wait for it, and only the lane knows when a
+//! connection has to go.
+//!
+//! A connection is made by the crate, with HELLO where it is to hear what the server says by itself. All else that sets it
+//! up goes out in one write: login and database, INFO, CLIENT TRACKING, CLIENT SETINFO. What is optional among that may
+//! be refused, on this connection, or left out because a server hangs up on it; see [`Setup`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    PushInfo, PushKind, RedisConnectionInfo, RedisError, Script, Value,
+};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::pipeline::Bundler;
+use super::setup::{self, Plan, Setup};
+use super::{By, Ear, Failure, Heard, Identity, Introduction, Role};
+use crate::address::{Address, Target};
+use crate::error::Error;
+use crate::protocol::request::{self, Action, FENCES, Reply, Request, Sight, Wants};
+use crate::sys::clock::Moment;
+use crate::sys::log::log;
+
+/// Requests that may wait for one connection's writer. As many as can be: a request must take its place in the order at
+/// its first poll, and one that waits for room has none, so that a release could be written before its create. It costs
+/// no memory before it is used. What bounds the number is that a silent node is not asked again, and that little of
+/// what is owed is on its way at a time.
+const QUEUE: usize = Semaphore::MAX_PERMITS;
+
+/// A server's address, ready to connect to.
+pub(crate) struct RedisNode {
+    /// Without HELLO; `None` where the address asks for RESP3.
+    plain: Option<Client>,
+    /// With HELLO, which it takes to be told anything; `None` where the address asks for RESP2.
+    hearing: Option<Client>,
+    /// What is sent first on every connection that is made without HELLO.
+    login: Option<Cmd>,
+    /// What is sent first, or next, on every connection.
+    selection: Option<Cmd>,
+    /// What is left out on connections that hear, and on the others.
+    hearing_setup: Mutex<Setup>,
+    plain_setup: Mutex<Setup>,
+    /// For logs: without credentials.
+    address: String,
+}
+
+impl fmt::Debug for RedisNode {
+    /// The crate's own shows user names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisNode")
+    }
+}
+
+impl RedisNode {
+    pub(crate) fn new(address: &Address) -> Result<Self, Error> {
+        let target = match address.target() {
+            Target::Tcp { host, port, tls: false } => ConnectionAddr::Tcp(host.clone(), *port),
+            Target::Tcp { host, port, tls: true } => {
+                choose_tls_provider();
+                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+            }
+            Target::Unix { path } => ConnectionAddr::Unix(path.into()),
+            Target::Memory { .. } => return Err(Error::invalid("a memory node is no server")),
+        };
+        let client = |settings: RedisConnectionInfo| {
+            let info = target
+                .clone()
+                .into_connection_info()?
+                // Whatever is not HELLO is sent here: the crate drops what a server says before it hangs up.
+                .set_redis_settings(settings.set_skip_set_lib_name())
+                // A lock's requests are small and each is waited for: never hold one back to fill a packet.
+                .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+            Client::open(info)
+        };
+        let mut with_login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
+        if let Some(username) = address.username() {
+            with_login = with_login.set_username(username);
+        }
+        if let Some(password) = address.password() {
+            with_login = with_login.set_password(password);
+        }
+        let without = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+        let unusable = |_| Error::invalid(format!("{address}: not an address of a server"));
+        // RESP2 needs no HELLO, which some proxies refuse.
+        let (plain, hearing) = (address.protocol() != Some(3), address.protocol() != Some(2));
+        Ok(Self {
+            plain: plain.then(|| client(without)).transpose().map_err(unusable)?,
+            hearing: hearing.then(|| client(with_login)).transpose().map_err(unusable)?,
+            login: address.password().map(|password| {
+                let mut command = redis::cmd("AUTH");
+                command.arg(address.username()).arg(password);
+                command
+            }),
+            selection: (address.db() != 0).then(|| {
+                let mut command = redis::cmd("SELECT");
+                command.arg(address.db());
+                command
+            }),
+            hearing_setup: Mutex::default(),
+            plain_setup: Mutex::default(),
+            address: address.to_string(),
+        })
+    }
+
+    /// Connects at `now`. What a server takes offence at is left out; see [`Setup`].
+    pub(crate) async fn connect(
+        &self,
+        ear: Option<Ear>,
+        is_known: bool,
+        now: Moment,
+    ) -> Result<(RedisConnection, Introduction), Failure> {
+        let hears = ear.is_some() && self.hearing.is_some();
+        let setup = || {
+            let setup = if hears { &self.hearing_setup } else { &self.plain_setup };
+            setup.lock().expect("no panic while holding this")
+        };
+        let mut plan = setup().plan(now, is_known);
+        let mut result = self.set_up(plan, ear.clone(), now).await;
+        if let (Err(Offence::Hello), Some(_)) = (&result, &self.plain) {
+            setup().refused_hello(now);
+            log!(debug, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
+            plan = setup().plan(now, is_known);
+            result = self.set_up(plan, ear, now).await;
+        }
+        match result {
+            Ok((connection, mut introduction)) => {
+                introduction.again = introduction.again.min(setup().done(plan, now));
+                Ok((connection, introduction))
+            }
+            Err(Offence::Some(failure)) => {
+                setup().hung_up(plan, now);
+                Err(failure)
+            }
+            Err(Offence::None(failure)) => Err(failure),
+            Err(Offence::Hello) => Err(Failure::Refused("NOPROTO".into())),
+        }
+    }
+
+    /// Makes a connection as `plan` says.
+    async fn set_up(
+        &self,
+        plan: Plan,
+        ear: Option<Ear>,
+        now: Moment,
+    ) -> Result<(RedisConnection, Introduction), Offence> {
+        let hearing = ear.filter(|_| plan.hello).zip(self.hearing.as_ref());
+        let (client, ear) = match (hearing, &self.plain, &self.hearing) {
+            (Some((ear, client)), ..) => (client, Some(ear)),
+            (None, Some(client), _) | (None, None, Some(client)) => (client, None),
+            (None, None, None) => return Err(Offence::None(Failure::Closed)),
+        };
+        let watches = ear.as_ref().is_some_and(Ear::watches);
+        let said_hello = self.hearing.as_ref().is_some_and(|hearing| std::ptr::eq(hearing, client));
+        let config = match ear {
+            Some(ear) => config().set_push_sender(move |push: PushInfo| {
+                hear(&ear, &push);
+                Ok::<_, SendError>(())
+            }),
+            None => config(),
+        };
+        let mut inner =
+            client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| offence(&error))?;
+        let login = self.login.as_ref().filter(|_| !said_hello);
+        let first = [login, self.selection.as_ref()].into_iter().flatten().cloned();
+        let mut answers = ask_all(&inner, opening(first.collect(), plan, watches)).await.into_iter();
+        let mut next = || answers.next().unwrap_or(Err(Failure::Closed)).map_err(during_setup);
+        if login.is_some() {
+            next().and_then(accepted).map_err(|offence| match offence {
+                // No password is set, or not for this user.
+                Offence::None(Failure::Refused(code)) if &*code == "ERR" => {
+                    Offence::None(Failure::Forbidden("WRONGPASS".into()))
+                }
+                offence => offence,
+            })?;
+        }
+        if self.selection.is_some() {
+            next().and_then(accepted)?;
+        }
+        let info = Some(next()?).filter(|_| plan.info);
+        let tracking = if watches { Some(next()?) } else { None };
+        if plan.named {
+            // Which server knows it, and what it thinks of it, is of no interest.
+            next()?;
+            next()?;
+        }
+        let mut introduction = introduce(&mut inner, info, plan).await?;
+        if let Some(answer) = tracking {
+            introduction.watched = self.is_watched(&answer)?;
+            if !introduction.watched {
+                introduction.again = now.after(setup::AGAIN);
+            }
+        }
+        let connection = inner.clone();
+        let bundler = Bundler::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
+        let connection = RedisConnection { inner, ways: Arc::default(), bundler, watched: introduction.watched };
+        Ok((connection, introduction))
+    }
+
+    /// Whether the server will tell of changed keys on a connection, by its answer to CLIENT TRACKING.
+    fn is_watched(&self, answer: &Value) -> Result<bool, Offence> {
+        let Value::ServerError(error) = answer else { return Ok(matches!(answer, Value::Okay)) };
+        if is_full(error.code(), error.details()) {
+            return Err(Offence::None(Failure::Full));
+        }
+        let (node, code) = (&self.address, error.code());
+        log!(debug, %node, code, "CLIENT TRACKING is refused: whoever waits has to ask again and again");
+        Ok(false)
+    }
+}
+
+/// Why no connection came of a try, and whether it may be for what was sent.
+#[derive(Debug)]
+enum Offence {
+    /// HELLO was refused by name.
+    Hello,
+    /// The server hung up, or refused something without saying what.
+    Some(Failure),
+    /// It was not for what was sent.
+    None(Failure),
+}
+
+/// What the crate made of the connection, or of HELLO, the only command that it sends.
+fn offence(error: &RedisError) -> Offence {
+    let code = match error.kind() {
+        ErrorKind::RESP3NotSupported => return Offence::Hello,
+        _ => error.code(),
+    };
+    match code {
+        Some(code) if is_full(code, error.detail()) => Offence::None(Failure::Full),
+        Some(code) if is_unwanted(code, error.detail()) => Offence::Hello,
+        Some("ERR") => Offence::Some(Failure::of_code("ERR")),
+        Some(code) => Offence::None(Failure::of_code(code)),
+        None => during_setup(failure(error)),
+    }
+}
+
+/// A failure before a connection was set up.
+fn during_setup(failure: Failure) -> Offence {
+    match failure {
+        Failure::Closed => Offence::Some(Failure::HungUp),
+        failure => Offence::None(failure),
+    }
+}
+
+/// An answer to a command that is needed.
+fn accepted(answer: Value) -> Result<Value, Offence> {
+    match answer {
+        Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
+        Value::ServerError(error) => Err(Offence::None(Failure::of_code(error.code()))),
+        answer => Ok(answer),
+    }
+}
+
+/// Whether the server has more clients already than it takes. It says so as soon as it is connected to, and hangs up.
+fn is_full(code: &str, details: Option<&str>) -> bool {
+    code == "ERR" && details.is_some_and(|details| details.starts_with("max number of clients"))
+}
+
+/// Whether a command is refused by name: this server does not know it, or this user may not send it.
+fn is_unwanted(code: &str, details: Option<&str>) -> bool {
+    matches!(code, "NOPERM" | "NOPROTO") || is_unknown(code, details)
+}
+
+/// Whether a server, or a proxy, does not know a command. Only the text tells.
+fn is_unknown(code: &str, details: Option<&str>) -> bool {
+    const TEXTS: [&str; 4] = ["unknown command", "unknown subcommand", "unsupported command", "command not supported"];
+    let details = details.unwrap_or_default().to_ascii_lowercase();
+    code == "ERR" && TEXTS.iter().any(|text| details.starts_with(text))
+}
+
+/// What a connection begins with: `first`, and then what is optional, in this order: INFO, CLIENT TRACKING, CLIENT
+/// SETINFO. In place of INFO something that every server answers: until then it may hang up.
+fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
+    let command = |words: &[&str]| {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command
+    };
+    let mut commands = first;
+    commands.push(if plan.info { command(&["INFO"]) } else { command(&["EVAL", "return 0", "0"]) });
+    if watches {
+        // Without those that this connection changes itself.
+        commands.push(command(&["CLIENT", "TRACKING", "ON", "NOLOOP"]));
+    }
+    if plan.named {
+        commands.push(command(&["CLIENT", "SETINFO", "LIB-NAME", "redlock"]));
+        commands.push(command(&["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]));
+    }
+    commands
+}
+
+/// Asks all of `commands` in one write. Each has an answer of its own, up to where the server hung up.
+async fn ask_all(connection: &MultiplexedConnection, commands: Vec<Cmd>) -> Vec<Answer> {
+    let mut asked: Vec<_> =
+        commands.into_iter().map(|command| (Some(Box::pin(send(connection.clone(), command))), None)).collect();
+    poll_fn(|cx| {
+        for (asking, answer) in &mut asked {
+            if let Some(Poll::Ready(result)) = asking.as_mut().map(|asking| asking.as_mut().poll(cx)) {
+                (*asking, *answer) = (None, Some(result));
+            }
+        }
+        if asked.iter().all(|(asking, _)| asking.is_none()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    asked.into_iter().map(|(_, answer)| answer.unwrap_or(Err(Failure::Closed))).collect()
+}
+
+/// Hands on what a server says without being asked.
+fn hear(ear: &Ear, push: &PushInfo) {
+    match (&push.kind, push.data.as_slice()) {
+        (PushKind::Disconnection, _) => ear.hear(Heard::Ended),
+        (PushKind::Invalidate, [Value::Array(keys)]) => {
+            for key in keys {
+                if let Value::BulkString(key) = key {
+                    ear.hear(Heard::Changed(key));
+                }
+            }
+        }
+        // Without keys: all of them, by FLUSHALL or FLUSHDB.
+        (PushKind::Invalidate, _) => ear.hear(Heard::AllChanged),
+        _ => {}
+    }
+}
+
+/// Without time-outs of the crate's own.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_pipeline_buffer_size(QUEUE)
+}
+
+/// With more than one TLS provider compiled into a program, rustls panics unless one is chosen; a choice that the
+/// program made before is kept.
+fn choose_tls_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Lost to another thread that chose at the same time: then one is chosen, which is all that is wanted.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+}
+
+/// A connection to a server.
+#[derive(Clone)]
+pub(crate) struct RedisConnection {
+    inner: MultiplexedConnection,
+    ways: Arc<Ways>,
+    bundler: Option<Arc<Bundler<Cmd, Answer>>>,
+    /// Whether the server tells on this connection of the next change of each key that it reads.
+    watched: bool,
+}
+
+/// What comes of one command.
+type Answer = Result<Value, Failure>;
+
+/// What has been learnt on a connection about how to send requests.
+#[derive(Default)]
+struct Ways {
+    /// How each script is sent.
+    scripts: [AtomicU8; Question::COUNT],
+    /// Whether the hint that somebody waits is left out, because this user may have no right to its key.
+    hintless: AtomicBool,
+}
+
+/// As text, because it has not been answered on this connection: to learn that the server does not know it would cost a
+/// round trip, and the second sending its place in the order.
+const UNKNOWN: u8 = 0;
+/// By its hash, which the server knows.
+const KNOWN: u8 = 1;
+/// As text for as long as the connection lasts: this user may not send hashes.
+const TEXT_ONLY: u8 = 2;
+
+impl RedisConnection {
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.ways, &other.ways)
+    }
+
+    pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
+        let question = Question::of(&request.action);
+        let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
+        let by = if way == KNOWN { by } else { By::Text };
+        let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
+        let value = self.send(command(request, by, hints, self.watched)).await?;
+        if let (By::Hash, Value::ServerError(error)) = (by, &value)
+            && is_unknown(error.code(), error.details())
+        {
+            // It has EVAL alone.
+            self.ways.scripts[question as usize].store(TEXT_ONLY, Ordering::Relaxed);
+            return Err(Failure::NoScript);
+        }
+        let answer = reply(question, value);
+        let (next, answer) = match (by, answer) {
+            (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
+            (_, Err(Failure::Forbidden(_))) if hints => {
+                // Nothing was executed. Once more, without the key that may be one too many.
+                self.ways.hintless.store(true, Ordering::Relaxed);
+                (UNKNOWN, Err(Failure::NoScript))
+            }
+            (By::Hash, Err(Failure::Forbidden(_))) => (TEXT_ONLY, Err(Failure::NoScript)),
+            (By::Text, Ok(reply)) if way == UNKNOWN => (KNOWN, Ok(reply)),
+            (_, answer) => (way, answer),
+        };
+        if next != way {
+            self.ways.scripts[question as usize].store(next, Ordering::Relaxed);
+        }
+        answer
+    }
+}
+
+impl RedisConnection {
+    /// Sends a command, by itself or with others. It has its place in the order from the first poll on.
+    async fn send(&self, command: Cmd) -> Answer {
+        let Some(bundler) = &self.bundler else { return send(self.inner.clone(), command).await };
+        let _awaited = bundler.awaits();
+        match bundler.take(command) {
+            Ok(answer) => answer.await.unwrap_or(Err(Failure::Closed)),
+            Err(command) => send(self.inner.clone(), command).await,
+        }
+    }
+}
+
+async fn send(mut connection: MultiplexedConnection, command: Cmd) -> Answer {
+    // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its budget
+    // up, or a release could fall behind.
+    tokio::task::unconstrained(connection.send_packed_command(&command)).await.map_err(|error| failure(&error))
+}
+
+/// The answers to `commands`, in their order; all of them come when the last one does.
+async fn send_all(mut connection: MultiplexedConnection, commands: Vec<Cmd>) -> Vec<Answer> {
+    let count = commands.len();
+    if count == 0 {
+        return Vec::new();
+    }
+    let mut pipeline = Pipeline::with_capacity(count);
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    match tokio::task::unconstrained(connection.send_packed_commands(&pipeline, 0, count)).await {
+        Ok(values) => values.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(failure(&error)); count],
+    }
+}
+
+/// Who a server is, by its answer to INFO. Where that is refused or left out, HELLO still tells the role.
+async fn introduce(
+    connection: &mut MultiplexedConnection,
+    info: Option<Value>,
+    plan: Plan,
+) -> Result<Introduction, Offence> {
+    match info {
+        Some(Value::ServerError(error)) if !is_unwanted(error.code(), error.details()) => {
+            accepted(Value::ServerError(error)).and(Err(Offence::None(Failure::Garbled)))
+        }
+        refusal @ (Some(Value::ServerError(_)) | None) => {
+            let refused = refusal.is_some();
+            // Asked without a protocol it changes nothing. Who refuses it is a master, as far as can be told.
+            let role = if plan.hello {
+                role_of_hello(&send(connection.clone(), redis::cmd("HELLO")).await.map_err(during_setup)?)
+            } else {
+                Role::Untold
+            };
+            let identity = Identity { role, ..Identity::default() };
+            let (uptime, again) = (Duration::ZERO, Moment::NEVER);
+            Ok(Introduction { identity, uptime, evicts: None, silent: refused, watched: false, again })
+        }
+        Some(value) => {
+            let text: String = redis::from_redis_value(value).map_err(|_| Offence::None(Failure::Garbled))?;
+            Ok(introduction(&text))
+        }
+    }
+}
+
+fn role_of_hello(hello: &Value) -> Role {
+    let role = |key: &Value, value: &Value| (text(key) == Some("role")).then(|| role(text(value).unwrap_or_default()));
+    let told = match hello {
+        Value::Map(pairs) => pairs.iter().find_map(|(key, value)| role(key, value)),
+        Value::Array(items) => items.chunks_exact(2).find_map(|pair| role(&pair[0], &pair[1])),
+        _ => None,
+    };
+    told.unwrap_or_default()
+}
+
+fn role(said: &str) -> Role {
+    match said {
+        "" => Role::Untold,
+        "master" => Role::Master,
+        _ => Role::Replica,
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+fn introduction(info: &str) -> Introduction {
+    let lines: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| lines.get(name).copied().unwrap_or_default();
+    let policy = field("maxmemory_policy");
+    Introduction {
+        identity: Identity {
+            run_id: field("run_id").to_owned(),
+            replid: field("master_replid").to_owned(),
+            // All zeros where there is none.
+            is_successor: field("master_replid2").bytes().any(|digit| digit != b'0'),
+            role: role(field("role")),
+        },
+        uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
+        silent: field("run_id").is_empty(),
+        watched: false,
+        again: Moment::NEVER,
+    }
+}
+
+/// A script's text and its hash.
+struct Text {
+    text: &'static str,
+    hash: String,
+}
+
+impl Text {
+    fn new(text: &'static str) -> Self {
+        Self { text, hash: Script::new(text).get_hash().to_owned() }
+    }
+}
+
+/// The scripts, in the order of [`Question`].
+static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
+    [
+        Text::new(include_str!("../../protocol/lua/acquire.lua")),
+        Text::new(include_str!("../../protocol/lua/confirm.lua")),
+        Text::new(include_str!("../../protocol/lua/extend.lua")),
+        Text::new(include_str!("../../protocol/lua/release.lua")),
+        Text::new(include_str!("../../protocol/lua/restore.lua")),
+        Text::new(include_str!("../../protocol/lua/inspect.lua")),
+        Text::new(include_str!("../../protocol/lua/setnx_acquire.lua")),
+        Text::new(include_str!("../../protocol/lua/setnx_release.lua")),
+    ]
+});
+
+/// A command as far as its keys, with room for the rest, so that it does not grow step by step.
+fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
+    let (name, script) = match by {
+        By::Hash => ("EVALSHA", script.hash.as_str()),
+        By::Text => ("EVAL", script.text),
+    };
+    let most_arguments = 9;
+    let usual_size = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 128;
+    let mut command = Cmd::with_capacity(3 + keys.len() + most_arguments, usual_size);
+    command.arg(name).arg(script).arg(keys.len());
+    for key in keys {
+        command.arg(*key);
+    }
+    command
+}
+
+/// The command for a request, with the key of the hint or without; an acquire looks at the lock first where what it
+/// reads is `watched`. Every key stands in KEYS and nothing is built from strings on the server.
+fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
+    let token = request.token.as_bytes();
+    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
+    let question = Question::of(&request.action);
+    let begin = |keys: &[&[u8]]| begin(&SCRIPTS[question as usize], by, keys);
+    match &request.action {
+        Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
+            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
+            command.arg(token).arg(millis(*ttl)).arg(millis(*fence_keep));
+            // What says nothing would cost the server some time, so it is sent only where more follows.
+            let wants = wants.unwrap_or_default();
+            let (is_proposed, is_labelled) = (!slack.is_zero(), !label.is_empty());
+            let is_in_line = watched || wants.place > 0;
+            if is_labelled || is_proposed || is_in_line {
+                command.arg(&**label);
+            }
+            if is_proposed {
+                command.arg(*proposal).arg(micros(*slack));
+            } else if is_in_line {
+                command.arg("").arg(0);
+            }
+            if is_in_line {
+                say_place(&mut command, wants);
+            }
+            command
+        }
+        Action::Confirm { granted, fence: decided, fence_keep, label } => {
+            let mut command = begin(&[lock, fence]);
+            command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_keep));
+            command
+        }
+        Action::Extend { ttl, fence: mine, fence_keep } => {
+            let mut command = begin(&[lock, fence]);
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep));
+            command
+        }
+        Action::Release { .. } => {
+            let mut command = if hints { begin(&[lock, want]) } else { begin(&[lock]) };
+            command.arg(token);
+            command
+        }
+        Action::Restore { ttl, fence: mine, fence_keep, label } => {
+            let mut command = begin(&[lock, fence]);
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep)).arg(&**label);
+            command
+        }
+        Action::Inspect => begin(&[lock]),
+        Action::Peek { wants } => {
+            let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
+            command.arg(token).arg(0).arg(0).arg("").arg("").arg(0);
+            say_place(&mut command, *wants);
+            command
+        }
+        Action::SetnxAcquire { ttl } => {
+            let mut command = begin(&[lock]);
+            command.arg(millis(*ttl));
+            command
+        }
+        Action::SetnxRelease { expiry } => {
+            let mut command = begin(&[lock]);
+            command.arg(*expiry);
+            command
+        }
+    }
+}
+
+/// A waiter's place in line, as far as it has one.
+fn say_place(command: &mut Cmd, wants: Wants) {
+    command.arg(wants.place);
+    if wants.place > 0 {
+        command.arg(wants.hold);
+    }
+    if wants.keep {
+        command.arg(1);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Which script a request and its reply belong to.
+#[derive(Clone, Copy)]
+enum Question {
+    Acquire,
+    Confirm,
+    Extend,
+    Release,
+    Restore,
+    Inspect,
+    SetnxAcquire,
+    SetnxRelease,
+}
+
+impl Question {
+    const COUNT: usize = 8;
+
+    fn of(action: &Action) -> Self {
+        match action {
+            Action::Acquire { .. } | Action::Peek { .. } => Self::Acquire,
+            Action::Confirm { .. } => Self::Confirm,
+            Action::Extend { .. } => Self::Extend,
+            Action::Release { .. } => Self::Release,
+            Action::Restore { .. } => Self::Restore,
+            Action::Inspect => Self::Inspect,
+            Action::SetnxAcquire { .. } => Self::SetnxAcquire,
+            Action::SetnxRelease { .. } => Self::SetnxRelease,
+        }
+    }
+}
+
+/// Reads a reply strictly: whatever no script of ours says is a failed vote, never a guess.
+fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
+    match (question, value) {
+        (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
+        (Question::Acquire, Value::Int(0)) => Ok(Reply::Seen(Sight::Free)),
+        (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
+        (Question::Acquire, Value::Array(items)) => held(&items),
+        (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
+        (Question::Confirm | Question::Restore, Value::Int(0)) => Ok(Reply::Refused),
+        (Question::Restore, Value::Int(1)) => Ok(Reply::Restored),
+        (Question::Extend, Value::Int(1)) => Ok(Reply::Extended),
+        (Question::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
+        (Question::Release, Value::Int(waiting @ 1..)) => {
+            Ok(Reply::Deleted { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
+        }
+        (Question::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
+        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
+        (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
+        (Question::Inspect, Value::Array(items)) => sight(&items),
+        (Question::SetnxAcquire, Value::Int(expiry)) => {
+            u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::Garbled)
+        }
+        (Question::SetnxAcquire, Value::Array(items)) => held_until(&items),
+        (Question::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
+        _ => Err(Failure::Garbled),
+    }
+}
+
+/// Sorts a script's error. For what this user may not do inside a script servers say ERR: only the text tells.
+fn refusal(code: &str, details: Option<&str>) -> Failure {
+    // Redis 7.2, Valkey and later; Redis 7.0 and before.
+    const RIGHTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+    let whole = format!("{code} {}", details.unwrap_or_default());
+    // Redis 6.2 says ERR, and where in the script, and only then what its command said.
+    let said = whole.split_once("@user_script: ").and_then(|(_, inside)| inside.split_once(": "));
+    let (code, details) = match said.map(|(_, said)| said.strip_prefix('-').ok_or(said)) {
+        None => (code, details.unwrap_or_default()),
+        Some(Ok(error)) => error.split_once(' ').unwrap_or((error, "")),
+        Some(Err(text)) => ("ERR", text),
+    };
+    let is_right = RIGHTS.iter().any(|text| details.starts_with(text));
+    Failure::of_code(if code == "ERR" && is_right { "NOPERM" } else { code })
+}
+
+fn fence_of(number: i64) -> Result<u64, Failure> {
+    u64::try_from(number).ok().filter(|fence| FENCES.contains(fence)).ok_or(Failure::Garbled)
+}
+
+fn ttl_left(millis: i64) -> Option<Duration> {
+    // -1: a key without a ttl.
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+fn held(items: &[Value]) -> Result<Reply, Failure> {
+    let [mine, Value::Int(left), label, Value::Int(place), Value::Int(hold)] = items else {
+        return Err(Failure::Garbled);
+    };
+    let ours = match text(mine).ok_or(Failure::Garbled)? {
+        "" => None,
+        digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
+    };
+    let (place, hold) = (u32::try_from(*place).unwrap_or(0), u64::try_from(*hold).map_err(|_| Failure::Garbled)?);
+    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), place, hold })
+}
+
+fn held_until(items: &[Value]) -> Result<Reply, Failure> {
+    let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
+    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, place: 0, hold: 0 })
+}
+
+fn sight(items: &[Value]) -> Result<Reply, Failure> {
+    let sight = match items {
+        [Value::Int(0)] => Sight::Free,
+        [Value::Int(2), Value::Int(left)] => Sight::Foreign { ttl_left: ttl_left(*left) },
+        [Value::Int(1), Value::Int(left), fence, label] => {
+            let digits = text(fence).and_then(|digits| digits.parse().ok()).ok_or(Failure::Garbled)?;
+            Sight::Ours { label: label_of(label), fence: fence_of(digits)?, ttl_left: ttl_left(*left) }
+        }
+        _ => return Err(Failure::Garbled),
+    };
+    Ok(Reply::Seen(sight))
+}
+
+fn label_of(value: &Value) -> Option<Box<str>> {
+    let Value::BulkString(bytes) = value else { return None };
+    request::label(bytes)
+}
+
+/// Sorts an error of the crate. Only the server's code is kept: its text may echo arguments.
+fn failure(error: &RedisError) -> Failure {
+    if let Some(code) = error.code() {
+        return Failure::of_code(code);
+    }
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => Failure::Forbidden("WRONGPASS".into()),
+        // The crate reads what came of a reply as if it were one.
+        ErrorKind::Parse if error.to_string().contains("end of input") => Failure::Closed,
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::Garbled,
+        _ if error.is_connection_refusal() => Failure::Unreachable("connection refused".into()),
+        _ if error.is_connection_dropped() => Failure::Closed,
+        ErrorKind::Io => Failure::Unreachable(io_reason(error)),
+        _ => Failure::Unreachable(Cow::Owned(error.category().to_owned())),
+    }
+}
+
+/// An I/O error in the operating system's words, or those of TLS, which carry no arguments of ours.
+fn io_reason(error: &RedisError) -> Cow<'static, str> {
+    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    // The crate hands out its cause behind a pointer, whose own `source` passes the cause by.
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
+    let Some(io) = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()) else {
+        return Cow::Borrowed("input or output error");
+    };
+    match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(tls) => Cow::Owned(format!("TLS: {tls}")),
+        None => Cow::Owned(io.kind().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_a_server_is_as_it_tells() {
+        let info = |fields: &str| introduction(&format!("# Replication\r\n{fields}# Server\r\nrun_id:r\r\n")).identity;
+        let identity = |is_successor, role| Identity { run_id: "r".into(), replid: "a".into(), is_successor, role };
+        let (none, one) = ("0".repeat(40), "0a".repeat(20));
+        for (role, told) in [("master", Role::Master), ("slave", Role::Replica), ("", Role::Untold)] {
+            let fields = |second: &str| format!("role:{role}\r\nmaster_replid:a\r\nmaster_replid2:{second}\r\n");
+            assert_eq!(info(&fields(&none)), identity(false, told));
+            assert_eq!(info(&fields(&one)), identity(true, told));
+        }
+        assert_eq!(info("master_replid:a\r\n"), identity(false, Role::Untold), "a server that knows no second id");
+        let word = |word: &str| Value::BulkString(word.into());
+        let items = vec![word("mode"), word("standalone"), word("role"), word("replica")];
+        let pairs = items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        for hello in [Value::Array(items), Value::Map(pairs)] {
+            assert_eq!(role_of_hello(&hello), Role::Replica);
+        }
+        assert_eq!(role_of_hello(&Value::Map(vec![(word("role"), word("master"))])), Role::Master);
+        assert_eq!(role_of_hello(&Value::Nil), Role::Untold);
+    }
+
+    #[test]
+    fn errors_of_scripts_on_every_server() {
+        let place = "Error running script (call to f_a7f30a777e3a14deb342c34c70e37dd1e66eb928): @user_script:28:";
+        let line = |said: &str| format!("{place} @user_script: 28: {said}");
+        let refused = |code: &str| Failure::Refused(code.into());
+        let forbidden = Failure::Forbidden("NOPERM".into());
+        let cases = [
+            ("OOM", "command not allowed when used memory > 'maxmemory'.".into(), refused("OOM")),
+            ("ERR", line("-OOM command not allowed when used memory > 'maxmemory'."), refused("OOM")),
+            ("ERR", line("-READONLY You can't write against a read only replica."), refused("READONLY")),
+            ("@user_script:", "28: -NOREPLICAS Not enough good replicas to write.".into(), refused("NOREPLICAS")),
+            ("ERR", line("Wrong number of args calling Redis command From Lua script"), refused("ERR")),
+            ("ERR", place.into(), refused("ERR")),
+            ("NOPERM", "this user has no permissions to run the 'eval' command".into(), forbidden.clone()),
+            ("ERR", "ACL failure in script: User w has no permissions".into(), forbidden.clone()),
+            ("ERR", "The user executing the script can't run this command".into(), forbidden.clone()),
+            ("ERR", line("The user executing the script can't run this command or subcommand"), forbidden),
+        ];
+        for (code, details, failure) in cases {
+            assert_eq!(refusal(code, Some(&details)), failure, "{code} {details}");
+        }
+        assert_eq!(refusal("BUSY", None), refused("BUSY"));
+    }
+
+    #[test]
+    fn unknown_commands_by_their_text() {
+        for (code, details, unknown) in [
+            ("ERR", "unknown command 'INFO', with args beginning with: ", true),
+            ("ERR", "unknown command `HELLO`, with args beginning with: `3`, ", true),
+            ("ERR", "Unknown subcommand or wrong number of arguments for 'TRACKING'. Try CLIENT HELP.", true),
+            ("ERR", "unknown subcommand 'SETINFO'. Try CLIENT HELP.", true),
+            ("ERR", "unsupported command 'hello'", true),
+            ("ERR", "max number of clients reached", false),
+            ("ERR", "wrong number of arguments for 'info' command", false),
+            ("LOADING", "unknown command", false),
+        ] {
+            assert_eq!(is_unknown(code, Some(details)), unknown, "{code} {details}");
+        }
+        assert!(is_full("ERR", Some("max number of clients reached")));
+        assert!(is_full("ERR", Some("max number of clients + cluster connections reached")));
+        assert!(!is_full("ERR", Some("unknown command")) && !is_full("ERR", None));
+    }
+
+    #[tokio::test]
+    async fn hello_is_sent_again_a_minute_after_it_was_refused_by_name() {
+        let lacking = harness::Server::builder().args(["--rename-command", "HELLO", ""]).start();
+        let complete = harness::Server::start();
+        let way = lacking.dir().join("way.sock");
+        std::os::unix::fs::symlink(lacking.socket(), &way).unwrap();
+        let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap()).unwrap();
+        let connect = async |now| {
+            let ear = Ear::new(true, |_| {});
+            node.connect(Some(ear), false, now).await.unwrap().1
+        };
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let deaf = connect(at(5)).await;
+        assert_eq!((deaf.watched, deaf.again), (false, at(65)));
+        std::fs::remove_file(&way).unwrap();
+        std::os::unix::fs::symlink(complete.socket(), &way).unwrap();
+        let deaf = connect(at(64)).await;
+        assert_eq!((deaf.watched, deaf.again), (false, at(65)));
+        let hearing = connect(at(65)).await;
+        assert_eq!((hearing.watched, hearing.again), (true, Moment::NEVER));
+    }
+}

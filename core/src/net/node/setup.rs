@@ -1,0 +1,197 @@
+//! PURE: what is left out when a connection to a server is set up.
+//!
+//! Nothing is needed but EVAL. Who cannot be asked for more is asked for less: two hang-ups in a row while a connection
+//! is set up leave out HELLO and CLIENT SETINFO, two more INFO too, and two more begin again with all of it, because then
+//! it was not for these commands that the server hung up. What is left out is tried again after [`AGAIN`]; so is HELLO
+//! after the server has refused it by name.
+
+use std::time::Duration;
+
+use crate::sys::clock::Moment;
+
+/// When a command is tried again that a server takes offence at.
+pub(super) const AGAIN: Duration = Duration::from_secs(60);
+
+/// The same, the first time: a server behind a proxy that was gone for a moment has nothing against any command.
+const PROOF: Duration = Duration::from_secs(1);
+
+/// One may be chance.
+const HANG_UPS: u32 = 2;
+
+/// What is sent when a connection is set up, from all to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Extent {
+    #[default]
+    All,
+    Unnamed,
+    Bare,
+}
+
+/// What the next connection is set up with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    extent: Extent,
+    /// HELLO, without which the server tells nothing by itself.
+    pub(super) hello: bool,
+    /// CLIENT SETINFO.
+    pub(super) named: bool,
+    pub(super) info: bool,
+}
+
+/// What is known of a server's dislikes.
+#[derive(Debug, Default)]
+pub(super) struct Setup {
+    extent: Extent,
+    /// In a row, with this extent.
+    hang_ups: u32,
+    /// When all is tried again; `None` while nothing less has worked.
+    all_again: Option<Moment>,
+    /// When HELLO is tried again that was refused by name.
+    hello_again: Moment,
+}
+
+impl Setup {
+    /// What to send now. INFO is never left out where it was answered before (`is_known`): without it a restart would not
+    /// be seen.
+    pub(super) fn plan(&self, now: Moment, is_known: bool) -> Plan {
+        let extent = if self.all_again.is_some_and(|again| again <= now) { Extent::All } else { self.extent };
+        Plan {
+            extent,
+            hello: extent == Extent::All && self.hello_again <= now,
+            named: extent == Extent::All,
+            info: extent != Extent::Bare || is_known,
+        }
+    }
+
+    /// HELLO was refused by name.
+    pub(super) fn refused_hello(&mut self, now: Moment) {
+        self.hello_again = now.after(AGAIN);
+    }
+
+    /// The server hung up during `plan`.
+    pub(super) fn hung_up(&mut self, plan: Plan, now: Moment) {
+        if plan.extent < self.extent {
+            // It still does not like what it did not like before.
+            self.all_again = self.all_again.map(|_| now.after(AGAIN));
+            return;
+        }
+        self.hang_ups += 1;
+        if self.hang_ups < HANG_UPS {
+            return;
+        }
+        (self.hang_ups, self.all_again) = (0, None);
+        self.extent = match self.extent {
+            Extent::All => Extent::Unnamed,
+            Extent::Unnamed => Extent::Bare,
+            Extent::Bare => Extent::All,
+        };
+    }
+
+    /// The connection was made. Returns when another one may be set up with more; never if there is no more.
+    pub(super) fn done(&mut self, plan: Plan, now: Moment) -> Moment {
+        self.hang_ups = 0;
+        if plan.extent == Extent::All {
+            (self.extent, self.all_again) = (Extent::All, None);
+            return if plan.hello { Moment::NEVER } else { self.hello_again };
+        }
+        // Whether it hung up on what was sent or had gone for a moment shows when all is tried once more.
+        let again = now.after(if self.all_again.is_none() { PROOF } else { AGAIN });
+        // Another connection may have learnt meanwhile that all of it works.
+        if self.extent == plan.extent {
+            self.all_again = Some(again);
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// What is sent, in the order of HELLO, CLIENT SETINFO, INFO.
+    fn sent(plan: Plan) -> [bool; 3] {
+        [plan.hello, plan.named, plan.info]
+    }
+
+    const ALL: [bool; 3] = [true, true, true];
+    const UNNAMED: [bool; 3] = [false, false, true];
+    const BARE: [bool; 3] = [false, false, false];
+
+    fn hang_up(setup: &mut Setup, seconds: u64, expected: [bool; 3]) {
+        let plan = setup.plan(at(seconds), false);
+        assert_eq!(sent(plan), expected, "at {seconds} s");
+        setup.hung_up(plan, at(seconds));
+    }
+
+    fn works(setup: &mut Setup, seconds: u64, expected: [bool; 3]) -> Moment {
+        let plan = setup.plan(at(seconds), false);
+        assert_eq!(sent(plan), expected, "at {seconds} s");
+        setup.done(plan, at(seconds))
+    }
+
+    #[test]
+    fn two_hang_ups_leave_out_a_part_each() {
+        let mut setup = Setup::default();
+        for expected in [ALL, ALL, UNNAMED, UNNAMED, BARE, BARE, ALL, ALL, UNNAMED] {
+            hang_up(&mut setup, 1, expected);
+        }
+    }
+
+    #[test]
+    fn one_hang_up_leaves_out_nothing() {
+        let mut setup = Setup::default();
+        for seconds in 1..10 {
+            hang_up(&mut setup, seconds, ALL);
+            assert_eq!(works(&mut setup, seconds, ALL), Moment::NEVER);
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_tried_again_after_a_minute() {
+        let mut setup = Setup::default();
+        hang_up(&mut setup, 1, ALL);
+        hang_up(&mut setup, 1, ALL);
+        assert_eq!(works(&mut setup, 2, UNNAMED), at(3), "it may have been gone for a moment");
+        hang_up(&mut setup, 3, ALL);
+        assert_eq!(works(&mut setup, 4, UNNAMED), at(64), "it was for the command");
+        assert_eq!(works(&mut setup, 10, UNNAMED), at(70), "each connection counts for itself");
+        works(&mut setup, 69, UNNAMED);
+        hang_up(&mut setup, 130, ALL);
+        assert_eq!(works(&mut setup, 131, UNNAMED), at(191), "once is enough to know that nothing has changed");
+        assert_eq!(works(&mut setup, 191, ALL), Moment::NEVER);
+        assert_eq!(works(&mut setup, 192, ALL), Moment::NEVER);
+    }
+
+    #[test]
+    fn a_server_that_was_gone_for_a_moment_is_sent_everything_again_soon() {
+        let mut setup = Setup::default();
+        for expected in [ALL, ALL, UNNAMED] {
+            hang_up(&mut setup, 1, expected);
+        }
+        assert_eq!(works(&mut setup, 2, UNNAMED), at(3));
+        assert_eq!(works(&mut setup, 3, ALL), Moment::NEVER);
+    }
+
+    #[test]
+    fn info_is_never_left_out_where_it_was_answered() {
+        let mut setup = Setup::default();
+        for expected in [ALL, ALL, UNNAMED, UNNAMED] {
+            hang_up(&mut setup, 1, expected);
+        }
+        assert_eq!(sent(setup.plan(at(1), false)), BARE);
+        assert_eq!(sent(setup.plan(at(1), true)), UNNAMED);
+    }
+
+    #[test]
+    fn a_refusal_by_name_leaves_out_hello_alone_for_a_minute() {
+        let mut setup = Setup::default();
+        setup.refused_hello(at(1));
+        assert_eq!(works(&mut setup, 1, [false, true, true]), at(61));
+        assert_eq!(works(&mut setup, 60, [false, true, true]), at(61));
+        assert_eq!(works(&mut setup, 61, ALL), Moment::NEVER);
+    }
+}

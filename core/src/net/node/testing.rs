@@ -1,0 +1,174 @@
+//! One node seen from both sides, for tests: asked through the scripts, and prepared and looked at as any other client
+//! of it could. A store in memory and a real server behind one trait.
+
+use std::fmt;
+use std::time::Duration;
+
+use harness::{Program, Server};
+use tokio::runtime::{Builder, Runtime};
+
+use super::memory::{Content, Store};
+use super::{Connection, Failure, redis::RedisNode};
+use crate::address::Address;
+use crate::protocol::request::{Reply, Request};
+use crate::sys::clock::Clock;
+
+/// How much of a ttl may pass between the same step on two nodes, or between a step and the look at it. Ttls in these
+/// tests are far larger, so that nothing expires by itself.
+pub(crate) const TOLERANCE: Duration = Duration::from_secs(100);
+
+/// Something to put under a key that no script of ours puts there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    Text(Vec<u8>),
+    List,
+    Hash,
+}
+
+/// What a look at a key shows: its content, and how long it has left unless it lives for ever.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) content: Content,
+    pub(crate) left: Option<Duration>,
+}
+
+impl Seen {
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            Content::Other => None,
+        }
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text() {
+            Some(text) => write!(f, "\"{}\" for {:?}", text.escape_ascii(), self.left),
+            None => write!(f, "no string for {:?}", self.left),
+        }
+    }
+}
+
+/// A node as a test has it.
+pub(crate) trait World {
+    /// Has the node execute a script.
+    fn ask(&mut self, request: &Request) -> Result<Reply, Failure>;
+    /// Puts something under a key, whatever is there.
+    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>);
+    /// Deletes a key, as its expiry would.
+    fn delete(&mut self, key: &[u8]);
+    /// Looks at a key.
+    fn look(&mut self, key: &[u8]) -> Option<Seen>;
+    /// Deletes all keys.
+    fn clear(&mut self);
+}
+
+/// A node in memory whose time stands still.
+#[derive(Debug)]
+pub(crate) struct InMemory {
+    store: Store,
+    now: u64,
+}
+
+impl InMemory {
+    pub(crate) fn new() -> Self {
+        Self { store: Store::default(), now: Clock::System.wall_micros() }
+    }
+}
+
+impl World for InMemory {
+    fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+        self.store.execute(self.now, request)
+    }
+
+    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
+        let content = match thing {
+            Thing::Text(text) => Content::Text(text.clone()),
+            Thing::List | Thing::Hash => Content::Other,
+        };
+        let now = self.now;
+        let expires = ttl.map(|ttl| now + u64::try_from(ttl.as_micros()).unwrap());
+        self.store.put(key, content, expires);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.store.delete(key);
+    }
+
+    fn look(&mut self, key: &[u8]) -> Option<Seen> {
+        let content = self.store.peek(self.now, key)?.clone();
+        Some(Seen { content, left: self.store.ttl_left(self.now, key) })
+    }
+
+    fn clear(&mut self) {
+        self.store = Store::default();
+    }
+}
+
+/// A real server: asked on a connection of the library's, prepared and looked at on one of the test's.
+pub(crate) struct OnServer {
+    connection: Connection,
+    runtime: Runtime,
+    own: redis::Connection,
+    _server: Server,
+}
+
+impl OnServer {
+    pub(crate) fn start(program: Program) -> Self {
+        let server = Server::builder().program(program).start();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap()).unwrap();
+        let (connection, _) = runtime.block_on(node.connect(None, false, Clock::System.now())).unwrap();
+        Self { connection: Connection::Redis(connection), runtime, own: server.connect(), _server: server }
+    }
+
+    /// Microseconds on the server's own clock.
+    pub(crate) fn time(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.own).unwrap();
+        seconds * 1_000_000 + micros
+    }
+}
+
+/// Whatever is under a key, in one request.
+const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
+return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}";
+
+impl World for OnServer {
+    fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+        self.runtime.block_on(self.connection.call_known(request))
+    }
+
+    fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
+        let mut steps = redis::pipe();
+        steps.del(key).ignore();
+        match thing {
+            Thing::Text(text) => steps.set(key, text).ignore(),
+            Thing::List => steps.rpush(key, "element").ignore(),
+            Thing::Hash => steps.hset(key, "field", "value").ignore(),
+        };
+        if let Some(ttl) = ttl {
+            steps.pexpire(key, i64::try_from(ttl.as_millis()).unwrap()).ignore();
+        }
+        steps.exec(&mut self.own).unwrap();
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        redis::cmd("DEL").arg(key).exec(&mut self.own).unwrap();
+    }
+
+    fn look(&mut self, key: &[u8]) -> Option<Seen> {
+        let mut look = redis::cmd("EVAL");
+        let (kind, text, left): (String, Vec<u8>, i64) = look.arg(LOOK).arg(1).arg(key).query(&mut self.own).unwrap();
+        let content = match kind.as_str() {
+            "none" => return None,
+            "string" => Content::Text(text),
+            _ => Content::Other,
+        };
+        Some(Seen { content, left: u64::try_from(left).ok().map(Duration::from_millis) })
+    }
+
+    fn clear(&mut self) {
+        redis::cmd("FLUSHALL").exec(&mut self.own).unwrap();
+    }
+}

@@ -1,0 +1,365 @@
+//! A round: one script to all nodes, or some, and their answers in the order in which they come.
+//!
+//! Acquire, confirm, extend and release all go through here, so that they cannot differ in fan-out, time-outs or what a
+//! missing answer means. A round counts nothing: its caller reads the votes and decides when it is over.
+//!
+//! States of one node's part: *idle*, *connecting* (the request is not sent; dropping it leaves nothing), *asked*,
+//! *answered*. What may interrupt `next`:
+//!
+//! - dropping the round: requests that were not written are taken back, the others are executed unheard; the footprint
+//!   knows on which connection a create went out;
+//! - the deadline: every node still silent has missed its vote;
+//! - the runtime ending: as dropping.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::net::connections::Lane;
+use crate::net::footprint::{Footprint, Trace};
+use crate::net::node::{By, Connection, Failure};
+use crate::net::timers::Deadline;
+use crate::protocol::quorum::{Mask, quorum};
+use crate::protocol::request::{Reply, Request};
+use crate::sys::clock::Moment;
+
+/// What one node answered, with the connection it was asked on.
+type Asked = (Option<Connection>, Result<Reply, Failure>);
+
+/// One script on its way to some nodes.
+pub(crate) struct Round {
+    lane: Arc<Lane>,
+    footprint: Arc<Footprint>,
+    started: Moment,
+    node_timeout: Duration,
+    deadline: Moment,
+    timer: Deadline,
+    parts: Vec<Part>,
+    /// Answers that came while another was handed out.
+    arrived: VecDeque<(usize, Asked)>,
+    /// False once the verdict has fallen: from then on nothing that creates a key is sent.
+    open: bool,
+    /// Whether the silent nodes have missed their vote: once a round, though its stragglers are listened to afterwards.
+    counted: bool,
+}
+
+#[derive(Default)]
+struct Part {
+    asking: Option<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    request: Option<Request>,
+    /// Whether the request has been polled, and so has its place.
+    queued: bool,
+    /// Whether the node is written to after the others: it owes answers, and theirs are what decides.
+    late: bool,
+    resent: bool,
+    sent: Sent,
+}
+
+impl Part {
+    /// Polls the request if it is pending; the first time gives it its place.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<Poll<Asked>> {
+        let polled = self.asking.as_mut()?.as_mut().poll(cx);
+        self.queued = true;
+        if polled.is_ready() {
+            self.asking = None;
+        }
+        Some(polled)
+    }
+}
+
+/// How a node's request went out, which says what an answer that finds nothing means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Once, behind everything that this token has sent there.
+    #[default]
+    Once,
+    /// A second time: the first may have been executed.
+    Again,
+    /// Over another connection than a create that is unanswered, and which may be executed after it.
+    Ahead,
+}
+
+/// What happened in a round.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A node answered, or failed to.
+    Vote(usize, Result<Reply, Failure>),
+    /// The deadline came; the nodes still pending have not answered.
+    TimeUp,
+}
+
+impl Round {
+    /// A round that starts now and ends after `node_timeout`, or at `limit` if that is sooner.
+    pub(crate) fn new(lane: &Arc<Lane>, footprint: &Arc<Footprint>, node_timeout: Duration, limit: Moment) -> Self {
+        let started = lane.clock.now();
+        let deadline = started.after(node_timeout).min(limit);
+        let parts = (0..lane.members.len()).map(|_| Part::default()).collect();
+        Self {
+            lane: Arc::clone(lane),
+            footprint: Arc::clone(footprint),
+            started,
+            node_timeout,
+            deadline,
+            timer: Deadline::new(&lane.deadlines, &lane.clock, deadline),
+            parts,
+            arrived: VecDeque::new(),
+            open: true,
+            counted: false,
+        }
+    }
+
+    pub(crate) fn started(&self) -> Moment {
+        self.started
+    }
+
+    /// How long the nodes have to answer, unless a limit is sooner.
+    pub(crate) fn node_timeout(&self) -> Duration {
+        self.node_timeout
+    }
+
+    /// Gives the round another `node_timeout` from now, for a second script.
+    pub(crate) fn prolong(&mut self, limit: Moment) {
+        self.started = self.lane.clock.now();
+        self.counted = false;
+        self.deadline = self.started.after(self.node_timeout).min(limit);
+        self.timer.reset(self.deadline);
+    }
+
+    /// Whether the caller's limit leaves the nodes less than `node_timeout`: silence until then says nothing about them.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.deadline < self.started.after(self.node_timeout)
+    }
+
+    /// How long the nodes have to answer, in whole milliseconds: that is what people read.
+    pub(crate) fn time_given(&self) -> Duration {
+        let given = self.deadline.since(self.started);
+        Duration::from_millis(u64::try_from(given.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether nothing is pending.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.arrived.is_empty() && self.parts.iter().all(|part| part.asking.is_none())
+    }
+
+    fn is_pending(&self, node: usize) -> bool {
+        self.parts[node].asking.is_some()
+    }
+
+    /// How `node`'s request went out.
+    pub(crate) fn sent(&self, node: usize) -> Sent {
+        self.parts[node].sent
+    }
+
+    /// Asks `node` over the lane's connection although a create is unanswered on another one.
+    pub(crate) fn ask_ahead(&mut self, node: usize, request: Request) {
+        self.ask(node, request, None);
+        self.parts[node].sent = Sent::Ahead;
+    }
+
+    /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
+    pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
+        let asking = self.asking(node, request.clone(), via, By::Hash);
+        let late = self.lane.is_behind(node);
+        let part = &mut self.parts[node];
+        (part.asking, part.request, part.queued, part.late) = (Some(asking), Some(request), false, late);
+    }
+
+    fn asking(
+        &self,
+        node: usize,
+        request: Request,
+        via: Option<Connection>,
+        by: By,
+    ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
+        let (lane, footprint) = (Arc::clone(&self.lane), Arc::clone(&self.footprint));
+        Box::pin(async move {
+            let connection = match via.or_else(|| lane.connection(node)) {
+                Some(connection) => connection,
+                None => match lane.ready(node).await {
+                    Ok(connection) => connection,
+                    Err(failure) => return (None, Err(failure)),
+                },
+            };
+            let _watched = lane.watch(node);
+            let answer = if request.action.creates() {
+                let create = footprint.sent(node, &connection, lane.clock.now());
+                let answer = connection.call(&request, by).await;
+                footprint.answered(node, create, &answer);
+                answer
+            } else {
+                connection.call_known(&request).await
+            };
+            (Some(connection), answer)
+        })
+    }
+
+    /// Whether `node` is left out for now: it does not answer, a quorum of others does, and the one request that will
+    /// show when it answers again is on its way already.
+    pub(crate) fn leaves_out(&self, node: usize) -> bool {
+        let suspects = self.lane.members.health.suspects();
+        let nodes = self.parts.len();
+        suspects.has(node) && nodes - suspects.len() >= quorum(nodes) && self.lane.is_asked(node)
+    }
+
+    /// The next vote, the deadline, or `None` when nothing is pending. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            let Some((node, (connection, answer))) = self.wait().await? else {
+                return Some(self.time_up());
+            };
+            match &answer {
+                Ok(_) => self.lane.heard(node),
+                Err(failure) if failure.is_answer() => self.lane.heard(node),
+                Err(_) => {}
+            }
+            if let (Err(failure), Some(connection)) = (&answer, &connection)
+                && failure.breaks_connection()
+            {
+                self.lane.broken(node, connection);
+            }
+            if matches!(answer, Ok(Reply::Granted(_) | Reply::GrantedUntil(_))) {
+                self.lane.granted(node);
+            }
+            if !self.ask_again(node, connection, &answer) {
+                return Some(Event::Vote(node, answer));
+            }
+        }
+    }
+
+    /// A script that the node does not know is sent again as text, and a request that may be executed twice is sent again
+    /// over another connection if the first one broke.
+    fn ask_again(&mut self, node: usize, connection: Option<Connection>, answer: &Result<Reply, Failure>) -> bool {
+        let Some(request) = self.parts[node].request.clone() else { return false };
+        let creates = request.action.creates();
+        let asking = match answer {
+            Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, By::Text),
+            Err(Failure::Closed) if request.action.is_repeatable() && !self.parts[node].resent => {
+                self.parts[node].resent = true;
+                if self.parts[node].sent == Sent::Once {
+                    self.parts[node].sent = Sent::Again;
+                }
+                self.asking(node, request, None, By::Hash)
+            }
+            _ => return false,
+        };
+        let part = &mut self.parts[node];
+        (part.asking, part.queued) = (Some(asking), false);
+        true
+    }
+
+    /// `None` when nothing is pending, `Some(None)` at the deadline.
+    async fn wait(&mut self) -> Option<Option<(usize, Asked)>> {
+        let asked = poll_fn(|cx| {
+            let answer = self.poll_parts(cx);
+            if answer.is_ready() {
+                return answer.map(|asked| asked.map(Some));
+            }
+            self.timer.poll(cx).map(|()| Some(None))
+        });
+        match asked.await {
+            Some(None) => {}
+            asked => return asked,
+        }
+        // Something may have kept this runtime from its sockets until now. Once to look at them, once to let the
+        // connections read: what has arrived is heard before anybody is called silent.
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            let asked = poll_fn(|cx| match self.poll_parts(cx) {
+                Poll::Ready(asked) => Poll::Ready(asked.map(Some)),
+                Poll::Pending => Poll::Ready(Some(None)),
+            });
+            match asked.await {
+                Some(None) => {}
+                asked => return asked,
+            }
+        }
+        Some(None)
+    }
+
+    /// The next answer; ready with `None` when nothing is pending. A request takes its place in its connection's order
+    /// when it is first polled: none is left for later because another is answered already, or what the caller sends
+    /// after the verdict could overtake it. Those who owe answers come last.
+    fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Asked)>> {
+        let mut first = self.arrived.pop_front();
+        let mut pending = false;
+        for late in [false, true] {
+            for (node, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.late == late) {
+                if part.queued && first.is_some() {
+                    continue;
+                }
+                match part.poll(cx) {
+                    None => {}
+                    Some(Poll::Pending) => pending = true,
+                    Some(Poll::Ready(asked)) if first.is_none() => first = Some((node, asked)),
+                    Some(Poll::Ready(asked)) => self.arrived.push_back((node, asked)),
+                }
+            }
+        }
+        if first.is_none() && pending { Poll::Pending } else { Poll::Ready(first) }
+    }
+
+    fn time_up(&mut self) -> Event {
+        if !self.is_cut() && !std::mem::replace(&mut self.counted, true) {
+            for node in 0..self.parts.len() {
+                if self.is_pending(node) {
+                    self.lane.missed(node);
+                }
+            }
+        }
+        Event::TimeUp
+    }
+
+    /// The verdict has fallen: nothing that creates a key is sent from here on. Returns the nodes to which such a request
+    /// was still to be sent.
+    fn close(&mut self) -> Mask {
+        self.open = false;
+        let mut unsent = Mask::NONE;
+        if self.is_idle() {
+            return unsent;
+        }
+        let traces = self.footprint.all();
+        for (node, (part, trace)) in self.parts.iter_mut().zip(traces).enumerate() {
+            // Still connecting.
+            if part.request.as_ref().is_some_and(|request| request.action.creates())
+                && matches!(trace, Trace::Nothing)
+                && part.asking.take().is_some()
+            {
+                unsent = unsent.with(node);
+            }
+        }
+        unsent
+    }
+
+    /// The verdict has fallen, and yet every answer matters: from here on the round has no deadline.
+    pub(crate) fn outlast(&mut self) {
+        self.close();
+        self.deadline = Moment::NEVER;
+        self.timer.reset(self.deadline);
+    }
+
+    /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
+    /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
+    /// answer and how its request went out. Returns the nodes to which a request that creates a key was still to be sent.
+    pub(crate) fn leave<T: Send + 'static>(
+        mut self,
+        kept: T,
+        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Sent) + Send + 'static,
+    ) -> Mask {
+        let unsent = self.close();
+        if self.is_idle() {
+            return unsent;
+        }
+        self.deadline = self.started.after(self.node_timeout);
+        self.timer.reset(self.deadline);
+        let lane = Arc::clone(&self.lane);
+        lane.spawn(async move {
+            while let Some(Event::Vote(node, answer)) = self.next().await {
+                heard(&kept, node, &answer, self.sent(node));
+            }
+        });
+        unsent
+    }
+}

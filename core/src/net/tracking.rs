@@ -1,0 +1,182 @@
+//! Hears that a key has changed, for those in the background who wait for that.
+//!
+//! For every name that somebody waits for there is a count of changes for each node. A waiter notes the counts *before* it
+//! asks ([`Watcher::seen`]) and sleeps only while they are what they were ([`Watcher::changed`]): a change that is told
+//! between the answer and the sleep is not missed. On one connection the answer and the news of the next change come in
+//! this order, so that nothing can change unheard in between.
+//!
+//! What may interrupt it: the connection ends, or comes back, or all keys are flushed: every count of that node rises,
+//! since anything may have changed unheard; the waiter is dropped: with the last one of a name its counts go; news of
+//! a name that nobody waits for any more is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+
+use crate::fault::{Fault, planted};
+use crate::net::connections::News;
+use crate::protocol::quorum::Mask;
+
+/// The names of one set of nodes that somebody waits for. In order, so that a seed wakes them in the same one.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Mutex<BTreeMap<Vec<u8>, Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    watchers: usize,
+    changes: Arc<Changes>,
+}
+
+/// How often one key has changed on each node, as far as was heard.
+#[derive(Debug)]
+struct Changes {
+    counts: Vec<AtomicU64>,
+    more: Notify,
+}
+
+impl Changes {
+    fn add(&self, node: usize) {
+        self.counts[node].fetch_add(1, Ordering::Relaxed);
+        self.more.notify_waiters();
+    }
+}
+
+impl Watch {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Entry>> {
+        self.0.lock().expect("no panic while holding this")
+    }
+
+    /// Counts the changes of `key` on each of `nodes` nodes, until the watcher is dropped.
+    pub(crate) fn on(self: &Arc<Self>, key: &[u8], nodes: usize) -> Watcher {
+        let mut entries = self.entries();
+        let entry = entries.entry(key.to_vec()).or_insert_with(|| Entry {
+            watchers: 0,
+            changes: Arc::new(Changes { counts: (0..nodes).map(|_| AtomicU64::new(0)).collect(), more: Notify::new() }),
+        });
+        entry.watchers += 1;
+        Watcher { watch: Arc::clone(self), key: key.to_vec(), changes: Arc::clone(&entry.changes) }
+    }
+
+    /// Takes down what was heard of `node`.
+    pub(crate) fn heard(&self, node: usize, news: News<'_>) {
+        let entries = self.entries();
+        match news {
+            News::Changed(key) => {
+                if let Some(entry) = entries.get(key) {
+                    entry.changes.add(node);
+                }
+            }
+            News::Reached => {}
+            News::Upset | News::AllChanged => entries.values().for_each(|entry| entry.changes.add(node)),
+        }
+    }
+}
+
+/// Somebody who waits for one key to change.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    watch: Arc<Watch>,
+    key: Vec<u8>,
+    changes: Arc<Changes>,
+}
+
+/// How often a key had changed on each node at some instant.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen(Vec<u64>);
+
+impl Watcher {
+    /// The counts so far, to be noted before the nodes are asked.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen(self.changes.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
+    }
+
+    /// The nodes on which the key has changed since `seen`, and the counts with which that was found; waits for the
+    /// first. Cancel safe.
+    pub(crate) async fn changed(&self, seen: &Seen) -> (Mask, Seen) {
+        let late = planted(Fault::ChangeMissed).then(|| self.seen());
+        let seen = late.as_ref().unwrap_or(seen);
+        loop {
+            let mut more = std::pin::pin!(self.changes.more.notified());
+            more.as_mut().enable();
+            let (changed, now) = self.since(seen);
+            if changed != Mask::NONE {
+                return (changed, now);
+            }
+            more.await;
+        }
+    }
+
+    /// The nodes on which the key has changed since `seen`, if any, and the counts with which that was found.
+    pub(crate) fn since(&self, seen: &Seen) -> (Mask, Seen) {
+        let now = self.seen();
+        let changed = (0..seen.0.len()).filter(|node| now.0[*node] != seen.0[*node]);
+        (changed.fold(Mask::NONE, Mask::with), now)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let mut entries = self.watch.entries();
+        if let Some(entry) = entries.get_mut(&self.key) {
+            entry.watchers -= 1;
+            if entry.watchers == 0 {
+                let unwatched = entries.remove(&self.key);
+                drop(entries);
+                drop(unwatched);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll<F: Future>(future: F) -> Poll<F::Output> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_change_between_the_question_and_the_sleep_is_not_missed() {
+        let watch = Arc::new(Watch::default());
+        let watcher = watch.on(b"foo", 3);
+        let seen = watcher.seen();
+        assert!(poll(watcher.changed(&seen)).is_pending());
+        watch.heard(1, News::Changed(b"bar"));
+        assert!(poll(watcher.changed(&seen)).is_pending(), "another key");
+        watch.heard(1, News::Changed(b"foo"));
+        let Poll::Ready((changed, seen)) = poll(watcher.changed(&seen)) else { panic!("not heard") };
+        assert_eq!(changed, Mask::NONE.with(1));
+        assert!(poll(watcher.changed(&seen)).is_pending(), "heard already");
+    }
+
+    #[test]
+    fn a_flush_and_a_broken_connection_change_every_key_of_the_node() {
+        for news in [News::Upset, News::AllChanged] {
+            let watch = Arc::new(Watch::default());
+            let watchers = [watch.on(b"foo", 2), watch.on(b"bar", 2)];
+            let seen = watchers.each_ref().map(Watcher::seen);
+            watch.heard(0, news);
+            for (watcher, seen) in watchers.iter().zip(&seen) {
+                let Poll::Ready((changed, _)) = poll(watcher.changed(seen)) else { panic!("{news:?}") };
+                assert_eq!(changed, Mask::NONE.with(0), "{news:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_forgotten_with_its_last_watcher() {
+        let watch = Arc::new(Watch::default());
+        let watchers = [watch.on(b"foo", 1), watch.on(b"foo", 1)];
+        for (left, watcher) in [1, 0].into_iter().zip(watchers) {
+            drop(watcher);
+            assert_eq!(watch.entries().len(), left);
+        }
+    }
+}

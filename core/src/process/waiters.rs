@@ -1,0 +1,244 @@
+//! The gate of a name: of all calls in this process that wait for it, one at a time talks to the servers.
+//!
+//! A waiting call is *in line*, in the order of arrival, → *in front*, when those before it have won, failed or gone →
+//! *out*. While the one that was in front before it holds the lock, the new front hears of the release from this process,
+//! and asks nobody at first. Where the hold lasts, it looks at the key as every other waiter does: somebody may delete it by
+//! hand. What may interrupt it: dropped anywhere, it leaves the line, and the next one moves up; the holder is lost, its
+//! release is never answered, or the key is gone: the front asks the servers; the process forks: the child has its own
+//! gates, without anybody in line. Only the background stands in line, whose tasks are always driven: a caller that stops polling
+//! its future keeps nobody back.
+//!
+//! A gate also keeps its process from coming back at once after a release when others are known to want the lock: whoever
+//! has just released is nearest, and so is who stands behind it, and would win every time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use tokio::sync::Notify;
+
+use crate::acquire::attempt::Ballots;
+use crate::hold::lease::Held;
+use crate::protocol::backoff;
+use crate::protocol::outage::Outage;
+use crate::sys::clock::{Clock, Moment};
+
+/// The gates of one set of nodes. There is one for each name that somebody waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    state: Mutex<State>,
+    /// How many gates and yields there are: the way past an empty house costs no lock.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gates: HashMap<Vec<u8>, (usize, Arc<Gate>)>,
+    /// Until when this process leaves a name to others.
+    yields: HashMap<Vec<u8>, Moment>,
+}
+
+/// What the calls that wait for one name share.
+#[derive(Debug, Default)]
+struct Gate {
+    turn: tokio::sync::Mutex<()>,
+    told: Mutex<Told>,
+    /// What the last one in front has won.
+    held: Mutex<Weak<Held>>,
+    /// A node has deleted the key for this process.
+    released: Notify,
+}
+
+/// What the front has found out, for those behind it and for the next one in front.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// What the nodes said last.
+    pub(crate) ballots: Option<Arc<Ballots>>,
+    /// For how long no quorum has answered.
+    pub(crate) outage: Outage,
+}
+
+impl Gates {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    fn recount(&self, state: &State) {
+        self.count.store(state.gates.len() + state.yields.len(), Ordering::Release);
+    }
+
+    /// Joins the line at the gate of `key`.
+    pub(crate) fn enter(self: &Arc<Self>, key: &[u8]) -> InLine {
+        let mut state = self.state();
+        let (calls, gate) = state.gates.entry(key.to_vec()).or_default();
+        *calls += 1;
+        let gate = Arc::clone(gate);
+        self.recount(&state);
+        InLine { gates: Arc::clone(self), key: key.to_vec(), gate }
+    }
+
+    /// Until when a call that begins `now` has to leave `key` to others; `now` itself if it only has to join the line.
+    /// `None` for one that may try at once.
+    pub(crate) fn closed_until(&self, key: &[u8], now: Moment) -> Option<Moment> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let state = self.state();
+        let yielded = state.yields.get(key).copied().filter(|until| *until > now);
+        yielded.or_else(|| state.gates.contains_key(key).then_some(now))
+    }
+
+    /// A node has deleted `key` for this process. If `waiting` others were denied meanwhile, it leaves the name to them
+    /// for a moment, which `unit` spreads.
+    pub(crate) fn released(&self, key: &[u8], waiting: u32, now: Moment, unit: impl FnOnce() -> f64) {
+        if waiting == 0 && self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut state = self.state();
+        if waiting > 0 {
+            let until = now.after(backoff::courtesy(waiting, unit()));
+            state.yields.retain(|_, until| *until > now);
+            let yielded = state.yields.entry(key.to_vec()).or_insert(until);
+            *yielded = until.max(*yielded);
+            self.recount(&state);
+        }
+        if let Some((_, gate)) = state.gates.get(key) {
+            gate.released.notify_waiters();
+        }
+    }
+}
+
+/// A place in the line at one gate.
+#[derive(Debug)]
+pub(crate) struct InLine {
+    gates: Arc<Gates>,
+    key: Vec<u8>,
+    gate: Arc<Gate>,
+}
+
+/// The front of the line, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(#[expect(dead_code, reason = "held to be dropped")] tokio::sync::MutexGuard<'a, ()>);
+
+impl InLine {
+    /// Waits for the front of the line. Cancel safe, but only the place keeps its order if it is polled on.
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        Turn(self.gate.turn.lock().await)
+    }
+
+    /// The front has won `held`.
+    pub(crate) fn won(&self, held: &Arc<Held>) {
+        *self.gate.held.lock().expect("no panic while holding this") = Arc::downgrade(held);
+    }
+
+    /// What the call that was in front before has won, and may hold.
+    pub(crate) fn former(&self) -> Option<Arc<Held>> {
+        self.gate.held.lock().expect("no panic while holding this").upgrade()
+    }
+
+    /// Waits until this process does not hold `held` any more, and then for a moment until a node has deleted the key.
+    /// Cancel safe.
+    pub(crate) async fn handed_over(&self, clock: &Clock, held: &Held) {
+        let mut released = std::pin::pin!(self.gate.released.notified());
+        released.as_mut().enable();
+        held.over().await;
+        tokio::select! {
+            biased;
+            () = released => {}
+            () = clock.sleep(backoff::GATHER) => {}
+        }
+    }
+
+    /// Waits for as long as others are given, unless that is past `deadline`. Cancel safe.
+    pub(crate) async fn courtesy(&self, clock: &Clock, deadline: Moment) {
+        let yielded = self.gates.state().yields.get(&self.key).copied();
+        if let Some(until) = yielded.filter(|until| *until > clock.now() && *until < deadline) {
+            clock.sleep_until(until).await;
+        }
+    }
+
+    /// Tells those in line what a call has found out by itself before it joined them, if they know nothing yet.
+    pub(crate) fn offer(&self, ballots: Option<&Arc<Ballots>>) {
+        let mut told = self.gate.told.lock().expect("no panic while holding this");
+        if told.ballots.is_none() {
+            told.ballots = ballots.cloned();
+        }
+    }
+
+    /// Tells those behind what the front has found out.
+    pub(crate) fn tell(&self, told: Told) {
+        *self.gate.told.lock().expect("no panic while holding this") = told;
+    }
+
+    /// What the front has found out so far.
+    pub(crate) fn told(&self) -> Told {
+        self.gate.told.lock().expect("no panic while holding this").clone()
+    }
+}
+
+impl Drop for InLine {
+    fn drop(&mut self) {
+        let mut state = self.gates.state();
+        if let Some((calls, _)) = state.gates.get_mut(&self.key) {
+            *calls -= 1;
+            if *calls == 0 {
+                state.gates.remove(&self.key);
+                self.gates.recount(&state);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn poll<F: Future>(future: F) -> Poll<F::Output> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn whoever_leaves_the_line_makes_room_and_the_last_one_ends_it() {
+        let gates = Arc::new(Gates::default());
+        assert_eq!(gates.closed_until(b"foo", at(1)), None);
+        let [first, second, third] = [(); 3].map(|()| gates.enter(b"foo"));
+        assert_eq!(gates.closed_until(b"foo", at(1)), Some(at(1)), "behind those in line");
+        assert_eq!(gates.closed_until(b"bar", at(1)), None, "another name");
+        {
+            let turn = poll(first.turn());
+            assert!(turn.is_ready());
+            let mut waiting = [Box::pin(second.turn()), Box::pin(third.turn())];
+            assert!(waiting.iter_mut().all(|waiting| poll(waiting.as_mut()).is_pending()));
+            let [second, mut third] = waiting;
+            drop(second);
+            drop(turn);
+            assert!(poll(third.as_mut()).is_ready(), "those before it have gone");
+        }
+        drop([first, second, third]);
+        assert_eq!(gates.closed_until(b"foo", at(1)), None);
+        assert!(gates.state().gates.is_empty(), "a gate stays");
+    }
+
+    #[test]
+    fn a_name_that_others_want_is_left_to_them_for_a_moment() {
+        let gates = Arc::new(Gates::default());
+        gates.released(b"foo", 0, at(0), || 0.0);
+        assert_eq!(gates.closed_until(b"foo", at(0)), None, "nobody wants it");
+        gates.released(b"foo", 2, at(0), || 0.0);
+        let until = gates.closed_until(b"foo", at(0)).expect("others want it");
+        assert_eq!(until, at(0).after(backoff::courtesy(2, 0.0)));
+        gates.released(b"foo", 1, at(0), || 0.0);
+        assert_eq!(gates.closed_until(b"foo", at(0)), Some(until), "never shorter");
+        assert_eq!(gates.closed_until(b"foo", until), None, "the moment is over");
+        gates.released(b"bar", 1, until.after(Duration::from_millis(1)), || 0.0);
+        assert_eq!(gates.state().yields.len(), 1, "what is over is forgotten");
+    }
+}

@@ -1,0 +1,291 @@
+//! PURE: how long to pause between tries.
+//!
+//! Chance comes in as `unit`, a number in `[0, 1)`, so that the same seed gives the same pauses. `attempt` counts the
+//! tries that have failed since the last success, from 0.
+
+use std::time::Duration;
+
+use crate::sys::clock::Moment;
+
+/// About the time a short critical section takes, so that the first try after a denial often wins.
+const CONTENDED_FIRST: Duration = Duration::from_millis(8);
+/// Four tries a second cost a server nothing and a waiter little.
+const CONTENDED_MOST: Duration = Duration::from_millis(250);
+/// Waiters that all know the moment at which a ttl ends are spread over this much, not sent off together.
+const SPREAD: Duration = Duration::from_millis(10);
+/// No answer asks for a try at once: even a ttl that is over gets a pause, or a loop would spin.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// How late a change is noticed that nothing has told of.
+const BACKSTOP: Duration = Duration::from_secs(2);
+
+/// What one place in line is worth: less asks too early, more leaves the lock idle where many wait for it once.
+const SLOT_FIRST: Duration = Duration::from_millis(2);
+/// Without a least one, many who wait for a lock that is held for long would all ask at once.
+const SLOT_LEAST: Duration = Duration::from_millis(1);
+/// How the slot shrinks with every denial, so that newcomers come later.
+const PATIENCE: f64 = 0.9;
+/// How long a lock may lie idle because those in front have gone.
+const STAGGER_MOST: Duration = Duration::from_millis(100);
+/// Fixed slots fall into step with locks that are always held for the same time: then somebody always comes too early.
+const STAGGER_SPREAD: f64 = 0.4;
+/// More would mix up the order of those far behind.
+const STAGGER_SPREAD_MOST: Duration = Duration::from_millis(3);
+/// As many places as there are others.
+const COURTESY: Duration = Duration::from_micros(500);
+const COURTESY_EACH: Duration = Duration::from_micros(1_250);
+
+/// A release reaches all nodes within about this time.
+pub(crate) const GATHER: Duration = Duration::from_millis(2);
+
+/// A node that cannot answer needs longer than a lock that is held.
+const UNAVAILABLE_FIRST: Duration = Duration::from_millis(50);
+/// How late a recovered quorum may be noticed.
+const UNAVAILABLE_MOST: Duration = Duration::from_secs(1);
+
+/// Twenty connects a second are no burden to a server that cannot take any.
+const RECONNECT_FIRST: Duration = Duration::from_millis(50);
+/// How late a node that is back may be noticed.
+const RECONNECT_MOST: Duration = Duration::from_secs(1);
+
+/// A lock is renewed after a third of its ttl, so that two renewals may fail; not all locks at the same instant.
+const RENEWAL_SHARE: f64 = 1.0 / 3.0;
+const RENEWAL_SPREAD: f64 = 0.1;
+/// Renewals due within a thousandth of the ttl go in one batch: one wake-up, one write to each node.
+const RENEWAL_BATCH: u32 = 1_000;
+
+/// Releases whose `node_timeout` ends within such a part of it are seen to at once: each time wakes the background.
+const UNHEARD_BATCH: u32 = 8;
+
+/// A renewal that no quorum answered is tried again after a twentieth of the ttl: often enough to outlast a short
+/// outage, and with the shortest ttl still no loop that spins.
+const UNANSWERED_SHARE: u32 = 20;
+const UNANSWERED_LEAST: Duration = Duration::from_millis(10);
+const UNANSWERED_MOST: Duration = Duration::from_millis(500);
+
+/// Renewals that a broken connection brings forward are spread over this much, or more where there are many: as many
+/// as a node answers without keeping the last one waiting.
+const HASTE_LEAST: Duration = Duration::from_millis(50);
+const HASTE_EACH: Duration = Duration::from_micros(100);
+
+/// The first release went unanswered just now; a node is rarely back sooner.
+const OWED_FIRST: Duration = Duration::from_millis(50);
+/// How late the key of a short ttl may go after its node is back.
+const OWED_MOST: Duration = Duration::from_secs(2);
+/// A release is owed for one ttl at most. Of a long one, some tens of tries are enough for a key that most likely never
+/// comes.
+const OWED_TRIES: u32 = 16;
+
+/// Between the news that a lock may be free and the attempt to take it, for whoever has this `place` in line, 1 being
+/// the first, and was denied so many times. Nobody knows how long others hold the lock; those who are early are denied
+/// and keep their order. `place` 0 is not known.
+pub(crate) fn stagger(place: u32, denials: u32, unit: f64) -> Duration {
+    let patience = PATIENCE.powi(i32::try_from(denials.saturating_sub(1)).unwrap_or(i32::MAX));
+    let slot = SLOT_FIRST.mul_f64(patience).max(SLOT_LEAST);
+    let pause = match place {
+        // Whoever is first, or alone, loses no time.
+        1 => return Duration::ZERO,
+        0 => return SLOT_FIRST.saturating_mul(denials.saturating_sub(1)).min(STAGGER_MOST).mul_f64(unit),
+        _ => slot.saturating_mul(place - 1),
+    };
+    if pause >= STAGGER_MOST {
+        return STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0 * unit);
+    }
+    pause.saturating_sub(pause.mul_f64(STAGGER_SPREAD).min(STAGGER_SPREAD_MOST).mul_f64(unit))
+}
+
+/// How long a process that has just released a lock leaves it to the `waiting`, as many as were denied meanwhile.
+pub(crate) fn courtesy(waiting: u32, unit: f64) -> Duration {
+    let pause = COURTESY + COURTESY_EACH.saturating_mul(waiting);
+    pause.mul_f64(1.0 - STAGGER_SPREAD * unit).min(STAGGER_MOST)
+}
+
+/// After what time a waiter asks although nothing was told.
+pub(crate) fn backstop(ttl_left: Option<Duration>, unit: f64) -> Duration {
+    let free = ttl_left.map_or(Duration::MAX, |left| left.saturating_add(SPREAD.mul_f64(unit)));
+    free.min(BACKSTOP.mul_f64(1.0 - unit / 4.0)).max(SHORTEST)
+}
+
+/// Before the next try for a lock that others hold; `ttl_left` is the shortest remaining ttl that nodes reported.
+pub(crate) fn contended(attempt: u32, unit: f64, ttl_left: Option<Duration>) -> Duration {
+    let pause = jittered(doubled(CONTENDED_FIRST, CONTENDED_MOST, attempt), unit);
+    let free = ttl_left.map_or(Duration::MAX, |left| left.saturating_add(SPREAD.mul_f64(unit)));
+    pause.min(free).max(SHORTEST)
+}
+
+/// Before the next round when no quorum could be asked.
+pub(crate) fn unavailable(attempt: u32, unit: f64) -> Duration {
+    jittered(doubled(UNAVAILABLE_FIRST, UNAVAILABLE_MOST, attempt), unit)
+}
+
+/// Before the next try to connect to a node that no quorum needs.
+pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
+    jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit).max(RECONNECT_FIRST)
+}
+
+/// When a lock is renewed that was acquired or renewed at `start` for `ttl`.
+pub(crate) fn renewal(start: Moment, ttl: Duration, unit: f64) -> Moment {
+    let spread = 1.0 + RENEWAL_SPREAD * (2.0 * unit - 1.0);
+    start.after(ttl.mul_f64(RENEWAL_SHARE * spread)).rounded(ttl / RENEWAL_BATCH).max(start)
+}
+
+/// Before a renewal of a lock with this `ttl` that no quorum answered is tried again.
+pub(crate) fn unanswered(ttl: Duration, unit: f64) -> Duration {
+    jittered((ttl / UNANSWERED_SHARE).clamp(UNANSWERED_LEAST, UNANSWERED_MOST), unit)
+}
+
+/// Within what time this many renewals are brought forward, or releases sent again.
+pub(crate) fn haste(locks: usize) -> Duration {
+    HASTE_EACH.saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX)).max(HASTE_LEAST)
+}
+
+/// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without
+/// jitter: they are sent in turn, and nobody waits for them.
+pub(crate) fn owed(attempt: u32, ttl: Duration) -> Duration {
+    doubled(OWED_FIRST, OWED_MOST.max(ttl / OWED_TRIES), attempt)
+}
+
+/// When releases that nobody has seen answered by `due` are seen to: a little later, together with those of that time.
+pub(crate) fn unheard(due: Moment, node_timeout: Duration) -> Moment {
+    let step = node_timeout / UNHEARD_BATCH;
+    due.after(step).rounded(step)
+}
+
+fn doubled(first: Duration, most: Duration, attempt: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(attempt)).min(most)
+}
+
+/// Between half of `pause` and all of it: enough to part waiters that began together, and never a pause near zero.
+fn jittered(pause: Duration, unit: f64) -> Duration {
+    pause / 2 + (pause / 2).mul_f64(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn steps() {
+        let contended: Vec<_> = (0..8).map(|attempt| contended(attempt, 0.0, None)).collect();
+        assert_eq!(contended, [4, 8, 16, 32, 64, 125, 125, 125].map(ms));
+        let unavailable: Vec<_> = (0..7).map(|attempt| unavailable(attempt, 0.0)).collect();
+        assert_eq!(unavailable, [25, 50, 100, 200, 400, 500, 500].map(ms));
+        let reconnect: Vec<_> = (0..8).map(|attempt| reconnect(attempt, 0.0)).collect();
+        assert_eq!(reconnect, [50, 50, 100, 200, 400, 500, 500, 500].map(ms), "never sooner than the first");
+        let owed: Vec<_> = (0..8).map(|attempt| owed(attempt, ms(32_000))).collect();
+        assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
+        assert_eq!(super::owed(30, ms(86_400_000)), ms(5_400_000));
+    }
+
+    #[test]
+    fn the_line_is_let_in_in_its_order() {
+        for unit in [0.0, 0.5, 1.0] {
+            assert_eq!(stagger(1, 7, unit), Duration::ZERO, "the first one loses no time");
+            assert_eq!(stagger(0, 1, unit), Duration::ZERO, "nor whoever was denied but once");
+        }
+        assert_eq!(stagger(0, 3, 0.5), SLOT_FIRST);
+        assert_eq!(stagger(0, u32::MAX, 1.0), STAGGER_MOST);
+        assert_eq!(stagger(2, 1, 0.0), SLOT_FIRST);
+        assert_eq!(stagger(3, 1, 0.0), 2 * SLOT_FIRST);
+        assert_eq!(stagger(2, 1, 1.0), SLOT_FIRST.mul_f64(1.0 - STAGGER_SPREAD));
+        assert_eq!(stagger(11, 1, 1.0), (10 * SLOT_FIRST).saturating_sub(STAGGER_SPREAD_MOST));
+        assert_eq!(stagger(2, u32::MAX, 0.0), SLOT_LEAST);
+        assert_eq!(stagger(u32::MAX, 1, 0.0), STAGGER_MOST);
+        assert_eq!(stagger(u32::MAX, 1, 1.0), STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0));
+    }
+
+    #[test]
+    fn who_has_released_leaves_the_lock_to_others_for_longer_the_more_there_are() {
+        assert_eq!(courtesy(0, 0.0), COURTESY);
+        assert_eq!(courtesy(3, 0.0), COURTESY + 3 * COURTESY_EACH);
+        assert_eq!(courtesy(0, 1.0), COURTESY.mul_f64(1.0 - STAGGER_SPREAD));
+        assert_eq!(courtesy(u32::MAX, 0.0), STAGGER_MOST);
+    }
+
+    #[test]
+    fn a_waiter_asks_when_the_key_ends_or_after_a_while() {
+        assert_eq!(backstop(None, 0.0), BACKSTOP);
+        assert_eq!(backstop(None, 1.0), BACKSTOP.mul_f64(0.75));
+        assert_eq!(backstop(Some(ms(300)), 0.0), ms(300));
+        assert_eq!(backstop(Some(ms(300)), 1.0), ms(300) + SPREAD);
+        assert_eq!(backstop(Some(Duration::ZERO), 0.0), SHORTEST);
+    }
+
+    #[test]
+    fn haste_grows_with_what_is_to_be_done() {
+        assert_eq!([0, 1, 500, 10_000].map(haste), [50, 50, 50, 1_000].map(ms));
+    }
+
+    #[test]
+    fn renewals_come_early_apart_and_in_batches() {
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        assert_eq!(renewal(at(0), ms(3_000), 0.0), at(900));
+        assert_eq!(renewal(at(0), ms(3_000), 0.5), at(999), "down to a multiple of 3 ms");
+        assert_eq!(renewal(at(1), ms(3_000), 0.5), at(999));
+        assert!(renewal(at(0), ms(3_000), 0.999_999) <= at(1_100));
+    }
+
+    #[test]
+    fn renewals_are_tried_again_well_before_the_ttl_is_over() {
+        for (ttl, least) in [(100, 5), (1_000, 25), (10_000, 250), (86_400_000, 250)] {
+            assert_eq!(unanswered(ms(ttl), 0.0), ms(least));
+            assert!(unanswered(ms(ttl), 0.999_999) < 2 * ms(least));
+        }
+    }
+
+    #[test]
+    fn jitter_reaches_both_ends() {
+        assert_eq!(unavailable(9, 0.0), ms(500));
+        assert_eq!(unavailable(9, 0.5), ms(750));
+        assert!(unavailable(9, 0.999_999) > ms(999));
+    }
+
+    #[test]
+    fn a_known_ttl_shortens_the_pause() {
+        assert_eq!(contended(20, 0.0, Some(ms(3))), ms(3));
+        assert_eq!(contended(20, 0.5, Some(ms(3))), ms(8));
+        assert_eq!(contended(20, 0.0, Some(Duration::ZERO)), SHORTEST, "never at once");
+        assert_eq!(contended(0, 0.0, Some(ms(5000))), ms(4), "and never lengthens it");
+        assert_eq!(contended(0, 0.5, Some(Duration::MAX)), ms(6));
+    }
+
+    proptest! {
+        #[test]
+        fn bounds(attempt in prop_oneof![0..12_u32, any::<u32>()], unit in 0.0..1.0_f64, left in any::<Option<u16>>()) {
+            let left = left.map(|left| ms(u64::from(left)));
+            let pause = contended(attempt, unit, left);
+            prop_assert!(pause >= SHORTEST && pause <= CONTENDED_MOST);
+            if let Some(left) = left {
+                prop_assert!(pause <= left.max(SHORTEST) + SPREAD);
+            }
+            prop_assert!((UNAVAILABLE_FIRST / 2..=UNAVAILABLE_MOST).contains(&unavailable(attempt, unit)));
+            prop_assert!((RECONNECT_FIRST..=RECONNECT_MOST).contains(&reconnect(attempt, unit)));
+            prop_assert!((OWED_FIRST..=OWED_MOST).contains(&owed(attempt, ms(32_000))));
+        }
+
+        #[test]
+        fn never_shorter_after_more_attempts(attempt in 0..u32::MAX, unit in 0.0..1.0_f64) {
+            prop_assert!(contended(attempt, unit, None) <= contended(attempt + 1, unit, None));
+            prop_assert!(unavailable(attempt, unit) <= unavailable(attempt + 1, unit));
+            prop_assert!(reconnect(attempt, unit) <= reconnect(attempt + 1, unit));
+            prop_assert!(owed(attempt, ms(100_000)) <= owed(attempt + 1, ms(100_000)));
+        }
+    }
+
+    #[test]
+    fn unheard_releases_are_seen_to_together_and_never_early() {
+        let node_timeout = Duration::from_millis(400);
+        let due = |micros| Moment::from_nanos(7).after(Duration::from_micros(micros));
+        let mut times: Vec<_> =
+            (0..1_000_000).step_by(100).map(|micros| (due(micros), unheard(due(micros), node_timeout))).collect();
+        assert!(times.iter().all(|(due, seen)| (*due..=due.after(node_timeout / 8)).contains(seen)));
+        times.dedup_by_key(|(_, seen)| *seen);
+        assert_eq!(times.len(), 20);
+    }
+}

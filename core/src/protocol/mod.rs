@@ -1,0 +1,11 @@
+//! The protocol: requests, votes, verdicts and pauses, without a clock, a socket or randomness.
+//!
+//! May import `sys` and what lies below it.
+
+pub(crate) mod backoff;
+pub(crate) mod name;
+pub(crate) mod outage;
+pub(crate) mod positions;
+pub(crate) mod quorum;
+pub(crate) mod request;
+pub(crate) mod token;

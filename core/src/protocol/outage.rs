@@ -1,0 +1,96 @@
+//! PURE: for how long no quorum of nodes has answered. Time behind bars does not count: the nodes are there, and it is known
+//! when they count again.
+
+use std::time::Duration;
+
+use crate::sys::clock::Moment;
+
+/// How long no quorum has answered, as far as one call knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outage {
+    /// The beginning, moved on by the time behind bars.
+    since: Option<Moment>,
+    /// When bars were found in the way last, and when they end.
+    barred: Option<(Moment, Moment)>,
+}
+
+impl Outage {
+    /// Notes that no quorum answers `now`, and returns for how long that has been so.
+    pub(crate) fn lasts(&mut self, now: Moment) -> Duration {
+        self.settle(now);
+        now.since(*self.since.get_or_insert(now))
+    }
+
+    /// Notes that bars stand in the way `now`, which end at `until`.
+    pub(crate) fn barred(&mut self, now: Moment, until: Moment) {
+        self.settle(now);
+        self.barred = Some((now, until));
+    }
+
+    /// The same outage for a call that has known of it since it `began`.
+    pub(crate) fn known_since(self, began: Moment) -> Self {
+        let barred = self.barred.map(|(from, until)| (from.max(began), until));
+        Self { since: self.since.map(|since| since.max(began)), barred }
+    }
+
+    /// Takes the time out that has passed behind bars. A bar that is found again before its end counts once.
+    fn settle(&mut self, now: Moment) {
+        if let Some((from, until)) = self.barred.take() {
+            self.since = self.since.map(|since| since.after(now.min(until).since(from)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// What happens at a second: nothing answers, or bars until another second stand in the way.
+    enum Event {
+        Fails(u64),
+        Barred(u64, u64),
+    }
+    use Event::{Barred, Fails};
+
+    #[test]
+    fn time_behind_bars_is_never_counted() {
+        let cases: [(&str, &[Event], u64); 7] = [
+            ("failures alone", &[Fails(0), Fails(4), Fails(9)], 9),
+            ("bars first", &[Barred(0, 60), Fails(60), Fails(65)], 5),
+            ("bars in between", &[Fails(0), Barred(3, 60), Fails(60), Fails(61)], 4),
+            ("a bar that is looked at again", &[Fails(0), Barred(3, 60), Barred(5, 60), Barred(50, 60), Fails(62)], 5),
+            (
+                "bars and failures in turn",
+                &[Fails(0), Barred(3, 60), Fails(10), Barred(12, 60), Fails(20), Fails(24)],
+                9,
+            ),
+            ("a bar that ended unseen", &[Fails(0), Barred(3, 5), Fails(9)], 7),
+            ("a bar without an end", &[Fails(0), Barred(3, 1_000_000), Fails(500_000)], 3),
+        ];
+        for (what, events, expected) in cases {
+            let mut outage = Outage::default();
+            let mut last = Duration::ZERO;
+            for event in events {
+                match *event {
+                    Fails(now) => last = outage.lasts(at(now)),
+                    Barred(now, until) => outage.barred(at(now), at(until)),
+                }
+            }
+            assert_eq!(last, Duration::from_secs(expected), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_began_later_counts_from_its_own_beginning() {
+        let mut outage = Outage::default();
+        outage.lasts(at(0));
+        assert_eq!(outage.known_since(at(7)).lasts(at(9)), Duration::from_secs(2));
+        outage.barred(at(8), at(20));
+        assert_eq!(outage.known_since(at(12)).lasts(at(22)), Duration::from_secs(2));
+        assert_eq!(outage.known_since(at(4)).lasts(at(22)), Duration::from_secs(6));
+    }
+}

@@ -1,0 +1,744 @@
+//! PURE: votes and instants in, verdicts out. All arithmetic of the protocol stands here; no clock, no socket, no
+//! randomness. The rules are those of the Redis distributed-locks page ("The Redlock algorithm") with the fence that
+//! `docs/protocol.md` describes; where they meet, a comment says which rule a line implements.
+
+use std::time::Duration;
+
+use crate::error::LostReason;
+use crate::fault::{Fault, planted};
+use crate::sys::clock::Moment;
+
+/// ⌊n/2⌋ + 1: any two quorums share a node.
+pub(crate) fn quorum(nodes: usize) -> usize {
+    if planted(Fault::HalfIsQuorum) {
+        return (nodes / 2).max(1);
+    }
+    nodes / 2 + 1
+}
+
+/// What is taken off a lease for clocks that run at different rates: 1 % of the ttl for the rate, 2 ms for the
+/// resolution of a server's expiry (distributed-locks page, "Is the algorithm asynchronous?").
+pub(crate) fn drift(ttl: Duration) -> Duration {
+    if planted(Fault::NoDrift) {
+        return Duration::ZERO;
+    }
+    ttl / 100 + Duration::from_millis(2)
+}
+
+/// Until when a holder may rely on a lease that was asked for at `start`; never past `limit`.
+pub(crate) fn valid_until(start: Moment, ttl: Duration, limit: Option<Moment>) -> Moment {
+    let end = start.after(ttl.saturating_sub(drift(ttl)));
+    limit.map_or(end, |limit| end.min(limit))
+}
+
+/// The fence to propose: larger than all that this caller has seen, and a readable timestamp.
+pub(crate) fn proposal(wall_micros: u64, highest_seen: u64) -> u64 {
+    wall_micros.max(highest_seen + 1)
+}
+
+/// A set of nodes, by index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mask(u16);
+
+impl Mask {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) const fn all(nodes: usize) -> Self {
+        if nodes == 0 { Self::NONE } else { Self(u16::MAX >> (16 - nodes)) }
+    }
+
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) fn with(self, node: usize) -> Self {
+        Self(self.0 | 1 << node)
+    }
+
+    pub(crate) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    pub(crate) fn without(self, node: usize) -> Self {
+        Self(self.0 & !(1 << node))
+    }
+
+    pub(crate) fn has(self, node: usize) -> bool {
+        self.0 & 1 << node != 0
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// How one node's answer counts towards one question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ballot {
+    /// Not in yet.
+    Pending,
+    /// Yes.
+    For,
+    /// No, or no usable answer: it will not become a yes any more.
+    Against,
+}
+
+/// Where a vote stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tally {
+    /// It may still go either way.
+    Open,
+    /// A quorum is for it.
+    Carried,
+    /// Too many are against it for a quorum ever to be for it.
+    Rejected,
+}
+
+/// Whether a round waits for the answer of `node`: always, unless it is suspect and at least q nodes are not.
+fn waits_for(node: usize, nodes: usize, suspects: Mask) -> bool {
+    !suspects.has(node) || nodes - suspects.len() < quorum(nodes)
+}
+
+/// Counts the ballots of `nodes` nodes. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for
+/// `against = q` would wait for ever with an even number of nodes and a split vote.
+///
+/// While at least q nodes are not suspect, pending suspects count as against at once, so that a hung minority delays
+/// nobody; with fewer, the vote waits for them.
+pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, suspects: Mask) -> Tally {
+    let needed = quorum(nodes);
+    let (mut carried, mut against) = (0, 0);
+    for node in 0..nodes {
+        match ballot(node) {
+            Ballot::For => carried += 1,
+            Ballot::Against => against += 1,
+            Ballot::Pending if !waits_for(node, nodes, suspects) => against += 1,
+            Ballot::Pending => {}
+        }
+    }
+    if carried >= needed {
+        Tally::Carried
+    } else if against > nodes - needed {
+        Tally::Rejected
+    } else {
+        Tally::Open
+    }
+}
+
+/// One node's part in an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Vote {
+    /// No answer to the acquire yet.
+    #[default]
+    Pending,
+    /// Granted with this fence.
+    Granted(u64),
+    /// Granted with this fence and asked to confirm a larger one.
+    Confirming(u64),
+    /// Has acknowledged the attempt's fence by an exact confirm.
+    Confirmed,
+    /// Held by another.
+    Held,
+    /// No usable answer, or a confirm that was refused.
+    Failed,
+}
+
+/// What an attempt should do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Wait for more votes.
+    Open,
+    /// A quorum has this fence: won, if `valid_until` is still ahead.
+    Won(u64),
+    /// A quorum granted, with different fences. This, the largest granted so far, is the attempt's fence; it must be
+    /// confirmed by granted nodes below it.
+    Confirm(u64),
+    /// No quorum can come any more.
+    Lost,
+}
+
+/// Judges an attempt. `decided` is the fence that an earlier [`Verdict::Confirm`] fixed; `counts` are the nodes whose
+/// grants count (not barred, not a second name for the same server).
+pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: Mask, suspects: Mask) -> Verdict {
+    let granted = |node: usize| match votes[node] {
+        Vote::Granted(fence) | Vote::Confirming(fence) if counts.has(node) => Some(fence),
+        _ => None,
+    };
+    let ballot = |node: usize| match (votes[node], decided) {
+        (Vote::Pending, _) => Ballot::Pending,
+        _ if !counts.has(node) => Ballot::Against,
+        (Vote::Confirmed, _) | (Vote::Granted(_), None) => Ballot::For,
+        (Vote::Granted(fence), Some(decided)) if fence == decided => Ballot::For,
+        // Below the fence: its confirm is on the way, or about to be sent.
+        (Vote::Granted(fence), Some(decided)) if fence < decided => Ballot::Pending,
+        (Vote::Confirming(_), _) => Ballot::Pending,
+        _ => Ballot::Against,
+    };
+    match (tally(votes.len(), ballot, suspects), decided) {
+        (Tally::Open, _) => Verdict::Open,
+        (Tally::Rejected, _) => Verdict::Lost,
+        (Tally::Carried, Some(decided)) => Verdict::Won(decided),
+        (Tally::Carried, None) => {
+            let fences = || (0..votes.len()).filter_map(granted);
+            // One same value from a quorum needs no second round (any quorum of the granting nodes may be chosen).
+            let agreed = |fence: &u64| fences().filter(|other| other == fence).count() >= quorum(votes.len());
+            match fences().find(agreed) {
+                _ if planted(Fault::FirstFence) => Verdict::Won(fences().next().unwrap_or(0)),
+                None if planted(Fault::NoConfirm) => Verdict::Won(fences().max().unwrap_or(0)),
+                Some(fence) => Verdict::Won(fence),
+                None => Verdict::Confirm(fences().max().unwrap_or(0)),
+            }
+        }
+    }
+}
+
+/// One node's answer to an extension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Extension {
+    /// Not in yet.
+    #[default]
+    Pending,
+    /// The key lives longer.
+    Extended,
+    /// There is no key.
+    Absent,
+    /// Another owner's key, or one of ours that was granted after the fence was decided: it can never count.
+    Foreign,
+    /// No usable answer; the key may well be alive.
+    Failed,
+}
+
+/// What an extension round means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extended {
+    /// Wait for more votes.
+    Open,
+    /// A quorum lives longer.
+    Carried,
+    /// No quorum answered: nothing is known, the lock stays valid for as long as it was.
+    Unknown,
+    /// Fewer than a quorum of votes can still come, now and later.
+    Lost(LostReason),
+}
+
+/// Judges an extension round. Keys that are gone mean loss only when fewer than q votes can still come; nodes that did
+/// not answer may still hold theirs.
+pub(crate) fn extension(votes: &[Extension], suspects: Mask) -> Extended {
+    let nodes = votes.len();
+    let needed = quorum(nodes);
+    let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
+    let foreign = count(Extension::Foreign);
+    let lost = foreign + count(Extension::Absent);
+    if lost > nodes - needed {
+        let reason = if foreign >= needed { LostReason::Taken } else { LostReason::Deleted };
+        return Extended::Lost(reason);
+    }
+    let ballot = |node: usize| match votes[node] {
+        Extension::Pending => Ballot::Pending,
+        Extension::Extended => Ballot::For,
+        _ => Ballot::Against,
+    };
+    let waited_for = |node: &usize| votes[*node] == Extension::Pending && waits_for(*node, nodes, suspects);
+    let to_come = (0..nodes).filter(waited_for).count();
+    match tally(nodes, ballot, suspects) {
+        Tally::Open => Extended::Open,
+        // Too few to carry it, but the votes to come may still tell that it is lost.
+        Tally::Rejected if lost + to_come > nodes - needed => Extended::Open,
+        Tally::Carried => Extended::Carried,
+        Tally::Rejected => Extended::Unknown,
+    }
+}
+
+/// One node's answer to a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// Not in yet.
+    #[default]
+    Pending,
+    /// Deleted; or absent when the release had to be sent twice.
+    Deleted,
+    /// Absent: the lock was not there to be released.
+    Gone,
+    /// Another's.
+    Taken,
+    /// No usable answer.
+    Failed,
+}
+
+/// What a release round means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Wait for more votes.
+    Open,
+    /// A quorum had the lock until now.
+    Done,
+    /// A quorum did not have it any more: it was lost before.
+    Lost(LostReason),
+    /// Neither can be told.
+    Unknown,
+}
+
+/// Judges a release round. Unknown only when no answer that is waited for can show a loss any more.
+pub(crate) fn release(votes: &[Removal], suspects: Mask) -> Released {
+    let nodes = votes.len();
+    let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
+    let taken = count(Removal::Taken);
+    let lost = taken + count(Removal::Gone);
+    if lost > nodes - quorum(nodes) {
+        let reason = if taken >= quorum(nodes) { LostReason::Taken } else { LostReason::Deleted };
+        return Released::Lost(reason);
+    }
+    let ballot = |node: usize| match votes[node] {
+        Removal::Pending => Ballot::Pending,
+        Removal::Deleted => Ballot::For,
+        Removal::Gone | Removal::Taken | Removal::Failed => Ballot::Against,
+    };
+    let waited_for = |node: &usize| votes[*node] == Removal::Pending && waits_for(*node, nodes, suspects);
+    let to_come = (0..nodes).filter(waited_for).count();
+    match tally(nodes, ballot, suspects) {
+        Tally::Open => Released::Open,
+        Tally::Rejected if lost + to_come > nodes - quorum(nodes) => Released::Open,
+        Tally::Carried => Released::Done,
+        Tally::Rejected => Released::Unknown,
+    }
+}
+
+/// Until when a node is barred, given when its change of identity is counted from: the server's own start if that is
+/// after its last answer to us, else the moment we saw the change (the restart fell somewhere in between).
+pub(crate) fn changed_at(seen: Moment, uptime: Duration, last_answer: Moment) -> Moment {
+    let started = seen.before(uptime);
+    if started > last_answer { started } else { seen }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Table {
+        #[serde(rename = "about")]
+        _about: String,
+        attempts: Vec<Case>,
+        extensions: Vec<Case>,
+        releases: Vec<Case>,
+        leases: Vec<Lease>,
+        proposals: Vec<Proposed>,
+        restarts: Vec<Restart>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Case {
+        name: String,
+        votes: String,
+        decided: Option<u64>,
+        #[serde(default)]
+        barred: Vec<usize>,
+        #[serde(default)]
+        suspects: Vec<usize>,
+        verdict: String,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Lease {
+        name: String,
+        start_ms: u64,
+        ttl_ms: u64,
+        max_hold_ms: Option<u64>,
+        drift_us: u64,
+        valid_until_us: u64,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Proposed {
+        wall_us: u64,
+        highest: u64,
+        proposal: u64,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Restart {
+        name: String,
+        seen_ms: u64,
+        uptime_ms: u64,
+        last_answer_ms: u64,
+        changed_at_ms: u64,
+    }
+
+    fn table() -> Table {
+        serde_json::from_str(include_str!("../../../tests/tables/quorum.json")).unwrap()
+    }
+
+    impl Case {
+        /// One vote for each node; `read` takes a word and the number behind it.
+        fn votes<V: Clone>(&self, read: impl Fn(&str, Option<u64>) -> Option<V>) -> Vec<V> {
+            let vote = |text: &str| {
+                let mut parts: Vec<_> = text.split(' ').collect();
+                let times = parts.last().and_then(|part| part.strip_prefix('x')).map(|times| times.parse().unwrap());
+                if times.is_some() {
+                    parts.pop();
+                }
+                let number = parts.get(1).map(|number| number.parse().unwrap());
+                let vote = read(parts[0], number).unwrap_or_else(|| panic!("{}: {text}", self.name));
+                vec![vote; times.unwrap_or(1)]
+            };
+            self.votes.split(", ").flat_map(vote).collect()
+        }
+
+        fn suspects(&self) -> Mask {
+            mask(&self.suspects)
+        }
+    }
+
+    fn mask(nodes: &[usize]) -> Mask {
+        nodes.iter().fold(Mask::NONE, |mask, node| mask.with(*node))
+    }
+
+    fn without(nodes: usize, left_out: Mask) -> Mask {
+        (0..nodes).filter(|node| !left_out.has(*node)).fold(Mask::NONE, Mask::with)
+    }
+
+    fn millis(number: u64) -> Duration {
+        Duration::from_millis(number)
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn attempts_in_the_table() {
+        for case in table().attempts {
+            let votes = case.votes(|word, number| match (word, number) {
+                ("pending", None) => Some(Vote::Pending),
+                ("granted", Some(fence)) => Some(Vote::Granted(fence)),
+                ("confirming", Some(fence)) => Some(Vote::Confirming(fence)),
+                ("confirmed", None) => Some(Vote::Confirmed),
+                ("held", None) => Some(Vote::Held),
+                ("failed", None) => Some(Vote::Failed),
+                _ => None,
+            });
+            let counts = without(votes.len(), mask(&case.barred));
+            let verdict = match attempt(&votes, case.decided, counts, case.suspects()) {
+                Verdict::Open => "open".to_owned(),
+                Verdict::Won(fence) => format!("won {fence}"),
+                Verdict::Confirm(fence) => format!("confirm {fence}"),
+                Verdict::Lost => "lost".to_owned(),
+            };
+            assert_eq!(verdict, case.verdict, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn extensions_in_the_table() {
+        for case in table().extensions {
+            let votes = case.votes(|word, _| match word {
+                "pending" => Some(Extension::Pending),
+                "extended" => Some(Extension::Extended),
+                "absent" => Some(Extension::Absent),
+                "foreign" => Some(Extension::Foreign),
+                "failed" => Some(Extension::Failed),
+                _ => None,
+            });
+            let verdict = match extension(&votes, case.suspects()) {
+                Extended::Open => "open".to_owned(),
+                Extended::Carried => "carried".to_owned(),
+                Extended::Unknown => "unknown".to_owned(),
+                Extended::Lost(reason) => format!("lost {reason}"),
+            };
+            assert_eq!(verdict, case.verdict, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn releases_in_the_table() {
+        for case in table().releases {
+            let votes = case.votes(|word, _| match word {
+                "pending" => Some(Removal::Pending),
+                "deleted" => Some(Removal::Deleted),
+                "gone" => Some(Removal::Gone),
+                "taken" => Some(Removal::Taken),
+                "failed" => Some(Removal::Failed),
+                _ => None,
+            });
+            let verdict = match release(&votes, case.suspects()) {
+                Released::Open => "open".to_owned(),
+                Released::Done => "done".to_owned(),
+                Released::Unknown => "unknown".to_owned(),
+                Released::Lost(reason) => format!("lost {reason}"),
+            };
+            assert_eq!(verdict, case.verdict, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn instants_in_the_table() {
+        for lease in table().leases {
+            let ttl = millis(lease.ttl_ms);
+            let start = at(lease.start_ms);
+            let limit = lease.max_hold_ms.map(|max_hold| start.after(millis(max_hold)));
+            assert_eq!(drift(ttl), Duration::from_micros(lease.drift_us), "{}", lease.name);
+            let until = valid_until(start, ttl, limit);
+            assert_eq!(until, Moment::from_nanos(lease.valid_until_us * 1_000), "{}", lease.name);
+        }
+        for row in table().proposals {
+            assert_eq!(proposal(row.wall_us, row.highest), row.proposal, "{} after {}", row.wall_us, row.highest);
+        }
+        for row in table().restarts {
+            let changed = changed_at(at(row.seen_ms), millis(row.uptime_ms), at(row.last_answer_ms));
+            assert_eq!(changed, at(row.changed_at_ms), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn any_two_quorums_share_a_node_and_none_is_larger_than_it_must_be() {
+        for nodes in 1..=16 {
+            assert!(2 * quorum(nodes) > nodes && 2 * (quorum(nodes) - 1) <= nodes);
+        }
+    }
+
+    #[test]
+    fn masks() {
+        for nodes in 0..=16 {
+            let all = Mask::all(nodes);
+            assert_eq!(all.len(), nodes);
+            assert!((0..16).all(|node| all.has(node) == (node < nodes)));
+            assert_eq!(without(nodes, Mask::NONE), all);
+        }
+        for (one, two) in every_mask(4).flat_map(|one| every_mask(4).map(move |two| (one, two))) {
+            for node in 0..4 {
+                assert_eq!(one.and(two).has(node), one.has(node) || two.has(node), "{one:?} and {two:?}");
+                for other in 0..4 {
+                    let is_other = node == other;
+                    assert_eq!(one.with(other).has(node), one.has(node) || is_other, "{one:?} with {other}");
+                    assert_eq!(one.without(other).has(node), one.has(node) && !is_other, "{one:?} without {other}");
+                }
+            }
+        }
+    }
+
+    /// Every list of `length` items.
+    fn every<T: Copy>(items: &[T], length: usize) -> Vec<Vec<T>> {
+        (0..length).fold(vec![Vec::new()], |lists, _| {
+            lists.iter().flat_map(|list| items.iter().map(move |item| [&list[..], &[*item]].concat())).collect()
+        })
+    }
+
+    /// Every way in which one more vote can come in.
+    fn next<T: Copy + PartialEq>(votes: &[T], pending: T, others: &[T]) -> Vec<Vec<T>> {
+        let filled = |node: usize| {
+            others.iter().map(move |vote| {
+                let mut votes = votes.to_vec();
+                votes[node] = *vote;
+                votes
+            })
+        };
+        (0..votes.len()).filter(|node| votes[*node] == pending).flat_map(filled).collect()
+    }
+
+    fn every_mask(nodes: usize) -> impl Iterator<Item = Mask> {
+        (0..1_u16 << nodes).map(Mask::from_bits)
+    }
+
+    #[test]
+    fn a_tally_says_at_once_what_is_certain_and_keeps_to_it() {
+        let others = [Ballot::For, Ballot::Against];
+        for nodes in 1..=6 {
+            for ballots in every(&[Ballot::Pending, Ballot::For, Ballot::Against], nodes) {
+                let yes = ballots.iter().filter(|ballot| **ballot == Ballot::For).count();
+                for suspects in every_mask(nodes) {
+                    let hung_minority = nodes - suspects.len() >= quorum(nodes);
+                    let may_come =
+                        |node: &usize| ballots[*node] == Ballot::Pending && !(hung_minority && suspects.has(*node));
+                    let most = yes + (0..nodes).filter(may_come).count();
+                    let expected = match () {
+                        () if yes >= quorum(nodes) => Tally::Carried,
+                        () if most < quorum(nodes) => Tally::Rejected,
+                        () => Tally::Open,
+                    };
+                    assert_eq!(
+                        tally(ballots.len(), |node| ballots[node], suspects),
+                        expected,
+                        "{ballots:?}, {suspects:?}"
+                    );
+                }
+                let verdict = tally(ballots.len(), |node| ballots[node], Mask::NONE);
+                assert!(verdict != Tally::Open || ballots.contains(&Ballot::Pending), "{ballots:?}");
+                for later in next(&ballots, Ballot::Pending, &others) {
+                    assert!(
+                        verdict == Tally::Open || tally(later.len(), |node| later[node], Mask::NONE) == verdict,
+                        "{ballots:?}, {later:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lost_extension_stays_lost_and_a_carried_one_carried() {
+        let others = [Extension::Extended, Extension::Absent, Extension::Foreign, Extension::Failed];
+        for nodes in 1..=5 {
+            for votes in every(&[&[Extension::Pending][..], &others].concat(), nodes) {
+                let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
+                let verdict = extension(&votes, Mask::NONE);
+                match verdict {
+                    Extended::Carried => assert!(count(Extension::Extended) >= quorum(nodes), "{votes:?}"),
+                    Extended::Lost(_) => {
+                        let gone = count(Extension::Absent) + count(Extension::Foreign);
+                        assert!(nodes - gone < quorum(nodes), "{votes:?}: a quorum may still live");
+                    }
+                    Extended::Open => assert!(votes.contains(&Extension::Pending), "{votes:?}"),
+                    Extended::Unknown => {}
+                }
+                for later in next(&votes, Extension::Pending, &others) {
+                    let now = extension(&later, Mask::NONE);
+                    match verdict {
+                        Extended::Carried => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
+                        // Taken may be found out later.
+                        Extended::Lost(_) => assert!(matches!(now, Extended::Lost(_)), "{votes:?}, {later:?}"),
+                        Extended::Unknown => assert_ne!(now, Extended::Carried, "{votes:?}, {later:?}"),
+                        Extended::Open => {}
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_release_that_is_over_stays_as_it_is() {
+        let others = [Removal::Deleted, Removal::Gone, Removal::Taken, Removal::Failed];
+        for nodes in 1..=5 {
+            for votes in every(&[&[Removal::Pending][..], &others].concat(), nodes) {
+                let verdict = release(&votes, Mask::NONE);
+                let deleted = votes.iter().filter(|vote| **vote == Removal::Deleted).count();
+                assert_eq!(verdict == Released::Done, deleted >= quorum(nodes), "{votes:?}");
+                assert!(verdict != Released::Open || votes.contains(&Removal::Pending), "{votes:?}");
+                for later in next(&votes, Removal::Pending, &others) {
+                    match (verdict, release(&later, Mask::NONE)) {
+                        (Released::Open, _) | (Released::Lost(_), Released::Lost(_)) => {}
+                        (verdict, now) => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    fn vote() -> impl Strategy<Value = Vote> {
+        prop_oneof![
+            2 => Just(Vote::Pending),
+            5 => (1_u64..5).prop_map(Vote::Granted),
+            1 => (1_u64..5).prop_map(Vote::Confirming),
+            2 => Just(Vote::Confirmed),
+            1 => Just(Vote::Held),
+            1 => Just(Vote::Failed),
+        ]
+    }
+
+    /// Votes of 1 to 7 nodes as they can stand: nothing is confirmed before a fence is decided.
+    fn votes() -> impl Strategy<Value = (Vec<Vote>, Option<u64>)> {
+        (vec(vote(), 1..=7), prop::option::of(1_u64..5)).prop_map(|(mut votes, decided)| {
+            for vote in &mut votes {
+                match (&vote, decided) {
+                    (Vote::Confirmed, None) => *vote = Vote::Held,
+                    (Vote::Confirming(fence), None) => *vote = Vote::Granted(*fence),
+                    (Vote::Confirming(fence), Some(decided)) if *fence >= decided => *vote = Vote::Granted(*fence),
+                    _ => {}
+                }
+            }
+            (votes, decided)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn an_attempt_wins_with_a_quorum_of_its_fence_only(
+            (votes, decided) in votes(),
+            counts in any::<u16>(),
+            suspects in any::<u16>(),
+        ) {
+            let nodes = votes.len();
+            let within = |bits: u16| Mask::from_bits(bits & ((1 << nodes) - 1));
+            let (counts, suspects) = (within(counts), within(suspects));
+            let number = |wanted: &dyn Fn(Vote) -> bool| {
+                (0..nodes).filter(|node| counts.has(*node) && wanted(votes[*node])).count()
+            };
+            let granted = |fence| number(&|vote| vote == Vote::Granted(fence));
+            match attempt(&votes, decided, counts, suspects) {
+                Verdict::Won(fence) => {
+                    prop_assert!(decided.is_none_or(|decided| decided == fence));
+                    prop_assert!(granted(fence) + number(&|vote| vote == Vote::Confirmed) >= quorum(nodes));
+                }
+                Verdict::Confirm(fence) => {
+                    prop_assert_eq!(decided, None);
+                    prop_assert!(granted(fence) > 0);
+                    prop_assert_eq!(number(&|vote| matches!(vote, Vote::Granted(other) if other > fence)), 0);
+                    prop_assert!(number(&|vote| matches!(vote, Vote::Granted(_))) >= quorum(nodes));
+                    prop_assert!((1..5).all(|fence| granted(fence) < quorum(nodes)));
+                }
+                Verdict::Lost => {
+                    // Whatever the nodes that are waited for may still say, it is no quorum.
+                    let may_count = |node: &usize| match votes[*node] {
+                        Vote::Pending => waits_for(*node, nodes, suspects),
+                        _ if !counts.has(*node) => false,
+                        Vote::Confirmed => true,
+                        Vote::Confirming(_) => waits_for(*node, nodes, suspects),
+                        Vote::Granted(fence) => decided.is_none_or(|decided| {
+                            fence == decided || fence < decided && waits_for(*node, nodes, suspects)
+                        }),
+                        Vote::Held | Vote::Failed => false,
+                    };
+                    prop_assert!((0..nodes).filter(may_count).count() < quorum(nodes));
+                }
+                Verdict::Open => {
+                    let open = |vote: &Vote| match (vote, decided) {
+                        (Vote::Pending | Vote::Confirming(_), _) => true,
+                        (Vote::Granted(fence), Some(decided)) => *fence < decided,
+                        _ => false,
+                    };
+                    prop_assert!(votes.iter().any(open));
+                }
+            }
+        }
+
+        #[test]
+        fn an_attempt_that_is_over_stays_as_it_is((votes, decided) in votes(), later in vote()) {
+            let all = Mask::all(votes.len());
+            let verdict = attempt(&votes, decided, all, Mask::NONE);
+            let answers = match later {
+                Vote::Pending | Vote::Confirming(_) | Vote::Confirmed => vec![Vote::Failed],
+                later => vec![later],
+            };
+            for later in next(&votes, Vote::Pending, &answers) {
+                match (verdict, attempt(&later, decided, all, Mask::NONE)) {
+                    (Verdict::Open, _) => {}
+                    // Until it is decided, more grants may still agree or be larger.
+                    (Verdict::Confirm(fence), Verdict::Confirm(other)) => prop_assert!(other >= fence),
+                    (Verdict::Confirm(_), now) => prop_assert!(matches!(now, Verdict::Won(_))),
+                    (verdict, now) => prop_assert_eq!(verdict, now),
+                }
+            }
+        }
+
+        #[test]
+        fn a_lease_never_outlives_its_ttl_or_its_limit(start: u64, ttl in 0_u64..1 << 50, limit: Option<u64>) {
+            let (start, ttl) = (Moment::from_nanos(start), Duration::from_nanos(ttl));
+            let until = valid_until(start, ttl, limit.map(Moment::from_nanos));
+            prop_assert!(until <= start.after(ttl));
+            prop_assert!(limit.is_none_or(|limit| until <= Moment::from_nanos(limit)));
+            prop_assert!(ttl.is_zero() || drift(ttl) > ttl / 100);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The token: 128 random bits that say whose key it is, and its text on the wire.
+//!
+//! A token is drawn for every attempt and never used again, so that a late message of an earlier attempt cannot act for
+//! a later one. It stands in no log, no `Debug` and no inspection: whoever knows it can release the lock.
+
+use std::fmt;
+
+use crate::fault::{Fault, planted};
+use crate::sys::random::{self, Random};
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// 32 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token([u8; 32]);
+
+impl Token {
+    /// Length of a token's text.
+    pub(crate) const LEN: usize = 32;
+
+    /// A token nobody has seen.
+    pub(crate) fn fresh(random: &Random) -> Self {
+        Self::fresh_with_unit(random).0
+    }
+
+    /// A token nobody has seen, and from the same draw a number in [0, 1) that says nothing about it.
+    pub(crate) fn fresh_with_unit(random: &Random) -> (Self, f64) {
+        let mut bits = [0; 20];
+        random.fill(&mut bits);
+        if planted(Fault::SameToken) {
+            bits[..16].copy_from_slice(&random.constant());
+        }
+        let (bits, [a, b, c, d]) = bits.split_last_chunk().expect("20 is 16 and 4");
+        let mut text = [0; Self::LEN];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(bits) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        (Self(text), random::unit(u32::from_le_bytes([*a, *b, *c, *d])))
+    }
+
+    /// The text that stands in the lock's value.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The value this token's owner keeps under the lock key of a node that granted `fence`.
+    pub(crate) fn value(&self, fence: u64, label: &str) -> Vec<u8> {
+        let mut value = Vec::with_capacity(Self::LEN + 18 + label.len());
+        value.extend_from_slice(&self.0);
+        value.push(b':');
+        value.extend_from_slice(fence.to_string().as_bytes());
+        if !label.is_empty() {
+            value.push(b':');
+            value.extend_from_slice(label.as_bytes());
+        }
+        value
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_hex_and_differ() {
+        let first = Token::fresh(&Random::System);
+        let second = Token::fresh(&Random::System);
+        assert!(first != second);
+        assert!(first.as_bytes().iter().all(|digit| DIGITS.contains(digit)));
+    }
+
+    /// Chance alone would leave one out less than once in 10^25 runs.
+    #[test]
+    fn every_digit_comes_at_every_place() {
+        let mut seen = [[false; 16]; Token::LEN];
+        for _ in 0..1_000 {
+            for (seen, digit) in seen.iter_mut().zip(Token::fresh(&Random::System).as_bytes()) {
+                seen[DIGITS.iter().position(|known| known == digit).unwrap()] = true;
+            }
+        }
+        assert!(seen.iter().flatten().all(|seen| *seen), "{seen:?}");
+    }
+
+    #[test]
+    fn a_value_carries_fence_and_label_and_debug_hides_the_token() {
+        let token = Token::fresh(&Random::System);
+        let text = std::str::from_utf8(token.as_bytes()).expect("hex");
+        assert_eq!(token.value(7, ""), format!("{text}:7").into_bytes());
+        assert_eq!(token.value(7, "a:b"), format!("{text}:7:a:b").into_bytes());
+        assert_eq!(format!("{token:?}"), "Token(hidden)");
+    }
+}

@@ -1,0 +1,320 @@
+//! The clock: the only file that reads time or sleeps.
+//!
+//! Validity is measured on a clock that goes on while the machine is suspended (`CLOCK_BOOTTIME` on Linux): a lease on
+//! a server runs out during a suspend, and a monotonic clock that stops would not notice. Wall time is used for one
+//! thing only, the proposal of a fence, which no promise depends on while the nodes keep their fence keys.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+#[cfg(feature = "simulation")]
+use std::{fmt, sync::Arc};
+#[cfg(target_os = "linux")]
+use std::{io, os::fd::OwnedFd};
+
+#[cfg(target_os = "linux")]
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+#[cfg(target_os = "linux")]
+use tokio::io::{Interest, unix::AsyncFd};
+
+use crate::sys::log::log;
+
+/// An instant on the suspend-aware clock, in nanoseconds since an origin that only this process knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Far enough away never to come: more than 500 years.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This instant plus `duration`, `NEVER` where that cannot be told.
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// This instant minus `duration`, not before the origin.
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
+    /// This instant, or the last multiple of `step` before it.
+    pub(crate) fn rounded(self, step: Duration) -> Self {
+        let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self(self.0 - self.0 % step)
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A source of time. Production has one kind; a simulation gives every process its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// The operating system's clocks and tokio's timers.
+    System,
+    /// Virtual time.
+    #[cfg(feature = "simulation")]
+    Simulated(SimulatedClock),
+}
+
+impl Clock {
+    /// Now, on the suspend-aware clock.
+    pub(crate) fn now(&self) -> Moment {
+        match self {
+            Self::System => Moment(boottime_nanos()),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(clock) => Moment(clock.0.monotonic_nanos()),
+        }
+    }
+
+    /// Microseconds since the Unix epoch on the wall clock.
+    pub(crate) fn wall_micros(&self) -> u64 {
+        match self {
+            Self::System => {
+                let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+                micros(now.tv_sec, now.tv_nsec)
+            }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(clock) => clock.0.wall_micros(),
+        }
+    }
+
+    /// Sleeps until `until`; returns at once if that is past. Cancel safe.
+    pub(crate) async fn sleep_until(&self, until: Moment) {
+        if until == Moment::NEVER {
+            return std::future::pending().await;
+        }
+        let left = until.since(self.now());
+        if !left.is_zero() {
+            self.sleep(left).await;
+        }
+    }
+
+    /// Sleeps for `duration`. Cancel safe.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        #[cfg(feature = "simulation")]
+        if let Self::Simulated(clock) = self {
+            return clock.0.sleep(duration).await;
+        }
+        #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// Is ready about once per `period` of polling, however many futures poll it in turn: its timer is armed once per
+/// period, not once per call.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    period: Duration,
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Tick {
+    pub(crate) const fn every(period: Duration) -> Self {
+        Self { period, timer: None }
+    }
+
+    /// Ready when a period has passed since it was ready last. Must be polled in the same runtime each time.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.period)));
+        if timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        #[expect(clippy::disallowed_methods, reason = "this file owns time")]
+        let next = tokio::time::Instant::now() + self.period;
+        timer.as_mut().reset(next);
+        Poll::Ready(())
+    }
+}
+
+/// How late a suspend may be noticed where no timer of the operating system counts it.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Rings at an instant of the suspend-aware clock: on Linux even if the machine was suspended in between, as soon as it
+/// runs again; elsewhere within [`TICK`] of that. For one runtime, in which it is made.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    clock: Clock,
+    #[cfg(target_os = "linux")]
+    timer: Option<BootTimer>,
+}
+
+impl Alarm {
+    /// Must be called in the runtime that will wait for it.
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            #[cfg(target_os = "linux")]
+            timer: match clock {
+                Clock::System => BootTimer::new()
+                    .inspect_err(|error| log!(debug, %error, "no timer counts a suspend: looking every 250 ms"))
+                    .ok(),
+                #[cfg(feature = "simulation")]
+                Clock::Simulated(_) => None,
+            },
+        }
+    }
+
+    /// Waits until `at`, or for a part of it: who waits has to look at the clock again. For ever if that is
+    /// [`Moment::NEVER`]. Cancel safe.
+    pub(crate) async fn ring(&self, at: Moment) {
+        if at == Moment::NEVER {
+            return std::future::pending().await;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(timer) = &self.timer
+            && timer.ring(at).await.is_ok()
+        {
+            return;
+        }
+        self.clock.sleep(at.since(self.clock.now()).min(TICK)).await;
+    }
+}
+
+/// A timer of Linux that goes on while the machine is suspended.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct BootTimer(AsyncFd<OwnedFd>);
+
+#[cfg(target_os = "linux")]
+impl BootTimer {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe, for types that may change their descriptor: this cannot"
+        )]
+        AsyncFd::with_interest(timer, Interest::READABLE).map(Self)
+    }
+
+    async fn ring(&self, at: Moment) -> io::Result<()> {
+        const SECOND: u64 = 1_000_000_000;
+        let whole = |number: u64| number.try_into().unwrap_or(i64::MAX);
+        // All zero would disarm it.
+        let at = at.nanos().max(1);
+        let it_value = Timespec { tv_sec: whole(at / SECOND), tv_nsec: whole(at % SECOND) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        rustix::time::timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
+        loop {
+            let mut ready = self.0.readable().await?;
+            // Setting it takes back what it had to tell; tokio may still remember that there was something.
+            let told = ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0; 8])?));
+            if let Ok(told) = told {
+                return told.map(drop);
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+// Darwin's CLOCK_MONOTONIC follows mach_continuous_time, which counts sleep.
+#[cfg(not(target_os = "linux"))]
+const SUSPEND_AWARE: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+fn boottime_nanos() -> u64 {
+    let now = rustix::time::clock_gettime(SUSPEND_AWARE);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+fn micros(seconds: i64, nanos: i64) -> u64 {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let micros = u64::try_from(nanos / 1_000).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+/// Virtual time for a simulation.
+#[cfg(feature = "simulation")]
+#[derive(Clone)]
+pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
+
+/// What a simulated clock must be able to do.
+#[cfg(feature = "simulation")]
+pub(crate) trait SimulatedTime: Send + Sync {
+    /// Nanoseconds on the process's suspend-aware clock.
+    fn monotonic_nanos(&self) -> u64;
+    /// Microseconds since the epoch on the process's wall clock.
+    fn wall_micros(&self) -> u64;
+    /// Sleeps until the suspend-aware clock has gone on by `duration`.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+#[cfg(feature = "simulation")]
+impl fmt::Debug for SimulatedClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimulatedClock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_saturate_instead_of_wrapping() {
+        let early = Moment::from_nanos(5);
+        assert_eq!(early.before(Duration::from_secs(1)), Moment::from_nanos(0));
+        assert_eq!(early.after(Duration::MAX), Moment::NEVER);
+        assert_eq!(early.since(Moment::NEVER), Duration::ZERO);
+        assert_eq!(early.after(Duration::from_nanos(7)).since(early), Duration::from_nanos(7));
+        assert_eq!(Moment::from_nanos(17).rounded(Duration::from_nanos(5)), Moment::from_nanos(15));
+        assert_eq!(early.rounded(Duration::ZERO), early);
+    }
+
+    #[tokio::test]
+    async fn an_alarm_rings_at_the_instant_it_was_set_to_last() {
+        let clock = Clock::System;
+        let alarm = Alarm::new(&clock);
+        #[cfg(target_os = "linux")]
+        assert!(alarm.timer.is_some());
+        for millis in [30, 0, 5] {
+            let at = clock.now().after(Duration::from_millis(millis));
+            let later = at.after(Duration::from_secs(3_600));
+            assert!(!rings_soon(&alarm, later).await);
+            while clock.now() < at {
+                alarm.ring(at).await;
+            }
+            assert!(!rings_soon(&alarm, later).await, "it rings for what it was set to before");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_alarm_for_never_does_not_ring() {
+        let alarm = Alarm::new(&Clock::System);
+        assert!(!rings_soon(&alarm, Moment::NEVER).await);
+    }
+
+    async fn rings_soon(alarm: &Alarm, at: Moment) -> bool {
+        tokio::select! {
+            biased;
+            () = alarm.ring(at) => true,
+            () = Clock::System.sleep(Duration::from_millis(20)) => false,
+        }
+    }
+
+    #[test]
+    fn the_system_clock_goes_forward() {
+        let clock = Clock::System;
+        let first = clock.now();
+        assert!(clock.now() >= first);
+        // 2023-11-14, long before this was written; 2100-01-01.
+        assert!((1_700_000_000_000_000..4_102_444_800_000_000).contains(&clock.wall_micros()));
+    }
+}

@@ -1,0 +1,10 @@
+//! The operating system and tokio: time, randomness, tasks, threads and forks.
+//!
+//! May import `error`.
+
+pub(crate) mod background;
+pub(crate) mod clock;
+pub(crate) mod log;
+pub(crate) mod random;
+pub(crate) mod runtimes;
+pub(crate) mod task;

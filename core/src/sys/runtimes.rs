@@ -1,0 +1,412 @@
+//! Runtimes for callers without one: a thread that makes a blocking call drives a small runtime itself, so that its
+//! request needs no hop to another thread and back.
+//!
+//! A runtime is *idle* in the pool or *driven* by exactly one thread. Between calls nobody drives it: replies wait in
+//! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. A thread for
+//! which the background waits has given its runtime back, and is parked. What may interrupt a call:
+//!
+//! - its caller, asked every [`TICK`]: the call is dropped and the runtime kept. The caller is asked outside of the
+//!   runtime, which waits meanwhile, so that it can make other calls before it answers: they have runtimes of their own;
+//! - a fork by the caller while it is asked: the child leaves the runtime alone, which is its parent's;
+//! - a panic, which unwinds through the runtime and drops it with its connections.
+//!
+//! A runtime counts the sets of nodes that have connections on it. When a set is gone, its connections are closed: with
+//! the runtime if it served no other set, else by driving the runtime for a moment. A runtime that is driven at that time
+//! is *stale*, and the thread that drives it does that after its call. The drop of a set does not block, in a tokio
+//! context either.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+use std::{io, mem};
+
+use tokio::runtime::{Builder, Handle, Id, Runtime};
+
+use crate::process::Process;
+use crate::sys::clock::{Clock, Moment, Tick};
+use crate::sys::log::log;
+
+/// Most idle runtimes kept; a burst of threads beyond it pays for its own connections.
+const IDLE_MAX: usize = 64;
+
+/// Time in which nothing worth a look can have arrived: a look costs two system calls, a call of a busy loop has five.
+const FRESH: Duration = Duration::from_millis(1);
+
+/// How often a call looks whether it is interrupted: at once, to whoever pressed Ctrl-C.
+const TICK: Duration = Duration::from_millis(25);
+
+/// Turns of a runtime in which dropped connections are closed.
+const TURNS: usize = 8;
+
+/// The runtimes of one process. Where both mutexes are locked, `stock` is first.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    stock: Mutex<Stock>,
+    /// Every one that there is, idle or driven.
+    made: Mutex<Vec<Made>>,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    idle: Vec<Idle>,
+    /// Those that still have dropped connections to close.
+    stale: Vec<Id>,
+}
+
+#[derive(Debug)]
+struct Made {
+    runtime: Id,
+    /// How many sets of nodes have connections on it.
+    sets: usize,
+}
+
+#[derive(Debug)]
+struct Idle {
+    runtime: Runtime,
+    since: Moment,
+    tick: Tick,
+}
+
+/// Why a call ends before its time.
+#[derive(Debug)]
+pub(crate) enum Break<E> {
+    /// Its caller ends it.
+    Interrupted(E),
+    /// The caller has forked while it was asked, and this is the child. The call is the parent's. Keeps the caller's
+    /// interruption, if there was one.
+    Forked(Option<E>),
+}
+
+/// Awaits on the parked thread, without a runtime, what the background does. Asks `interrupted` every [`TICK`] if there is
+/// one, and drops the future if that fails. `interrupted` may park the thread too and take a wake-up of this future, so the
+/// future is polled each time after it.
+pub(crate) fn park_unless<T, E>(
+    future: impl Future<Output = T>,
+    mut interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<T, E> {
+    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(output);
+        }
+        match &mut interrupted {
+            Some(interrupted) => {
+                thread::park_timeout(TICK);
+                interrupted()?;
+            }
+            None => thread::park(),
+        }
+    }
+}
+
+/// A thread that waits without a runtime.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Pool {
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().expect("no panic while holding this")
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<Made>> {
+        self.made.lock().expect("no panic while holding this")
+    }
+
+    /// Whether the runtime is one of these, which nobody drives between two calls.
+    pub(crate) fn has_made(&self, runtime: Id) -> bool {
+        self.made().iter().any(|made| made.runtime == runtime)
+    }
+
+    /// One more set of nodes has connections on `runtime`, if that is one of these.
+    pub(crate) fn join(&self, runtime: Id) {
+        if let Some(made) = self.made().iter_mut().find(|made| made.runtime == runtime) {
+            made.sets += 1;
+        }
+    }
+
+    /// Forgets `runtime` if no set of nodes has connections on it; false if one has.
+    fn forgets(&self, runtime: Id) -> bool {
+        let mut made = self.made();
+        let alone = !made.iter().any(|made| made.runtime == runtime && made.sets > 0);
+        if alone {
+            made.retain(|made| made.runtime != runtime);
+        }
+        alone
+    }
+
+    /// Forgets a runtime that a panic drops.
+    fn lose(&self, runtime: Id) {
+        let mut stock = self.stock();
+        stock.stale.retain(|stale| *stale != runtime);
+        self.made().retain(|made| made.runtime != runtime);
+    }
+
+    fn make(&self, clock: &Clock) -> io::Result<Idle> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        self.made().push(Made { runtime: runtime.handle().id(), sets: 0 });
+        Ok(Idle { runtime, since: clock.now(), tick: Tick::every(TICK) })
+    }
+
+    /// Drives `future` to its end on the calling thread, on the runtime `home` if that is idle. Returns its output, and
+    /// the runtime it ran on. Must not be called in a tokio context.
+    pub(crate) fn drive<T>(
+        &self,
+        clock: &Clock,
+        home: Option<Id>,
+        future: impl Future<Output = T>,
+    ) -> io::Result<(T, Id)> {
+        let Idle { runtime, since, tick } = self.take(clock, home)?;
+        let _driven = Driven { pool: self, runtime: runtime.handle().id(), panicking: thread::panicking() };
+        let look = clock.now().since(since) > FRESH;
+        let output = runtime.block_on(async {
+            take_in(look).await;
+            future.await
+        });
+        Ok((output, self.put_back(clock, runtime, tick)))
+    }
+
+    /// As [`Pool::drive`], but asks `interrupted` every [`TICK`] of the call, and drops the future if that fails. Where there
+    /// is none, the call costs nothing while nothing happens. `afterwards` is driven then, so that what the drop left to be sent is sent.
+    pub(crate) fn drive_unless<T, E>(
+        &self,
+        clock: &Clock,
+        home: Option<Id>,
+        future: impl Future<Output = T>,
+        mut interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
+        afterwards: impl Future<Output = ()>,
+    ) -> io::Result<Result<(T, Id), Break<E>>> {
+        let Idle { runtime, since, mut tick } = self.take(clock, home)?;
+        let _driven = Driven { pool: self, runtime: runtime.handle().id(), panicking: thread::panicking() };
+        let mut look = clock.now().since(since) > FRESH;
+        // Made after the runtime, so that a panic drops it first.
+        let mut call = pin!(Some(future));
+        let output = loop {
+            let asks = interrupted.is_some();
+            let turn = runtime.block_on(async {
+                take_in(mem::take(&mut look)).await;
+                poll_fn(|cx| match call.as_mut().as_pin_mut().map(|future| future.poll(cx)) {
+                    Some(Poll::Ready(output)) => Poll::Ready(Some(output)),
+                    Some(Poll::Pending) if asks => tick.poll(cx).map(|()| None),
+                    _ => Poll::Pending,
+                })
+                .await
+            });
+            if let Some(output) = turn {
+                break Ok(output);
+            }
+            if let Some(Err(interruption)) = interrupted.as_mut().map(|interrupted| interrupted()) {
+                break Err(interruption);
+            }
+        };
+        match output {
+            Ok(output) => Ok(Ok((output, self.put_back(clock, runtime, tick)))),
+            // The runtime's event queue is the parent's too: neither driven nor closed here.
+            Err(Break::Forked(said)) => {
+                mem::forget(runtime);
+                Ok(Err(Break::Forked(said)))
+            }
+            Err(interruption) => {
+                runtime.block_on(async {
+                    call.set(None);
+                    afterwards.await;
+                });
+                self.put_back(clock, runtime, tick);
+                Ok(Err(interruption))
+            }
+        }
+    }
+
+    fn take(&self, clock: &Clock, home: Option<Id>) -> io::Result<Idle> {
+        let mut stock = self.stock();
+        let idle = match home.and_then(|home| stock.idle.iter().rposition(|idle| idle.runtime.handle().id() == home)) {
+            Some(place) => Some(stock.idle.remove(place)),
+            // The one used last has the warmest connections.
+            None => stock.idle.pop(),
+        };
+        drop(stock);
+        idle.map_or_else(|| self.make(clock), Ok)
+    }
+
+    /// Puts back a runtime that the calling thread has driven. If it is stale, closes its dropped connections first.
+    fn put_back(&self, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
+        let id = runtime.handle().id();
+        let mut stock = self.stock();
+        while stock.stale.contains(&id) {
+            stock.stale.retain(|stale| *stale != id);
+            let over = self.forgets(id);
+            drop(stock);
+            if over {
+                runtime.shutdown_background();
+                return id;
+            }
+            runtime.block_on(async {
+                for _ in 0..TURNS {
+                    tokio::task::yield_now().await;
+                }
+            });
+            stock = self.stock();
+        }
+        if stock.idle.len() < IDLE_MAX {
+            stock.idle.push(Idle { runtime, since: clock.now(), tick });
+        } else {
+            self.made().retain(|made| made.runtime != id);
+            drop(stock);
+        }
+        id
+    }
+
+    /// Closes the dropped connections on every stale runtime that is idle. Not for a tokio context.
+    fn sweep(&self, clock: &Clock) {
+        loop {
+            let mut stock = self.stock();
+            let Stock { idle, stale } = &mut *stock;
+            let Some(place) = idle.iter().position(|idle| stale.contains(&idle.runtime.handle().id())) else { return };
+            let Idle { runtime, tick, .. } = idle.remove(place);
+            drop(stock);
+            self.put_back(clock, runtime, tick);
+        }
+    }
+}
+
+/// A runtime while a thread drives it.
+struct Driven<'a> {
+    pool: &'a Pool,
+    runtime: Id,
+    /// Whether the thread was unwinding before: a call in a drop.
+    panicking: bool,
+}
+
+impl Drop for Driven<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() && !self.panicking {
+            self.pool.lose(self.runtime);
+        }
+    }
+}
+
+/// Closes the connections of a set of nodes on `runtimes`, after they were dropped. Returns at once, also in a tokio
+/// context.
+pub(crate) fn close(process: &Arc<Process>, runtimes: &[Id]) {
+    let pool = &process.pool;
+    let mut over = Vec::new();
+    let mut stock = pool.stock();
+    for runtime in runtimes {
+        match pool.made().iter_mut().find(|made| made.runtime == *runtime) {
+            Some(made) => made.sets = made.sets.saturating_sub(1),
+            None => continue,
+        }
+        match stock.idle.iter().position(|idle| idle.runtime.handle().id() == *runtime) {
+            Some(place) if pool.forgets(*runtime) => over.push(stock.idle.remove(place).runtime),
+            _ => stock.stale.push(*runtime),
+        }
+    }
+    let Stock { idle, stale } = &*stock;
+    let sweeps = idle.iter().any(|idle| stale.contains(&idle.runtime.handle().id()));
+    drop(stock);
+    over.into_iter().for_each(Runtime::shutdown_background);
+    if !sweeps {
+        return;
+    }
+    if Handle::try_current().is_err() {
+        return pool.sweep(&process.clock);
+    }
+    let sweeper = Arc::clone(process);
+    let sweep = move || sweeper.pool.sweep(&sweeper.clock);
+    if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(sweep) {
+        log!(debug, %error, "no thread to close connections; the next blocking call closes them");
+    }
+}
+
+/// With `look`, lets the runtime look at its sockets, and then its connections read. So a call knows the replies that
+/// have arrived since the last one.
+async fn take_in(look: bool) {
+    if look {
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::sys::background::Background;
+    use crate::sys::random::Random;
+
+    fn process() -> Arc<Process> {
+        Arc::new(Process::new(None, Clock::System, Random::System, Background::thread()))
+    }
+
+    /// How many runtimes there are, how many of them are idle, and how many are stale.
+    fn counts(process: &Process) -> (usize, usize, usize) {
+        let (stock, made) = (process.pool.stock(), process.pool.made());
+        (made.len(), stock.idle.len(), stock.stale.len())
+    }
+
+    /// Has a call for so many sets of nodes, at whose end `last` is called on the thread that drives it.
+    fn call(process: &Arc<Process>, sets: usize, last: impl FnOnce(Id)) -> Id {
+        let driven = process.pool.drive(&process.clock, None, async {
+            let runtime = Handle::current().id();
+            (0..sets).for_each(|_| process.pool.join(runtime));
+            last(runtime);
+        });
+        driven.unwrap().1
+    }
+
+    #[test]
+    fn a_runtime_goes_with_its_last_set() {
+        let process = process();
+        let runtime = call(&process, 2, |_| ());
+        close(&process, &[runtime]);
+        assert_eq!(counts(&process), (1, 1, 0), "another set is on it");
+        close(&process, &[runtime]);
+        assert_eq!(counts(&process), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_runtime_that_is_driven_goes_after_the_call() {
+        let process = process();
+        call(&process, 1, |runtime| {
+            close(&process, &[runtime]);
+            assert_eq!(counts(&process), (1, 0, 1));
+        });
+        assert_eq!(counts(&process), (0, 0, 0));
+        call(&process, 2, |runtime| close(&process, &[runtime]));
+        assert_eq!(counts(&process), (1, 1, 0), "another set is on it");
+    }
+
+    #[test]
+    fn in_a_runtime_another_thread_closes() {
+        let process = process();
+        let runtime = call(&process, 2, |_| ());
+        let spawned = process.pool.stock().idle[0].runtime.spawn(async { tokio::task::yield_now().await });
+        let context = Builder::new_current_thread().build().unwrap();
+        context.block_on(async { close(&process, &[runtime]) });
+        harness::eventually("it was driven", || spawned.is_finished() && counts(&process) == (1, 1, 0));
+        context.block_on(async { close(&process, &[runtime]) });
+        assert_eq!(counts(&process), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_panic_leaves_nothing_of_its_runtime() {
+        let process = process();
+        let panics = || {
+            call(&process, 1, |runtime| {
+                close(&process, &[runtime]);
+                panic!("on purpose")
+            })
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(counts(&process), (0, 0, 0));
+    }
+}

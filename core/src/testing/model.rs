@@ -1,0 +1,168 @@
+//! The pure transitions of the fencing protocol, for the model in tests/model: what a node does when a request arrives,
+//! and what a client makes of the votes. They are the engine's own: `quorum` judges, and the nodes in memory execute.
+//!
+//! Time is left out. A key lives until somebody deletes it, and no proposal is too far off a node's clock.
+
+use std::array;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use crate::net::node::memory::{Content, Store};
+use crate::protocol::name::Name;
+use crate::protocol::quorum::{self, Extended, Extension, Mask, Verdict, Vote};
+use crate::protocol::request::{self, Action, Reply, Request};
+use crate::protocol::token::Token;
+use crate::sys::random::{Random, SimulatedRandom};
+
+/// Any time would do: no key has an end, and the slack is wider than all proposals.
+const NOW: u64 = 0;
+const LONG: Duration = Duration::from_secs(60);
+
+static NAMES: LazyLock<Arc<request::Keys>> =
+    LazyLock::new(|| request::Keys::of(&Name::parse(*b"lock").expect("a name")));
+static TOKENS: LazyLock<[Token; 16]> = LazyLock::new(|| {
+    array::from_fn(|owner| {
+        let owner = u8::try_from(owner).expect("a small number");
+        Token::fresh(&Random::Simulated(SimulatedRandom(Arc::new(move |bytes: &mut [u8]| bytes.fill(owner)))))
+    })
+});
+
+/// What one node keeps for the one name that there is. Owners are numbers below 16, one for each token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Keys {
+    /// Whose the lock key is, and the fence in its value.
+    pub lock: Option<(u8, u64)>,
+    /// What the fence key says; 0 where there is none.
+    pub fence: u64,
+}
+
+/// What a request asks of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// To grant the lock.
+    Acquire { proposal: u64 },
+    /// To remember a fence, if the lock is as it was granted.
+    Confirm { granted: u64, fence: u64 },
+    /// To let the key live longer.
+    Extend { fence: u64 },
+    /// To have a lock again that it has forgotten.
+    Restore { fence: u64 },
+    /// To forget the lock.
+    Release,
+}
+
+/// What a node answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// An acquire's fence, from now or from before.
+    Granted(u64),
+    /// What was asked for is done.
+    Done,
+    /// It is not.
+    Refused,
+}
+
+impl Keys {
+    /// A request of this owner arrives.
+    pub fn execute(&mut self, owner: u8, ask: Ask) -> Answer {
+        let (ttl, slack, fence_keep, label) = (LONG, LONG, LONG, "".into());
+        let action = match ask {
+            Ask::Acquire { proposal } => Action::Acquire { ttl, proposal, slack, fence_keep, label, wants: None },
+            Ask::Confirm { granted, fence } => Action::Confirm { granted, fence, fence_keep, label },
+            Ask::Extend { fence } => Action::Extend { ttl, fence, fence_keep },
+            Ask::Restore { fence } => Action::Restore { ttl, fence, fence_keep, label },
+            Ask::Release => Action::Release { asks: false },
+        };
+        match self.perform(owner, action) {
+            Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. } => Answer::Granted(fence),
+            Reply::Confirmed | Reply::Extended | Reply::Restored | Reply::Deleted { .. } => Answer::Done,
+            _ => Answer::Refused,
+        }
+    }
+
+    fn perform(&mut self, owner: u8, action: Action) -> Reply {
+        let mut store = Store::default();
+        if let Some((owner, fence)) = self.lock {
+            store.put(&NAMES.lock, Content::Text(TOKENS[usize::from(owner)].value(fence, "")), None);
+        }
+        if self.fence > 0 {
+            store.put(&NAMES.fence, Content::Text(self.fence.to_string().into()), None);
+        }
+        let request = Request { keys: Arc::clone(&NAMES), token: TOKENS[usize::from(owner)], action };
+        let reply = store.execute(NOW, &request).expect("every fence here is a small number");
+        *self = Self::read(&store);
+        reply
+    }
+
+    fn read(store: &Store) -> Self {
+        let mut keys = Self::default();
+        for (key, content) in store.contents(NOW) {
+            let Content::Text(text) = content else { continue };
+            let text = str::from_utf8(text).expect("what a script writes");
+            if *key == *NAMES.fence {
+                keys.fence = text.parse().expect("digits");
+            } else if let Some((token, fence)) = text.split_once(':') {
+                let owner = TOKENS.iter().position(|known| known.as_bytes() == token.as_bytes());
+                let owner = owner.and_then(|owner| u8::try_from(owner).ok()).expect("one of the tokens");
+                keys.lock = Some((owner, fence.parse().expect("digits")));
+            }
+        }
+        keys
+    }
+}
+
+/// What an attempt should do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Next {
+    /// Wait, or give up.
+    Nothing,
+    /// Confirm this fence, which is now the attempt's.
+    Confirm(u64),
+    /// It has won, with this fence.
+    Win(u64),
+}
+
+/// What an attempt knows of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Nothing yet.
+    #[default]
+    Pending,
+    /// It has granted this fence.
+    Granted(u64),
+    /// It has acknowledged the attempt's fence.
+    Confirmed,
+    /// It has refused to.
+    Refused,
+}
+
+/// Judges an attempt that has `decided` on a fence, or not yet, by the nodes whose bits are set in `counts`.
+#[must_use]
+pub fn next(parts: &[Part], decided: Option<u64>, counts: u16) -> Next {
+    let vote = |part: &Part| match *part {
+        Part::Pending => Vote::Pending,
+        Part::Granted(fence) => Vote::Granted(fence),
+        Part::Confirmed => Vote::Confirmed,
+        Part::Refused => Vote::Held,
+    };
+    let votes: Vec<Vote> = parts.iter().map(vote).collect();
+    match quorum::attempt(&votes, decided, Mask::from_bits(counts), Mask::NONE) {
+        Verdict::Open | Verdict::Lost => Next::Nothing,
+        Verdict::Confirm(fence) => Next::Confirm(fence),
+        Verdict::Won(fence) => Next::Win(fence),
+    }
+}
+
+/// How many of `nodes` nodes are a quorum.
+#[must_use]
+pub fn quorum(nodes: usize) -> usize {
+    quorum::quorum(nodes)
+}
+
+/// Whether an extension has its quorum, with the nodes that have answered that the key lives longer.
+#[must_use]
+pub fn is_extended(extended: &[bool]) -> bool {
+    let vote = |extended: &bool| if *extended { Extension::Extended } else { Extension::Failed };
+    let votes: Vec<Extension> = extended.iter().map(vote).collect();
+    quorum::extension(&votes, Mask::NONE) == Extended::Carried
+}

@@ -1,0 +1,204 @@
+//! The seams of the engine, for a simulation: the real client in many simulated processes, on nodes in memory, under
+//! tokio's paused time.
+//!
+//! A [`World`] is made inside a current-thread runtime whose time is paused. It owns the nodes ([`Node`]) and makes the
+//! processes ([`World::process`]), each with its own clock and random source. Every message between the two asks the
+//! [`Network`] for its [`Fate`]; that is where a seed comes in. Nothing in here is random, reads real time or starts a
+//! thread, so that the same answers repeat the same run.
+//!
+//! One connection behaves as TCP does: what is written on it arrives in order in both directions, or not at all from
+//! some point on; several connections know no order among each other. A request whose future is dropped before it was
+//! written is taken back; later it is executed, and its reply goes nowhere, even if the client has long given up the
+//! connection.
+
+#![allow(clippy::disallowed_methods, reason = "this file is what the clock and the timers of a simulation are")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::address::{Address, Addresses};
+use crate::api::client::Redlock;
+use crate::error::Error;
+use crate::net::node::{Node as EngineNode, SimulatedNode};
+use crate::options::Options;
+use crate::process::{NodeSet, Process};
+use crate::sys::background::Background;
+use crate::sys::clock::{Clock, SimulatedClock};
+use crate::sys::random::{Random, SimulatedRandom};
+
+mod program;
+mod server;
+mod time;
+mod wire;
+
+use time::Time;
+use wire::Wire;
+
+pub use crate::fault::{Fault, plant};
+pub use program::{Program, Runtime};
+pub use server::Node;
+pub use time::{Machine, Pace};
+
+/// Which part of a message's way a [`Fate`] is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leg {
+    /// A connection is being made.
+    Connect,
+    /// A request waits to be written; until it is, it can be taken back.
+    Write,
+    /// A request is on its way to the node.
+    Request,
+    /// A reply, or the end of the connection, is on its way to the client.
+    Reply,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives after this time, and never before what was sent earlier on the same connection.
+    Deliver(Duration),
+    /// It is lost, and with it everything that follows in this direction of its connection. Nobody is told.
+    Drop,
+    /// It is lost and its connection ends, which the client sees.
+    Break,
+}
+
+/// The network of a simulation, and the ear for what happens there.
+pub trait Network: Send + Sync {
+    /// Decides what becomes of the next message between a process and a node, both by index.
+    fn fate(&self, process: usize, node: usize, leg: Leg) -> Fate;
+
+    /// Whether the request that is being written arrives once more, and how much later; in no order with anything.
+    fn echo(&self, _process: usize, _node: usize) -> Option<Duration> {
+        None
+    }
+
+    /// Hears that a node, which is down or hangs up, has refused a connection at this virtual time.
+    fn refused(&self, _process: usize, _node: usize, _now: Duration) {}
+
+    /// Hears that a node gave, or confirmed, a `fence` for the key `name`; the same `token` for all of one attempt.
+    fn granted(&self, _node: usize, _name: &str, _token: &str, _fence: u64) {}
+
+    /// Hears what happened, for a trace. `line` need not be called.
+    fn note(&self, line: &dyn Fn() -> String);
+}
+
+/// A simulation: its nodes, and the processes that it makes.
+#[derive(Clone)]
+pub struct World {
+    time: Time,
+    network: Arc<dyn Network>,
+    nodes: Vec<Node>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// A world with one node for each of `nodes`, all up. Must be called in the runtime that is to run all of it.
+    pub fn new(network: Arc<dyn Network>, nodes: &[Pace]) -> Self {
+        let time = Time::here();
+        let node = |(index, pace): (usize, &Pace)| Node::new(index, *pace, time.clone(), Arc::clone(&network));
+        let nodes = nodes.iter().enumerate().map(node).collect();
+        Self { time, network, nodes }
+    }
+
+    /// Virtual time since the start.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.time.passed()
+    }
+
+    /// The nodes, by index.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A client in a process of its own. `index` is what the network calls it, `random` fills slices with its bits.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a number of nodes that no client may have.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn process(
+        &self,
+        index: usize,
+        pace: Pace,
+        random: impl Fn(&mut [u8]) + Send + Sync + 'static,
+    ) -> Result<Redlock, Error> {
+        self.machine(index, pace, random).map(|(client, _)| client)
+    }
+
+    /// As [`World::process`], with the machine that the process runs on.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::process`].
+    ///
+    /// # Panics
+    ///
+    /// As [`World::process`].
+    pub fn machine(
+        &self,
+        index: usize,
+        pace: Pace,
+        random: impl Fn(&mut [u8]) + Send + Sync + 'static,
+    ) -> Result<(Redlock, Machine), Error> {
+        let machine = Machine::new(self.time.clone(), pace);
+        let process = process(&machine, Box::new(random), Background::on(Handle::current()));
+        let order: Vec<usize> = (0..self.nodes.len()).collect();
+        let set = self.set(index, &order, &process)?;
+        Ok((client(index, process, set, Options::default()), machine))
+    }
+
+    /// A process that can be stopped and killed, with clients and runtimes as needed.
+    pub fn program(&self, index: usize, pace: Pace, random: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Program {
+        Program::new(self, index, pace, Box::new(random))
+    }
+
+    /// Sleeps for so much virtual time, whatever runtime the caller is on.
+    pub async fn sleep(&self, duration: Duration) {
+        self.time.sleep(duration).await;
+    }
+
+    /// The nodes in this `order`, as a process sees them.
+    fn set(&self, index: usize, order: &[usize], process: &Arc<Process>) -> Result<Arc<NodeSet>, Error> {
+        let addresses = Addresses::parse(order.iter().map(|node| format!("memory://sim-{}", node + 1)))?;
+        let node = |(address, node): (&Address, &usize)| {
+            let wire = Wire { process: index, node: self.nodes[*node].clone() };
+            (EngineNode::Simulated(SimulatedNode(Arc::new(wire))), address.clone())
+        };
+        let nodes = addresses.iter().zip(order).map(node);
+        Ok(Arc::new(NodeSet::new(process.members(nodes), addresses.connect_timeout(), process)))
+    }
+
+    /// Adds a line to the trace.
+    pub fn note(&self, line: impl Fn() -> String) {
+        self.network.note(&line);
+    }
+}
+
+/// Fills slices with random bits.
+type Fill = Box<dyn Fn(&mut [u8]) + Send + Sync>;
+
+fn process(machine: &Machine, random: Fill, background: Background) -> Arc<Process> {
+    let clock = Clock::Simulated(SimulatedClock(machine.clocks()));
+    let random = Random::Simulated(SimulatedRandom(random.into()));
+    Arc::new(Process::new(None, clock, random, background))
+}
+
+fn client(index: usize, process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Redlock {
+    // Not the host's name: a run must not depend on the machine.
+    let owner = options.owner.or_else(|| Some(format!("process-{}", index + 1).into()));
+    Redlock::simulated(process, set, Options { owner, ..options })
+}

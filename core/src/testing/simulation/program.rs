@@ -1,0 +1,267 @@
+//! A process that can be stopped, continued and killed, with runtimes that can end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::World;
+use super::time::{Machine, Pace, Time};
+use crate::api::client::{Builder, Redlock};
+use crate::error::Error;
+use crate::process::{NodeSet, Process};
+use crate::sys::background::Background;
+use crate::sys::task::simulated::{self, StandIn, Task};
+
+/// A simulated process: a background, clients, and runtimes for those who call them.
+pub struct Program {
+    world: World,
+    index: usize,
+    process: Arc<Process>,
+    machine: Machine,
+    #[expect(dead_code, reason = "held for as long as the process")]
+    background: Runtime,
+    runtimes: Mutex<Vec<Weak<Host>>>,
+    sets: Mutex<BTreeMap<Vec<usize>, Weak<NodeSet>>>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    pub(super) fn new(world: &World, index: usize, pace: Pace, random: super::Fill) -> Self {
+        let machine = Machine::new(world.time.clone(), pace);
+        let background = Runtime::new(&world.time);
+        let process = super::process(&machine, random, Background::on(background.handle().clone()));
+        let runtimes = Mutex::new(vec![Arc::downgrade(&background.0)]);
+        Self { world: world.clone(), index, process, machine, background, runtimes, sets: Mutex::default() }
+    }
+
+    /// A client with the options of `builder`, of the nodes in this `order`. All of them share what is known of the nodes,
+    /// and those with the same order their connections too, as in every process.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` for a number of nodes that no client may have.
+    pub fn client(&self, order: &[usize], builder: &Builder) -> Result<Redlock, Error> {
+        let mut sets = lock(&self.sets);
+        let set = if let Some(set) = sets.get(order).and_then(Weak::upgrade) {
+            set
+        } else {
+            let set = self.world.set(self.index, order, &self.process)?;
+            sets.insert(order.to_vec(), Arc::downgrade(&set));
+            set
+        };
+        Ok(super::client(self.index, Arc::clone(&self.process), set, builder.options.clone()))
+    }
+
+    /// Its clocks.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// A runtime of its own for callers.
+    #[must_use]
+    pub fn runtime(&self) -> Runtime {
+        let runtime = Runtime::new(&self.world.time);
+        lock(&self.runtimes).push(Arc::downgrade(&runtime.0));
+        runtime
+    }
+
+    fn runtimes(&self) -> Vec<Arc<Host>> {
+        let mut runtimes = lock(&self.runtimes);
+        runtimes.retain(|runtime| runtime.strong_count() > 0);
+        runtimes.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// None of its tasks goes on until [`Program::go_on`]; its clocks do.
+    pub fn stop(&self) {
+        self.world.note(|| format!("process {} stands still", self.index + 1));
+        self.runtimes().iter().for_each(|runtime| runtime.turn(Phase::Running, Phase::Stopped));
+    }
+
+    /// Its tasks go on.
+    pub fn go_on(&self) {
+        self.world.note(|| format!("process {} goes on", self.index + 1));
+        self.runtimes().iter().for_each(|runtime| runtime.turn(Phase::Stopped, Phase::Running));
+    }
+
+    /// Ends it at once, with its connections. Requests that were written are on their way all the same.
+    pub fn kill(&self) {
+        self.world.note(|| format!("process {} is killed", self.index + 1));
+        self.runtimes().iter().for_each(|runtime| runtime.end());
+    }
+}
+
+/// A runtime of a simulated process.
+#[derive(Debug)]
+pub struct Runtime(Arc<Host>);
+
+impl Runtime {
+    fn new(time: &Time) -> Self {
+        // Never driven: it only lends its name, and its place as the current one.
+        let name = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without any driver");
+        let host = Arc::new(Host { time: time.clone(), name: Some(name), life: Mutex::default() });
+        simulated::enter(host.handle(), Arc::clone(&host) as Arc<dyn StandIn>);
+        Self(host)
+    }
+
+    fn handle(&self) -> &Handle {
+        self.0.handle()
+    }
+
+    /// Runs `task` on it. The task must not use tokio's time, but [`World::sleep`].
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(Arc::clone(&self.0).spawn(Box::pin(task)));
+    }
+
+    /// Ends it: its tasks are dropped where they stand, and its connections with them.
+    pub fn end(&self) {
+        self.0.end();
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.0.end();
+        simulated::leave(self.handle().id());
+    }
+}
+
+/// What runs the tasks of a simulated runtime, on the one of the simulation.
+struct Host {
+    time: Time,
+    /// Taken only by drop.
+    name: Option<tokio::runtime::Runtime>,
+    life: Mutex<Life>,
+}
+
+#[derive(Default)]
+struct Life {
+    phase: Phase,
+    /// Tasks that were woken while they could not go on.
+    asleep: Vec<Waker>,
+    tasks: Vec<AbortHandle>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Running,
+    Stopped,
+    Ended,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("phase", &self.life().phase).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    fn handle(&self) -> &Handle {
+        self.name.as_ref().expect("taken only by drop").handle()
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        lock(&self.life)
+    }
+
+    fn turn(&self, from: Phase, to: Phase) {
+        let asleep = {
+            let mut life = self.life();
+            if life.phase == from {
+                life.phase = to;
+            }
+            std::mem::take(&mut life.asleep)
+        };
+        // Those that still may not go on fall asleep again.
+        asleep.into_iter().for_each(Waker::wake);
+    }
+
+    fn end(&self) {
+        let tasks = {
+            let mut life = self.life();
+            life.phase = Phase::Ended;
+            life.asleep.clear();
+            std::mem::take(&mut life.tasks)
+        };
+        tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl StandIn for Host {
+    fn spawn(self: Arc<Self>, task: Task) -> AbortHandle {
+        let mut life = self.life();
+        let phase = life.phase;
+        let hosted = Hosted { host: Arc::clone(&self), task: Some(task) };
+        let task = self.time.runtime.spawn(async move {
+            if phase != Phase::Ended {
+                hosted.await;
+            }
+        });
+        let task = task.abort_handle();
+        if life.tasks.len() == life.tasks.capacity() {
+            life.tasks.retain(|task| !task.is_finished());
+        }
+        life.tasks.push(task.clone());
+        task
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.take() {
+            name.shutdown_background();
+        }
+    }
+}
+
+/// A task that only goes on while its runtime does.
+struct Hosted {
+    host: Arc<Host>,
+    /// Taken only by drop.
+    task: Option<Task>,
+}
+
+impl Drop for Hosted {
+    /// As a runtime does that ends: in its own context.
+    fn drop(&mut self) {
+        let _inside = self.host.handle().enter();
+        drop(self.task.take());
+    }
+}
+
+impl Future for Hosted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { host, task } = &mut *self;
+        {
+            let mut life = host.life();
+            match life.phase {
+                Phase::Running => {}
+                Phase::Stopped => {
+                    life.asleep.push(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Phase::Ended => return Poll::Ready(()),
+            }
+        }
+        let _inside = host.handle().enter();
+        task.as_mut().map_or(Poll::Ready(()), |task| task.as_mut().poll(cx))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic while holding this")
+}

@@ -1,0 +1,314 @@
+//! A node of a simulation: a server in memory that crashes, freezes and has a clock of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::time::{Pace, Time, WallClock};
+use super::wire::{Down, Line};
+use super::{Fate, Leg, Network};
+use crate::net::node::memory::{Content, Store};
+use crate::net::node::{By, Failure};
+use crate::protocol::request::{Action, Reply, Request};
+
+/// One node.
+#[derive(Clone)]
+pub struct Node(pub(super) Arc<Server>);
+
+pub(super) struct Server {
+    pub(super) index: usize,
+    clock: WallClock,
+    pub(super) time: Time,
+    pub(super) network: Arc<dyn Network>,
+    state: Mutex<State>,
+    /// Has thawed, gone down or come up.
+    changed: Notify,
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "each is a trouble of its own, and any of them can meet")]
+pub(super) struct State {
+    store: Store,
+    /// The scripts that the server knows by hash.
+    scripts: BTreeSet<&'static str>,
+    pub(super) up: bool,
+    frozen: bool,
+    /// Accepts connections, and closes each before it is set up.
+    pub(super) hangs_up: bool,
+    /// Does not know INFO.
+    pub(super) lacks_info: bool,
+    /// Does not know CLIENT TRACKING.
+    pub(super) lacks_tracking: bool,
+    /// Counts starts.
+    pub(super) run: u32,
+    /// Counts the names that its data have had.
+    pub(super) replid: u32,
+    pub(super) started: Instant,
+    pub(super) lines: Vec<Weak<Line>>,
+    /// The connections that are told of the next change of a key, once.
+    armed: BTreeMap<Vec<u8>, Vec<Weak<Line>>>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Node").field(&self.0.index).finish()
+    }
+}
+
+impl Node {
+    pub(super) fn new(index: usize, pace: Pace, time: Time, network: Arc<dyn Network>) -> Self {
+        let state = State {
+            store: Store::default(),
+            scripts: BTreeSet::new(),
+            up: true,
+            frozen: false,
+            hangs_up: false,
+            lacks_info: false,
+            lacks_tracking: false,
+            run: 1,
+            replid: 1,
+            started: time.now(),
+            lines: Vec::new(),
+            armed: BTreeMap::new(),
+        };
+        let clock = WallClock::new(time.clone(), pace);
+        Self(Arc::new(Server { index, clock, time, network, state: Mutex::new(state), changed: Notify::new() }))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().expect("no panic while holding this")
+    }
+
+    pub(super) fn note(&self, line: impl Fn() -> String) {
+        self.0.network.note(&|| format!("node {}: {}", self.0.index + 1, line()));
+    }
+
+    /// Ends the server: its connections break, requests that have not been executed never will be. Without `keep` its
+    /// data is gone.
+    pub fn crash(&self, keep: bool) {
+        self.note(|| format!("crashes{}", if keep { "" } else { " and loses its data" }));
+        let lines = {
+            let mut state = self.state();
+            state.up = false;
+            state.frozen = false;
+            state.scripts.clear();
+            state.armed.clear();
+            if !keep {
+                state.store = Store::default();
+            }
+            std::mem::take(&mut state.lines)
+        };
+        self.0.changed.notify_waiters();
+        self.end_lines(lines);
+    }
+
+    /// Ends connections, which their clients see in time, if at all.
+    fn end_lines(&self, lines: Vec<Weak<Line>>) {
+        for line in lines.into_iter().filter_map(|line| line.upgrade()) {
+            match self.0.network.fate(line.process, self.0.index, Leg::Reply) {
+                // The machine went with it: nobody says that the connection is over.
+                Fate::Drop => {}
+                Fate::Break => line.end(),
+                Fate::Deliver(delay) => {
+                    let end = self.0.time.sleep(delay);
+                    drop(self.0.time.runtime.spawn(async move {
+                        end.await;
+                        line.end();
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Starts a server that has crashed, with a new run id.
+    pub fn start(&self) {
+        let mut state = self.state();
+        if !state.up {
+            state.up = true;
+            state.run += 1;
+            state.started = self.0.time.now();
+            drop(state);
+            self.note(|| "starts".to_owned());
+            self.0.changed.notify_waiters();
+        }
+    }
+
+    /// Stops executing; requests wait until it thaws.
+    pub fn freeze(&self) {
+        self.note(|| "freezes".to_owned());
+        self.state().frozen = true;
+    }
+
+    /// Goes on executing.
+    pub fn thaw(&self) {
+        self.note(|| "thaws".to_owned());
+        self.state().frozen = false;
+        self.0.changed.notify_waiters();
+    }
+
+    /// Gets a first replica, which gives its data a new name. Nothing is lost.
+    pub fn attach_replica(&self) {
+        self.note(|| "gets a replica".to_owned());
+        self.state().replid += 1;
+    }
+
+    /// Accepts connections from now on, and closes each before it is set up; those that it has end. Or accepts them as
+    /// usual.
+    pub fn hang_up(&self, hangs_up: bool) {
+        self.note(|| if hangs_up { "hangs up on everybody" } else { "hangs up on nobody" }.to_owned());
+        let lines = {
+            let mut state = self.state();
+            state.hangs_up = hangs_up;
+            if hangs_up { std::mem::take(&mut state.lines) } else { Vec::new() }
+        };
+        self.end_lines(lines);
+    }
+
+    /// Does not know the commands INFO and CLIENT TRACKING, as a server where they are renamed, or a proxy.
+    pub fn lack(&self, info: bool, tracking: bool) {
+        let mut state = self.state();
+        (state.lacks_info, state.lacks_tracking) = (info, tracking);
+    }
+
+    /// Sets the node's clock forward, or back.
+    pub fn step_clock(&self, micros: i64) {
+        self.note(|| format!("clock steps by {micros} us"));
+        self.0.clock.step(micros);
+    }
+
+    /// Deletes a key, as anybody with access to the server could.
+    pub fn delete(&self, key: &[u8]) {
+        self.note(|| format!("loses key {:?}", String::from_utf8_lossy(key)));
+        let mut state = self.state();
+        state.store.delete(key);
+        let told = state.armed.remove(key).unwrap_or_default();
+        drop(state);
+        self.tell(&told, key);
+    }
+
+    /// Overwrites a key with what is no lock of ours, for `ttl`.
+    pub fn take(&self, key: &[u8], ttl: Duration) {
+        self.note(|| format!("key {:?} is taken by a stranger", String::from_utf8_lossy(key)));
+        let mut state = self.state();
+        let until = self.0.clock.micros() + u64::try_from(ttl.as_micros()).unwrap_or(0);
+        state.store.put(key, Content::Text(b"a-stranger".to_vec()), Some(until));
+        let told = state.armed.remove(key).unwrap_or_default();
+        drop(state);
+        self.tell(&told, key);
+    }
+
+    /// Tells connections that a key has changed.
+    fn tell(&self, lines: &[Weak<Line>], key: &[u8]) {
+        for line in lines.iter().filter_map(Weak::upgrade) {
+            self.note(|| format!("tells process {} of a change of {}", line.process + 1, String::from_utf8_lossy(key)));
+            line.send(self, Down::Changed(key.to_vec()));
+        }
+    }
+
+    /// The keys that have not expired, fence keys included, with their values.
+    #[must_use]
+    pub fn keys(&self) -> Vec<(String, String)> {
+        let state = self.state();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let shown = |content: &Content| match content {
+            Content::Text(value) => text(value),
+            Content::Other => "no string".to_owned(),
+        };
+        state.store.contents(self.0.clock.micros()).map(|(key, content)| (text(key), shown(content))).collect()
+    }
+
+    /// Says which fence the node has from now on, if it has another one.
+    fn tell_granted(&self, request: &Request, answer: &Result<Reply, Failure>) {
+        let fence = match (answer, &request.action) {
+            (Ok(Reply::Granted(fence)), _) | (Ok(Reply::Confirmed), Action::Confirm { fence, .. }) => *fence,
+            _ => return,
+        };
+        let name = String::from_utf8_lossy(&request.keys.lock);
+        let token = String::from_utf8_lossy(request.token.as_bytes());
+        self.0.network.granted(self.0.index, &name, &token, fence);
+    }
+
+    /// Waits until the server executes; `None` if its `run` is over.
+    pub(super) async fn executing(&self, run: u32) -> Option<()> {
+        loop {
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            {
+                let state = self.state();
+                if !state.up || state.run != run {
+                    return None;
+                }
+                if !state.frozen {
+                    return Some(());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Executes one request; `None` if the server's `run` ended before.
+    pub(super) async fn execute(
+        &self,
+        run: u32,
+        line: &Arc<Line>,
+        request: &Request,
+        by: By,
+    ) -> Option<Result<Reply, Failure>> {
+        self.executing(run).await?;
+        let mut state = self.state();
+        let script = script(&request.action);
+        let answer = if by == By::Hash && !state.scripts.contains(script) {
+            Err(Failure::NoScript)
+        } else {
+            state.scripts.insert(script);
+            state.store.execute(self.0.clock.micros(), request)
+        };
+        let told = state.arm(line, request, &answer);
+        drop(state);
+        self.tell(&told, &request.keys.lock);
+        self.tell_granted(request, &answer);
+        self.note(|| {
+            let token = String::from_utf8_lossy(&request.token.as_bytes()[..4]).into_owned();
+            let name = String::from_utf8_lossy(&request.keys.lock).into_owned();
+            format!("process {} {script} {name} with {token}: {answer:?}", line.process + 1)
+        });
+        Some(answer)
+    }
+}
+
+impl State {
+    /// Whoever reads a key is told of its next change by another. Returns who is told now.
+    fn arm(&mut self, line: &Arc<Line>, request: &Request, answer: &Result<Reply, Failure>) -> Vec<Weak<Line>> {
+        let Ok(reply) = answer else { return Vec::new() };
+        let is_own = |other: &Weak<Line>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(line));
+        if reply.changes() {
+            let mut told = self.armed.remove(&*request.keys.lock).unwrap_or_default();
+            told.retain(|other| !is_own(other));
+            return told;
+        }
+        if reply.reads() && line.watched {
+            let lines = self.armed.entry(request.keys.lock.to_vec()).or_default();
+            if !lines.iter().any(is_own) {
+                lines.push(Arc::downgrade(line));
+            }
+        }
+        Vec::new()
+    }
+}
+
+pub(super) fn script(action: &Action) -> &'static str {
+    match action {
+        Action::Acquire { .. } => "acquire",
+        Action::Confirm { .. } => "confirm",
+        Action::Extend { .. } => "extend",
+        Action::Release { .. } => "release",
+        Action::Restore { .. } => "restore",
+        Action::Inspect => "inspect",
+        Action::Peek { .. } => "peek",
+        Action::SetnxAcquire { .. } => "setnx_acquire",
+        Action::SetnxRelease { .. } => "setnx_release",
+    }
+}

@@ -1,0 +1,350 @@
+//! The connections between processes and nodes of a simulation.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::server::{Node, script};
+use super::time::Time;
+use super::{Fate, Leg};
+use crate::net::node::{
+    Answer, By, Connecting, Ear, Failure, Heard, Identity, Introduction, Role, SimulatedLink, SimulatedWire,
+};
+use crate::protocol::request::{Reply, Request};
+use crate::sys::clock::Moment;
+use crate::sys::task::spawn;
+
+/// The way from one process to one node.
+#[derive(Clone)]
+pub(super) struct Wire {
+    pub(super) process: usize,
+    pub(super) node: Node,
+}
+
+impl Wire {
+    fn fate(&self, leg: Leg) -> Fate {
+        self.node.0.network.fate(self.process, self.node.0.index, leg)
+    }
+
+    fn time(&self) -> &Time {
+        &self.node.0.time
+    }
+
+    /// One leg of making a connection.
+    async fn travel(&self, leg: Leg) -> Result<(), Failure> {
+        match self.fate(leg) {
+            Fate::Deliver(delay) => {
+                self.time().sleep(delay).await;
+                Ok(())
+            }
+            Fate::Drop => std::future::pending().await,
+            Fate::Break => Err(Failure::Unreachable("connection reset".into())),
+        }
+    }
+
+    async fn introduced(self, ear: Option<Ear>) -> Result<(Arc<dyn SimulatedLink>, Introduction), Failure> {
+        let refused = || Failure::Unreachable("connection refused".into());
+        self.travel(Leg::Connect).await?;
+        let run = {
+            let state = self.node.state();
+            if !state.up || state.hangs_up {
+                self.node.0.network.refused(self.process, self.node.0.index, self.time().passed());
+                return Err(if state.up { Failure::Closed } else { refused() });
+            }
+            state.run
+        };
+        self.node.executing(run).await.ok_or(Failure::Closed)?;
+        let (link, introduction) = {
+            let mut state = self.node.state();
+            let silent = state.lacks_info;
+            let told = |text: String| if silent { String::new() } else { text };
+            let identity = Identity {
+                run_id: told(format!("run-{}-of-node-{}", state.run, self.node.0.index + 1)),
+                replid: told(format!("data-{}-of-node-{}", state.replid, self.node.0.index + 1)),
+                role: Role::Master,
+                ..Identity::default()
+            };
+            // Servers tell whole seconds.
+            let uptime = Duration::from_secs(self.time().now().duration_since(state.started).as_secs());
+            let uptime = if silent { Duration::ZERO } else { uptime };
+            let watched = ear.as_ref().is_some_and(Ear::watches) && !state.lacks_tracking;
+            let (replies, arriving) = mpsc::unbounded_channel();
+            let way = Mutex::new(Way { earliest: self.time().now(), lost: false, replies });
+            let line = Line { process: self.process, ear, watched, state: Mutex::default(), way, over: Arc::default() };
+            let line = Arc::new(line);
+            spawn(&Handle::current(), listen(self.time().clone(), Arc::downgrade(&line), arriving));
+            state.lines.retain(|line| line.strong_count() > 0);
+            state.lines.push(Arc::downgrade(&line));
+            (
+                Link::new(self.clone(), line, run),
+                Introduction { identity, uptime, evicts: None, silent, watched, again: Moment::NEVER },
+            )
+        };
+        self.travel(Leg::Reply).await?;
+        Ok((Arc::new(link), introduction))
+    }
+}
+
+impl SimulatedWire for Wire {
+    fn connect(&self, ear: Option<Ear>) -> Connecting {
+        Box::pin(self.clone().introduced(ear))
+    }
+}
+
+/// What the two ends of one connection share.
+pub(super) struct Line {
+    pub(super) process: usize,
+    pub(super) ear: Option<Ear>,
+    /// Whether the node tells of changed keys on it.
+    pub(super) watched: bool,
+    state: Mutex<LineState>,
+    way: Mutex<Way>,
+    /// The client's end has seen that the connection is over.
+    over: Arc<Notify>,
+}
+
+/// The way from the node to the client.
+struct Way {
+    /// What is sent now does not arrive before this.
+    earliest: Instant,
+    /// Whether nothing arrives any more.
+    lost: bool,
+    replies: mpsc::UnboundedSender<(Instant, Down)>,
+}
+
+/// What a node sends.
+pub(super) enum Down {
+    /// The answer to a call.
+    Answer(u64, Result<Reply, Failure>),
+    /// A key has changed.
+    Changed(Vec<u8>),
+}
+
+#[derive(Default)]
+struct LineState {
+    ended: bool,
+    calls: u64,
+    /// Calls without an answer so far. Dropping a sender tells its call that the connection is over.
+    pending: BTreeMap<u64, oneshot::Sender<Result<Reply, Failure>>>,
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    /// The connection is over, as seen by the client.
+    pub(super) fn end(&self) {
+        self.close();
+        self.over.notify_one();
+    }
+
+    /// Nothing is asked or answered any more.
+    fn close(&self) {
+        let pending = {
+            let mut state = self.state();
+            state.ended = true;
+            std::mem::take(&mut state.pending)
+        };
+        drop(pending);
+    }
+
+    /// The node sends something down the line.
+    pub(super) fn send(&self, node: &Node, down: Down) {
+        let mut way = self.way.lock().expect("no panic while holding this");
+        if way.lost {
+            return;
+        }
+        match node.0.network.fate(self.process, node.0.index, Leg::Reply) {
+            Fate::Deliver(delay) => {
+                way.earliest = way.earliest.max(node.0.time.now() + delay);
+                drop(way.replies.send((way.earliest, down)));
+            }
+            Fate::Drop => {
+                way.lost = true;
+                node.note(|| format!("process {} hears nothing any more on one connection", self.process + 1));
+            }
+            Fate::Break => {
+                drop(way);
+                node.note(|| format!("process {} loses a connection before a reply", self.process + 1));
+                self.end();
+            }
+        }
+    }
+
+    fn arrived(&self, down: Down) {
+        match (down, &self.ear) {
+            (Down::Answer(call, answer), _) => self.answer(call, answer),
+            (Down::Changed(key), Some(ear)) if !self.is_ended() => ear.hear(Heard::Changed(&key)),
+            (Down::Changed(_), _) => {}
+        }
+    }
+
+    fn is_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    /// Whether nobody waits for the answer to `call` any more; it is forgotten then.
+    fn is_taken_back(&self, call: u64) -> bool {
+        let mut state = self.state();
+        let unwanted = state.pending.get(&call).is_none_or(oneshot::Sender::is_closed);
+        if unwanted {
+            state.pending.remove(&call);
+        }
+        unwanted
+    }
+
+    fn answer(&self, call: u64, answer: Result<Reply, Failure>) {
+        let sender = self.state().pending.remove(&call);
+        if let Some(sender) = sender {
+            drop(sender.send(answer));
+        }
+    }
+}
+
+/// A request on its way.
+struct Call {
+    id: u64,
+    request: Request,
+    by: By,
+}
+
+/// The client's end of a connection.
+struct Link {
+    line: Arc<Line>,
+    queue: mpsc::UnboundedSender<Call>,
+}
+
+impl Link {
+    fn new(wire: Wire, line: Arc<Line>, run: u32) -> Self {
+        let (queue, calls) = mpsc::unbounded_channel();
+        let (written, arriving) = mpsc::unbounded_channel();
+        drop(wire.time().runtime.spawn(serve(wire.clone(), Arc::clone(&line), run, arriving)));
+        spawn(&Handle::current(), write(wire, ClientEnd(Arc::clone(&line)), calls, written));
+        Self { line, queue }
+    }
+}
+
+impl SimulatedLink for Link {
+    fn call(&self, request: Request, by: By) -> Answer {
+        let (line, queue) = (Arc::clone(&self.line), self.queue.clone());
+        Box::pin(async move {
+            let (sender, receiver) = oneshot::channel();
+            let id = {
+                let mut state = line.state();
+                if state.ended {
+                    return Err(Failure::Closed);
+                }
+                state.calls += 1;
+                let id = state.calls;
+                state.pending.insert(id, sender);
+                id
+            };
+            if queue.send(Call { id, request, by }).is_err() {
+                return Err(Failure::Closed);
+            }
+            receiver.await.unwrap_or(Err(Failure::Closed))
+        })
+    }
+}
+
+/// What drives a connection on the client's runtime. With that it is gone.
+struct ClientEnd(Arc<Line>);
+
+impl Drop for ClientEnd {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Writes requests in their order.
+async fn write(
+    wire: Wire,
+    end: ClientEnd,
+    mut calls: mpsc::UnboundedReceiver<Call>,
+    written: mpsc::UnboundedSender<(Instant, Call)>,
+) {
+    let (line, time) = (&end.0, wire.time());
+    let mut earliest = time.now();
+    let mut lost = false;
+    while let Some(call) = calls.recv().await {
+        if let Fate::Deliver(delay) = wire.fate(Leg::Write)
+            && !delay.is_zero()
+        {
+            time.sleep(delay).await;
+        }
+        if line.is_taken_back(call.id) {
+            let script = script(&call.request.action);
+            wire.node.note(|| format!("process {} takes back {script}", wire.process + 1));
+            continue;
+        }
+        match wire.fate(Leg::Request) {
+            _ if lost || line.is_ended() => {}
+            Fate::Deliver(delay) => {
+                earliest = earliest.max(time.now() + delay);
+                if let Some(later) = wire.node.0.network.echo(wire.process, wire.node.0.index) {
+                    let again = repeat(wire.node.clone(), Arc::clone(line), earliest + later, call.request.clone());
+                    drop(time.runtime.spawn(again));
+                }
+                drop(written.send((earliest, call)));
+            }
+            Fate::Drop => {
+                lost = true;
+                wire.node.note(|| format!("process {} is not heard any more on one connection", wire.process + 1));
+            }
+            Fate::Break => {
+                wire.node.note(|| format!("process {} loses a connection", wire.process + 1));
+                line.end();
+            }
+        }
+    }
+}
+
+/// Executes requests as they arrive.
+async fn serve(wire: Wire, line: Arc<Line>, run: u32, mut arriving: mpsc::UnboundedReceiver<(Instant, Call)>) {
+    while let Some((at, call)) = arriving.recv().await {
+        wire.time().sleep_until(at).await;
+        match wire.node.execute(run, &line, &call.request, call.by).await {
+            Some(answer) => line.send(&wire.node, Down::Answer(call.id, answer)),
+            // A crash has its own way to say so; a server that has started anew refuses what it does not know.
+            None if wire.node.state().up => line.end(),
+            None => {}
+        }
+    }
+}
+
+/// Executes a request that has arrived twice, in no order with others; the answer goes nowhere.
+async fn repeat(node: Node, line: Arc<Line>, at: Instant, request: Request) {
+    node.0.time.sleep_until(at).await;
+    node.note(|| format!("hears process {} once more", line.process + 1));
+    let run = node.state().run;
+    drop(node.execute(run, &line, &request, By::Text).await);
+}
+
+/// Hands over what arrives at the client.
+async fn listen(time: Time, line: Weak<Line>, mut arriving: mpsc::UnboundedReceiver<(Instant, Down)>) {
+    let Some(over) = line.upgrade().map(|line| Arc::clone(&line.over)) else { return };
+    let hear = async {
+        while let Some((at, down)) = arriving.recv().await {
+            time.sleep_until(at).await;
+            if let Some(line) = line.upgrade() {
+                line.arrived(down);
+            }
+        }
+    };
+    let is_over = tokio::select! {
+        biased;
+        () = over.notified() => true,
+        () = hear => false,
+    };
+    if is_over
+        && let Some(line) = line.upgrade()
+        && let Some(ear) = &line.ear
+    {
+        ear.hear(Heard::Ended);
+    }
+}
