@@ -78,7 +78,7 @@ pub fn check(records: &[Record], rules: &Rules) -> Report {
     if let Some(slack_ns) = slack_ns {
         told_late(&holds, &periods, slack_ns, end_ns, &mut violations);
     }
-    leaks(sorted, &holds, nanos(rules.settle), &mut violations);
+    leaks(sorted, &holds, &periods, nanos(rules.settle), &mut violations);
     if let Some(limit) = rules.limit {
         stuck(sorted, &periods, nanos(limit), end_ns, &mut violations);
     }

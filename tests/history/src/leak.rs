@@ -1,6 +1,7 @@
 //! Keys that should be gone.
 
 use crate::hold::Held;
+use crate::period::Periods;
 use crate::record::{Kind, Record};
 use crate::violation::Violation;
 
@@ -13,10 +14,18 @@ struct Owner<'a> {
 
 /// Every key belongs to an acquire that is going on, or to a hold that is; or it was until `settle_ns` ago. To which one,
 /// its fence does not tell: on a node that did not decide the vote it may be smaller than that of the lock, or larger.
-pub(crate) fn leaks(records: &[&Record], holds: &[Held], settle_ns: u64, violations: &mut Vec<Violation>) {
+///
+/// A client that is killed in an outage leaves to its ttl what did not reach a node, also of a lock that it has released.
+pub(crate) fn leaks(
+    records: &[&Record],
+    holds: &[Held],
+    periods: &Periods,
+    settle_ns: u64,
+    violations: &mut Vec<Violation>,
+) {
     let mut keys: Vec<&Record> = records.iter().copied().filter(|record| record.kind == Kind::Key).collect();
     keys.sort_by_key(|key| (&key.name, key.over_ns()));
-    let owners = owners(records, holds);
+    let owners = owners(records, holds, periods);
     let mut owners = owners.iter().peekable();
     for keys in keys.chunk_by(|one, next| one.name == next.name) {
         // When the last key is gone of those who had asked by then.
@@ -41,16 +50,19 @@ pub(crate) fn leaks(records: &[&Record], holds: &[Held], settle_ns: u64, violati
 }
 
 /// Sorted by name and as they were asked for.
-fn owners<'a>(records: &[&'a Record], holds: &[Held<'a>]) -> Vec<Owner<'a>> {
-    let held = holds.iter().map(|hold| Owner {
-        name: hold.name(),
-        asked_ns: hold.acquired.invoke_ns,
-        gone_ns: hold.gone_ns(),
+fn owners<'a>(records: &[&'a Record], holds: &[Held<'a>], periods: &Periods) -> Vec<Owner<'a>> {
+    let held = holds.iter().map(|hold| {
+        let left = periods.is_killed_in_outage(&hold.acquired.client).then(|| hold.valid_until_ns());
+        Owner { name: hold.name(), asked_ns: hold.acquired.invoke_ns, gone_ns: left.unwrap_or(0).max(hold.gone_ns()) }
     });
     let denied = records.iter().filter(|record| record.kind == Kind::Acquire && !record.ok).map(|record| Owner {
         name: &record.name,
         asked_ns: record.invoke_ns,
-        gone_ns: if record.failed() { record.over_ns() } else { record.valid_until_ns.unwrap_or(u64::MAX) },
+        gone_ns: if record.failed() && !periods.is_killed_in_outage(&record.client) {
+            record.over_ns()
+        } else {
+            record.valid_until_ns.unwrap_or(u64::MAX)
+        },
     });
     let mut owners: Vec<Owner> = held.chain(denied).collect();
     owners.sort_by_key(|owner| (owner.name, owner.asked_ns));

@@ -52,6 +52,13 @@ impl<'a> Periods<'a> {
         self.deadline_ns(&met, since_ns, limit_ns)
     }
 
+    /// Whether `client` was killed while nodes were in trouble, so that nobody sends again what did not reach them.
+    pub(crate) fn is_killed_in_outage(&self, client: &str) -> bool {
+        let killed = |period: &&Period| period.ended_ns == u64::MAX;
+        let killed = self.0.get(&(Kind::Stopped, client)).and_then(|stops| stops.iter().find(killed));
+        killed.is_some_and(|killed| self.ended_ns(&[(Kind::Outage, "")], killed.from_ns) > Some(killed.from_ns))
+    }
+
     /// When `limit_ns` have passed without a break by any period of these.
     fn deadline_ns(&self, of: &[(Kind, &str)], since_ns: u64, limit_ns: u64) -> u64 {
         let mut deadline_ns = since_ns.saturating_add(limit_ns);

@@ -41,8 +41,8 @@ macro_rules! set {
                 ("fence_keep", value) => target.fence_keep(duration(option, value)?),
                 ("auto_renew", Value::Bool(auto_renew)) => target.auto_renew(*auto_renew),
                 ("owner", Value::String(owner)) => target.owner(owner),
-                ("protocol", Value::String(name)) => target.protocol(given::protocol(name)?),
-                _ => return Err(given::unknown(option).into()),
+                ("protocol", Value::String(name)) => target.protocol(options::protocol(name)?),
+                _ => return Err(options::unknown(option).into()),
             };
         }
         target
@@ -74,7 +74,7 @@ macro_rules! set_setnx {
                 // What they are without being told.
                 ("auto_renew", Value::Bool(false)) => target,
                 ("protocol", _) => target,
-                _ => return Err(given::unknown(option).into()),
+                _ => return Err(options::unknown(option).into()),
             };
         }
         target
@@ -83,7 +83,7 @@ macro_rules! set_setnx {
 
 /// The protocol that options ask for, if they do.
 fn protocol(options: &Map<String, Value>) -> Result<Option<Protocol>, Error> {
-    options.get("protocol").and_then(Value::as_str).map(given::protocol).transpose()
+    options.get("protocol").and_then(Value::as_str).map(options::protocol).transpose()
 }
 
 /// What is asked of the face of `$lib`, whose calls `$future` makes futures.
@@ -162,10 +162,10 @@ macro_rules! face {
                     match (self, ttl_ms) {
                         (Self::Plain(guard), None) => $future(guard.extend()).await,
                         (Self::Plain(guard), Some(ttl_ms)) => {
-                            $future(guard.extend_to(given::millis("ttl", ttl_ms)?)).await
+                            $future(guard.extend_to(options::millis("ttl", ttl_ms)?)).await
                         }
                         // It would not compile, and is refused as an option that would not.
-                        (Self::Setnx(_), _) => Err(given::unknown("extend")),
+                        (Self::Setnx(_), _) => Err(options::unknown("extend")),
                     }
                 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redlock::{Error, LostReason, NodeState, NodeView, given};
+use redlock::bindings::options;
+use redlock::{Error, LostReason, NodeState, NodeView};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -38,7 +39,7 @@ impl Request {
 
 /// Milliseconds, or the `Duration` itself, in the form that serde gives it.
 pub(crate) fn duration(option: &str, value: &Value) -> Result<Duration, Error> {
-    let millis = |_| given::millis(option.trim_end_matches("_ms"), value.as_f64().unwrap_or(f64::NAN));
+    let millis = |_| options::millis(option.trim_end_matches("_ms"), value.as_f64().unwrap_or(f64::NAN));
     Duration::deserialize(value).or_else(millis)
 }
 

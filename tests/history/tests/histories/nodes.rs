@@ -73,6 +73,37 @@ fn a_key_whose_holder_is_gone_may_stay_until_its_validity_ends() {
 }
 
 #[test]
+fn what_a_client_still_owed_when_it_was_killed_in_an_outage_may_stay_until_its_ttl_is_over() {
+    let of_all = |kind, times: (u64, Option<u64>)| Record {
+        return_ns: times.1,
+        ..named("", record("a", kind, (times.0, times.0), 0, None))
+    };
+    let killed = |at, killed_at, outage| {
+        let stopped = Record { fence: None, ..of_all(Kind::Stopped, (killed_at, None)) };
+        let outage = Record { fence: None, client: "chaos".to_owned(), ..of_all(Kind::Outage, outage) };
+        hold([key(at, 4), stopped, outage])
+    };
+    // The release did not reach the node, and nobody was there any more to send it again.
+    good(&STRICT, killed(50, 38, (2, Some(45))));
+    is_leak(killed(51, 38, (2, Some(45))));
+    // Where nodes are well, a release reaches them all.
+    is_leak(killed(50, 46, (2, Some(45))));
+    // Who goes on can send it.
+    let stood_still = Record { fence: None, ..of_all(Kind::Stopped, (38, Some(44))) };
+    let outage = Record { fence: None, client: "chaos".to_owned(), ..of_all(Kind::Outage, (2, None)) };
+    is_leak(hold([key(50, 4), stood_still, outage.clone()]));
+    // So with an attempt that failed.
+    let stopped = Record { fence: None, ..of_all(Kind::Stopped, (22, None)) };
+    let attempt = |client: &str, at| {
+        let attempt = Record { valid_until_ns: Some(40), ..denied(client, (5, 20)) };
+        vec![attempt, key(at, 9), stopped.clone(), outage.clone()]
+    };
+    good(&STRICT, attempt("a", 40));
+    is_leak(attempt("a", 41));
+    is_leak(attempt("b", 40));
+}
+
+#[test]
 fn a_key_of_an_attempt_that_failed_is_caught() {
     let attempt = |at| vec![denied("b", (5, 20)), key(at, 9)];
     good(&STRICT, attempt(20));
