@@ -220,11 +220,10 @@ fn named<'a>(line: &'a str, words: &[&str]) -> Option<&'a str> {
 
 /// The setters that a macro stands for; those of the bindings, hidden as well, are left out.
 fn setters(member: &str) -> Option<Vec<&str>> {
-    let source = match member.trim_end_matches("!();").rsplit("::").next()? {
-        "option_setters" => include_str!("../src/api/lock.rs"),
-        "setnx_setters" => include_str!("../src/api/setnx.rs"),
-        _ => return None,
-    };
+    let name = member.strip_prefix("crate::api::setters::")?.strip_suffix("!();")?;
+    let macros = include_str!("../src/api/setters.rs");
+    let (_, source) = macros.split_once(&format!("macro_rules! {name} {{")).expect("a macro of this name");
+    let (source, _) = source.split_once("\n}").expect("the end of the macro");
     let lines = source.lines().zip(source.lines().skip(1));
     let open = lines.filter(|(before, _)| before.trim() != "#[doc(hidden)]").map(|(_, line)| line);
     Some(open.filter_map(|line| named(line, &["        pub fn "])).collect())
@@ -279,7 +278,7 @@ fn nothing_else_is_public() {
     for source in [
         include_str!("../src/api/client.rs"),
         include_str!("../src/error.rs"),
-        include_str!("../src/process/shutdown.rs"),
+        include_str!("../src/api/shutdown.rs"),
         include_str!("../src/api/guard.rs"),
         include_str!("../src/api/inspect.rs"),
         include_str!("../src/api/lock.rs"),
@@ -295,13 +294,13 @@ fn nothing_else_is_public() {
     let modules = include_str!("../src/lib.rs");
     let exported: BTreeSet<_> = modules
         .lines()
-        .filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.split_once("::"))
+        .filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.rsplit_once("::"))
         .flat_map(|(_, names)| names.trim_matches(['{', '}']).split(", "))
         .map(str::to_owned)
         .collect();
-    let types: BTreeSet<_> = found.into_iter().filter(|name| !name.contains([':', '.'])).collect();
-    assert_eq!(exported, types);
+    let types = found.into_iter().filter(|name| !name.contains([':', '.']));
+    assert_eq!(exported, types.chain(["blocking".to_owned()]).collect());
     let hidden_before = |line: &str| modules.contains(&format!("#[doc(hidden)]\n{line}"));
     let open: Vec<_> = modules.lines().filter(|line| line.starts_with("pub mod ") && !hidden_before(line)).collect();
-    assert_eq!(open, ["pub mod blocking;"]);
+    assert!(open.is_empty(), "{open:?}");
 }

@@ -32,11 +32,17 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::acquire::attempt::{Ballots, Carried, Outcome, Place};
+use crate::acquire::attempt::Carried;
 use crate::acquire::wakeup::Lookout;
 use crate::error::{Error, ErrorKind};
-use crate::hold::lease::{Held, Owned};
+use crate::hold::lease::{Held, Title};
+use crate::hold::outcome::Outcome;
+use crate::hold::owner::Owned;
+use crate::hold::setnx;
+use crate::net::ballots::Ballots;
 use crate::net::connections::Lane;
+use crate::options::Protocol;
+use crate::process::context::Place;
 use crate::process::waiters::{InLine, Told};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
@@ -103,6 +109,15 @@ pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
         }
         // Dropping it releases.
         waiting = rest.missed()?;
+    }
+}
+
+/// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
+async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome<Title> {
+    place.process.lists.used(&place.set.list, &place.spec.name);
+    match place.spec.settings.protocol {
+        Protocol::Plain => attempt::attempt(place, lane, limit, carried).await.map(Title::Plain),
+        Protocol::Setnx => setnx::attempt(place, lane, limit).await.map(Title::Setnx),
     }
 }
 
@@ -202,10 +217,10 @@ impl Waiting {
         // One whole try leaves the nodes their time for its clean-up.
         let node_timeout = self.place.spec.settings.node_timeout;
         let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
-        let mut outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
+        let mut outcome = attempt(&self.place, lane, limit, &mut self.carried).await;
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
-            outcome = attempt::attempt(&self.place, lane, limit, &mut self.carried).await;
+            outcome = attempt(&self.place, lane, limit, &mut self.carried).await;
         }
         self.attempts = self.attempts.saturating_add(1);
         match outcome {
@@ -268,7 +283,7 @@ impl Waiting {
     fn behind_bars(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
         self.outage.barred(now, until);
         if now < self.deadline && !mem::replace(&mut self.told_bars, true) {
-            let (name, nodes, wait) = (&self.place.spec.name, ballots.bars(&self.place.set), until.since(now));
+            let (name, nodes, wait) = (&self.place.spec.name, ballots.bars(&self.place.set.members), until.since(now));
             log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
         }
     }
@@ -337,7 +352,7 @@ impl Waiting {
         self.last = told.ballots.or_else(|| self.last.take());
         // Its turn may come in the instant in which its time is over.
         let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
-            let is_ours = || gate.former().is_some_and(|held| held.remaining_here().is_ok());
+            let is_ours = || gate.former().is_some_and(|held| held.is_held());
             // Whatever the one in front had heard before it won.
             if is_ours() {
                 self.last = Some(Arc::new(Ballots::held(set.members.len())));
@@ -346,7 +361,7 @@ impl Waiting {
         };
         self.outage = told.outage.known_since(self.began);
         let owned = self.in_front(&gate).await?;
-        gate.won(owned.held());
+        gate.won(&(Arc::clone(owned.held()) as _));
         Ok(owned)
     }
 
@@ -358,8 +373,8 @@ impl Waiting {
             let mut lookout = Lookout::new(self.place.clone(), lane);
             tokio::select! {
                 biased;
-                () = gate.handed_over(clock, &held) => {}
-                () = lookout.gone(&held, self.deadline) => {}
+                () = gate.handed_over(clock, &*held) => {}
+                () = lookout.gone(&*held, self.deadline) => {}
             }
         }
         gate.courtesy(clock, self.deadline).await;
@@ -426,7 +441,8 @@ impl Waiting {
     }
 
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
-        let nodes = ballots.answers(&self.place);
+        let restart_delay = self.place.spec.settings.restart_delay;
+        let nodes = ballots.answers(&self.place.set.members, restart_delay, self.place.process.clock.now());
         Error::new(kind, message).with_name(self.place.spec.name.bytes()).with_nodes(nodes)
     }
 }

@@ -23,12 +23,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::attempt::{self, Ballots, Place};
-use crate::hold::lease::Held;
+use crate::acquire::attempt;
+use crate::net::ballots::Ballots;
 use crate::net::connections::Lane;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::net::tracking::{Seen, Watcher};
+use crate::process::context::Place;
+use crate::process::waiters::Ends;
 use crate::protocol::backoff;
 use crate::protocol::positions::Line;
 use crate::protocol::quorum::{Mask, quorum};
@@ -117,7 +119,7 @@ impl Lookout {
     /// Waits until a quorum of nodes does not have the key any more, while this process has `held`; at most until `limit`.
     /// Most locks are released sooner than the first look comes, and a lock that is renewed or ends sooner than the next look
     /// tells of its loss by itself: nobody is asked then. Cancel safe.
-    pub(crate) async fn gone(&mut self, held: &Held, limit: Moment) {
+    pub(crate) async fn gone(&mut self, held: &dyn Ends, limit: Moment) {
         let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
         let all = Mask::all(self.lane.members.len());
         let mut sights = Sights { free: Mask::NONE, silent: Mask::NONE };

@@ -25,16 +25,18 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use crate::acquire::attempt::Place;
 use crate::acquire::{self, First, Waiting};
 use crate::api::client::{self, IntoNodes, Unread};
-use crate::api::guard;
 use crate::api::inspect::NodeView;
 use crate::api::lock::{left, tried};
+use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
-use crate::hold::lease::{Held, Owned};
+use crate::hold;
+use crate::hold::lease::Held;
+use crate::hold::owner::Owned;
 use crate::options::{Options, Protocol};
 use crate::process::Process;
+use crate::process::context::Place;
 use crate::sys::runtimes::{self, Break};
 
 /// How long an interrupted call waits for its clean-up. The background goes on with what takes longer.
@@ -42,7 +44,7 @@ const CLEAN_UP: Duration = Duration::from_millis(20);
 
 /// A client without async; see [`crate::Redlock`].
 #[derive(Clone, Debug)]
-pub struct Redlock(crate::Redlock);
+pub struct Redlock(client::Redlock);
 
 impl Redlock {
     /// A client for the node, or nodes, at these addresses; see [`crate::Redlock::new`].
@@ -51,7 +53,7 @@ impl Redlock {
     ///
     /// `invalid` for a wrong address.
     pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
-        crate::Redlock::new(nodes).map(Self)
+        client::Redlock::new(nodes).map(Self)
     }
 
     /// A client for the nodes in `REDLOCK_URLS`; see [`crate::Redlock::from_env`].
@@ -60,7 +62,7 @@ impl Redlock {
     ///
     /// `invalid` for a wrong address.
     pub fn from_env() -> Result<Self, Error> {
-        crate::Redlock::from_env().map(Self)
+        client::Redlock::from_env().map(Self)
     }
 
     /// A client with options of its own; see [`crate::Redlock::builder`].
@@ -70,7 +72,7 @@ impl Redlock {
 
     /// A lock with this name; see [`crate::Redlock::lock`].
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock { client: self.0.clone(), name: name.as_ref().into(), options: Options::default() }
+        Lock { session: Arc::clone(self.0.session()), name: name.as_ref().into(), options: Options::default() }
     }
 
     /// A lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx`].
@@ -96,7 +98,7 @@ impl Redlock {
 /// Those of [`Redlock::inspect`]; the outer one is the interruption.
 #[doc(hidden)]
 pub fn inspect_unless<E>(
-    client: &crate::Redlock,
+    client: &client::Redlock,
     name: &[u8],
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Result<Vec<NodeView>, Error>, E> {
@@ -104,8 +106,8 @@ pub fn inspect_unless<E>(
     Ok(driven.map(|(views, _)| views))
 }
 
-impl From<crate::Redlock> for Redlock {
-    fn from(client: crate::Redlock) -> Self {
+impl From<client::Redlock> for Redlock {
+    fn from(client: client::Redlock) -> Self {
         Self(client)
     }
 }
@@ -126,9 +128,9 @@ impl Builder {
         self
     }
 
-    client::connect_timeout_setter!();
+    crate::api::setters::connect_timeout_setter!();
 
-    crate::api::lock::option_setters!();
+    crate::api::setters::option_setters!();
 
     /// Checks addresses and options and makes the client.
     ///
@@ -145,13 +147,13 @@ impl Builder {
 #[derive(Clone, Debug)]
 #[must_use = "a lock is not held until it is acquired"]
 pub struct Lock {
-    client: crate::Redlock,
+    session: Arc<Session>,
     name: Arc<[u8]>,
     options: Options,
 }
 
 impl Lock {
-    crate::api::lock::option_setters!();
+    crate::api::setters::option_setters!();
 
     /// Acquires the lock, waiting until the timeout; see [`crate::Lock::acquire`].
     ///
@@ -164,7 +166,7 @@ impl Lock {
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        let place = self.client.place(Arc::clone(&self.name), options)?;
+        let place = self.session.place(Arc::clone(&self.name), options)?;
         if Handle::try_current().is_ok() {
             let process = Arc::clone(&place.process);
             let (owned, home) = drive(&process, None, acquire::acquire(place))?;
@@ -261,13 +263,13 @@ impl Guard {
     ///
     /// As [`Guard::extend`]; `invalid` for a ttl out of range.
     pub fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
-        self.extend_for(Some(guard::checked(self.shared(), ttl)?))
+        self.extend_for(Some(hold::checked(self.shared(), ttl)?))
     }
 
     fn extend_for(&self, ttl: Option<Duration>) -> Result<(), Error> {
         let held = Arc::clone(self.shared());
         self.check()?;
-        drive(&self.shared().place.process, self.home, guard::extend(held, ttl))?.0
+        drive(&self.shared().place.process, self.home, hold::extend(held, ttl))?.0
     }
 
     /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
@@ -311,7 +313,7 @@ impl Guard {
         if process.is_foreign() {
             return Err(self.shared().error(ErrorKind::NotHeld));
         }
-        drive(&process, self.home, guard::release(self.owned))?.0
+        drive(&process, self.home, hold::release(self.owned))?.0
     }
 }
 
@@ -321,7 +323,7 @@ impl Guard {
 pub struct SetnxLock(Lock);
 
 impl SetnxLock {
-    crate::api::setnx::setnx_setters!();
+    crate::api::setters::setnx_setters!();
 
     /// Acquires the lock, waiting until the timeout; see [`crate::SetnxLock::acquire`].
     ///

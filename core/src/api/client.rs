@@ -1,25 +1,21 @@
 //! The client: which nodes, which defaults. Made once, cloned freely, sends nothing by itself.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
-use crate::acquire;
-use crate::acquire::attempt::{Place, Spec};
 use crate::address::Addresses;
 use crate::api::inspect::{self, NodeView};
 use crate::api::lock::Lock;
+use crate::api::session::{Own, Session};
 use crate::api::setnx::SetnxLock;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::options::{Options, checked_connect_timeout};
-use crate::process::shutdown::Ending;
-use crate::process::{NodeSet, PerProcess, Pid, Process};
-use crate::protocol::name::Name;
-use crate::protocol::request::Keys;
+use crate::process::Process;
+#[cfg(feature = "simulation")]
+use crate::process::nodes::NodeSet;
 
 /// Where [`Redlock::from_env`] looks for addresses.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
@@ -45,27 +41,14 @@ const ENVIRONMENT: &str = "REDLOCK_URLS";
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Redlock(Arc<Client>);
-
-#[derive(Debug)]
-struct Client {
-    addresses: Addresses,
-    options: Options,
-    closed: AtomicBool,
-    own: PerProcess<Own>,
-}
-
-/// What a client has of its own in each process.
-#[derive(Debug)]
-struct Own {
-    process: Arc<Process>,
-    /// `None` once the client is closed.
-    set: Mutex<Option<Arc<NodeSet>>>,
-    /// Said when the client is closed, to its waiting calls.
-    ending: Arc<Ending>,
-}
+pub struct Redlock(Arc<Session>);
 
 impl Redlock {
+    /// What it shares with its locks.
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.0
+    }
+
     /// A client for the node, or nodes, at these addresses, with default options.
     ///
     /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, `unix:///path?db=0&user=u&pass=p`,
@@ -98,7 +81,7 @@ impl Redlock {
     /// A name is 1 to 512 bytes of anything; the key on the servers is the name, unchanged. Names that begin with
     /// `redlock:fence:` or `redlock:want:` are reserved. A wrong name is an `invalid` error of the acquire.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.clone(), name.as_ref())
+        Lock::new(Arc::clone(&self.0), name.as_ref())
     }
 
     /// A lock with this name in the older SETNX protocol, for a key that is shared with code which still uses it; see
@@ -140,114 +123,29 @@ impl Redlock {
     /// # }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
-        let place = self.place(name.as_ref(), Options::default())?;
+        let place = self.0.place(name.as_ref(), Options::default())?;
         if let Ok(runtime) = Handle::try_current() {
             let lane = place.set.lane(&runtime);
             return Ok(inspect::inspect(&place, &lane).await);
         }
         let process = Arc::clone(&place.process);
-        in_background(&process, async move {
-            let lane = place.set.lane(&Handle::current());
-            inspect::inspect(&place, &lane).await
-        })
-        .await
+        let call = async move { inspect::inspect(&place, &place.set.lane(&Handle::current())).await };
+        process.background.run(call).await
     }
 
     /// Ends this client and its clones: calls on their locks are `invalid` from now on, also those that wait, and held locks
     /// stay held. Hidden: for the bindings, whose languages drop nothing in time.
     #[doc(hidden)]
     pub fn close(&self) {
-        self.0.closed.store(true, Ordering::Relaxed);
-        if let Ok(own) = self.0.own(Pid::now()) {
-            let set = own.set().take();
-            drop(set);
-            own.ending.say();
-        }
-    }
-
-    /// Everything a call on the lock `name` needs, checked.
-    pub(crate) fn place(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Place, Error> {
-        let pid = Pid::now();
-        self.place_of(pid, self.spec(pid, name, options)?)
-    }
-
-    /// A lock's name and options, checked.
-    pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
-        let process = &self.0.own(pid)?.process;
-        let name = Name::parse(name)?;
-        let settings = options
-            .or(&self.0.options)
-            .check(&process.owner, self.0.addresses.iter().len())
-            .map_err(|error| error.with_name(name.bytes()))?;
-        Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
-    }
-
-    /// Where attempts for `spec` are made from.
-    pub(crate) fn place_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<Place, Error> {
-        let own = self.0.own(pid)?;
-        let Some(set) = own.set().clone() else {
-            return Err(acquire::closed(spec.name.bytes()));
-        };
-        Ok(Place { process: Arc::clone(&own.process), set, spec, client: Arc::clone(&own.ending) })
+        self.0.close();
     }
 
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
         let addresses = Addresses::from_env_value(None).expect("the default address is valid");
-        Self(Arc::new(Client::new(addresses, options, Own::new(process, Some(set)))))
+        Self(Arc::new(Session::new(addresses, options, Own::new(process, Some(set)))))
     }
 }
-
-impl Client {
-    fn new(addresses: Addresses, options: Options, own: Own) -> Self {
-        Self { addresses, options, closed: AtomicBool::new(false), own: PerProcess::with(own) }
-    }
-
-    /// What belongs to this process; new in a forked child, where the parent's must not be touched.
-    fn own(&self, pid: Pid) -> Result<&Own, Error> {
-        self.own.try_of(pid, || {
-            let process = Process::current();
-            let closed = self.closed.load(Ordering::Relaxed);
-            let set = if closed { None } else { Some(process.set(&self.addresses)?) };
-            Ok(Own::new(process, set))
-        })
-    }
-}
-
-impl Own {
-    fn new(process: Arc<Process>, set: Option<Arc<NodeSet>>) -> Self {
-        Self { process, set: Mutex::new(set), ending: Arc::default() }
-    }
-
-    fn set(&self) -> MutexGuard<'_, Option<Arc<NodeSet>>> {
-        self.set.lock().expect("no panic while holding this")
-    }
-}
-
-/// Runs `call` in the background and awaits its result; for callers that have no runtime.
-pub(crate) async fn in_background<T: Send + 'static>(
-    process: &Process,
-    call: impl Future<Output = T> + Send + 'static,
-) -> Result<T, Error> {
-    let (sender, receiver) = oneshot::channel();
-    process.background.start()?;
-    process.background.spawn(async move { drop(sender.send(call.await)) });
-    receiver.await.map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))
-}
-
-/// The option that both builders have and no lock, on a struct with a field `connect_timeout`.
-macro_rules! connect_timeout_setter {
-    () => {
-        /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60 s,
-        /// default 2 s. It takes up to four round trips. An option of the client alone.
-        pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
-            self.connect_timeout = Some(connect_timeout);
-            self
-        }
-    };
-}
-
-pub(crate) use connect_timeout_setter;
 
 /// Makes a client; see [`Redlock::builder`].
 ///
@@ -296,9 +194,9 @@ impl Builder {
         self
     }
 
-    crate::api::client::connect_timeout_setter!();
+    crate::api::setters::connect_timeout_setter!();
 
-    crate::api::lock::option_setters!();
+    crate::api::setters::option_setters!();
 
     /// Checks addresses and options and makes the client.
     ///
@@ -314,7 +212,7 @@ impl Builder {
         let process = Process::current();
         self.options.check(&process.owner, addresses.iter().len())?;
         let set = process.set(&addresses)?;
-        Ok(Redlock(Arc::new(Client::new(addresses, self.options, Own::new(process, Some(set))))))
+        Ok(Redlock(Arc::new(Session::new(addresses, self.options, Own::new(process, Some(set))))))
     }
 }
 

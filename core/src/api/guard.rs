@@ -4,15 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use crate::acquire::attempt::Title;
-use crate::api::client::in_background;
 use crate::error::{Error, ErrorKind};
-use crate::hold::extend::{self, Extended};
-use crate::hold::lease::{Begun, Held, Owned};
-use crate::hold::release;
-use crate::options;
+use crate::hold;
+use crate::hold::lease::Held;
+use crate::hold::owner::Owned;
 
 /// A held lock. Extended in the background until it is released, lost or dropped.
 ///
@@ -99,7 +94,7 @@ impl Guard {
     /// Dropping the future leaves the lock valid for at least as long as it was.
     pub async fn extend(&self) -> Result<(), Error> {
         self.check()?;
-        extend(Arc::clone(self.shared()), None).await
+        hold::extend(Arc::clone(self.shared()), None).await
     }
 
     /// As [`Guard::extend`], with another ttl (100 ms to 24 h) which later renewals use too.
@@ -112,8 +107,8 @@ impl Guard {
     ///
     /// As [`Guard::extend`].
     pub async fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl = checked(self.shared(), ttl)?;
-        extend(Arc::clone(self.shared()), Some(ttl)).await
+        let ttl = hold::checked(self.shared(), ttl)?;
+        hold::extend(Arc::clone(self.shared()), Some(ttl)).await
     }
 
     /// Completes when the lock is lost, with the `lost` error; never after a release. Needs no reply of any node: it
@@ -155,67 +150,6 @@ impl Guard {
         if self.shared().place.process.is_foreign() {
             return Err(self.shared().error(ErrorKind::NotHeld));
         }
-        release(self.0).await
+        hold::release(self.0).await
     }
-}
-
-pub(crate) fn checked(held: &Held, ttl: Duration) -> Result<Duration, Error> {
-    options::checked_ttl(ttl).map_err(|error| error.with_name(held.place.spec.name.bytes()))
-}
-
-/// Extends to `ttl`, or by the ttl in force, where the caller is, or in the background for a caller without a runtime.
-pub(crate) async fn extend(held: Arc<Held>, ttl: Option<Duration>) -> Result<(), Error> {
-    held.remaining()?;
-    let extended = if let Ok(runtime) = Handle::try_current() {
-        extend::extend(&held, &held.place.set.lane(&runtime), ttl).await
-    } else {
-        let (process, held) = (Arc::clone(&held.place.process), Arc::clone(&held));
-        in_background(
-            &process,
-            async move { extend::extend(&held, &held.place.set.lane(&Handle::current()), ttl).await },
-        )
-        .await?
-    };
-    match extended {
-        Extended::Done => {
-            held.place.process.renewal.add(&held);
-            Ok(())
-        }
-        Extended::Unknown(_, nodes) => {
-            // Its end may have been what cut the round short.
-            held.remaining()?;
-            let message = "no quorum of nodes answered the extension; the lock stays valid for as long as it was";
-            let error = Error::new(ErrorKind::Unavailable, message);
-            Err(error.with_name(held.place.spec.name.bytes()).with_nodes(nodes))
-        }
-        Extended::Lost(loss) => {
-            held.lose(&loss);
-            Err(over(&held))
-        }
-        Extended::Over => Err(over(&held)),
-    }
-}
-
-/// Why it is not held any more: what a round heard of a lock that was released meanwhile is no loss.
-fn over(held: &Held) -> Error {
-    held.remaining().err().unwrap_or_else(|| held.error(ErrorKind::NotHeld))
-}
-
-/// Releases where the caller is, or in the background for a caller without a runtime. Not for a forked child.
-pub(crate) async fn release(owned: Owned) -> Result<(), Error> {
-    let claim = match owned.held().begin_release()? {
-        Begun::Release(Title::Plain(claim)) => claim,
-        Begun::Release(Title::Setnx(grant)) => return grant.release(&owned.released()).await,
-        Begun::Already => return Ok(()),
-    };
-    let held = owned.released();
-    if let Ok(runtime) = Handle::try_current() {
-        return release::release(&held, claim, &held.place.set.lane(&runtime)).await;
-    }
-    let process = Arc::clone(&held.place.process);
-    in_background(
-        &process,
-        async move { release::release(&held, claim, &held.place.set.lane(&Handle::current())).await },
-    )
-    .await?
 }

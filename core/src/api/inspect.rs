@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::attempt::Place;
 use crate::net::connections::Lane;
 use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
+use crate::process::context::Place;
 use crate::protocol::request::{Action, Reply, Request, Sight};
 use crate::protocol::token::Token;
 

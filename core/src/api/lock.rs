@@ -7,86 +7,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire;
-use crate::acquire::attempt::Spec;
-use crate::api::client::Redlock;
 use crate::api::guard::Guard;
+use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Protocol};
-use crate::process::Pid;
-
-/// The options that a client's builder and a lock have in common, on a struct with a field `options`.
-macro_rules! option_setters {
-    () => {
-        /// How long the nodes keep the lock unless it is extended: 100 ms to 24 h, default 10 s. A crashed holder blocks
-        /// others for at most this long.
-        pub fn ttl(mut self, ttl: Duration) -> Self {
-            self.options.ttl = Some(ttl);
-            self
-        }
-
-        /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
-        pub fn timeout(mut self, timeout: Duration) -> Self {
-            self.options.timeout = Some(Some(timeout));
-            self
-        }
-
-        /// Lets acquire wait without end, where the client has a timeout.
-        pub fn no_timeout(mut self) -> Self {
-            self.options.timeout = Some(None);
-            self
-        }
-
-        /// Whether the background extends the lock every third of its ttl until it is released; default true. A hung
-        /// holder then blocks others for ever, unless `max_hold` ends it.
-        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
-            self.options.auto_renew = Some(auto_renew);
-            self
-        }
-
-        /// The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default
-        /// nothing ends it.
-        pub fn max_hold(mut self, max_hold: Duration) -> Self {
-            self.options.max_hold = Some(max_hold);
-            self
-        }
-
-        /// Longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
-        pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
-            self.options.node_timeout = Some(node_timeout);
-            self
-        }
-
-        /// How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns
-        /// that off, for nodes whose data survives.
-        pub fn restart_delay(mut self, restart_delay: Duration) -> Self {
-            self.options.restart_delay = Some(restart_delay);
-            self
-        }
-
-        /// How long a node remembers a name's fence after the last acquire or renewal; default the larger of 1 h and
-        /// twice the ttl, at least twice the ttl.
-        pub fn fence_keep(mut self, fence_keep: Duration) -> Self {
-            self.options.fence_keep = Some(fence_keep);
-            self
-        }
-
-        /// The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
-        /// none.
-        pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
-            self.options.owner = Some(owner.as_ref().into());
-            self
-        }
-
-        /// Hidden: for the bindings, whose locks are of one type in every protocol. In Rust the type decides.
-        #[doc(hidden)]
-        pub fn protocol(mut self, protocol: crate::bindings::options::Protocol) -> Self {
-            self.options.protocol = Some(protocol);
-            self
-        }
-    };
-}
-
-pub(crate) use option_setters;
+use crate::process::context::Spec;
+use crate::sys::fork::Pid;
 
 /// A lock by name. Acquire it as often as you like; every acquisition is a [`Guard`] of its own, and two guards of one
 /// name exclude each other, in one process too.
@@ -117,20 +43,20 @@ pub(crate) use option_setters;
 #[derive(Clone, Debug)]
 #[must_use = "a lock is not held until it is acquired"]
 pub struct Lock {
-    client: Redlock,
+    session: Arc<Session>,
     name: Arc<[u8]>,
     options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(client: Redlock, name: &[u8]) -> Self {
-        Self { client, name: name.into(), options: Options::default() }
+    pub(crate) fn new(session: Arc<Session>, name: &[u8]) -> Self {
+        Self { session, name: name.into(), options: Options::default() }
     }
 
-    option_setters!();
+    crate::api::setters::option_setters!();
 
-    pub(crate) fn client(&self) -> &Redlock {
-        &self.client
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
     }
 
     pub(crate) fn name(&self) -> &[u8] {
@@ -139,7 +65,7 @@ impl Lock {
 
     /// Name and options, checked.
     pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
-        self.client.spec(pid, Arc::clone(&self.name), self.options.clone())
+        self.session.spec(pid, Arc::clone(&self.name), self.options.clone())
     }
 
     /// Acquires the lock, waiting until the timeout.
@@ -155,7 +81,7 @@ impl Lock {
     /// - `timeout`: others held it until the timeout was over.
     /// - `unavailable`: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s after the first
     ///   attempt where none is set. Waiting for nodes that restarted and do not count yet is not part of the 10 s. Also after
-    ///   [`farewell`](crate::process::shutdown), at once.
+    ///   [`farewell`](crate::farewell), at once.
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
     /// - `invalid`: a wrong name or option, or too many addresses of the same server.
     ///
@@ -170,7 +96,7 @@ impl Lock {
 
     pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        acquire::acquire(self.client.place(Arc::clone(&self.name), options)?).await.map(Guard::new)
+        acquire::acquire(self.session.place(Arc::clone(&self.name), options)?).await.map(Guard::new)
     }
 
     /// Tries once: `None` if others hold the lock, or were taking it at the same time.

@@ -7,4 +7,7 @@ pub(crate) mod client;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod lock;
+pub(crate) mod session;
 pub(crate) mod setnx;
+pub(crate) mod setters;
+pub(crate) mod shutdown;

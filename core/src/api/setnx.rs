@@ -10,40 +10,6 @@ use crate::api::lock::{Lock, left, tried, unless_lost};
 use crate::error::Error;
 use crate::options::Protocol;
 
-/// The options of a lock in the older protocol, on a struct around a lock.
-macro_rules! setnx_setters {
-    () => {
-        /// How long the holder may rely on the lock: 100 ms to 24 h, default 10 s. There is no renewal: choose it longer
-        /// than the work takes, and the same as the older clients. A crashed holder blocks others for at most 3 s longer.
-        pub fn ttl(self, ttl: Duration) -> Self {
-            Self(self.0.ttl(ttl))
-        }
-
-        /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
-        pub fn timeout(self, timeout: Duration) -> Self {
-            Self(self.0.timeout(timeout))
-        }
-
-        /// Lets acquire wait without end, where the client has a timeout.
-        pub fn no_timeout(self) -> Self {
-            Self(self.0.no_timeout())
-        }
-
-        /// Longest wait for the node's answer; default a quarter of the ttl, from 50 ms to 500 ms.
-        pub fn node_timeout(self, node_timeout: Duration) -> Self {
-            Self(self.0.node_timeout(node_timeout))
-        }
-
-        /// How long the grants of the node do not count after this process saw it restart; default the ttl. Zero turns
-        /// that off, for a node whose data survives.
-        pub fn restart_delay(self, restart_delay: Duration) -> Self {
-            Self(self.0.restart_delay(restart_delay))
-        }
-    };
-}
-
-pub(crate) use setnx_setters;
-
 /// A lock by name in the older SETNX protocol, on one node: made by [`Redlock::setnx`](crate::Redlock::setnx), for a key
 /// that is shared with code which still uses that protocol. For everything else use [`Lock`].
 ///
@@ -86,7 +52,7 @@ impl SetnxLock {
         Self(lock)
     }
 
-    setnx_setters!();
+    crate::api::setters::setnx_setters!();
 
     /// Acquires the lock, waiting until the timeout. All of it runs in the background.
     ///

@@ -29,16 +29,18 @@ use tokio::task::AbortHandle;
 
 use crate::acquire::Waiting;
 use crate::api::client::Redlock;
-use crate::api::guard;
 use crate::api::inspect::NodeView;
 use crate::api::lock;
 use crate::bindings::lock_object::{Extension, Hold, Holder, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
-use crate::hold::lease::{Hear, Listener, Owned};
+use crate::hold;
+use crate::hold::lease::{Hear, Listener};
+use crate::hold::owner::Owned;
 use crate::options::Options;
+use crate::process::Process;
 use crate::process::shutdown::{Duty, Leave};
-use crate::process::{Pid, Process};
 use crate::sys::background::Started;
+use crate::sys::fork::Pid;
 use crate::sys::task::spawn;
 
 /// The calls of one event loop.
@@ -158,7 +160,7 @@ impl Queue {
         let Extension { held, ttl, .. } = holder.extension(self.here()?, ttl)?;
         held.remaining_here()?;
         let id = self.0.enlist(Call::Running(None, None));
-        self.spawn(id, move || async move { Outcome::Over(guard::extend(held, ttl).await.map(|()| Taken::Done)) })?;
+        self.spawn(id, move || async move { Outcome::Over(hold::extend(held, ttl).await.map(|()| Taken::Done)) })?;
         Ok(id)
     }
 
@@ -187,7 +189,7 @@ impl Queue {
     ///
     /// `invalid`, at once.
     pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
-        client.spec(self.here()?, name, Options::default())?;
+        client.session().spec(self.here()?, name, Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
         let id = self.0.enlist(Call::Running(None, None));
         self.spawn(id, move || async move { Outcome::Over(client.inspect(name).await.map(Taken::Views)) })?;
@@ -313,9 +315,9 @@ impl Queue {
             return Ok(id);
         };
         let id = self.0.enlist(Call::Running(None, None));
-        let duty = Duty::new(&self.0.process);
+        let duty = Duty::new(&self.0.process.farewell);
         self.spawn(id, move || async move {
-            let released = guard::release(hold.into_owned()).await;
+            let released = hold::release(hold.into_owned()).await;
             drop(duty);
             Outcome::Over(said(released).map(|()| Taken::Done))
         })?;

@@ -19,14 +19,15 @@ use std::{fmt, mem};
 use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
-use crate::acquire::attempt::{Place, Spec};
 use crate::api::blocking::{acquire_unless, drive_unless};
-use crate::api::guard;
 use crate::api::lock::{Lock, left};
 use crate::error::{Error, ErrorKind};
-use crate::hold::lease::{Held, Listener, Owned};
+use crate::hold;
+use crate::hold::lease::{Held, Listener};
+use crate::hold::owner::Owned;
 use crate::options::{self, Protocol};
-use crate::process::{PerProcess, Pid};
+use crate::process::context::{Place, Spec};
+use crate::sys::fork::{PerProcess, Pid};
 
 /// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
 pub type Timeout = Option<Option<Duration>>;
@@ -175,7 +176,7 @@ impl Holder {
             Err(error) => return Ok(Err(error)),
         };
         let process = Arc::clone(&held.place.process);
-        let driven = drive_unless(&process, home, guard::extend(held, ttl), interrupted)?;
+        let driven = drive_unless(&process, home, hold::extend(held, ttl), interrupted)?;
         Ok(driven.map(|((), _)| ()))
     }
 
@@ -220,7 +221,7 @@ impl Holder {
                 Arc::new(Spec { name: spec.name.clone(), keys: Arc::clone(&spec.keys), settings })
             }
         };
-        self.lock.client().place_of(pid, spec)
+        self.lock.session().place_of(pid, spec)
     }
 
     /// Begins an acquire.
@@ -254,7 +255,7 @@ impl Holder {
         let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
         let (shared, home) = (Arc::clone(hold.owned.held()), hold.home);
         drop(state);
-        let ttl = ttl.map(|ttl| guard::checked(&shared, ttl)).transpose()?;
+        let ttl = ttl.map(|ttl| hold::checked(&shared, ttl)).transpose()?;
         Ok(Extension { held: shared, ttl, home })
     }
 
@@ -389,7 +390,7 @@ impl Hold {
 
 fn release<E>(hold: Hold, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
     let process = Arc::clone(&hold.owned.held().place.process);
-    let driven = drive_unless(&process, hold.home, guard::release(hold.owned), interrupted)?;
+    let driven = drive_unless(&process, hold.home, hold::release(hold.owned), interrupted)?;
     Ok(driven.map(|((), _)| ()))
 }
 

@@ -20,8 +20,9 @@ use crate::net::connections::Lane;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::{Connection, Failure};
 use crate::net::round::{Event, Round, Sent};
+use crate::process::Process;
+use crate::process::nodes::NodeSet;
 use crate::process::pending_releases::{self, Account};
-use crate::process::{NodeSet, Process};
 use crate::protocol::backoff;
 use crate::protocol::quorum::{Mask, Removal};
 use crate::protocol::request::{Action, Keys, Reply, Request};
@@ -30,7 +31,11 @@ use crate::sys::clock::Moment;
 
 /// One token's right to the keys it may have created.
 #[derive(Debug)]
-pub(crate) struct Claim(Option<Box<Inner>>);
+pub(crate) struct Claim(Box<Slot>);
+
+/// `None` once nothing is left for drop to do.
+#[derive(Debug)]
+struct Slot(Option<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -63,15 +68,11 @@ impl Claim {
             node_timeout,
             ttl: AtomicU64::new(nanos(ttl)),
         };
-        Self(Some(Box::new(inner)))
+        Self(Box::new(Slot(Some(inner))))
     }
 
     fn inner(&self) -> &Inner {
-        self.0.as_ref().expect("taken only by drop")
-    }
-
-    pub(crate) fn process(&self) -> Arc<Process> {
-        Arc::clone(&self.inner().process)
+        self.0.0.as_ref().expect("taken only by drop")
     }
 
     pub(crate) fn footprint(&self) -> &Arc<Footprint> {
@@ -122,7 +123,7 @@ impl Claim {
     /// Takes down a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
         let inner = self.inner();
-        pending_releases::tell_gate(&inner.process, &inner.set, &inner.keys, answer);
+        pending_releases::tell_gate(&inner.process, &inner.set.gates, &inner.keys, answer);
         released(&inner.footprint, node, answer, sent)
     }
 
@@ -158,7 +159,7 @@ impl Claim {
         let inner = self.inner();
         if round.is_idle() && inner.footprint.is_clear() {
             // Nothing is left for drop to do, so that it need not look which process it is in.
-            self.0 = None;
+            self.0.0 = None;
             return;
         }
         let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
@@ -167,7 +168,7 @@ impl Claim {
         round.leave(footprint, |footprint, node, answer, sent| {
             released(footprint, node, answer, sent);
         });
-        process.renewal.drop_at(self, due);
+        process.renewal.drop_at(self.0, due);
     }
 }
 
@@ -199,7 +200,7 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
     vote
 }
 
-impl Drop for Claim {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Some(inner) = self.0.take() else { return };
         if inner.process.is_foreign() {
@@ -212,8 +213,8 @@ impl Drop for Claim {
             return;
         }
         let ttl = inner.ttl();
-        let Inner { process, set, keys, token, node_timeout, .. } = *inner;
-        let account = Account { process, set, keys, token, node_timeout, ttl };
+        let Inner { process, set, keys, token, node_timeout, .. } = inner;
+        let account = Account { environment: process.environment(), set, keys, token, node_timeout, ttl };
         let behind = |trace| match trace {
             Trace::Nothing => None,
             Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => None,

@@ -8,14 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::attempt::Place;
 use crate::error::NodeAnswer;
 use crate::fault::{Fault, planted};
-use crate::hold::lease::{Extending, Held, Loss};
+use crate::hold::lease::{Extending, Held};
+use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
 use crate::net::connections::{Lane, Member};
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
+use crate::process::context::Place;
 use crate::protocol::quorum::{self, Extension};
 use crate::protocol::request::Reply;
 

@@ -20,25 +20,37 @@
 //! program's code and may block.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::acquire::attempt::{Place, Title, Won};
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::fault::{Fault, planted};
-use crate::hold::restore;
+use crate::hold::claim::Claim;
+use crate::hold::outcome::{Loss, Won};
+use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
 use crate::net::footprint::Footprint;
+use crate::process::context::Place;
+use crate::process::schedule::{Due, Gone, Unlogged};
+use crate::process::waiters::Ends;
 use crate::protocol::backoff;
 use crate::protocol::quorum::{self, Mask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
-use crate::sys::log::log;
 
 /// A key that would live for less than this is not put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
+
+/// What a won attempt may delete on the nodes, in each protocol. Dropped, it is released.
+#[derive(Debug)]
+pub(crate) enum Title {
+    Plain(Claim),
+    Setnx(Grant),
+}
 
 /// A lock that was won.
 #[derive(Debug)]
@@ -122,20 +134,6 @@ pub(crate) struct Extending {
     sets: bool,
 }
 
-/// A loss that is told to everybody but the log. Not logged while a mutex is held, nor before other losses are told.
-#[derive(Debug)]
-#[must_use = "a loss is logged"]
-pub(crate) struct Unlogged {
-    place: Place,
-    reason: LostReason,
-}
-
-impl Unlogged {
-    pub(crate) fn log(self) {
-        log!(warn, name = %self.place.spec.name, reason = %self.reason, "a held lock is lost");
-    }
-}
-
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
@@ -149,36 +147,6 @@ enum Phase {
     Lost(Loss),
 }
 
-/// Why a lock was lost, and what each node said in the round that tells; nothing where no round does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Loss {
-    pub(crate) reason: LostReason,
-    pub(crate) nodes: Vec<NodeAnswer>,
-}
-
-impl From<LostReason> for Loss {
-    fn from(reason: LostReason) -> Self {
-        Self { reason, nodes: Vec::new() }
-    }
-}
-
-/// What the agenda should do with a lock whose time has come.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// Come back then.
-    Later(Moment),
-    /// Renew now, and come back then.
-    Renew(Moment),
-    /// Its validity has ended.
-    Ended,
-    /// Nothing any more.
-    Over,
-}
-
-/// A lock that is not held any more.
-#[derive(Debug)]
-pub(crate) struct Gone;
-
 /// How a release begins.
 #[derive(Debug)]
 pub(crate) enum Begun {
@@ -188,8 +156,22 @@ pub(crate) enum Begun {
     Already,
 }
 
+impl Ends for Held {
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.over())
+    }
+
+    fn is_held(&self) -> bool {
+        self.remaining_here().is_ok()
+    }
+
+    fn valid_until(&self) -> Moment {
+        self.valid_until()
+    }
+}
+
 impl Held {
-    pub(crate) fn new(place: Place, won: Won) -> Self {
+    pub(crate) fn new(place: Place, won: Won<Title>) -> Self {
         let limit = place.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
         let ttl = place.spec.settings.ttl;
         let state = State {
@@ -200,7 +182,7 @@ impl Held {
             ttl_by: 0,
             begun: 0,
             carried: 0,
-            title: Some(won.title),
+            title: Some(won.right),
             renew_at: None,
             asked: won.acquired,
             unanswered: None,
@@ -306,7 +288,7 @@ impl Held {
     /// Ends a held lock and tells everybody but the log. Its title is dropped outside the mutex, which releases
     /// everywhere.
     fn end(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
-        let unlogged = Unlogged { place: self.place.clone(), reason: loss.reason };
+        let unlogged = Unlogged::new(&self.place.spec.name, loss.reason);
         state.phase = Phase::Lost(loss.clone());
         let title = state.title.take();
         let due = state.due.take();
@@ -554,60 +536,5 @@ impl Held {
 
     pub(crate) fn lost_error(&self, loss: Loss) -> Error {
         Error::lost(loss.reason).with_name(self.place.spec.name.bytes()).with_nodes(loss.nodes)
-    }
-}
-
-/// The one owner of a held lock. Dropping it queues the release and never blocks.
-#[derive(Debug)]
-pub(crate) struct Owned(Option<Arc<Held>>);
-
-impl Owned {
-    pub(crate) fn new(held: Held) -> Self {
-        let held = Arc::new(held);
-        if planted(Fault::RenewedUntaken) {
-            held.place.process.renewal.add(&held);
-        }
-        Self(Some(held))
-    }
-
-    /// The lock reaches its user: from here on it is renewed, and its loss is told. False if its validity has ended on
-    /// the way; it is released then.
-    pub(crate) fn take(&self) -> bool {
-        let held = self.held();
-        let late = !planted(Fault::LateGrant) && held.remaining_here().is_err();
-        if late || held.place.process.farewell.is_said() {
-            return false;
-        }
-        held.place.process.renewal.add(held);
-        // Said between the two, it has not seen this lock among those to give back.
-        if held.place.process.farewell.is_said() {
-            return false;
-        }
-        if !held.missed().is_empty() {
-            restore::make_up(held);
-        }
-        true
-    }
-
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        self.0.as_ref().expect("taken only by drop and by released")
-    }
-
-    /// The lock whose release has begun: nothing is left for drop to do.
-    pub(crate) fn released(mut self) -> Arc<Held> {
-        self.0.take().expect("taken only by drop and by released")
-    }
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        let Some(held) = self.0.take() else { return };
-        if held.place.process.is_foreign() {
-            // The parent still holds it, and its sockets must not be touched.
-            std::mem::forget(held);
-            return;
-        }
-        // The drop of its title does what is left to do.
-        drop(held.begin_release());
     }
 }

@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use crate::acquire::attempt::Place;
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
-use crate::hold::lease::{Held, Loss};
+use crate::hold::lease::Held;
+use crate::hold::outcome::Loss;
 use crate::net::connections::Lane;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Sent};
+use crate::process::context::Place;
 use crate::protocol::quorum::{self, Mask, Released, Removal};
 
 /// Releases on `lane` what `claim` may have created.

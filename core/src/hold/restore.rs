@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::acquire::attempt::Place;
 use crate::hold::lease::Held;
-use crate::hold::renew::Search;
 use crate::net::connections::Lane;
 use crate::net::node::{By, Connection, Failure};
 use crate::net::round::Round;
+use crate::process::context::Place;
+use crate::process::schedule::Search;
 use crate::protocol::backoff;
 use crate::protocol::quorum::Extension;
 use crate::protocol::request::Reply;
@@ -69,7 +69,7 @@ pub(crate) fn make_up(held: &Arc<Held>) {
 /// lane tells of the connection.
 pub(crate) fn seek(place: &Place, node: usize) {
     let (process, set) = (Arc::clone(&place.process), Arc::clone(&place.set));
-    let Some(search) = Search::begin(&process, &set.members, node) else { return };
+    let Some(search) = Search::begin(&process.renewal, &set.members, node) else { return };
     let run = Arc::clone(&process);
     process.background.spawn(async move {
         let _search = search;

@@ -30,13 +30,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::acquire::attempt::{self, Ballots, Outcome, Place, Title, Won};
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
-use crate::hold::lease::{Held, Loss};
+use crate::hold::outcome::{Loss, Outcome, Won};
+use crate::net::ballots::{self, Ballots, hindrance};
 use crate::net::connections::Lane;
 use crate::net::footprint::Footprint;
 use crate::net::node::{Connection, Failure};
 use crate::net::round::{Event, Round};
+use crate::process::context::Place;
 use crate::process::shutdown::Duty;
 use crate::protocol::backoff;
 use crate::protocol::quorum::{self, Mask, Vote};
@@ -52,7 +53,7 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(3);
 
 /// One try, in the background: on `lane` if that is the one for waiting, whose node will tell of the key's next change.
 /// The vote ends at `limit` if that is sooner than `node_timeout`.
-pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> Outcome {
+pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> Outcome<Grant> {
     let (caller, outcome) = oneshot::channel();
     let lane = lane.watches().then(|| Arc::clone(lane));
     place.process.background.spawn(ask(place.clone(), lane, limit, caller));
@@ -64,7 +65,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> O
 }
 
 /// The background's part of a try.
-async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: oneshot::Sender<Outcome>) {
+async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: oneshot::Sender<Outcome<Grant>>) {
     let settings = &place.spec.settings;
     let lane = lane.unwrap_or_else(|| place.set.lane(&Handle::current()));
     tokio::select! {
@@ -72,11 +73,11 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
         () = caller.closed() => return,
         () = lane.open(lane.connect_limit().min(limit)) => {}
     }
-    if let Some(outcome) = attempt::hindrance(&place, &lane) {
-        drop(caller.send(outcome));
+    if let Some(hindrance) = hindrance(&lane, settings.restart_delay) {
+        drop(caller.send(hindrance.into()));
         return;
     }
-    let _duty = Duty::new(&place.process);
+    let _duty = Duty::new(&place.process.farewell);
     let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
     let start = round.started();
     round.ask(NODE, request(&place, Action::SetnxAcquire { ttl: settings.ttl }), None);
@@ -100,7 +101,13 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
 }
 
 /// What an answer to a try that began at `start` comes to.
-fn judge(place: &Place, lane: &Lane, start: Moment, answer: Result<Reply, Failure>, mut ballots: Ballots) -> Outcome {
+fn judge(
+    place: &Place,
+    lane: &Lane,
+    start: Moment,
+    answer: Result<Reply, Failure>,
+    mut ballots: Ballots,
+) -> Outcome<Grant> {
     let settings = &place.spec.settings;
     match answer {
         Ok(Reply::GrantedUntil(expiry)) => {
@@ -108,10 +115,9 @@ fn judge(place: &Place, lane: &Lane, start: Moment, answer: Result<Reply, Failur
             let grant = Grant::new(place, expiry, now);
             let valid_until = quorum::valid_until(start, settings.ttl, None);
             if now < valid_until && lane.members.health.counts(settings.restart_delay, now).has(NODE) {
-                let title = Title::Setnx(grant);
                 // No fence, and no renewal to spread.
                 return Outcome::Won(Won {
-                    title,
+                    right: grant,
                     fence: 0,
                     acquired: start,
                     valid_until,
@@ -128,7 +134,7 @@ fn judge(place: &Place, lane: &Lane, start: Moment, answer: Result<Reply, Failur
         Ok(_) => ballots.fail(NODE, Failure::Garbled),
         Err(failure) => ballots.fail(NODE, failure),
     }
-    attempt::object(lane, &mut ballots, settings.restart_delay);
+    ballots::object(lane, &mut ballots, settings.restart_delay);
     Outcome::Lost(ballots)
 }
 
@@ -158,31 +164,26 @@ impl Grant {
         Self(Some(Box::new(Inner { place: place.clone(), expiry, over })))
     }
 
-    /// Releases `held`, whose grant this is.
+    /// Releases the key. The loss, if it was lost before.
     ///
     /// # Errors
     ///
-    /// `lost` if the key was gone, or its time over; `unavailable` if the node does not answer in time.
-    pub(crate) async fn release(mut self, held: &Held) -> Result<(), Error> {
+    /// `unavailable` if the node does not answer in time.
+    pub(crate) async fn release(mut self) -> Result<Option<Loss>, Error> {
         let (caller, answer) = oneshot::channel();
-        if let Some(inner) = self.0.take() {
-            inner.start_release(Some(caller));
-        }
-        let reason = match answer.await {
-            Ok(Ok(Reply::Deleted { .. })) => return Ok(()),
-            Ok(Ok(Reply::Late)) => LostReason::Expired,
-            Ok(Ok(Reply::Absent)) => LostReason::Deleted,
-            Ok(Ok(Reply::Foreign(_))) => LostReason::Taken,
-            Ok(Ok(_)) => return Err(unavailable(&held.place, &Failure::Garbled)),
-            Ok(Err(failure)) => return Err(unavailable(&held.place, &failure)),
-            Err(_) => return Err(unavailable(&held.place, &Failure::Closed)),
+        let Some(inner) = self.0.take() else { return Ok(None) };
+        let place = inner.place.clone();
+        inner.start_release(Some(caller));
+        let (reason, said_of_it) = match answer.await {
+            Ok(Ok(Reply::Deleted { .. })) => return Ok(None),
+            Ok(Ok(Reply::Late)) => (LostReason::Expired, "its time was over"),
+            Ok(Ok(Reply::Absent)) => (LostReason::Deleted, "did not have it"),
+            Ok(Ok(Reply::Foreign(_))) => (LostReason::Taken, "held by another"),
+            Ok(Ok(_)) => return Err(unavailable(&place, &Failure::Garbled)),
+            Ok(Err(failure)) => return Err(unavailable(&place, &failure)),
+            Err(_) => return Err(unavailable(&place, &Failure::Closed)),
         };
-        let answer = match reason {
-            LostReason::Expired => "its time was over",
-            LostReason::Deleted => "did not have it",
-            _ => "held by another",
-        };
-        Err(held.lost_error(Loss { reason, nodes: said(&held.place, answer.to_owned()) }))
+        Ok(Some(Loss { reason, nodes: said(&place, said_of_it.to_owned()) }))
     }
 }
 
@@ -201,7 +202,7 @@ impl Drop for Grant {
 impl Inner {
     fn start_release(self: Box<Self>, caller: Caller) {
         let process = Arc::clone(&self.place.process);
-        let duty = Duty::new(&process);
+        let duty = Duty::new(&process.farewell);
         process.background.spawn(async move {
             self.release(caller).await;
             drop(duty);

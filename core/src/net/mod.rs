@@ -2,6 +2,7 @@
 //!
 //! May import `protocol` and what lies below it.
 
+pub(crate) mod ballots;
 pub(crate) mod connections;
 pub(crate) mod footprint;
 pub(crate) mod node;

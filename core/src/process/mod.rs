@@ -12,46 +12,38 @@
 //!
 //! May import `net` and what lies below it.
 
+pub(crate) mod context;
+pub(crate) mod environment;
+pub(crate) mod nodes;
 pub(crate) mod pending_releases;
+pub(crate) mod schedule;
 pub(crate) mod shutdown;
 pub(crate) mod waiters;
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use std::{fmt, mem};
-
-use once_cell::race::OnceBox;
-use tokio::runtime::Handle;
 
 use crate::address::{Address, Addresses};
 use crate::error::Error;
-use crate::hold::renew::Renewal;
-use crate::net::connections::{Audience, Lane, Member, Members, News};
+use crate::net::connections::Member;
 use crate::net::node::endpoint::Endpoints;
-use crate::net::node::health::Health;
-use crate::net::node::list::{NodeList, NodeLists};
-use crate::net::node::{Connection, MemoryNodes, Node};
-use crate::net::tracking::Watch;
-use crate::process::pending_releases::Owed;
-use crate::process::shutdown::Farewell;
-use crate::process::waiters::Gates;
+use crate::net::node::list::NodeLists;
+use crate::net::node::{MemoryNodes, Node};
+use crate::process::environment::Environment;
+use crate::process::nodes::NodeSet;
+use crate::process::schedule::Renewal;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
+use crate::sys::fork::{PerProcess, Pid};
 use crate::sys::random::Random;
-use crate::sys::runtimes::{self, Pool};
 
 /// The one value per process.
 pub(crate) struct Process {
-    /// `None` for a simulated process, which has no pid of its own.
-    pid: Option<Pid>,
-    pub(crate) clock: Clock,
-    pub(crate) random: Random,
-    pub(crate) background: Background,
-    pub(crate) renewal: Renewal,
-    pub(crate) pool: Pool,
-    pub(crate) farewell: Farewell,
+    environment: Arc<Environment>,
+    pub(crate) renewal: Arc<Renewal>,
     /// `host:pid`, the label beside the token.
     pub(crate) owner: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
@@ -60,75 +52,11 @@ pub(crate) struct Process {
     memory: MemoryNodes,
 }
 
-/// The process that a call runs in. A call asks the operating system once, when it begins, and hands the answer down:
-/// each time is a system call. Not kept any longer, and not while anything else may run: it may fork.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pid(u32);
+impl Deref for Process {
+    type Target = Environment;
 
-impl Pid {
-    pub(crate) fn now() -> Self {
-        Self(std::process::id())
-    }
-}
-
-/// A value that every process has of its own: made at first use, and anew in a forked child. Takes no lock: a fork may
-/// happen at any time in another thread. The values of other processes are never touched, not even dropped.
-pub(crate) struct PerProcess<T>(OnceBox<Link<T>>);
-
-struct Link<T> {
-    pid: Pid,
-    /// `None` only while it is dropped.
-    value: Option<T>,
-    child: PerProcess<T>,
-}
-
-impl<T> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
-        Self(OnceBox::new())
-    }
-
-    /// With a value for this process.
-    pub(crate) fn with(value: T) -> Self {
-        let first = OnceBox::new();
-        let link = Link { pid: Pid::now(), value: Some(value), child: Self::new() };
-        drop(first.set(Box::new(link)));
-        Self(first)
-    }
-
-    /// The value of the process `pid`, which is this one, made by `make` if there is none yet. Where threads race to make
-    /// it, one wins.
-    pub(crate) fn of(&self, pid: Pid, make: impl Fn() -> T) -> &T {
-        let result: Result<&T, Infallible> = self.try_of(pid, || Ok(make()));
-        let Ok(value) = result;
-        value
-    }
-
-    /// As [`PerProcess::of`], where it may fail.
-    pub(crate) fn try_of<E>(&self, pid: Pid, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
-        let mut place = self;
-        loop {
-            let link = place.0.get_or_try_init(|| {
-                make().map(|value| Box::new(Link { pid, value: Some(value), child: Self::new() }))
-            })?;
-            if link.pid == pid {
-                return Ok(link.value.as_ref().expect("taken only by drop"));
-            }
-            place = &link.child;
-        }
-    }
-}
-
-impl<T> fmt::Debug for PerProcess<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PerProcess")
-    }
-}
-
-impl<T> Drop for Link<T> {
-    fn drop(&mut self) {
-        if self.pid != Pid::now() {
-            mem::forget(self.value.take());
-        }
+    fn deref(&self) -> &Environment {
+        &self.environment
     }
 }
 
@@ -144,15 +72,12 @@ impl Process {
 
     pub(crate) fn new(pid: Option<Pid>, clock: Clock, random: Random, background: Background) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let owner = owner(&host, pid.map_or(0, |pid| pid.0)).into();
+        let environment = Arc::new(Environment::new(pid, clock, random, background));
         Self {
-            pid,
-            clock,
-            random,
-            background,
-            renewal: Renewal::default(),
-            pool: Pool::default(),
-            farewell: Farewell::default(),
-            owner: owner(&host, pid.map_or(0, |pid| pid.0)).into(),
+            renewal: Arc::new(Renewal::new(&environment)),
+            environment,
+            owner,
             sets: Mutex::default(),
             endpoints: Endpoints::default(),
             lists: NodeLists::default(),
@@ -160,19 +85,9 @@ impl Process {
         }
     }
 
-    /// Whether this is the value of another process: we are in a forked child and must not touch it.
-    pub(crate) fn is_foreign(&self) -> bool {
-        self.is_foreign_to(Pid::now())
-    }
-
-    /// Whether this is not the value of the process `pid`, which is this one.
-    pub(crate) fn is_foreign_to(&self, pid: Pid) -> bool {
-        self.pid.is_some_and(|own| own != pid)
-    }
-
     /// The set of nodes at `addresses`, one per process, so that all clients of it share lanes, gates and watch. Sets
     /// that differ share what is known of the endpoints that they have in common.
-    pub(crate) fn set(self: &Arc<Self>, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
+    pub(crate) fn set(&self, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
         let mut sets = self.sets.lock().expect("no panic while holding this");
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
             return Ok(set);
@@ -180,9 +95,20 @@ impl Process {
         sets.retain(|_, set| set.strong_count() > 0);
         let node = |address: &Address| Ok((Node::new(address, &self.memory)?, address.clone()));
         let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
-        let set = Arc::new(NodeSet::new(self.members(nodes), addresses.connect_timeout(), self));
+        let set = Arc::new(self.node_set(self.members(nodes), addresses.connect_timeout()));
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
+    }
+
+    /// Where this process runs.
+    pub(crate) fn environment(&self) -> Arc<Environment> {
+        Arc::clone(&self.environment)
+    }
+
+    /// The set of these nodes.
+    pub(crate) fn node_set(&self, nodes: Vec<Member>, connect_timeout: Duration) -> NodeSet {
+        let list = self.lists.of(nodes.iter().map(|member| &member.address));
+        NodeSet::new(nodes, connect_timeout, list, &self.environment, &self.renewal)
     }
 
     /// These nodes, each with what this process knows of its endpoint.
@@ -200,7 +126,7 @@ impl Process {
 impl fmt::Debug for Process {
     /// What hangs on it is everybody's, and of no use to who looks at a client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
+        f.debug_struct("Process").field("environment", &self.environment).finish_non_exhaustive()
     }
 }
 
@@ -208,119 +134,6 @@ impl fmt::Debug for Process {
 fn owner(host: &str, pid: u32) -> String {
     let host: String = host.chars().filter(|character| !character.is_control()).take(24).collect();
     format!("{host}:{pid}")
-}
-
-/// A set of nodes with the lanes that lead to it.
-#[derive(Debug)]
-pub(crate) struct NodeSet {
-    pub(crate) members: Arc<Members>,
-    /// For those who look out for lists that differ.
-    pub(crate) list: Arc<NodeList>,
-    process: Weak<Process>,
-    clock: Clock,
-    random: Random,
-    lanes: Mutex<Vec<Arc<Lane>>>,
-    pub(crate) gates: Arc<Gates>,
-    pub(crate) watch: Arc<Watch>,
-    pub(crate) owed: Owed,
-}
-
-impl NodeSet {
-    pub(crate) fn new(nodes: Vec<Member>, connect_timeout: Duration, process: &Arc<Process>) -> Self {
-        let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
-        let health = Health::new(known, process.clock.clone());
-        let list = process.lists.of(nodes.iter().map(|member| &member.address));
-        let owed = Owed::new(nodes.len());
-        Self {
-            members: Arc::new(Members { nodes, health, connect_timeout }),
-            list,
-            process: Arc::downgrade(process),
-            clock: process.clock.clone(),
-            random: process.random.clone(),
-            lanes: Mutex::default(),
-            gates: Arc::default(),
-            watch: Arc::default(),
-            owed,
-        }
-    }
-
-    /// For the background's lane, which is always driven: locks held on these nodes are looked after.
-    fn holders(&self, runtime: &Handle) -> Option<Audience> {
-        let background = self.process.upgrade()?.background.started()?;
-        let (process, members) = (Weak::clone(&self.process), Arc::downgrade(&self.members));
-        background.is(runtime).then(|| {
-            Audience::new(false, move |node, news| {
-                let Some((process, members)) = process.upgrade().zip(members.upgrade()) else { return };
-                match news {
-                    News::Upset => process.renewal.hasten(&members, node),
-                    News::Reached => process.renewal.reached(&members, node),
-                    News::Changed(_) | News::AllChanged => {}
-                }
-            })
-        })
-    }
-
-    /// For the lane of those who wait.
-    fn waiters(&self) -> Audience {
-        let watch = Arc::downgrade(&self.watch);
-        Audience::new(true, move |node, news| {
-            if let Some(watch) = watch.upgrade() {
-                watch.heard(node, news);
-            }
-        })
-    }
-
-    /// The lane whose connection to `node` this is, if that has not been given up and its runtime still runs.
-    pub(crate) fn lane_over(&self, node: usize, connection: &Connection) -> Option<Arc<Lane>> {
-        let lanes = self.lanes.lock().expect("no panic while holding this");
-        lanes.iter().find(|lane| lane.is_alive() && lane.is_over(node, connection)).cloned()
-    }
-
-    /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
-    pub(crate) fn lane(&self, runtime: &Handle) -> Arc<Lane> {
-        self.lane_with(runtime, false, || self.holders(runtime))
-    }
-
-    /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
-    /// from the other one, because what is told of a key that nobody waits for is work for nothing.
-    pub(crate) fn waiting_lane(&self, background: &Handle) -> Arc<Lane> {
-        self.lane_with(background, true, || Some(self.waiters()))
-    }
-
-    fn lane_with(&self, runtime: &Handle, watches: bool, audience: impl FnOnce() -> Option<Audience>) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock().expect("no panic while holding this");
-        if let Some(lane) = lanes.iter().find(|lane| lane.is_of(runtime) && lane.watches() == watches) {
-            return Arc::clone(lane);
-        }
-        lanes.retain(|lane| lane.is_alive());
-        let members = Arc::clone(&self.members);
-        let lane = Lane::new(members, self.clock.clone(), self.random.clone(), runtime.clone(), audience());
-        let lane = Arc::new(lane);
-        lanes.push(Arc::clone(&lane));
-        if let Some(process) = self.process.upgrade() {
-            process.pool.join(runtime.id());
-        }
-        lane
-    }
-}
-
-impl Drop for NodeSet {
-    /// Closes the connections that this set has on the runtimes of blocking calls.
-    fn drop(&mut self) {
-        let lanes = mem::take(self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner));
-        let Some(process) = self.process.upgrade() else { return };
-        if process.is_foreign() {
-            // The parent's connections.
-            mem::forget(lanes);
-            return;
-        }
-        let runtimes: Vec<_> = lanes.iter().map(|lane| lane.runtime_id()).collect();
-        drop(lanes);
-        let undriven: Vec<_> = runtimes.into_iter().filter(|runtime| process.pool.has_made(*runtime)).collect();
-        if !undriven.is_empty() {
-            runtimes::close(&process, &undriven);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -351,7 +164,7 @@ mod tests {
             watched: false,
             again: Moment::NEVER,
         };
-        let now = set.clock.now();
+        let now = Clock::System.now();
         drop(set.members.health.introduced(0, &introduction, now));
         set.members.health.objection(0, DELAY, now).is_some()
     }

@@ -37,10 +37,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
-use crate::net::connections::Lane;
+use crate::net::connections::{Lane, Members};
 use crate::net::node::{Connection, Failure};
+use crate::process::environment::Environment;
 use crate::process::shutdown::Duty;
-use crate::process::{NodeSet, Process};
+use crate::process::waiters::Gates;
 use crate::protocol::backoff;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
@@ -67,11 +68,19 @@ const LISTENED_TRIES: u32 = 6;
 /// A release on its way.
 pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
+/// The set of nodes that releases are owed to. Lives for as long as any is.
+pub(crate) trait Creditors: fmt::Debug + Send + Sync {
+    fn members(&self) -> &Members;
+    fn lane(&self, runtime: &Handle) -> Arc<Lane>;
+    fn gates(&self) -> &Gates;
+    fn owed(&self) -> &Owed;
+}
+
 /// One token and what its releases need.
 #[derive(Debug)]
 pub(crate) struct Account {
-    pub(crate) process: Arc<Process>,
-    pub(crate) set: Arc<NodeSet>,
+    pub(crate) environment: Arc<Environment>,
+    pub(crate) set: Arc<dyn Creditors>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) token: Token,
     pub(crate) node_timeout: Duration,
@@ -95,17 +104,17 @@ impl Account {
     }
 
     fn tell_gate(&self, answer: &Result<Reply, Failure>) {
-        tell_gate(&self.process, &self.set, &self.keys, answer);
+        tell_gate(&self.environment, self.set.gates(), &self.keys, answer);
     }
 
     /// Owes a release to each of these nodes, beside those that were queued behind a create.
     pub(crate) fn owe(self, releases: Vec<(usize, Option<Releasing>)>) {
         let account = Arc::new(self);
-        let until = account.process.clock.now().after(account.ttl);
+        let until = account.environment.clock.now().after(account.ttl);
         let mut listened_to = Vec::new();
         for (node, behind) in releases {
             let unanswered = behind.is_some();
-            let duty = Duty::new(&account.process);
+            let duty = Duty::new(&account.environment.farewell);
             let debt = Debt { account: Arc::clone(&account), node, behind, unanswered, until, attempt: 0, _duty: duty };
             if unanswered {
                 listened_to.push(debt);
@@ -114,27 +123,27 @@ impl Account {
             }
         }
         if !listened_to.is_empty() {
-            run(&account.process, listen(Arc::clone(&account), listened_to));
+            run(&account.environment, listen(Arc::clone(&account), listened_to));
         }
     }
 }
 
 /// Tells those of this process who wait, and leaves the lock to others if there are any.
-pub(crate) fn tell_gate(process: &Process, set: &NodeSet, keys: &Keys, answer: &Result<Reply, Failure>) {
+pub(crate) fn tell_gate(environment: &Environment, gates: &Gates, keys: &Keys, answer: &Result<Reply, Failure>) {
     if let Ok(Reply::Deleted { waiting }) = answer {
-        set.gates.released(&keys.lock, *waiting, process.clock.now(), || process.random.unit());
+        gates.released(&keys.lock, *waiting, environment.clock.now(), || environment.random.unit());
     }
 }
 
 /// Runs `task` in the background.
-fn run(process: &Process, task: impl Future<Output = ()> + Send + 'static) {
+fn run(environment: &Environment, task: impl Future<Output = ()> + Send + 'static) {
     if planted(Fault::CleanUpWithCaller)
         && let Ok(runtime) = Handle::try_current()
     {
         drop(spawn(&runtime, task));
         return;
     }
-    process.background.spawn(task);
+    environment.background.spawn(task);
 }
 
 /// One node's release that nobody has seen answered.
@@ -169,19 +178,20 @@ impl Debt {
 
     /// Enters the debt in the ledger, and sees to it that somebody pays.
     fn owe(self) {
-        let (process, set, node) = (Arc::clone(&self.account.process), Arc::clone(&self.account.set), self.node);
-        let Entered { is_first, is_news, dropped, is_warning } = set.owed.ledgers[node].enter(self);
+        let (environment, set) = (Arc::clone(&self.account.environment), Arc::clone(&self.account.set));
+        let node = self.node;
+        let Entered { is_first, is_news, dropped, is_warning } = set.owed().ledgers[node].enter(self);
         if dropped.is_some() && is_warning {
-            log!(warn, node = %set.members.nodes[node].address,
+            log!(warn, node = %set.members().nodes[node].address,
                 "too many releases are owed to the node; the keys of the oldest are left to their ttl"
             );
         }
         drop(dropped);
         if is_first {
-            let paying = Paying { set, process: Arc::clone(&process), node, is_over: false };
-            run(&process, async move { Payer::new(paying).run().await });
+            let paying = Paying { set, environment: Arc::clone(&environment), node, is_over: false };
+            run(&environment, async move { Payer::new(paying).run().await });
         } else if is_news {
-            set.owed.ledgers[node].news.notify_one();
+            set.owed().ledgers[node].news.notify_one();
         }
     }
 }
@@ -355,15 +365,15 @@ impl Ledger {
 
 /// The one who pays what is owed to a node, so that there is no second one.
 struct Paying {
-    set: Arc<NodeSet>,
-    process: Arc<Process>,
+    set: Arc<dyn Creditors>,
+    environment: Arc<Environment>,
     node: usize,
     is_over: bool,
 }
 
 impl Paying {
     fn ledger(&self) -> &Ledger {
-        &self.set.owed.ledgers[self.node]
+        &self.set.owed().ledgers[self.node]
     }
 }
 
@@ -454,7 +464,7 @@ impl Payer {
 
     fn window(&self) -> usize {
         let is_whole = self.window == WINDOW;
-        if is_whole && self.paying.process.farewell.is_said() { WINDOW_AT_END } else { self.window }
+        if is_whole && self.paying.environment.farewell.is_said() { WINDOW_AT_END } else { self.window }
     }
 
     /// Sends what may be sent. Returns until when to wait for anything else, `None` if there is nothing to wait for.
@@ -511,7 +521,7 @@ impl Payer {
         let clock = self.lane.clock.clone();
         let mut timer = pin!(clock.sleep_until(until));
         let set = Arc::clone(&self.paying.set);
-        let mut news = pin!(set.owed.ledgers[self.paying.node].news.notified());
+        let mut news = pin!(set.owed().ledgers[self.paying.node].news.notified());
         poll_fn(|cx| {
             let answers = self.poll_sent(false, cx);
             if !answers.is_empty() {
@@ -640,6 +650,7 @@ impl Payer {
 mod tests {
     use super::*;
     use crate::address::Addresses;
+    use crate::process::Process;
     use crate::protocol::name::Name;
 
     const TTL: Duration = Duration::from_secs(10);
@@ -654,8 +665,15 @@ mod tests {
         let set = process.set(&Addresses::parse(["memory://owed"]).unwrap()).unwrap();
         let name = Name::parse(number.to_string().as_bytes()).unwrap();
         let token = Token::fresh(&process.random);
-        let duty = Duty::new(&process);
-        let account = Account { process, set, keys: Keys::of(&name), token, node_timeout: TTL / 4, ttl: TTL };
+        let duty = Duty::new(&process.farewell);
+        let account = Account {
+            environment: process.environment(),
+            set,
+            keys: Keys::of(&name),
+            token,
+            node_timeout: TTL / 4,
+            ttl: TTL,
+        };
         let (account, until) = (Arc::new(account), now().after(TTL));
         Debt { account, node: 0, behind: None, unanswered: false, until, attempt: 0, _duty: duty }
     }

@@ -12,18 +12,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
 use std::{fmt, mem};
 
 use tokio::sync::Notify;
-
-use crate::process::Process;
-
-/// Longest wait for the servers. More would be a hang to who ends the program; what is left runs out with its ttl.
-const LIMIT: Duration = Duration::from_millis(500);
-
-/// Turns of the background in which a cancelled call is dropped, its wait with it, and what that one had sent is owed.
-const TURNS: usize = 8;
 
 /// The end of something, which others wait for: it is said once, and stays said.
 #[derive(Debug, Default)]
@@ -91,6 +82,22 @@ impl Farewell {
         self.leavers.lock().expect("no panic while holding this")
     }
 
+    /// Begins to end the process, from this thread; false if that has begun before.
+    pub(crate) fn say(&self) -> bool {
+        if self.thread.set(thread::current().id()).is_err() {
+            return false;
+        }
+        self.ending.say();
+        let leavers = mem::take(&mut *self.leavers());
+        leavers.iter().filter_map(Weak::upgrade).for_each(|leaver| leaver.leave());
+        true
+    }
+
+    /// Whether a duty is left.
+    pub(crate) fn has_duties(&self) -> bool {
+        self.duties.load(Ordering::Acquire) > 0
+    }
+
     /// Waits until the process is ending. Cancel safe.
     pub(crate) async fn said(&self) {
         self.ending.said().await;
@@ -101,7 +108,7 @@ impl Farewell {
         let mut limit = pin!(limit);
         tokio::select! {
             biased;
-            () = until(&self.done, || self.duties.load(Ordering::Acquire) == 0) => {}
+            () = until(&self.done, || !self.has_duties()) => {}
             () = &mut limit => {}
         }
     }
@@ -121,85 +128,19 @@ async fn until(changed: &Notify, holds: impl Fn() -> bool) {
 
 /// Something that an ending process waits for: a release, or clean-up. Done when dropped.
 #[derive(Debug)]
-pub(crate) struct Duty(Arc<Process>);
+pub(crate) struct Duty(Arc<Farewell>);
 
 impl Duty {
-    pub(crate) fn new(process: &Arc<Process>) -> Self {
-        process.farewell.duties.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(process))
+    pub(crate) fn new(farewell: &Arc<Farewell>) -> Self {
+        farewell.duties.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(farewell))
     }
 }
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        if self.0.farewell.duties.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.farewell.done.notify_waiters();
+        if self.0.duties.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.done.notify_waiters();
         }
     }
-}
-
-/// Releases every lock held by this process, ends its waiting calls with an `unavailable` error, and waits up to 500 ms for
-/// the servers. Locks that could not be released expire after their ttl.
-///
-/// For the end of `main`: a guard that is dropped there has its release queued, and the process may be gone before it is
-/// sent. A program that awaits [`Guard::release`](crate::Guard::release) for each does not need it.
-///
-/// It blocks, also in async code, and is final: what waits for a lock does not get it, nothing is acquired any more, and
-/// saying it again does nothing.
-///
-/// # Examples
-///
-/// ```
-/// # use redlock::Redlock;
-/// #[tokio::main(flavor = "current_thread")]
-/// async fn main() -> Result<(), redlock::Error> {
-///     let redlock = Redlock::new("memory://farewell-example")?;
-///     let work = async {
-///         let _guard = redlock.lock("report").await?;
-///         Ok(())
-///     };
-///     let done = tokio::select! {
-///         done = work => done,
-///         // Or SIGTERM. The work is dropped, and its guard with it.
-///         Ok(()) = tokio::signal::ctrl_c() => Ok(()),
-///     };
-///     redlock::farewell();
-///     done
-/// }
-/// ```
-pub fn farewell() {
-    let process = Process::current();
-    if process.farewell.thread.set(thread::current().id()).is_err() {
-        return;
-    }
-    process.farewell.ending.say();
-    let leavers = mem::take(&mut *process.farewell.leavers());
-    leavers.iter().filter_map(Weak::upgrade).for_each(|leaver| leaver.leave());
-    process.renewal.give_back();
-    if let Some(background) = process.background.started() {
-        // What was cancelled a moment ago is dropped by the background, and only then known to be owed.
-        let duty = Duty::new(&process);
-        background.spawn(async move {
-            for _ in 0..TURNS {
-                tokio::task::yield_now().await;
-            }
-            drop(duty);
-        });
-    }
-    if process.farewell.duties.load(Ordering::Acquire) > 0 {
-        wait(&process);
-    }
-}
-
-/// Waits for the servers, on a thread of its own: the caller may be in a tokio context, where none may block.
-fn wait(process: &Process) {
-    let clock = process.clock.clone();
-    let done = process.farewell.done(async move { clock.sleep(LIMIT).await });
-    thread::scope(|scope| {
-        // Driven on a runtime of the blocking face: releases may be queued on its connections.
-        let drive = || drop(process.pool.drive(&process.clock, None, done));
-        if let Ok(waiting) = thread::Builder::new().spawn_scoped(scope, drive) {
-            drop(waiting.join());
-        }
-    });
 }

@@ -12,13 +12,15 @@
 //! has just released is nearest, and so is who stands behind it, and would win every time.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
-use crate::acquire::attempt::Ballots;
-use crate::hold::lease::Held;
+use crate::net::ballots::Ballots;
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::sys::clock::{Clock, Moment};
@@ -38,13 +40,25 @@ struct State {
     yields: HashMap<Vec<u8>, Moment>,
 }
 
+/// A held lock, as far as those who wait for it in the same process are concerned.
+pub(crate) trait Ends: fmt::Debug + Send + Sync {
+    /// Waits until it is not held any more, be it released, lost or run out. Cancel safe.
+    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Whether it is held.
+    fn is_held(&self) -> bool;
+
+    /// How long it can still be relied on.
+    fn valid_until(&self) -> Moment;
+}
+
 /// What the calls that wait for one name share.
 #[derive(Debug, Default)]
 struct Gate {
     turn: tokio::sync::Mutex<()>,
     told: Mutex<Told>,
     /// What the last one in front has won.
-    held: Mutex<Weak<Held>>,
+    held: Mutex<Option<Weak<dyn Ends>>>,
     /// A node has deleted the key for this process.
     released: Notify,
 }
@@ -127,21 +141,21 @@ impl InLine {
     }
 
     /// The front has won `held`.
-    pub(crate) fn won(&self, held: &Arc<Held>) {
-        *self.gate.held.lock().expect("no panic while holding this") = Arc::downgrade(held);
+    pub(crate) fn won(&self, held: &Arc<dyn Ends>) {
+        *self.gate.held.lock().expect("no panic while holding this") = Some(Arc::downgrade(held));
     }
 
     /// What the call that was in front before has won, and may hold.
-    pub(crate) fn former(&self) -> Option<Arc<Held>> {
-        self.gate.held.lock().expect("no panic while holding this").upgrade()
+    pub(crate) fn former(&self) -> Option<Arc<dyn Ends>> {
+        self.gate.held.lock().expect("no panic while holding this").as_ref()?.upgrade()
     }
 
     /// Waits until this process does not hold `held` any more, and then for a moment until a node has deleted the key.
     /// Cancel safe.
-    pub(crate) async fn handed_over(&self, clock: &Clock, held: &Held) {
+    pub(crate) async fn handed_over(&self, clock: &Clock, held: &dyn Ends) {
         let mut released = std::pin::pin!(self.gate.released.notified());
         released.as_mut().enable();
-        held.over().await;
+        held.ended().await;
         tokio::select! {
             biased;
             () = released => {}

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, mem, thread};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, ErrorKind};
 use crate::sys::log::log;
@@ -81,6 +81,20 @@ impl Background {
             Ok(started) => started.spawn(task),
             Err(error) => log!(error, %error, "background work is dropped"),
         }
+    }
+
+    /// Runs `call` in the background and awaits its result; for callers that have no runtime.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` if the background cannot be started, or ends.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (sender, receiver) = oneshot::channel();
+        self.start()?.spawn(async move { drop(sender.send(call.await)) });
+        receiver.await.map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))
     }
 }
 

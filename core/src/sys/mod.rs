@@ -4,6 +4,7 @@
 
 pub(crate) mod background;
 pub(crate) mod clock;
+pub(crate) mod fork;
 pub(crate) mod log;
 pub(crate) mod random;
 pub(crate) mod runtimes;

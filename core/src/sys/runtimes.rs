@@ -25,7 +25,6 @@ use std::{io, mem};
 
 use tokio::runtime::{Builder, Handle, Id, Runtime};
 
-use crate::process::Process;
 use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
 
@@ -295,8 +294,7 @@ impl Drop for Driven<'_> {
 
 /// Closes the connections of a set of nodes on `runtimes`, after they were dropped. Returns at once, also in a tokio
 /// context.
-pub(crate) fn close(process: &Arc<Process>, runtimes: &[Id]) {
-    let pool = &process.pool;
+pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, runtimes: &[Id]) {
     let mut over = Vec::new();
     let mut stock = pool.stock();
     for runtime in runtimes {
@@ -317,10 +315,10 @@ pub(crate) fn close(process: &Arc<Process>, runtimes: &[Id]) {
         return;
     }
     if Handle::try_current().is_err() {
-        return pool.sweep(&process.clock);
+        return pool.sweep(clock);
     }
-    let sweeper = Arc::clone(process);
-    let sweep = move || sweeper.pool.sweep(&sweeper.clock);
+    let (sweeper, clock) = (Arc::clone(pool), clock.clone());
+    let sweep = move || sweeper.sweep(&clock);
     if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(sweep) {
         log!(debug, %error, "no thread to close connections; the next blocking call closes them");
     }
@@ -340,24 +338,17 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::sys::background::Background;
-    use crate::sys::random::Random;
-
-    fn process() -> Arc<Process> {
-        Arc::new(Process::new(None, Clock::System, Random::System, Background::thread()))
-    }
-
     /// How many runtimes there are, how many of them are idle, and how many are stale.
-    fn counts(process: &Process) -> (usize, usize, usize) {
-        let (stock, made) = (process.pool.stock(), process.pool.made());
+    fn counts(pool: &Pool) -> (usize, usize, usize) {
+        let (stock, made) = (pool.stock(), pool.made());
         (made.len(), stock.idle.len(), stock.stale.len())
     }
 
     /// Has a call for so many sets of nodes, at whose end `last` is called on the thread that drives it.
-    fn call(process: &Arc<Process>, sets: usize, last: impl FnOnce(Id)) -> Id {
-        let driven = process.pool.drive(&process.clock, None, async {
+    fn call(pool: &Pool, sets: usize, last: impl FnOnce(Id)) -> Id {
+        let driven = pool.drive(&Clock::System, None, async {
             let runtime = Handle::current().id();
-            (0..sets).for_each(|_| process.pool.join(runtime));
+            (0..sets).for_each(|_| pool.join(runtime));
             last(runtime);
         });
         driven.unwrap().1
@@ -365,48 +356,48 @@ mod tests {
 
     #[test]
     fn a_runtime_goes_with_its_last_set() {
-        let process = process();
-        let runtime = call(&process, 2, |_| ());
-        close(&process, &[runtime]);
-        assert_eq!(counts(&process), (1, 1, 0), "another set is on it");
-        close(&process, &[runtime]);
-        assert_eq!(counts(&process), (0, 0, 0));
+        let pool = Arc::new(Pool::default());
+        let runtime = call(&pool, 2, |_| ());
+        close(&pool, &Clock::System, &[runtime]);
+        assert_eq!(counts(&pool), (1, 1, 0), "another set is on it");
+        close(&pool, &Clock::System, &[runtime]);
+        assert_eq!(counts(&pool), (0, 0, 0));
     }
 
     #[test]
     fn a_runtime_that_is_driven_goes_after_the_call() {
-        let process = process();
-        call(&process, 1, |runtime| {
-            close(&process, &[runtime]);
-            assert_eq!(counts(&process), (1, 0, 1));
+        let pool = Arc::new(Pool::default());
+        call(&pool, 1, |runtime| {
+            close(&pool, &Clock::System, &[runtime]);
+            assert_eq!(counts(&pool), (1, 0, 1));
         });
-        assert_eq!(counts(&process), (0, 0, 0));
-        call(&process, 2, |runtime| close(&process, &[runtime]));
-        assert_eq!(counts(&process), (1, 1, 0), "another set is on it");
+        assert_eq!(counts(&pool), (0, 0, 0));
+        call(&pool, 2, |runtime| close(&pool, &Clock::System, &[runtime]));
+        assert_eq!(counts(&pool), (1, 1, 0), "another set is on it");
     }
 
     #[test]
     fn in_a_runtime_another_thread_closes() {
-        let process = process();
-        let runtime = call(&process, 2, |_| ());
-        let spawned = process.pool.stock().idle[0].runtime.spawn(async { tokio::task::yield_now().await });
+        let pool = Arc::new(Pool::default());
+        let runtime = call(&pool, 2, |_| ());
+        let spawned = pool.stock().idle[0].runtime.spawn(async { tokio::task::yield_now().await });
         let context = Builder::new_current_thread().build().unwrap();
-        context.block_on(async { close(&process, &[runtime]) });
-        harness::eventually("it was driven", || spawned.is_finished() && counts(&process) == (1, 1, 0));
-        context.block_on(async { close(&process, &[runtime]) });
-        assert_eq!(counts(&process), (0, 0, 0));
+        context.block_on(async { close(&pool, &Clock::System, &[runtime]) });
+        harness::eventually("it was driven", || spawned.is_finished() && counts(&pool) == (1, 1, 0));
+        context.block_on(async { close(&pool, &Clock::System, &[runtime]) });
+        assert_eq!(counts(&pool), (0, 0, 0));
     }
 
     #[test]
     fn a_panic_leaves_nothing_of_its_runtime() {
-        let process = process();
+        let pool = Arc::new(Pool::default());
         let panics = || {
-            call(&process, 1, |runtime| {
-                close(&process, &[runtime]);
+            call(&pool, 1, |runtime| {
+                close(&pool, &Clock::System, &[runtime]);
                 panic!("on purpose")
             })
         };
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        assert_eq!(counts(&process), (0, 0, 0));
+        assert_eq!(counts(&pool), (0, 0, 0));
     }
 }

@@ -24,11 +24,13 @@ use crate::api::client::Redlock;
 use crate::error::Error;
 use crate::net::node::{Node as EngineNode, SimulatedNode};
 use crate::options::Options;
-use crate::process::{NodeSet, Process};
+use crate::process::Process;
+use crate::process::nodes::NodeSet;
 use crate::sys::background::Background;
 use crate::sys::clock::{Clock, SimulatedClock};
 use crate::sys::random::{Random, SimulatedRandom};
 
+mod link;
 mod program;
 mod server;
 mod time;
@@ -179,7 +181,7 @@ impl World {
             (EngineNode::Simulated(SimulatedNode(Arc::new(wire))), address.clone())
         };
         let nodes = addresses.iter().zip(order).map(node);
-        Ok(Arc::new(NodeSet::new(process.members(nodes), addresses.connect_timeout(), process)))
+        Ok(Arc::new(process.node_set(process.members(nodes), addresses.connect_timeout())))
     }
 
     /// Adds a line to the trace.

@@ -14,7 +14,8 @@ use super::World;
 use super::time::{Machine, Pace, Time};
 use crate::api::client::{Builder, Redlock};
 use crate::error::Error;
-use crate::process::{NodeSet, Process};
+use crate::process::Process;
+use crate::process::nodes::NodeSet;
 use crate::sys::background::Background;
 use crate::sys::task::simulated::{self, StandIn, Task};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::link::{Down, Line};
 use super::time::{Pace, Time, WallClock};
-use super::wire::{Down, Line};
 use super::{Fate, Leg, Network};
 use crate::net::node::memory::{Content, Store};
 use crate::net::node::{By, Failure};
@@ -103,6 +103,11 @@ impl Node {
         };
         self.0.changed.notify_waiters();
         self.end_lines(lines);
+    }
+
+    /// Sends something down a line.
+    pub(super) fn send(&self, line: &Line, down: Down) {
+        line.send(&*self.0.network, self.0.index, self.0.time.now(), down);
     }
 
     /// Ends connections, which their clients see in time, if at all.
@@ -204,7 +209,7 @@ impl Node {
     fn tell(&self, lines: &[Weak<Line>], key: &[u8]) {
         for line in lines.iter().filter_map(Weak::upgrade) {
             self.note(|| format!("tells process {} of a change of {}", line.process + 1, String::from_utf8_lossy(key)));
-            line.send(self, Down::Changed(key.to_vec()));
+            self.send(&line, Down::Changed(key.to_vec()));
         }
     }
 

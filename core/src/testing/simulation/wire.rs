@@ -1,20 +1,20 @@
 //! The connections between processes and nodes of a simulation.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::link::{Down, Line};
 use super::server::{Node, script};
 use super::time::Time;
 use super::{Fate, Leg};
 use crate::net::node::{
     Answer, By, Connecting, Ear, Failure, Heard, Identity, Introduction, Role, SimulatedLink, SimulatedWire,
 };
-use crate::protocol::request::{Reply, Request};
+use crate::protocol::request::Request;
 use crate::sys::clock::Moment;
 use crate::sys::task::spawn;
 
@@ -73,9 +73,7 @@ impl Wire {
             let uptime = if silent { Duration::ZERO } else { uptime };
             let watched = ear.as_ref().is_some_and(Ear::watches) && !state.lacks_tracking;
             let (replies, arriving) = mpsc::unbounded_channel();
-            let way = Mutex::new(Way { earliest: self.time().now(), lost: false, replies });
-            let line = Line { process: self.process, ear, watched, state: Mutex::default(), way, over: Arc::default() };
-            let line = Arc::new(line);
+            let line = Arc::new(Line::new(self.process, ear, watched, (self.time().now(), replies)));
             spawn(&Handle::current(), listen(self.time().clone(), Arc::downgrade(&line), arriving));
             state.lines.retain(|line| line.strong_count() > 0);
             state.lines.push(Arc::downgrade(&line));
@@ -92,117 +90,6 @@ impl Wire {
 impl SimulatedWire for Wire {
     fn connect(&self, ear: Option<Ear>) -> Connecting {
         Box::pin(self.clone().introduced(ear))
-    }
-}
-
-/// What the two ends of one connection share.
-pub(super) struct Line {
-    pub(super) process: usize,
-    pub(super) ear: Option<Ear>,
-    /// Whether the node tells of changed keys on it.
-    pub(super) watched: bool,
-    state: Mutex<LineState>,
-    way: Mutex<Way>,
-    /// The client's end has seen that the connection is over.
-    over: Arc<Notify>,
-}
-
-/// The way from the node to the client.
-struct Way {
-    /// What is sent now does not arrive before this.
-    earliest: Instant,
-    /// Whether nothing arrives any more.
-    lost: bool,
-    replies: mpsc::UnboundedSender<(Instant, Down)>,
-}
-
-/// What a node sends.
-pub(super) enum Down {
-    /// The answer to a call.
-    Answer(u64, Result<Reply, Failure>),
-    /// A key has changed.
-    Changed(Vec<u8>),
-}
-
-#[derive(Default)]
-struct LineState {
-    ended: bool,
-    calls: u64,
-    /// Calls without an answer so far. Dropping a sender tells its call that the connection is over.
-    pending: BTreeMap<u64, oneshot::Sender<Result<Reply, Failure>>>,
-}
-
-impl Line {
-    fn state(&self) -> MutexGuard<'_, LineState> {
-        self.state.lock().expect("no panic while holding this")
-    }
-
-    /// The connection is over, as seen by the client.
-    pub(super) fn end(&self) {
-        self.close();
-        self.over.notify_one();
-    }
-
-    /// Nothing is asked or answered any more.
-    fn close(&self) {
-        let pending = {
-            let mut state = self.state();
-            state.ended = true;
-            std::mem::take(&mut state.pending)
-        };
-        drop(pending);
-    }
-
-    /// The node sends something down the line.
-    pub(super) fn send(&self, node: &Node, down: Down) {
-        let mut way = self.way.lock().expect("no panic while holding this");
-        if way.lost {
-            return;
-        }
-        match node.0.network.fate(self.process, node.0.index, Leg::Reply) {
-            Fate::Deliver(delay) => {
-                way.earliest = way.earliest.max(node.0.time.now() + delay);
-                drop(way.replies.send((way.earliest, down)));
-            }
-            Fate::Drop => {
-                way.lost = true;
-                node.note(|| format!("process {} hears nothing any more on one connection", self.process + 1));
-            }
-            Fate::Break => {
-                drop(way);
-                node.note(|| format!("process {} loses a connection before a reply", self.process + 1));
-                self.end();
-            }
-        }
-    }
-
-    fn arrived(&self, down: Down) {
-        match (down, &self.ear) {
-            (Down::Answer(call, answer), _) => self.answer(call, answer),
-            (Down::Changed(key), Some(ear)) if !self.is_ended() => ear.hear(Heard::Changed(&key)),
-            (Down::Changed(_), _) => {}
-        }
-    }
-
-    fn is_ended(&self) -> bool {
-        self.state().ended
-    }
-
-    /// Whether nobody waits for the answer to `call` any more; it is forgotten then.
-    fn is_taken_back(&self, call: u64) -> bool {
-        let mut state = self.state();
-        let unwanted = state.pending.get(&call).is_none_or(oneshot::Sender::is_closed);
-        if unwanted {
-            state.pending.remove(&call);
-        }
-        unwanted
-    }
-
-    fn answer(&self, call: u64, answer: Result<Reply, Failure>) {
-        let sender = self.state().pending.remove(&call);
-        if let Some(sender) = sender {
-            drop(sender.send(answer));
-        }
     }
 }
 
@@ -233,17 +120,7 @@ impl SimulatedLink for Link {
     fn call(&self, request: Request, by: By) -> Answer {
         let (line, queue) = (Arc::clone(&self.line), self.queue.clone());
         Box::pin(async move {
-            let (sender, receiver) = oneshot::channel();
-            let id = {
-                let mut state = line.state();
-                if state.ended {
-                    return Err(Failure::Closed);
-                }
-                state.calls += 1;
-                let id = state.calls;
-                state.pending.insert(id, sender);
-                id
-            };
+            let (id, receiver) = line.ask().ok_or(Failure::Closed)?;
             if queue.send(Call { id, request, by }).is_err() {
                 return Err(Failure::Closed);
             }
@@ -309,7 +186,7 @@ async fn serve(wire: Wire, line: Arc<Line>, run: u32, mut arriving: mpsc::Unboun
     while let Some((at, call)) = arriving.recv().await {
         wire.time().sleep_until(at).await;
         match wire.node.execute(run, &line, &call.request, call.by).await {
-            Some(answer) => line.send(&wire.node, Down::Answer(call.id, answer)),
+            Some(answer) => wire.node.send(&line, Down::Answer(call.id, answer)),
             // A crash has its own way to say so; a server that has started anew refuses what it does not know.
             None if wire.node.state().up => line.end(),
             None => {}

@@ -1,0 +1,123 @@
+//! The setters of options, as macros for the structs that have them.
+
+/// The option that both builders have and no lock, on a struct with a field `connect_timeout`.
+macro_rules! connect_timeout_setter {
+    () => {
+        /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60 s,
+        /// default 2 s. It takes up to four round trips. An option of the client alone.
+        pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+            self.connect_timeout = Some(connect_timeout);
+            self
+        }
+    };
+}
+
+pub(crate) use connect_timeout_setter;
+
+/// The options that a client's builder and a lock have in common, on a struct with a field `options`.
+macro_rules! option_setters {
+    () => {
+        /// How long the nodes keep the lock unless it is extended: 100 ms to 24 h, default 10 s. A crashed holder blocks
+        /// others for at most this long.
+        pub fn ttl(mut self, ttl: Duration) -> Self {
+            self.options.ttl = Some(ttl);
+            self
+        }
+
+        /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
+        pub fn timeout(mut self, timeout: Duration) -> Self {
+            self.options.timeout = Some(Some(timeout));
+            self
+        }
+
+        /// Lets acquire wait without end, where the client has a timeout.
+        pub fn no_timeout(mut self) -> Self {
+            self.options.timeout = Some(None);
+            self
+        }
+
+        /// Whether the background extends the lock every third of its ttl until it is released; default true. A hung
+        /// holder then blocks others for ever, unless `max_hold` ends it.
+        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+            self.options.auto_renew = Some(auto_renew);
+            self
+        }
+
+        /// The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default
+        /// nothing ends it.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.options.max_hold = Some(max_hold);
+            self
+        }
+
+        /// Longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
+        pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
+            self.options.node_timeout = Some(node_timeout);
+            self
+        }
+
+        /// How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns
+        /// that off, for nodes whose data survives.
+        pub fn restart_delay(mut self, restart_delay: Duration) -> Self {
+            self.options.restart_delay = Some(restart_delay);
+            self
+        }
+
+        /// How long a node remembers a name's fence after the last acquire or renewal; default the larger of 1 h and
+        /// twice the ttl, at least twice the ttl.
+        pub fn fence_keep(mut self, fence_keep: Duration) -> Self {
+            self.options.fence_keep = Some(fence_keep);
+            self
+        }
+
+        /// The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
+        /// none.
+        pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
+            self.options.owner = Some(owner.as_ref().into());
+            self
+        }
+
+        /// Hidden: for the bindings, whose locks are of one type in every protocol. In Rust the type decides.
+        #[doc(hidden)]
+        pub fn protocol(mut self, protocol: crate::options::Protocol) -> Self {
+            self.options.protocol = Some(protocol);
+            self
+        }
+    };
+}
+
+pub(crate) use option_setters;
+
+/// The options of a lock in the older protocol, on a struct around a lock.
+macro_rules! setnx_setters {
+    () => {
+        /// How long the holder may rely on the lock: 100 ms to 24 h, default 10 s. There is no renewal: choose it longer
+        /// than the work takes, and the same as the older clients. A crashed holder blocks others for at most 3 s longer.
+        pub fn ttl(self, ttl: Duration) -> Self {
+            Self(self.0.ttl(ttl))
+        }
+
+        /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
+        pub fn timeout(self, timeout: Duration) -> Self {
+            Self(self.0.timeout(timeout))
+        }
+
+        /// Lets acquire wait without end, where the client has a timeout.
+        pub fn no_timeout(self) -> Self {
+            Self(self.0.no_timeout())
+        }
+
+        /// Longest wait for the node's answer; default a quarter of the ttl, from 50 ms to 500 ms.
+        pub fn node_timeout(self, node_timeout: Duration) -> Self {
+            Self(self.0.node_timeout(node_timeout))
+        }
+
+        /// How long the grants of the node do not count after this process saw it restart; default the ttl. Zero turns
+        /// that off, for a node whose data survives.
+        pub fn restart_delay(self, restart_delay: Duration) -> Self {
+            Self(self.0.restart_delay(restart_delay))
+        }
+    };
+}
+
+pub(crate) use setnx_setters;

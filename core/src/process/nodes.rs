@@ -1,0 +1,151 @@
+//! A set of nodes: its connections, what they tell, those who wait for its locks, and the releases that it is owed.
+
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::net::connections::{Audience, Lane, Member, Members, News};
+use crate::net::node::Connection;
+use crate::net::node::health::Health;
+use crate::net::node::list::NodeList;
+use crate::net::tracking::Watch;
+use crate::process::environment::Environment;
+use crate::process::pending_releases::{Creditors, Owed};
+use crate::process::schedule::Renewal;
+use crate::process::waiters::Gates;
+use crate::sys::runtimes;
+
+/// A set of nodes with the lanes that lead to it.
+#[derive(Debug)]
+pub(crate) struct NodeSet {
+    pub(crate) members: Arc<Members>,
+    /// For those who look out for lists that differ.
+    pub(crate) list: Arc<NodeList>,
+    environment: Arc<Environment>,
+    renewal: Arc<Renewal>,
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    pub(crate) gates: Arc<Gates>,
+    pub(crate) watch: Arc<Watch>,
+    pub(crate) owed: Owed,
+}
+
+impl NodeSet {
+    pub(crate) fn new(
+        nodes: Vec<Member>,
+        connect_timeout: Duration,
+        list: Arc<NodeList>,
+        environment: &Arc<Environment>,
+        renewal: &Arc<Renewal>,
+    ) -> Self {
+        let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
+        let health = Health::new(known, environment.clock.clone());
+        let owed = Owed::new(nodes.len());
+        Self {
+            members: Arc::new(Members { nodes, health, connect_timeout }),
+            list,
+            environment: Arc::clone(environment),
+            renewal: Arc::clone(renewal),
+            lanes: Mutex::default(),
+            gates: Arc::default(),
+            watch: Arc::default(),
+            owed,
+        }
+    }
+
+    /// For the background's lane, which is always driven: locks held on these nodes are looked after.
+    fn holders(&self, runtime: &Handle) -> Option<Audience> {
+        let background = self.environment.background.started()?;
+        let (renewal, members) = (Arc::downgrade(&self.renewal), Arc::downgrade(&self.members));
+        background.is(runtime).then(|| {
+            Audience::new(false, move |node, news| {
+                let Some((renewal, members)) = renewal.upgrade().zip(members.upgrade()) else { return };
+                match news {
+                    News::Upset => renewal.hasten(&members, node),
+                    News::Reached => renewal.reached(&members, node),
+                    News::Changed(_) | News::AllChanged => {}
+                }
+            })
+        })
+    }
+
+    /// For the lane of those who wait.
+    fn waiters(&self) -> Audience {
+        let watch = Arc::downgrade(&self.watch);
+        Audience::new(true, move |node, news| {
+            if let Some(watch) = watch.upgrade() {
+                watch.heard(node, news);
+            }
+        })
+    }
+
+    /// The lane whose connection to `node` this is, if that has not been given up and its runtime still runs.
+    pub(crate) fn lane_over(&self, node: usize, connection: &Connection) -> Option<Arc<Lane>> {
+        let lanes = self.lanes.lock().expect("no panic while holding this");
+        lanes.iter().find(|lane| lane.is_alive() && lane.is_over(node, connection)).cloned()
+    }
+
+    /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
+    pub(crate) fn lane(&self, runtime: &Handle) -> Arc<Lane> {
+        self.lane_with(runtime, false, || self.holders(runtime))
+    }
+
+    /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
+    /// from the other one, because what is told of a key that nobody waits for is work for nothing.
+    pub(crate) fn waiting_lane(&self, background: &Handle) -> Arc<Lane> {
+        self.lane_with(background, true, || Some(self.waiters()))
+    }
+
+    fn lane_with(&self, runtime: &Handle, watches: bool, audience: impl FnOnce() -> Option<Audience>) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().expect("no panic while holding this");
+        if let Some(lane) = lanes.iter().find(|lane| lane.is_of(runtime) && lane.watches() == watches) {
+            return Arc::clone(lane);
+        }
+        lanes.retain(|lane| lane.is_alive());
+        let members = Arc::clone(&self.members);
+        let Environment { clock, random, pool, .. } = &*self.environment;
+        let lane = Lane::new(members, clock.clone(), random.clone(), runtime.clone(), audience());
+        let lane = Arc::new(lane);
+        lanes.push(Arc::clone(&lane));
+        pool.join(runtime.id());
+        lane
+    }
+}
+
+impl Creditors for NodeSet {
+    fn members(&self) -> &Members {
+        &self.members
+    }
+
+    fn lane(&self, runtime: &Handle) -> Arc<Lane> {
+        self.lane(runtime)
+    }
+
+    fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    fn owed(&self) -> &Owed {
+        &self.owed
+    }
+}
+
+impl Drop for NodeSet {
+    /// Closes the connections that this set has on the runtimes of blocking calls.
+    fn drop(&mut self) {
+        let lanes = mem::take(self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let Environment { pool, clock, .. } = &*self.environment;
+        if self.environment.is_foreign() {
+            // The parent's connections.
+            mem::forget(lanes);
+            return;
+        }
+        let runtimes: Vec<_> = lanes.iter().map(|lane| lane.runtime_id()).collect();
+        drop(lanes);
+        let undriven: Vec<_> = runtimes.into_iter().filter(|runtime| pool.has_made(*runtime)).collect();
+        if !undriven.is_empty() {
+            runtimes::close(pool, clock, &undriven);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Renewal and local loss: the agenda of all held locks, and of claims whose answers are awaited, kept by the
+//! background.
+//!
+//! One task sleeps until the soonest thing that is due, a renewal or the end of a validity. A lock that is acquired and
+//! released before anything of it is due costs an entry in a map and wakes nobody, because the task is woken only for
+//! something sooner than what it sleeps for. A loss is told from here, by the clock, without waiting for any reply. What
+//! is logged of losses comes after all that is due: a subscriber may block, and then nothing else would be told.
+//!
+//! A claim whose release answers nobody may ever hear stays on the agenda for the nodes' time, for the same price.
+//!
+//! What may interrupt it: a release or a loss takes the lock's entry away; a renewal on its way is a task of its own,
+//! and finds the lock not held when it comes back; after a fork the child's agenda is another, empty one.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::error::LostReason;
+use crate::fault::{Fault, planted};
+use crate::net::connections::Members;
+use crate::process::environment::Environment;
+use crate::protocol::backoff;
+use crate::protocol::name::Name;
+use crate::sys::clock::{Alarm, Moment};
+use crate::sys::log::log;
+
+/// A held lock, as far as the agenda is concerned.
+pub(crate) trait Timed: fmt::Debug + Send + Sync {
+    /// Whether it is held on `members`.
+    fn is_on(&self, members: &Members) -> bool;
+
+    /// What is to be done about it at `now`.
+    fn due(&self, now: Moment) -> Due;
+
+    /// Notes its place on the agenda and returns the one it had; an error if it must not have one any more.
+    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, Gone>;
+
+    /// Starts one renewal.
+    fn renew(self: Arc<Self>);
+
+    /// Ends it if its validity has ended.
+    fn run_out(&self) -> Option<Unlogged>;
+
+    /// A node may have forgotten it: plans its renewal `within` this time. False if nothing changes.
+    fn hasten(&self, within: Duration) -> bool;
+
+    /// Whether it may be missing on `node`, to which there is a new connection.
+    fn may_lack(&self, node: usize) -> bool;
+
+    /// Puts it back on `node`, `within` this time.
+    fn restore(self: Arc<Self>, node: usize, within: Duration);
+
+    /// Has the background connect to `node` as soon as that can be reached.
+    fn seek(&self, node: usize);
+
+    /// Releases it in the background.
+    fn give_back(&self);
+}
+
+/// What the agenda should do with a lock whose time has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Come back then.
+    Later(Moment),
+    /// Renew now, and come back then.
+    Renew(Moment),
+    /// Its validity has ended.
+    Ended,
+    /// Nothing any more.
+    Over,
+}
+
+/// A lock that is not held any more.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+/// A loss that is told to everybody but the log. Not logged while a mutex is held, nor before other losses are told.
+#[derive(Debug)]
+#[must_use = "a loss is logged"]
+pub(crate) struct Unlogged {
+    name: Name,
+    reason: LostReason,
+}
+
+impl Unlogged {
+    pub(crate) fn new(name: &Name, reason: LostReason) -> Self {
+        Self { name: name.clone(), reason }
+    }
+
+    pub(crate) fn log(self) {
+        log!(warn, name = %self.name, reason = %self.reason, "a held lock is lost");
+    }
+}
+
+/// The agenda of one process.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    environment: Arc<Environment>,
+    agenda: Mutex<Agenda>,
+    sooner: Notify,
+    /// The nodes that are sought: the place of their set in memory, and the index.
+    sought: Mutex<BTreeSet<(usize, usize)>>,
+}
+
+#[derive(Debug, Default)]
+struct Agenda {
+    entries: BTreeMap<(Moment, u64), Item>,
+    next: u64,
+    /// What the task sleeps until; `None` before it is started.
+    sleeping: Option<Moment>,
+}
+
+/// What is due.
+#[derive(Debug)]
+enum Item {
+    /// A held lock is renewed, or ends.
+    Lock(Arc<dyn Timed>),
+    /// A claim is dropped: what is still unanswered of its releases is owed from then on.
+    Claim(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send>),
+}
+
+impl Item {
+    /// The lock that this is, if it is held on `members`.
+    fn lock_on(&self, members: &Members) -> Option<&Arc<dyn Timed>> {
+        match self {
+            Self::Lock(held) if held.is_on(members) => Some(held),
+            _ => None,
+        }
+    }
+}
+
+/// The search for one node, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Search {
+    renewal: Arc<Renewal>,
+    sought: (usize, usize),
+}
+
+impl Search {
+    /// Begins to seek `node` of `members`; `None` if it is sought already.
+    pub(crate) fn begin(renewal: &Arc<Renewal>, members: &Arc<Members>, node: usize) -> Option<Self> {
+        let sought = (Arc::as_ptr(members).addr(), node);
+        let is_first = renewal.sought().insert(sought);
+        is_first.then(|| Self { renewal: Arc::clone(renewal), sought })
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        self.renewal.sought().remove(&self.sought);
+    }
+}
+
+impl Renewal {
+    pub(crate) fn new(environment: &Arc<Environment>) -> Self {
+        let environment = Arc::clone(environment);
+        Self { environment, agenda: Mutex::default(), sooner: Notify::new(), sought: Mutex::default() }
+    }
+
+    fn agenda(&self) -> MutexGuard<'_, Agenda> {
+        self.agenda.lock().expect("no panic while holding this")
+    }
+
+    /// Does what is due about a held lock, and gives it its one place on the agenda. The background is woken only if
+    /// that is the soonest entry.
+    pub(crate) fn add(self: &Arc<Self>, held: Arc<dyn Timed>) {
+        if let Some(unlogged) = self.see_to(held) {
+            unlogged.log();
+        }
+    }
+
+    /// As [`Renewal::add`], but a loss is not logged yet.
+    fn see_to(self: &Arc<Self>, held: Arc<dyn Timed>) -> Option<Unlogged> {
+        // Decided and entered in one step, so that of two threads the one that knows more comes last.
+        let agenda = self.agenda();
+        match held.due(self.environment.clock.now()) {
+            Due::Later(due) => self.enter(agenda, held, due),
+            Due::Renew(end) => {
+                self.enter(agenda, Arc::clone(&held), end);
+                held.renew();
+            }
+            Due::Ended if planted(Fault::LossUntold) => {}
+            Due::Ended => {
+                drop(agenda);
+                return held.run_out();
+            }
+            Due::Over => {}
+        }
+        None
+    }
+
+    fn enter(self: &Arc<Self>, mut agenda: MutexGuard<'_, Agenda>, held: Arc<dyn Timed>, due: Moment) {
+        agenda.next += 1;
+        let entry = (due, agenda.next);
+        if let Ok(former) = held.entered(entry) {
+            if let Some(former) = former {
+                agenda.entries.remove(&former);
+            }
+            agenda.entries.insert(entry, Item::Lock(held));
+            self.look(agenda, due);
+        }
+    }
+
+    /// The locks that are held on `members`.
+    fn held_on(&self, members: &Members) -> Vec<Arc<dyn Timed>> {
+        let held_on = |item: &Item| item.lock_on(members).cloned();
+        self.agenda().entries.values().filter_map(held_on).collect()
+    }
+
+    /// Whether any lock is held on `members`.
+    pub(crate) fn holds_on(&self, members: &Members) -> bool {
+        self.agenda().entries.values().any(|item| item.lock_on(members).is_some())
+    }
+
+    /// A connection to `node` of `members` has ended, or is back: what is held there is renewed soon, and a node that is
+    /// one of several is sought.
+    pub(crate) fn hasten(self: &Arc<Self>, members: &Members, node: usize) {
+        let concerned = self.held_on(members);
+        let within = backoff::haste(concerned.len());
+        for held in concerned.iter().filter(|held| held.hasten(within)) {
+            self.add(Arc::clone(held));
+        }
+        if let Some(held) = concerned.first()
+            && members.len() > 1
+        {
+            held.seek(node);
+        }
+    }
+
+    /// There is a new connection to `node` of `members`: what is held and may be missing there is put there.
+    pub(crate) fn reached(&self, members: &Members, node: usize) {
+        if members.len() == 1 {
+            return;
+        }
+        let mut lacking = self.held_on(members);
+        lacking.retain(|held| held.may_lack(node));
+        let within = if lacking.len() == 1 { Duration::ZERO } else { backoff::haste(lacking.len()) };
+        for held in lacking {
+            held.restore(node, within);
+        }
+    }
+
+    fn sought(&self) -> MutexGuard<'_, BTreeSet<(usize, usize)>> {
+        self.sought.lock().expect("no panic while holding this")
+    }
+
+    /// Drops `claim` when `due`.
+    pub(crate) fn drop_at(self: &Arc<Self>, claim: Box<dyn Any + Send>, due: Moment) {
+        let mut agenda = self.agenda();
+        agenda.next += 1;
+        let entry = (due, agenda.next);
+        agenda.entries.insert(entry, Item::Claim(claim));
+        self.look(agenda, due);
+    }
+
+    /// Sees to it that the task looks at the agenda when something is `due`.
+    fn look(self: &Arc<Self>, mut agenda: MutexGuard<'_, Agenda>, due: Moment) {
+        match agenda.sleeping {
+            Some(sleeping) if sleeping <= due => {}
+            Some(_) => {
+                agenda.sleeping = Some(due);
+                drop(agenda);
+                self.sooner.notify_one();
+            }
+            None => {
+                agenda.sleeping = Some(due);
+                drop(agenda);
+                let run = Arc::clone(self);
+                self.environment.background.spawn(async move { run.run().await });
+            }
+        }
+    }
+
+    /// Takes an entry away.
+    pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
+        if let Some(entry) = entry {
+            let removed = self.agenda().entries.remove(&entry);
+            drop(removed);
+        }
+    }
+
+    /// Releases every lock on the agenda: the process is ending.
+    pub(crate) fn give_back(&self) {
+        let entries = std::mem::take(&mut self.agenda().entries);
+        for item in entries.into_values() {
+            if let Item::Lock(held) = item {
+                held.give_back();
+            }
+        }
+    }
+
+    async fn run(self: &Arc<Self>) {
+        let clock = &self.environment.clock;
+        let alarm = Alarm::new(clock);
+        let mut unlogged = Vec::new();
+        loop {
+            let now = clock.now();
+            while let Some(item) = self.due(now) {
+                if let Item::Lock(held) = item {
+                    unlogged.extend(self.see_to(held));
+                }
+            }
+            unlogged.drain(..).for_each(Unlogged::log);
+            let until = {
+                let mut agenda = self.agenda();
+                let first = agenda.entries.keys().next().map_or(Moment::NEVER, |(due, _)| *due);
+                agenda.sleeping = Some(first);
+                first
+            };
+            tokio::select! {
+                biased;
+                () = self.sooner.notified() => {}
+                () = alarm.ring(until) => {}
+            }
+        }
+    }
+
+    /// The soonest item whose time has come, taken off the agenda.
+    fn due(&self, now: Moment) -> Option<Item> {
+        let mut agenda = self.agenda();
+        let entry = agenda.entries.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(entry.remove())
+    }
+}
