@@ -97,7 +97,7 @@ $(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python
 	$(PIP) --force-reinstall --no-deps ./python
 	touch $@
 
-$(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsconfig*.json node/*.ts node/*.mts) $(wildcard node/src/*.rs)
+$(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsconfig*.json node/ts/*) $(wildcard node/src/*.rs)
 	@echo 'building the Node package (about a minute the first time)'
 	cd node && npm run --silent build
 	touch $@

@@ -71,7 +71,7 @@ export interface Answer {
 /** Why a call failed. */
 export interface Failure {
   /** One of the codes in `tests/tables/errors.json`. */
-  code: 'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid'
+  code: 'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'
   /** The whole message. */
   message: string
   /** The name of the lock, if one is concerned. */
@@ -83,9 +83,6 @@ export interface Failure {
   /** The message of the error behind this one. */
   cause?: string
 }
-
-/** Releases everything this process holds and waits for that, at most 500 ms. For the end of the process. */
-export declare function farewell(): void
 
 /** A name as it was given. */
 export type Name = string | Uint8Array
@@ -105,14 +102,17 @@ export interface Options {
   /** How long the grants of a restarted node do not count. */
   restartDelay?: number
   /** How long a node remembers a fence. */
-  fenceKeep?: number
+  fenceTtl?: number
   /** The label that inspection shows. */
-  owner?: string
+  label?: string
   /** How the lock stands on its nodes. */
   protocol?: string
   /** Longest time for one connection; of a client alone. */
   connectTimeout?: number
 }
+
+/** Releases everything this process holds and waits for that, at most 500 ms. For the end of the process. */
+export declare function shutdown(): void
 
 /** The id of a call that was started, or why none was. */
 export type Started = number | Failure
@@ -131,13 +131,13 @@ export interface View {
   /** The node's address without user name or password. */
   node: string
   /** Which of the other fields there are. */
-  state: 'free' | 'held' | 'foreign' | 'failed'
+  state: 'free' | 'held' | 'foreign' | 'unavailable'
   /** The owner's label. */
   label?: string
   /** The fence on this node. */
   fence?: number
   /** How long the node keeps the key, in milliseconds; null for a key without an end. */
   ttlLeft?: number | null
-  /** What the node answered instead. */
-  answer?: string
+  /** Why the node could not be asked. */
+  error?: string
 }

@@ -253,7 +253,7 @@ fn read(raw: &str) -> Result<Address, Refusal> {
 
 fn unknown_scheme(scheme: &str) -> &'static str {
     if scheme.contains("sentinel") {
-        "asks for Sentinel, which cannot be used: a failover forgets locks; list the nodes themselves as redis:// URLs"
+        "uses Sentinel, which is not supported because a failover can lose locks; list the nodes as redis:// URLs"
     } else if scheme.contains("cluster") {
         "asks for a cluster, which cannot be used: list independent nodes as redis:// URLs"
     } else if scheme == "http" || scheme == "https" {
@@ -350,7 +350,7 @@ fn authority(rest: &str) -> &str {
 }
 
 fn host(url: &Url) -> Result<String, Refusal> {
-    let wildcard = Err("has the host of every interface, which only a server can use; name one host".into());
+    let wildcard = Err("uses a wildcard host (0.0.0.0 or ::), which cannot be connected to; name one host".into());
     match url.host() {
         None | Some(Host::Domain("")) => Err(NO_HOST.into()),
         Some(Host::Domain(name)) if !is_plain(name) => {

@@ -25,7 +25,7 @@ pub enum ErrorKind {
     /// This lock object holds the lock already; one object is one holder.
     AlreadyHeld,
     /// An option, a name or an address is wrong. Nothing was sent.
-    Invalid,
+    InvalidArgument,
 }
 
 impl ErrorKind {
@@ -37,11 +37,11 @@ impl ErrorKind {
         Self::Lost,
         Self::NotHeld,
         Self::AlreadyHeld,
-        Self::Invalid,
+        Self::InvalidArgument,
     ];
 
     /// The stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held` or
-    /// `invalid`.
+    /// `invalid_argument`.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -51,13 +51,13 @@ impl ErrorKind {
             Self::Lost => "lost",
             Self::NotHeld => "not_held",
             Self::AlreadyHeld => "already_held",
-            Self::Invalid => "invalid",
+            Self::InvalidArgument => "invalid_argument",
         }
     }
 
     /// Whether the same call may succeed later without a change to the program or its rights.
     #[must_use]
-    pub const fn retryable(self) -> bool {
+    pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Timeout | Self::Unavailable)
     }
 }
@@ -128,8 +128,8 @@ pub struct NodeAnswer {
 /// use redlock::{ErrorKind, Redlock};
 ///
 /// let error = Redlock::new("redis://localhost/?timeout=5").unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Invalid);
-/// assert_eq!(error.code(), "invalid");
+/// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+/// assert_eq!(error.code(), "invalid_argument");
 /// ```
 pub struct Error(Box<Inner>);
 
@@ -153,6 +153,12 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.0.kind.code()
+    }
+
+    /// Whether the same call may succeed later; see [`ErrorKind::is_retryable`].
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.kind.is_retryable()
     }
 
     /// The name of the lock, bytes that are no UTF-8 replaced; `None` where no lock is concerned.
@@ -185,13 +191,12 @@ impl Error {
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Invalid, message)
+        Self::new(ErrorKind::InvalidArgument, message)
     }
 
     /// For callers of other languages, to whom no panic may unwind.
     pub(crate) fn panicked() -> Self {
-        let message = "the call met a bug in redlock and was given up; what it had sent is released. Please report it \
-                       with what the program wrote to standard error";
+        let message = "bug in redlock: the call panicked and its lock was released; please report it with the panic message on standard error";
         Self::new(ErrorKind::Unavailable, message)
     }
 
@@ -199,9 +204,9 @@ impl Error {
         let message = match reason {
             LostReason::Expired => "the lock expired while it was held",
             LostReason::Taken => "the lock is held by another owner",
-            LostReason::Unreachable => "the lock ran out because no quorum of nodes answered its renewals",
-            LostReason::MaxHold => "the lock was kept for as long as max_hold allows",
-            LostReason::Deleted => "the lock's keys were deleted before their time",
+            LostReason::Unreachable => "the lock expired because no quorum of nodes answered its renewals",
+            LostReason::MaxHold => "the lock reached max_hold",
+            LostReason::Deleted => "the lock's keys were deleted before they expired",
         };
         let mut error = Self::new(ErrorKind::Lost, message);
         error.0.reason = Some(reason);

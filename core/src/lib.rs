@@ -51,5 +51,5 @@ pub use api::guard::Guard;
 pub use api::inspect::{NodeState, NodeView};
 pub use api::lock::Lock;
 pub use api::setnx::{SetnxGuard, SetnxLock};
-pub use api::shutdown::farewell;
+pub use api::shutdown::shutdown;
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};

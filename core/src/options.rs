@@ -44,11 +44,11 @@ pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
 /// A fence must outlive the lease it belongs to, with room for an extension sent just before its end.
-const FENCE_KEEPS_PER_TTL: u32 = 2;
+const FENCE_TTLS_PER_TTL: u32 = 2;
 /// Keys of names that nobody uses any more should go; an hour of clock error is far more than servers have.
-const FENCE_KEEP_DEFAULT_LEAST: Duration = hours(1);
+const FENCE_TTL_DEFAULT_LEAST: Duration = hours(1);
 /// Servers refuse expiry times that overflow their clock; nobody needs the years up to there.
-const FENCE_KEEP_MOST: Duration = hours(24 * 365 * 10);
+const FENCE_TTL_MOST: Duration = hours(24 * 365 * 10);
 
 /// The label travels in every value; more would slow down each command for a line of text.
 const OWNER_MOST_BYTES: usize = 128;
@@ -87,8 +87,7 @@ impl Protocol {
         match self {
             Self::Plain => Ok(()),
             Self::Setnx => Err(Error::invalid(
-                "a lock of the protocol setnx cannot be extended: its key does not tell whose it is; take a ttl longer \
-                 than the work, or use the protocol plain once no older client uses the key",
+                "extend is not available with protocol \"setnx\"; choose a ttl longer than the work",
             )),
         }
     }
@@ -97,10 +96,7 @@ impl Protocol {
     pub(crate) fn allows_fence(self) -> Result<(), Error> {
         match self {
             Self::Plain => Ok(()),
-            Self::Setnx => Err(Error::invalid(
-                "a lock of the protocol setnx has no fence: the older protocol counts nothing; use the protocol plain \
-                 once no older client uses the key",
-            )),
+            Self::Setnx => Err(Error::invalid("fence is not available with protocol \"setnx\"")),
         }
     }
 
@@ -137,8 +133,8 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) restart_delay: Option<Duration>,
-    pub(crate) fence_keep: Option<Duration>,
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) fence_ttl: Option<Duration>,
+    pub(crate) label: Option<Arc<str>>,
     pub(crate) protocol: Option<Protocol>,
 }
 
@@ -157,9 +153,9 @@ pub(crate) struct Settings {
     /// How long grants of a node do not count after it restarted; zero is off.
     pub(crate) restart_delay: Duration,
     /// How long a node remembers the fence, in whole milliseconds; at least twice the ttl.
-    pub(crate) fence_keep: Duration,
+    pub(crate) fence_ttl: Duration,
     /// The label beside the token; empty is none.
-    pub(crate) owner: Arc<str>,
+    pub(crate) label: Arc<str>,
     pub(crate) protocol: Protocol,
 }
 
@@ -180,14 +176,27 @@ impl Options {
             max_hold: self.max_hold.or(defaults.max_hold),
             node_timeout: self.node_timeout.or(defaults.node_timeout),
             restart_delay: self.restart_delay.or(defaults.restart_delay),
-            fence_keep: self.fence_keep.or(defaults.fence_keep),
-            owner: self.owner.or_else(|| defaults.owner.clone()),
+            fence_ttl: self.fence_ttl.or(defaults.fence_ttl),
+            label: self.label.or_else(|| defaults.label.clone()),
             protocol: self.protocol.or(defaults.protocol),
         }
     }
 
+    /// Refuses options of a lock itself that mean nothing in its protocol; those of its client are passed over.
+    pub(crate) fn check_own(&self, defaults: &Self) -> Result<(), Error> {
+        if self.protocol.or(defaults.protocol) != Some(Protocol::Setnx) {
+            return Ok(());
+        }
+        for (option, is_given) in [("fence_ttl", self.fence_ttl.is_some()), ("label", self.label.is_some())] {
+            if is_given {
+                return Err(Error::invalid(format!("{option} means nothing with protocol \"setnx\"; remove it")));
+            }
+        }
+        Ok(())
+    }
+
     /// Fills in the defaults and refuses what cannot work with this many nodes.
-    pub(crate) fn check(&self, default_owner: &Arc<str>, nodes: usize) -> Result<Settings, Error> {
+    pub(crate) fn check(&self, default_label: &Arc<str>, nodes: usize) -> Result<Settings, Error> {
         let protocol = self.protocol.unwrap_or_default();
         protocol.check_nodes(nodes)?;
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL_DEFAULT))?;
@@ -198,8 +207,8 @@ impl Options {
             max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
             node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
             restart_delay: checked_restart_delay(self.restart_delay.unwrap_or(ttl))?,
-            fence_keep: checked_fence_keep(self.fence_keep, ttl)?,
-            owner: checked_owner(self.owner.as_ref().unwrap_or(default_owner))?,
+            fence_ttl: checked_fence_ttl(self.fence_ttl, ttl)?,
+            label: checked_label(self.label.as_ref().unwrap_or(default_label))?,
             protocol,
         })
     }
@@ -276,35 +285,35 @@ fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
     Ok(restart_delay)
 }
 
-fn checked_fence_keep(fence_keep: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
-    let least = ttl * FENCE_KEEPS_PER_TTL;
-    let fence_keep = fence_keep.unwrap_or_else(|| least.max(FENCE_KEEP_DEFAULT_LEAST));
-    let whole = whole_millis(fence_keep);
-    if whole < least || fence_keep > FENCE_KEEP_MOST {
+fn checked_fence_ttl(fence_ttl: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
+    let least = ttl * FENCE_TTLS_PER_TTL;
+    let fence_ttl = fence_ttl.unwrap_or_else(|| least.max(FENCE_TTL_DEFAULT_LEAST));
+    let whole = whole_millis(fence_ttl);
+    if whole < least || fence_ttl > FENCE_TTL_MOST {
         return Err(Error::invalid(format!(
-            "fence_keep is {}, but must be at least twice the ttl ({}) and at most {}; leave it out for {}",
-            shown(fence_keep),
+            "fence_ttl is {}, but must be at least twice the ttl ({}) and at most {}; leave it out for {}",
+            shown(fence_ttl),
             shown(least),
-            shown(FENCE_KEEP_MOST),
-            shown(least.max(FENCE_KEEP_DEFAULT_LEAST))
+            shown(FENCE_TTL_MOST),
+            shown(least.max(FENCE_TTL_DEFAULT_LEAST))
         )));
     }
     Ok(whole)
 }
 
-fn checked_owner(owner: &Arc<str>) -> Result<Arc<str>, Error> {
-    if owner.len() > OWNER_MOST_BYTES {
+fn checked_label(label: &Arc<str>) -> Result<Arc<str>, Error> {
+    if label.len() > OWNER_MOST_BYTES {
         return Err(Error::invalid(format!(
-            "owner has {} bytes of UTF-8, but at most {OWNER_MOST_BYTES} are allowed; use a shorter label",
-            owner.len()
+            "label has {} bytes of UTF-8, but at most {OWNER_MOST_BYTES} are allowed; use a shorter label",
+            label.len()
         )));
     }
-    if let Some(control) = owner.chars().find(|c| c.is_control()) {
+    if let Some(control) = label.chars().find(|c| c.is_control()) {
         return Err(Error::invalid(format!(
-            "owner contains the control character {control:?}; use a label of one line of plain text"
+            "label contains the control character {control:?}; use a label of one line of plain text"
         )));
     }
-    Ok(Arc::clone(owner))
+    Ok(Arc::clone(label))
 }
 
 /// The wire counts in whole milliseconds. Cut off rather than rounded up: a holder must never rely on more than the
@@ -358,8 +367,8 @@ mod tests {
         max_hold_ms: Option<f64>,
         node_timeout_ms: Option<f64>,
         restart_delay_ms: Option<f64>,
-        fence_keep_ms: Option<f64>,
-        owner: Option<String>,
+        fence_ttl_ms: Option<f64>,
+        label: Option<String>,
         protocol: Option<String>,
         connect_timeout_ms: Option<f64>,
     }
@@ -373,8 +382,8 @@ mod tests {
         max_hold_ms: Option<f64>,
         node_timeout_ms: f64,
         restart_delay_ms: f64,
-        fence_keep_ms: f64,
-        owner: Option<String>,
+        fence_ttl_ms: f64,
+        label: Option<String>,
         protocol: Option<String>,
         /// Left out for the default.
         connect_timeout_ms: Option<f64>,
@@ -396,7 +405,7 @@ mod tests {
         Duration::from_secs_f64(millis / 1000.0)
     }
 
-    fn default_owner() -> Arc<str> {
+    fn default_label() -> Arc<str> {
         "host:1".into()
     }
 
@@ -408,8 +417,8 @@ mod tests {
             max_hold: said.max_hold_ms.map(ms),
             node_timeout: said.node_timeout_ms.map(ms),
             restart_delay: said.restart_delay_ms.map(ms),
-            fence_keep: said.fence_keep_ms.map(ms),
-            owner: said.owner.map(Into::into),
+            fence_ttl: said.fence_ttl_ms.map(ms),
+            label: said.label.map(Into::into),
             protocol: said.protocol.as_deref().map(Protocol::named).transpose()?,
         })
     }
@@ -422,8 +431,8 @@ mod tests {
             max_hold: effective.max_hold_ms.map(ms),
             node_timeout: ms(effective.node_timeout_ms),
             restart_delay: ms(effective.restart_delay_ms),
-            fence_keep: ms(effective.fence_keep_ms),
-            owner: effective.owner.map_or_else(default_owner, Into::into),
+            fence_ttl: ms(effective.fence_ttl_ms),
+            label: effective.label.map_or_else(default_label, Into::into),
             protocol: effective.protocol.map_or(Protocol::Plain, |name| Protocol::named(&name).unwrap()),
         }
     }
@@ -433,7 +442,7 @@ mod tests {
         let table: Table = serde_json::from_str(include_str!("../../tests/tables/options.json")).unwrap();
         for case in table.cases {
             let connecting = checked_connect_timeout(case.options.connect_timeout_ms.map(ms));
-            let checked = options(case.options).and_then(|options| options.check(&default_owner(), 1));
+            let checked = options(case.options).and_then(|options| options.check(&default_label(), 1));
             match (checked.and_then(|checked| Ok((checked, connecting?))), case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => {
                     let connecting = ok.connect_timeout_ms.map_or(CONNECT_TIMEOUT_DEFAULT, ms);
@@ -456,29 +465,29 @@ mod tests {
             ttl: Some(ms(2000.0)),
             timeout: Some(Some(ms(1.0))),
             auto_renew: Some(false),
-            owner: Some("client".into()),
+            label: Some("client".into()),
             ..Options::default()
         };
         assert_eq!(Options::default().or(&client), client);
         assert_eq!(client.clone().or(&Options::default()), client);
-        let lock = Options { timeout: Some(None), owner: Some("lock".into()), ..Options::default() }.or(&client);
+        let lock = Options { timeout: Some(None), label: Some("lock".into()), ..Options::default() }.or(&client);
         assert_eq!(lock.timeout, Some(None), "`wait for ever` is something said");
-        assert_eq!(lock.owner.as_deref(), Some("lock"));
+        assert_eq!(lock.label.as_deref(), Some("lock"));
         assert_eq!((lock.ttl, lock.auto_renew), (client.ttl, client.auto_renew));
     }
 
     #[test]
     fn the_older_protocol_has_one_node_and_no_renewal() {
         let setnx = Options { protocol: Some(Protocol::Setnx), ..Options::default() };
-        let refusal = |options: &Options, nodes| options.check(&default_owner(), nodes).unwrap_err().to_string();
-        assert!(!setnx.check(&default_owner(), 1).unwrap().auto_renew);
+        let refusal = |options: &Options, nodes| options.check(&default_label(), nodes).unwrap_err().to_string();
+        assert!(!setnx.check(&default_label(), 1).unwrap().auto_renew);
         assert!(refusal(&setnx, 3).contains("one node, but there are 3"));
         let renewed = Options { auto_renew: Some(true), ..setnx.clone() };
         assert!(refusal(&renewed, 1).contains("cannot be renewed"));
         let client = Options { auto_renew: Some(true), ..Options::default() };
         assert!(refusal(&setnx.clone().or(&client), 1).contains("cannot be renewed"));
         let lock = Options { protocol: Some(Protocol::Plain), ..Options::default() }.or(&setnx);
-        assert!(lock.check(&default_owner(), 3).unwrap().auto_renew, "a lock says more than its client");
+        assert!(lock.check(&default_label(), 3).unwrap().auto_renew, "a lock says more than its client");
     }
 
     #[test]
@@ -506,24 +515,24 @@ mod tests {
             max_hold in prop::option::of(any_duration()),
             node_timeout in prop::option::of(any_duration()),
             restart_delay in prop::option::of(any_duration()),
-            fence_keep in prop::option::of(any_duration()),
+            fence_ttl in prop::option::of(any_duration()),
         ) {
             let options =
-                Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_keep, ..Options::default() };
-            if let Ok(s) = options.check(&default_owner(), 3) {
+                Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_ttl, ..Options::default() };
+            if let Ok(s) = options.check(&default_label(), 3) {
                 prop_assert!(s.ttl >= TTL_LEAST && s.ttl <= TTL_MOST && s.ttl.subsec_nanos() % 1_000_000 == 0);
                 prop_assert!(s.timeout.is_none_or(|timeout| timeout <= TIMEOUT_MOST));
                 prop_assert!(s.max_hold.is_none_or(|max_hold| max_hold >= s.ttl && max_hold <= MAX_HOLD_MOST));
                 prop_assert!(s.node_timeout >= NODE_TIMEOUT_LEAST && s.node_timeout < s.ttl);
                 prop_assert!(s.restart_delay <= RESTART_DELAY_MOST);
-                prop_assert!(s.fence_keep >= 2 * s.ttl && s.fence_keep <= FENCE_KEEP_MOST);
+                prop_assert!(s.fence_ttl >= 2 * s.ttl && s.fence_ttl <= FENCE_TTL_MOST);
             }
         }
 
         #[test]
         fn any_ttl_within_the_limits_works_alone(millis in 100..=86_400_000_u64) {
             let options = Options { ttl: Some(Duration::from_millis(millis)), ..Options::default() };
-            prop_assert!(options.check(&default_owner(), 3).is_ok());
+            prop_assert!(options.check(&default_label(), 3).is_ok());
         }
     }
 
@@ -531,11 +540,11 @@ mod tests {
     fn what_the_older_protocol_has_not_is_refused_with_the_reason() {
         assert!(Protocol::Plain.allows_extend().and(Protocol::Plain.allows_fence()).is_ok());
         for (refused, reason) in [
-            (Protocol::Setnx.allows_extend(), "does not tell whose it is"),
-            (Protocol::Setnx.allows_fence(), "counts nothing"),
+            (Protocol::Setnx.allows_extend(), "extend is not available"),
+            (Protocol::Setnx.allows_fence(), "fence is not available"),
         ] {
             let error = refused.expect_err(reason);
-            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(reason), "{error}");
         }
     }

@@ -190,7 +190,7 @@ async fn a_node_that_hangs_up_is_connected_to_twenty_times_a_second_at_most() {
             let guard = tokio::time::timeout(LIMIT, call).await.expect("it is noticed").unwrap().unwrap();
             drop(guard);
         }
-        assert!(held.iter().all(Guard::held), "{way:?}: renewals go on");
+        assert!(held.iter().all(Guard::is_held), "{way:?}: renewals go on");
     }
 }
 
@@ -296,7 +296,7 @@ async fn works(redlock: &Redlock, what: &str) {
     let holder = lock().await.unwrap_or_else(|error| panic!("{what}: {error}"));
     let waiter = tokio::spawn(lock());
     while let Err(error) = holder.extend().await {
-        assert!(error.nodes()[0].answer.contains("closed") && holder.held(), "{what}: {error}");
+        assert!(error.nodes()[0].answer.contains("closed") && holder.is_held(), "{what}: {error}");
     }
     holder.release().await.unwrap_or_else(|error| panic!("{what}: {error}"));
     let guard = waiter.await.unwrap().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -334,7 +334,7 @@ async fn a_server_far_away_is_waited_for_without_asking() {
     let left = || from_redis_value::<i64>(server.command(&["PTTL", NAME])).unwrap();
     let before = left();
     eventually("the lock is renewed", || left() > before);
-    assert!(holder.held());
+    assert!(holder.is_held());
     holder.release().await.unwrap();
     let guard = tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
     guard.release().await.unwrap();

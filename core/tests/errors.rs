@@ -22,7 +22,7 @@ fn table() -> Table {
 #[test]
 fn kinds() {
     let table: Vec<_> = table().cases.into_iter().map(|case| (case.code, case.retryable)).collect();
-    let kinds: Vec<_> = ErrorKind::ALL.iter().map(|kind| (kind.to_string(), kind.retryable())).collect();
+    let kinds: Vec<_> = ErrorKind::ALL.iter().map(|kind| (kind.to_string(), kind.is_retryable())).collect();
     assert_eq!(kinds, table);
     assert!(ErrorKind::ALL.iter().all(|kind| kind.to_string() == kind.code()));
 }

@@ -106,7 +106,7 @@ fn a_client_outlives_its_first_runtime() {
         // A guard of the first runtime is used on the second one.
         let guard = runtime.block_on(redlock.lock("foo").acquire()).unwrap();
         drop(runtime);
-        assert!(guard.held());
+        assert!(guard.is_held());
         let next = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         next.block_on(guard.extend()).unwrap();
         next.block_on(guard.release()).unwrap();
@@ -176,7 +176,7 @@ fn blocking_cycle(redlock: &blocking::Redlock) {
     assert_eq!(redlock.inspect("foo").unwrap().len(), 1);
     assert!(guard.wait_lost(Duration::from_millis(10)).is_none());
     guard.release().unwrap();
-    assert!(redlock.lock("foo").run(blocking::Guard::held).unwrap());
+    assert!(redlock.lock("foo").run(blocking::Guard::is_held).unwrap());
 }
 
 /// How many clients the server has beside the one that asks.

@@ -41,7 +41,7 @@ async fn lost(guard: &Guard) -> Error {
     let error = tokio::time::timeout(harness::LIMIT, guard.lost()).await.expect("the loss is told");
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(error.name(), Some("foo"));
-    assert!(!guard.held());
+    assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.check().unwrap_err().reason(), error.reason());
     assert_eq!(guard.extend().await.unwrap_err().reason(), error.reason());
@@ -54,7 +54,7 @@ async fn lost(guard: &Guard) -> Error {
 fn never_held_after(guard: &Guard, (_, latest): (Instant, Instant)) {
     loop {
         let before = Instant::now();
-        let (held, checked, remaining) = (guard.held(), guard.check(), guard.remaining());
+        let (held, checked, remaining) = (guard.is_held(), guard.check(), guard.remaining());
         if !held {
             assert_eq!(checked.unwrap_err().kind(), ErrorKind::Lost);
             assert_eq!(remaining, Duration::ZERO);
@@ -110,7 +110,7 @@ async fn a_lock_that_is_not_renewed_expires() {
     never_held_after(&guard, end(&guard));
     // An explicit extension moves the end.
     let guard = lock.acquire().await.unwrap();
-    guard.extend_to(2 * TTL).await.unwrap();
+    guard.extend_for(2 * TTL).await.unwrap();
     let (earliest, latest) = end(&guard);
     assert!(guard.remaining() > TTL);
     assert_eq!(lost(&guard).await.reason(), Some(LostReason::Expired));
@@ -145,7 +145,7 @@ async fn a_loss_says_who_took_the_lock() {
     let servers = cluster(1);
     let guard = lock(&servers).await.unwrap();
     servers[0].command(&["DEL", "foo"]);
-    let taker = client(&servers).lock("foo").owner("worker 7").timeout(Duration::ZERO).await.unwrap();
+    let taker = client(&servers).lock("foo").label("worker 7").timeout(Duration::ZERO).await.unwrap();
     let error = lost(&guard).await;
     assert_eq!(error.nodes()[0].answer, "held by worker 7");
     assert!(error.to_string().contains("worker 7"), "{error}");
@@ -182,7 +182,7 @@ async fn unreachable_nodes_lose_the_lock_at_the_end_of_its_validity() {
         assert_eq!(lost_event.reason(), Some(LostReason::Unreachable));
         assert_eq!(lost_event.nodes().len(), nodes, "{lost_event}");
         assert!(Instant::now() >= earliest && Instant::now() <= latest + SLACK);
-        assert!(!guard.held());
+        assert!(!guard.is_held());
         servers[..quorum(nodes)].iter().for_each(Server::thaw);
         assert_eq!(guard.release().await.unwrap_err().reason(), Some(LostReason::Unreachable));
         eventually("no key stays", || servers.iter().all(|server| text(server).is_none()));
@@ -226,7 +226,7 @@ fn a_blocking_guard_is_never_held_after_its_end() {
     let error = guard.wait_lost(harness::LIMIT).expect("the loss is told");
     assert_eq!(error.reason(), Some(LostReason::Unreachable));
     assert!(Instant::now() <= latest + SLACK);
-    assert!(!guard.held());
+    assert!(!guard.is_held());
     assert_eq!(guard.extend().unwrap_err().kind(), ErrorKind::Lost);
     servers[0].thaw();
     assert_eq!(guard.release().unwrap_err().kind(), ErrorKind::Lost);
@@ -253,7 +253,7 @@ async fn max_hold_ends_a_lock_however_often_it_is_extended() {
         let event = guard.lost();
         let extending = async {
             loop {
-                match guard.extend_to(5 * TTL).await {
+                match guard.extend_for(5 * TTL).await {
                     Ok(()) => assert!(guard.remaining() <= latest.saturating_duration_since(Instant::now()) + SLACK),
                     Err(error) => return error,
                 }
@@ -359,7 +359,7 @@ async fn a_short_ttl_is_no_hot_loop() {
     let servers = cluster(1);
     let guard = client(&servers).lock("foo").ttl(shortest).await.unwrap();
     let (start, asked) = (Instant::now(), scripts_run(&servers[0]));
-    while guard.held() && start.elapsed() < TTL {
+    while guard.is_held() && start.elapsed() < TTL {
         tokio::time::sleep(shortest / 10).await;
     }
     // Each three tenths of the ttl after the last one, less what they are rounded down by; the first was acquired before.

@@ -117,7 +117,7 @@ fn locks_lost_at_once_leave_no_key() {
     let command: Vec<&str> = ["EVAL", script, &count].into_iter().chain(names).collect();
     servers[0].command(&command);
     servers[0].freeze();
-    eventually("all are lost", || guards.iter().all(|guard| !guard.held()));
+    eventually("all are lost", || guards.iter().all(|guard| !guard.is_held()));
     servers[0].thaw();
     none_is_left(&servers);
 }
@@ -218,7 +218,7 @@ fn a_healthy_node_that_is_owed_much_is_not_taken_for_silent() {
     drop(guards);
     none_is_left(&servers);
     let text = log.0.lock().unwrap().clone();
-    let silent = |line: &&str| line.contains("stopped answering") && line.contains(&trickle.port.to_string());
+    let silent = |line: &&str| line.contains("stopped responding") && line.contains(&trickle.port.to_string());
     assert_eq!(text.lines().find(silent), None);
 }
 
@@ -232,7 +232,7 @@ fn a_process_that_ends_gives_back_all_that_it_holds() {
         let runtime = current_thread();
         let guards = runtime.block_on(hold(&client([url], LONG), HELD));
         println!("\nholds {}", guards.len());
-        redlock::farewell();
+        redlock::shutdown();
         std::process::exit(0);
     }
     let servers = cluster(1);

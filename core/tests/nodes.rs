@@ -620,7 +620,7 @@ fn a_split_vote_is_tried_again_until_the_timeout() {
             eventually("nothing is left on the other half", || all_free(&servers[nodes / 2..]));
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| client.acquire(Duration::from_secs(9)).map(Guard::release));
-                let want = format!("redlock:want:{{{NAME}}}");
+                let want = format!("redlock:waiters:{{{NAME}}}");
                 eventually("it was tried", || servers[0].get(&want).is_some() || waiting.is_finished());
                 assert!(!waiting.is_finished());
                 for server in &servers[..nodes / 2] {
@@ -658,7 +658,7 @@ fn one_server_under_two_addresses_votes_once() {
         for pair in [[&unix, &tcp], [&local, &tcp]] {
             let pair: Vec<String> = pair.map(Clone::clone).to_vec();
             let error = Client::new(face, &pair, Duration::ZERO).acquire(Duration::from_secs(9)).err().unwrap();
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             assert_eq!(error.nodes()[1].answer, "is the same server as node 1", "{error}");
             let other = Server::start();
             let three = [&pair[..], &[other.url()]].concat();
@@ -781,7 +781,7 @@ fn a_call_behind_one_that_has_heard_nothing_does_not_say_that_others_hold_the_lo
     let redlock = Redlock::builder().nodes(server.url()).node_timeout(Duration::from_secs(2)).build().unwrap();
     runtime().block_on(async {
         let guard = redlock.lock(NAME).await.unwrap();
-        server.command(&["SET", "redlock:want:{foo}", "99"]);
+        server.command(&["SET", "redlock:waiters:{foo}", "99"]);
         guard.release().await.unwrap();
         server.freeze();
         let [first, second] =

@@ -1,4 +1,4 @@
-//! Lock objects, the completion queue and the farewell: what the Python and Node packages stand on.
+//! Lock objects, the completion queue and the shutdown: what the Python and Node packages stand on.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
@@ -14,7 +14,7 @@ use harness::{Proxy, Server, cluster, eventually};
 use redlock::bindings::completion_queue::{Queue, Ready, Taken};
 use redlock::bindings::lock_object::Holder;
 use redlock::blocking::inspect_unless;
-use redlock::{Error, LostReason, Redlock, farewell};
+use redlock::{Error, LostReason, Redlock, shutdown};
 
 /// How much later than promised a busy machine may be.
 const SLACK: Duration = Duration::from_secs(1);
@@ -252,8 +252,8 @@ fn a_closed_client_acquires_no_more_and_keeps_what_is_held() {
     let (lock, other) = (object(&redlock, "foo"), object(&redlock, "bar"));
     acquire(&lock).unwrap();
     redlock.clone().close();
-    assert_eq!(code(acquire(&other)), "invalid");
-    assert_eq!(Holder::new(redlock.lock("foo")).unwrap_err().code(), "invalid");
+    assert_eq!(code(acquire(&other)), "invalid_argument");
+    assert_eq!(Holder::new(redlock.lock("foo")).unwrap_err().code(), "invalid_argument");
     through(lock.extend(None, Some(never))).unwrap();
     release(&lock).unwrap();
     assert_eq!(server.get("foo"), None);
@@ -285,7 +285,7 @@ fn calls_go_through_the_queue() {
         assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
         assert_eq!(queue.extend(&lock, None).unwrap_err().code(), "not_held");
         assert_eq!(queue.release(&lock.fresh()).unwrap_err().code(), "not_held");
-        assert_eq!(queue.inspect(&redlock, b"").unwrap_err().code(), "invalid");
+        assert_eq!(queue.inspect(&redlock, b"").unwrap_err().code(), "invalid_argument");
     }
 }
 
@@ -487,8 +487,8 @@ fn the_clean_up_of_an_interrupted_call_is_on_its_way_when_it_returns() {
 }
 
 #[test]
-fn farewell_lets_go_of_what_was_not_taken() {
-    const NAME: &str = "farewell_lets_go_of_what_was_not_taken";
+fn shutdown_lets_go_of_what_was_not_taken() {
+    const NAME: &str = "shutdown_lets_go_of_what_was_not_taken";
     if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
         let redlock = Redlock::builder().nodes(url).ttl(Duration::from_secs(60)).build().unwrap();
         let (queue, woken) = queue();
@@ -505,7 +505,7 @@ fn farewell_lets_go_of_what_was_not_taken() {
                 queue.cancel(id);
             }
         }
-        farewell();
+        shutdown();
         return;
     }
     for _ in 0..10 {
@@ -516,8 +516,8 @@ fn farewell_lets_go_of_what_was_not_taken() {
 }
 
 #[test]
-fn a_process_that_says_farewell_leaves_no_key() {
-    const NAME: &str = "a_process_that_says_farewell_leaves_no_key";
+fn a_process_that_shuts_down_leaves_no_key() {
+    const NAME: &str = "a_process_that_shuts_down_leaves_no_key";
     if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
         let redlock = Redlock::builder().nodes(url).ttl(Duration::from_secs(60)).build().unwrap();
         let (queue, woken) = queue();
@@ -539,7 +539,7 @@ fn a_process_that_says_farewell_leaves_no_key() {
         acquire(&dropped).unwrap();
         drop(dropped);
         let began = Instant::now();
-        farewell();
+        shutdown();
         assert!(began.elapsed() < Duration::from_millis(500) + SLACK);
         assert_eq!(code(acquire(&object(&redlock, "afterwards"))), "unavailable");
         assert!(locks.iter().all(|lock| !lock.held()));

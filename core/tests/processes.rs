@@ -227,8 +227,8 @@ async fn program(urls: Vec<String>, how: &str) {
         () = work => unreachable!("others hold it"),
     }
     drop(guard);
-    if how == "farewell" {
-        redlock::farewell();
+    if how == "shutdown" {
+        redlock::shutdown();
     }
 }
 
@@ -237,12 +237,12 @@ fn a_process_that_is_asked_to_end_leaves_no_key() {
     const NAME: &str = "a_process_that_is_asked_to_end_leaves_no_key";
     if let (Ok(urls), Ok(how)) = (std::env::var("REDLOCK_TEST_URLS"), std::env::var("REDLOCK_TEST_HOW")) {
         let urls = urls.split(',').map(str::to_owned).collect();
-        // Some say farewell inside, some outside of the runtime.
+        // Some say shutdown inside, some outside of the runtime.
         current_thread().block_on(program(urls, &how));
-        redlock::farewell();
+        redlock::shutdown();
         std::process::exit(143);
     }
-    for how in ["drop", "farewell"] {
+    for how in ["drop", "shutdown"] {
         for nodes in [1, 5] {
             let servers = cluster(nodes);
             let contended = current_thread().block_on(client(&servers).lock("contended").acquire()).unwrap();
@@ -273,8 +273,8 @@ fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
     status
 }
 
-/// Begins calls that wait, says farewell, and waits for what they come to.
-fn waits_and_says_farewell(urls: Vec<String>) {
+/// Begins calls that wait, says shutdown, and waits for what they come to.
+fn waits_and_shuts_down(urls: Vec<String>) {
     let redlock = Redlock::new(urls).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -291,7 +291,7 @@ fn waits_and_says_farewell(urls: Vec<String>) {
         // Behind them in line, and it hears what the one in front has seen.
         let error = redlock.lock("contended").timeout(Duration::from_millis(300)).acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-        redlock::farewell();
+        redlock::shutdown();
         let said = Instant::now();
         let mut errors = Vec::new();
         for call in calls {
@@ -311,10 +311,10 @@ fn waits_and_says_farewell(urls: Vec<String>) {
 }
 
 #[test]
-fn calls_that_wait_are_answered_when_the_process_says_farewell() {
-    const NAME: &str = "calls_that_wait_are_answered_when_the_process_says_farewell";
+fn calls_that_wait_are_answered_when_the_process_shuts_down() {
+    const NAME: &str = "calls_that_wait_are_answered_when_the_process_shuts_down";
     if let Ok(urls) = std::env::var("REDLOCK_TEST_URLS") {
-        return waits_and_says_farewell(urls.split(',').map(str::to_owned).collect());
+        return waits_and_shuts_down(urls.split(',').map(str::to_owned).collect());
     }
     for nodes in [1, 5] {
         let servers = cluster(nodes);

@@ -133,7 +133,7 @@ fn use_and_show(seen: &Seen, nodes: &[String]) -> Option<Error> {
         last = Some(error);
     };
     seen.show(&blocking::Redlock::builder().nodes(nodes));
-    let builder = Redlock::builder().nodes(nodes).timeout(Duration::from_millis(100)).owner("somebody");
+    let builder = Redlock::builder().nodes(nodes).timeout(Duration::from_millis(100)).label("somebody");
     seen.show(&builder);
     let redlock = match builder.build() {
         Ok(redlock) => redlock,
@@ -201,7 +201,7 @@ fn passwords_of_a_lock_that_works() {
         assert!(use_and_show(&seen, std::slice::from_ref(url)).is_none(), "the secret is right");
     }
     // One server behind all three addresses.
-    assert_eq!(use_and_show(&seen, &urls).unwrap().kind(), ErrorKind::Invalid);
+    assert_eq!(use_and_show(&seen, &urls).unwrap().kind(), ErrorKind::InvalidArgument);
     drop(server);
     seen.lacks(CORE);
 }
@@ -322,10 +322,10 @@ fn addresses_that_are_wrong() {
         format!("memory://user:{ENCODED}@name"),
     ] {
         let error = use_and_show(&seen, std::slice::from_ref(&url)).unwrap_or_else(|| panic!("{url} is accepted"));
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}: {error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}: {error}");
     }
     let twice = format!("redis://user:{ENCODED}@host");
-    assert_eq!(use_and_show(&seen, &[twice.clone(), twice]).unwrap().kind(), ErrorKind::Invalid);
+    assert_eq!(use_and_show(&seen, &[twice.clone(), twice]).unwrap().kind(), ErrorKind::InvalidArgument);
     seen.lacks(CORE);
 }
 
@@ -408,7 +408,7 @@ fn tokens() {
         let guard = lock.acquire().await.unwrap();
         tokens.push(token(&mut admin));
         redis::cmd("ACL").arg(&["SETUSER", "default", "-pexpire", "-del"]).exec(&mut admin).unwrap();
-        seen.error(&guard.extend_to(Duration::from_secs(5)).await.unwrap_err());
+        seen.error(&guard.extend_for(Duration::from_secs(5)).await.unwrap_err());
         seen.error(&guard.release().await.unwrap_err());
         redis::cmd("ACL").arg(&["SETUSER", "default", "allcommands"]).exec(&mut admin).unwrap();
         // A server that stops answering.

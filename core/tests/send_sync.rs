@@ -37,7 +37,7 @@ async fn futures_are_send() {
     let guard = sendable(lock.acquire()).await.unwrap();
     assert!(sendable(lock.try_acquire()).await.unwrap().is_none());
     sendable(guard.extend()).await.unwrap();
-    sendable(guard.extend_to(std::time::Duration::from_secs(5))).await.unwrap();
+    sendable(guard.extend_for(std::time::Duration::from_secs(5))).await.unwrap();
     assert_eq!(sendable(redlock.inspect("foo")).await.unwrap().len(), 1);
     drop(outliving(guard.lost()));
     outliving(guard.release()).await.unwrap();

@@ -60,8 +60,8 @@ fn runtime() -> Runtime {
 /// A lock on a server behind a proxy, whose connection is made and whose scripts are known.
 async fn behind(proxy: &Proxy) -> SetnxLock {
     let redlock = Redlock::new(proxy.url()).unwrap();
-    redlock.setnx("warm-up").await.unwrap().release().await.unwrap();
-    redlock.setnx("foo").ttl(LONG).node_timeout(Duration::from_secs(1))
+    redlock.setnx_lock("warm-up").await.unwrap().release().await.unwrap();
+    redlock.setnx_lock("foo").ttl(LONG).node_timeout(Duration::from_secs(1))
 }
 
 #[tokio::test]
@@ -69,13 +69,15 @@ async fn the_value_is_what_an_older_client_expects() {
     let server = Server::start();
     let redlock = client(&server);
     let (before, _) = time(&server);
-    let guard = redlock.setnx("foo").ttl(Duration::from_millis(2_500)).acquire().await.unwrap();
+    let guard = redlock.setnx_lock("foo").ttl(Duration::from_millis(2_500)).acquire().await.unwrap();
     let (after, micros) = time(&server);
     let (expiry, left) = (value(&server, "foo"), number(&server, &["PTTL", "foo"]));
     assert!((before + 4..=after + 4).contains(&expiry), "the ttl rounded up, and one: {expiry}, {before} to {after}");
     let over = i64::try_from((expiry + 1 - after) * 1000 - micros / 1000).unwrap();
     assert!((over - 500..=over + 1).contains(&left), "gone when others may take it: {left} of {over}");
-    assert!(guard.held() && guard.remaining() > Duration::from_secs(1) && guard.remaining() < Duration::from_secs(3));
+    assert!(
+        guard.is_held() && guard.remaining() > Duration::from_secs(1) && guard.remaining() < Duration::from_secs(3)
+    );
     assert_eq!(guard.name(), b"foo");
     assert_eq!(number(&server, &["DBSIZE"]), 1, "no fence");
     let views = redlock.inspect("foo").await.unwrap();
@@ -89,14 +91,14 @@ async fn the_value_is_what_an_older_client_expects() {
 async fn an_older_client_and_this_one_exclude_each_other() {
     let server = Server::start();
     let redlock = client(&server);
-    let guard = redlock.setnx("foo").ttl(LONG).await.unwrap();
+    let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
     assert_eq!(number(&server, &["SETNX", "foo", &(time(&server).0 + 61).to_string()]), 0);
     assert!(value(&server, "foo") > time(&server).0, "not over");
     guard.release().await.unwrap();
     assert_eq!(number(&server, &["SETNX", "foo", &(time(&server).0 + 61).to_string()]), 1);
-    assert!(redlock.setnx("foo").try_acquire().await.unwrap().is_none());
+    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none());
     server.command(&["DEL", "foo"]);
-    assert!(redlock.setnx("foo").try_acquire().await.unwrap().is_some());
+    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -105,14 +107,14 @@ async fn it_is_taken_over_when_its_time_is_over_and_not_before() {
     let redlock = client(&server);
     for over in ["1000000000".to_owned(), (time(&server).0 - 1).to_string(), format!("{}.9", time(&server).0 - 1)] {
         put(&server, "foo", &over);
-        let guard = redlock.setnx("foo").try_acquire().await.unwrap().expect(&over);
+        let guard = redlock.setnx_lock("foo").try_acquire().await.unwrap().expect(&over);
         assert!(value(&server, "foo") > time(&server).0, "{over}");
         assert!(number(&server, &["PTTL", "foo"]) > 0, "{over}");
         guard.release().await.unwrap();
     }
     let expiry = time(&server).0 + 1;
     put(&server, "foo", &expiry.to_string());
-    let guard = redlock.setnx("foo").timeout(Duration::from_secs(5)).acquire().await.unwrap();
+    let guard = redlock.setnx_lock("foo").timeout(Duration::from_secs(5)).acquire().await.unwrap();
     assert!(time(&server).0 > expiry);
     guard.release().await.unwrap();
 }
@@ -122,11 +124,11 @@ async fn it_is_taken_over_when_its_time_is_over_and_not_before() {
 async fn its_last_second_is_its_own() {
     let server = Server::start();
     let redlock = client(&server);
-    drop(redlock.setnx("warm-up").await.unwrap());
+    drop(redlock.setnx_lock("warm-up").await.unwrap());
     loop {
         let (now, _) = time(&server);
         put(&server, "foo", &now.to_string());
-        let taken = redlock.setnx("foo").try_acquire().await.unwrap();
+        let taken = redlock.setnx_lock("foo").try_acquire().await.unwrap();
         if time(&server).0 == now {
             assert!(taken.is_none());
             return;
@@ -140,12 +142,12 @@ async fn what_is_no_time_is_held() {
     let redlock = client(&server);
     for odd in ["", "0", "soon", "999999999", "100000000001", "-1700000000", "1.7e9", "0123456789abcdef:1"] {
         put(&server, "foo", odd);
-        assert!(redlock.setnx("foo").try_acquire().await.unwrap().is_none(), "{odd:?}");
+        assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none(), "{odd:?}");
         assert_eq!(server.get("foo").unwrap(), odd.as_bytes());
     }
     server.command(&["DEL", "foo"]);
     server.command(&["RPUSH", "foo", "1000000000"]);
-    assert!(redlock.setnx("foo").try_acquire().await.unwrap().is_none());
+    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none());
     assert_eq!(number(&server, &["LLEN", "foo"]), 1);
 }
 
@@ -153,25 +155,25 @@ async fn what_is_no_time_is_held() {
 async fn each_protocol_sees_the_others_key_as_held() {
     let server = Server::start();
     let redlock = client(&server);
-    let setnx = redlock.setnx("foo").await.unwrap();
+    let setnx = redlock.setnx_lock("foo").await.unwrap();
     let plain = redlock.lock("bar").await.unwrap();
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
-    assert!(redlock.setnx("bar").try_acquire().await.unwrap().is_none());
+    assert!(redlock.setnx_lock("bar").try_acquire().await.unwrap().is_none());
     setnx.release().await.unwrap();
     plain.release().await.unwrap();
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_some());
-    assert!(redlock.setnx("bar").try_acquire().await.unwrap().is_some());
+    assert!(redlock.setnx_lock("bar").try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn a_waiter_gets_it_after_the_release() {
     let server = Server::start();
     let redlock = client(&server);
-    let guard = redlock.setnx("foo").ttl(LONG).await.unwrap();
-    let error = redlock.setnx("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err();
+    let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
+    let error = redlock.setnx_lock("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     let waiting = tokio::spawn({
-        let lock = redlock.setnx("foo");
+        let lock = redlock.setnx_lock("foo");
         async move { lock.await }
     });
     drop(guard);
@@ -182,7 +184,7 @@ async fn a_waiter_gets_it_after_the_release() {
 async fn a_release_ignores_what_a_loser_has_written() {
     let server = Server::start();
     let redlock = client(&server);
-    let guard = redlock.setnx("foo").ttl(LONG).await.unwrap();
+    let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
     server.command(&["GETSET", "foo", &(time(&server).0 + 100).to_string()]);
     guard.release().await.unwrap();
     assert_eq!(server.get("foo"), None);
@@ -197,10 +199,10 @@ fn assert_lost(released: Result<(), redlock::Error>, reason: LostReason) {
 async fn a_release_says_what_was_lost() {
     let server = Server::start();
     let redlock = client(&server);
-    let guard = redlock.setnx("foo").await.unwrap();
+    let guard = redlock.setnx_lock("foo").await.unwrap();
     server.command(&["DEL", "foo"]);
     assert_lost(guard.release().await, LostReason::Deleted);
-    let guard = redlock.setnx("foo").await.unwrap();
+    let guard = redlock.setnx_lock("foo").await.unwrap();
     server.command(&["DEL", "foo"]);
     server.command(&["RPUSH", "foo", "another's"]);
     assert_lost(guard.release().await, LostReason::Taken);
@@ -211,11 +213,11 @@ async fn a_release_says_what_was_lost() {
 async fn it_ends_with_its_ttl_and_is_released_once() {
     let server = Server::start();
     let redlock = client(&server);
-    let guard = redlock.setnx("foo").ttl(Duration::from_secs(1)).await.unwrap();
+    let guard = redlock.setnx_lock("foo").ttl(Duration::from_secs(1)).await.unwrap();
     let before = scripts(&server);
     let error = tokio::time::timeout(Duration::from_secs(1) + SLACK, guard.lost()).await.unwrap();
     assert_eq!(error.reason(), Some(LostReason::Expired));
-    assert!(!guard.held() && guard.remaining() == Duration::ZERO);
+    assert!(!guard.is_held() && guard.remaining() == Duration::ZERO);
     assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
     eventually("the release is sent all the same", || server.get("foo").is_none());
     assert_lost(guard.release().await, LostReason::Expired);
@@ -226,17 +228,17 @@ async fn it_ends_with_its_ttl_and_is_released_once() {
 async fn a_body_ends_with_the_lock() {
     let server = Server::start();
     let redlock = client(&server);
-    assert_eq!(redlock.setnx("foo").run(async |guard: &SetnxGuard| guard.held()).await.ok(), Some(true));
+    assert_eq!(redlock.setnx_lock("foo").run(async |guard: &SetnxGuard| guard.is_held()).await.ok(), Some(true));
     assert_eq!(server.get("foo"), None);
     let endless = async |_: &SetnxGuard| std::future::pending::<()>().await;
-    let error = redlock.setnx("foo").ttl(Duration::from_secs(1)).run(endless).await.unwrap_err();
+    let error = redlock.setnx_lock("foo").ttl(Duration::from_secs(1)).run(endless).await.unwrap_err();
     assert_eq!(error.reason(), Some(LostReason::Expired));
 }
 
 #[tokio::test]
 async fn a_dropped_guard_is_released_once() {
     let server = Server::start();
-    let guard = client(&server).setnx("foo").ttl(LONG).await.unwrap();
+    let guard = client(&server).setnx_lock("foo").ttl(LONG).await.unwrap();
     let before = scripts(&server);
     drop(guard);
     eventually("the key is gone", || server.get("foo").is_none());
@@ -247,19 +249,19 @@ async fn a_dropped_guard_is_released_once() {
 fn the_blocking_face_works_with_and_without_a_runtime() {
     let server = Server::start();
     let redlock = blocking::Redlock::new(server.url()).unwrap();
-    let guard = redlock.setnx("foo").ttl(LONG).acquire().unwrap();
-    assert!(redlock.setnx("foo").try_acquire().unwrap().is_none());
+    let guard = redlock.setnx_lock("foo").ttl(LONG).acquire().unwrap();
+    assert!(redlock.setnx_lock("foo").try_acquire().unwrap().is_none());
     guard.check().unwrap();
-    assert!(guard.held() && guard.remaining() > Duration::ZERO && guard.wait_lost(Duration::ZERO).is_none());
+    assert!(guard.is_held() && guard.remaining() > Duration::ZERO && guard.wait_lost(Duration::ZERO).is_none());
     assert_eq!(guard.name(), b"foo");
     guard.release().unwrap();
     assert_eq!(server.get("foo"), None);
-    assert!(redlock.setnx("foo").run(blocking::SetnxGuard::held).unwrap());
+    assert!(redlock.setnx_lock("foo").run(blocking::SetnxGuard::is_held).unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        redlock.setnx("foo").acquire().unwrap().release().unwrap();
+        redlock.setnx_lock("foo").acquire().unwrap().release().unwrap();
     });
-    let bare = client(&server).setnx("foo");
+    let bare = client(&server).setnx_lock("foo");
     let mut acquire = pin!(bare.acquire());
     let mut polled = acquire.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     eventually("it is won without a runtime", || {
@@ -273,8 +275,8 @@ fn the_blocking_face_works_with_and_without_a_runtime() {
 #[tokio::test]
 async fn memory_has_it_too() {
     let redlock = Redlock::new("memory://setnx").unwrap();
-    let guard = redlock.setnx("foo").await.unwrap();
-    assert!(redlock.setnx("foo").try_acquire().await.unwrap().is_none());
+    let guard = redlock.setnx_lock("foo").await.unwrap();
+    assert!(redlock.setnx_lock("foo").try_acquire().await.unwrap().is_none());
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_some());
@@ -284,16 +286,16 @@ async fn memory_has_it_too() {
 async fn it_is_for_one_node_without_renewal() {
     let (server, other) = (Server::start(), Server::start());
     let several = Redlock::new([server.url(), other.url()]).unwrap();
-    let error = several.setnx("foo").acquire().await.unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Invalid, Some("foo")));
+    let error = several.setnx_lock("foo").acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidArgument, Some("foo")));
     assert!(error.to_string().contains("one node"), "{error}");
     let renewing = Redlock::builder().nodes(server.url()).auto_renew(true).build().unwrap();
-    let error = renewing.setnx("foo").acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let error = renewing.setnx_lock("foo").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("auto_renew"), "{error}");
     assert!(renewing.lock("foo").try_acquire().await.unwrap().is_some(), "the client is good for the other protocol");
     let off = Redlock::builder().nodes(server.url()).auto_renew(false).build().unwrap();
-    assert!(off.setnx("bar").try_acquire().await.unwrap().is_some());
+    assert!(off.setnx_lock("bar").try_acquire().await.unwrap().is_some());
     assert_eq!(executed(&other, "info"), 0, "nothing was sent");
 }
 
@@ -301,14 +303,14 @@ async fn it_is_for_one_node_without_renewal() {
 fn a_node_that_restarted_grants_later() {
     let (server, runtime) = (Server::start(), runtime());
     let redlock = client(&server);
-    runtime.block_on(async { redlock.setnx("foo").await.unwrap().release().await.unwrap() });
+    runtime.block_on(async { redlock.setnx_lock("foo").await.unwrap().release().await.unwrap() });
     server.restart();
     eventually("the restart is seen", || {
-        let error = runtime.block_on(redlock.setnx("foo").ttl(LONG).try_acquire()).unwrap_err();
+        let error = runtime.block_on(redlock.setnx_lock("foo").ttl(LONG).try_acquire()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         error.to_string().contains("restarted")
     });
-    let lock = redlock.setnx("foo").restart_delay(Duration::ZERO);
+    let lock = redlock.setnx_lock("foo").restart_delay(Duration::ZERO);
     assert!(runtime.block_on(lock.try_acquire()).unwrap().is_some());
 }
 
@@ -316,10 +318,10 @@ fn a_node_that_restarted_grants_later() {
 async fn a_try_that_a_frozen_node_answers_late_is_released() {
     let server = Server::start();
     let redlock = client(&server);
-    redlock.setnx("warm-up").await.unwrap().release().await.unwrap();
+    redlock.setnx_lock("warm-up").await.unwrap().release().await.unwrap();
     let before = (executed(&server, "set"), executed(&server, "del"));
     server.freeze();
-    let lock = redlock.setnx("foo").ttl(LONG).node_timeout(Duration::from_millis(200));
+    let lock = redlock.setnx_lock("foo").ttl(LONG).node_timeout(Duration::from_millis(200));
     let error = lock.try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     server.thaw();
@@ -378,7 +380,7 @@ fn a_release_that_is_not_confirmed_is_not_sent_again() {
         proxy.hold_replies();
         let release = runtime.spawn(guard.release());
         eventually("it is executed", || server.get("foo").is_none());
-        let successor = client(&server).setnx("foo").ttl(LONG);
+        let successor = client(&server).setnx_lock("foo").ttl(LONG);
         let successor = runtime.block_on(successor.acquire()).unwrap();
         if broken {
             proxy.reset();
@@ -388,7 +390,7 @@ fn a_release_that_is_not_confirmed_is_not_sent_again() {
         assert!(error.to_string().contains("once only"), "{error}");
         proxy.let_go();
         // A call later on the same connection, or on the next one, has its answer after anything that was sent before.
-        let _kept = runtime.block_on(Redlock::new(proxy.url()).unwrap().setnx("bar").acquire()).unwrap();
+        let _kept = runtime.block_on(Redlock::new(proxy.url()).unwrap().setnx_lock("bar").acquire()).unwrap();
         assert_eq!(scripts(&server) - before, 3, "the release, and two acquires");
         successor.check().unwrap();
         assert!(server.get("foo").is_some());
@@ -405,7 +407,7 @@ fn a_release_without_a_connection_is_sent_when_there_is_one() {
     proxy.refuse(true);
     proxy.reset();
     // Over a connection whose end is not noticed yet it would be lost.
-    let other = Redlock::new(proxy.url()).unwrap().setnx("bar");
+    let other = Redlock::new(proxy.url()).unwrap().setnx_lock("bar");
     eventually("the end of the connection is noticed", || {
         runtime.block_on(other.try_acquire()).is_err_and(|error| error.to_string().contains("refused"))
     });

@@ -17,7 +17,7 @@ async fn a_lock_is_acquired_extended_and_released() {
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
     let before = guard.remaining();
     assert!(before > Duration::from_secs(9) && before < Duration::from_secs(10));
-    guard.extend_to(Duration::from_secs(20)).await.unwrap();
+    guard.extend_for(Duration::from_secs(20)).await.unwrap();
     assert!(guard.remaining() > Duration::from_secs(19));
     let fence = guard.fence();
     guard.release().await.unwrap();

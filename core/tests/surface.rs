@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redlock::{
     Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock,
-    SetnxGuard, SetnxLock, blocking, farewell,
+    SetnxGuard, SetnxLock, blocking, shutdown,
 };
 use serde_json::Value;
 
@@ -39,8 +39,8 @@ async fn client_and_lock() -> Result<(), Error> {
     let builder = Builder::max_hold(builder, Duration::from_secs(60));
     let builder = Builder::node_timeout(builder, Duration::from_secs(1));
     let builder = Builder::restart_delay(builder, Duration::ZERO);
-    let builder = Builder::fence_keep(builder, Duration::from_secs(60));
-    let builder = Builder::owner(builder, "surface");
+    let builder = Builder::fence_ttl(builder, Duration::from_secs(60));
+    let builder = Builder::label(builder, "surface");
     drop::<Redlock>(Builder::build(builder)?);
 
     let lock: Lock = Redlock::lock(&redlock, "async");
@@ -51,18 +51,18 @@ async fn client_and_lock() -> Result<(), Error> {
     let lock = Lock::max_hold(lock, Duration::from_secs(60));
     let lock = Lock::node_timeout(lock, Duration::from_secs(1));
     let lock = Lock::restart_delay(lock, Duration::ZERO);
-    let lock = Lock::fence_keep(lock, Duration::from_secs(60));
-    let lock = Lock::owner(lock, "surface");
+    let lock = Lock::fence_ttl(lock, Duration::from_secs(60));
+    let lock = Lock::label(lock, "surface");
     let _: u64 = Lock::run(&lock, async |guard: &Guard| Guard::fence(guard)).await?;
     Guard::release(Lock::into_future(lock.clone()).await?).await?;
     Guard::release(Lock::acquire(&lock).await?).await?;
     let guard: Guard = Lock::try_acquire(&lock).await?.unwrap();
     let _: &[u8] = Guard::name(&guard);
-    let _: bool = Guard::held(&guard);
+    let _: bool = Guard::is_held(&guard);
     let _: Duration = Guard::remaining(&guard);
     Guard::check(&guard)?;
     Guard::extend(&guard).await?;
-    Guard::extend_to(&guard, Duration::from_secs(20)).await?;
+    Guard::extend_for(&guard, Duration::from_secs(20)).await?;
     let lost = Guard::lost(&guard);
     drop::<Vec<NodeView>>(Redlock::inspect(&redlock, "async").await?);
     Guard::release(guard).await?;
@@ -73,13 +73,13 @@ async fn client_and_lock() -> Result<(), Error> {
 #[tokio::test]
 async fn lock_of_the_older_protocol() -> Result<(), Error> {
     let redlock: Redlock = Redlock::new("memory://surface")?;
-    let lock: SetnxLock = Redlock::setnx(&redlock, "setnx");
+    let lock: SetnxLock = Redlock::setnx_lock(&redlock, "setnx");
     let lock = SetnxLock::ttl(lock, Duration::from_secs(10));
     let lock = SetnxLock::timeout(lock, Duration::ZERO);
     let lock = SetnxLock::no_timeout(lock);
     let lock = SetnxLock::node_timeout(lock, Duration::from_secs(1));
     let lock = SetnxLock::restart_delay(lock, Duration::ZERO);
-    let _: bool = SetnxLock::run(&lock, async |guard: &SetnxGuard| SetnxGuard::held(guard)).await?;
+    let _: bool = SetnxLock::run(&lock, async |guard: &SetnxGuard| SetnxGuard::is_held(guard)).await?;
     SetnxGuard::release(SetnxLock::into_future(lock.clone()).await?).await?;
     SetnxGuard::release(SetnxLock::acquire(&lock).await?).await?;
     let guard: SetnxGuard = SetnxLock::try_acquire(&lock).await?.unwrap();
@@ -95,13 +95,13 @@ async fn lock_of_the_older_protocol() -> Result<(), Error> {
 #[test]
 fn blocking_lock_of_the_older_protocol() -> Result<(), Error> {
     let redlock: blocking::Redlock = blocking::Redlock::new("memory://surface")?;
-    let lock: blocking::SetnxLock = blocking::Redlock::setnx(&redlock, "blocking setnx");
+    let lock: blocking::SetnxLock = blocking::Redlock::setnx_lock(&redlock, "blocking setnx");
     let lock = blocking::SetnxLock::ttl(lock, Duration::from_secs(10));
     let lock = blocking::SetnxLock::timeout(lock, Duration::ZERO);
     let lock = blocking::SetnxLock::no_timeout(lock);
     let lock = blocking::SetnxLock::node_timeout(lock, Duration::from_secs(1));
     let lock = blocking::SetnxLock::restart_delay(lock, Duration::ZERO);
-    let _: bool = blocking::SetnxLock::run(&lock, |guard: &blocking::SetnxGuard| blocking::SetnxGuard::held(guard))?;
+    let _: bool = blocking::SetnxLock::run(&lock, |guard: &blocking::SetnxGuard| blocking::SetnxGuard::is_held(guard))?;
     blocking::SetnxGuard::release(blocking::SetnxLock::acquire(&lock)?)?;
     let guard: blocking::SetnxGuard = blocking::SetnxLock::try_acquire(&lock)?.unwrap();
     let _: &[u8] = blocking::SetnxGuard::name(&guard);
@@ -126,8 +126,8 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let builder = blocking::Builder::max_hold(builder, Duration::from_secs(60));
     let builder = blocking::Builder::node_timeout(builder, Duration::from_secs(1));
     let builder = blocking::Builder::restart_delay(builder, Duration::ZERO);
-    let builder = blocking::Builder::fence_keep(builder, Duration::from_secs(60));
-    let builder = blocking::Builder::owner(builder, "surface");
+    let builder = blocking::Builder::fence_ttl(builder, Duration::from_secs(60));
+    let builder = blocking::Builder::label(builder, "surface");
     drop::<blocking::Redlock>(blocking::Builder::build(builder)?);
 
     let lock: blocking::Lock = blocking::Redlock::lock(&redlock, "blocking");
@@ -138,17 +138,17 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let lock = blocking::Lock::max_hold(lock, Duration::from_secs(60));
     let lock = blocking::Lock::node_timeout(lock, Duration::from_secs(1));
     let lock = blocking::Lock::restart_delay(lock, Duration::ZERO);
-    let lock = blocking::Lock::fence_keep(lock, Duration::from_secs(60));
-    let lock = blocking::Lock::owner(lock, "surface");
+    let lock = blocking::Lock::fence_ttl(lock, Duration::from_secs(60));
+    let lock = blocking::Lock::label(lock, "surface");
     let _: u64 = blocking::Lock::run(&lock, |guard: &blocking::Guard| blocking::Guard::fence(guard))?;
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
     let guard: blocking::Guard = blocking::Lock::try_acquire(&lock)?.unwrap();
     let _: &[u8] = blocking::Guard::name(&guard);
-    let _: bool = blocking::Guard::held(&guard);
+    let _: bool = blocking::Guard::is_held(&guard);
     let _: Duration = blocking::Guard::remaining(&guard);
     blocking::Guard::check(&guard)?;
     blocking::Guard::extend(&guard)?;
-    blocking::Guard::extend_to(&guard, Duration::from_secs(20))?;
+    blocking::Guard::extend_for(&guard, Duration::from_secs(20))?;
     drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
     drop::<Vec<NodeView>>(blocking::Redlock::inspect(&redlock, "blocking")?);
     blocking::Guard::release(guard)
@@ -157,7 +157,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
 #[test]
 fn end() {
     // Not called: it is for good.
-    let _: fn() = farewell;
+    let _: fn() = shutdown;
 }
 
 #[test]
@@ -165,7 +165,8 @@ fn errors_and_views() {
     let error: Error = Redlock::new("nowhere").unwrap_err();
     let kind: ErrorKind = Error::kind(&error);
     let _: [&'static str; 2] = [Error::code(&error), ErrorKind::code(kind)];
-    let _: bool = ErrorKind::retryable(kind);
+    let _: bool = ErrorKind::is_retryable(kind);
+    let _: bool = Error::is_retryable(&error);
     let _: Option<&str> = Error::name(&error);
     let _: &[NodeAnswer] = Error::nodes(&error);
     let reason: Option<LostReason> = Error::reason(&error);
@@ -177,7 +178,7 @@ fn errors_and_views() {
         ErrorKind::Lost,
         ErrorKind::NotHeld,
         ErrorKind::AlreadyHeld,
-        ErrorKind::Invalid,
+        ErrorKind::InvalidArgument,
     ];
     assert_eq!(kinds, ErrorKind::ALL);
     let reasons =
@@ -188,7 +189,7 @@ fn errors_and_views() {
     let _ = (field!(NodeState::Held.label), field!(NodeState::Held.fence), field!(NodeState::Held.ttl_left));
     let _ = field!(NodeState::Foreign.ttl_left);
     let _ = |state: &NodeState| matches!(state, NodeState::Free | NodeState::Held { .. } | NodeState::Foreign { .. });
-    let _: fn(String) -> NodeState = NodeState::Failed;
+    let _: fn(String) -> NodeState = |error| NodeState::Unavailable { error };
 }
 
 fn listed() -> BTreeSet<String> {

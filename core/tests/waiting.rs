@@ -669,7 +669,7 @@ async fn who_has_little_time_tries_although_others_come_first() {
     let redlock = client(urls(&servers));
     for _ in 0..5 {
         let guard = redlock.lock(NAME).acquire().await.unwrap();
-        all(&servers, &["SET", &format!("redlock:want:{{{NAME}}}"), "60"]);
+        all(&servers, &["SET", &format!("redlock:waiters:{{{NAME}}}"), "60"]);
         guard.release().await.unwrap();
         let guard = redlock.lock(NAME).timeout(Duration::from_millis(20)).acquire().await.expect("it is free");
         guard.release().await.unwrap();
@@ -739,7 +739,7 @@ async fn calls_that_wait_end_when_their_client_is_closed() {
         errors.push(thread.join().unwrap());
         assert!(closed.elapsed() < SLACK, "{:?}", closed.elapsed());
         for error in errors {
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             assert!(error.to_string().contains("the client is closed; make a new one"), "{error}");
         }
         assert!(!survivor.is_finished(), "it has another client");
@@ -769,7 +769,7 @@ async fn a_lock_that_is_won_while_its_client_is_closed_does_not_leak() {
             closing.close();
             match end(waiter).await {
                 Ok(guard) => guard.release().await.unwrap(),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid, "{error}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
             }
             release.await.unwrap().unwrap();
             eventually("no key is left", || servers.iter().all(|server| server.get(NAME).is_none()));
@@ -832,7 +832,7 @@ async fn waiters_are_counted_once_and_write_nothing_after_that() {
     let calls: Vec<_> =
         proxies.iter().map(|proxy| tokio::spawn(client([proxy.url()]).lock(NAME).into_future())).collect();
     let count = |command: &str| stat(&servers[0], "commandstats", &format!("cmdstat_{command}:"));
-    let want = format!("redlock:want:{{{NAME}}}");
+    let want = format!("redlock:waiters:{{{NAME}}}");
     eventually("all of them wait", || count("incr") >= WAITERS as u64);
     let (asked_before, extended_before, start) = (asked(&servers), count("pexpire"), Instant::now());
     eventually("some renewals later", || start.elapsed() > Duration::from_millis(1_500));

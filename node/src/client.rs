@@ -4,8 +4,9 @@ use napi::bindgen_prelude::{Either, Null, Uint8Array};
 use napi_derive::napi;
 use redlock::{Error, NodeState, Redlock};
 
-use crate::failure::Failure;
-use crate::holder::Holder;
+use crate::convert::{ms, number};
+use crate::error::Failure;
+use crate::lock::Holder;
 use crate::options::Options;
 
 /// A name as it was given.
@@ -78,7 +79,7 @@ pub struct View {
     /// The node's address without user name or password.
     pub node: String,
     /// Which of the other fields there are.
-    #[napi(ts_type = "'free' | 'held' | 'foreign' | 'failed'")]
+    #[napi(ts_type = "'free' | 'held' | 'foreign' | 'unavailable'")]
     pub state: &'static str,
     /// The owner's label.
     pub label: Option<String>,
@@ -86,33 +87,24 @@ pub struct View {
     pub fence: Option<i64>,
     /// How long the node keeps the key, in milliseconds; null for a key without an end.
     pub ttl_left: Option<Either<f64, Null>>,
-    /// What the node answered instead.
-    pub answer: Option<String>,
+    /// Why the node could not be asked.
+    pub error: Option<String>,
 }
 
 impl From<redlock::NodeView> for View {
     fn from(view: redlock::NodeView) -> Self {
         let ttl = |left: Option<std::time::Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
         let mut seen =
-            Self { node: view.node, state: "failed", label: None, fence: None, ttl_left: None, answer: None };
+            Self { node: view.node, state: "unavailable", label: None, fence: None, ttl_left: None, error: None };
         match view.state {
             NodeState::Free => seen.state = "free",
             NodeState::Held { label, fence, ttl_left } => {
                 seen = Self { state: "held", label, fence: Some(number(fence)), ttl_left: ttl(ttl_left), ..seen };
             }
             NodeState::Foreign { ttl_left } => seen = Self { state: "foreign", ttl_left: ttl(ttl_left), ..seen },
-            NodeState::Failed(error) => seen.answer = Some(error),
-            other => seen.answer = Some(format!("{other:?}")),
+            NodeState::Unavailable { error } => seen.error = Some(error),
+            other => seen.error = Some(format!("{other:?}")),
         }
         seen
     }
-}
-
-pub(crate) fn ms(duration: std::time::Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
-}
-
-/// Fences count microseconds and ids count calls: both stay far below what a JavaScript number holds exactly.
-pub(crate) fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -23,9 +23,9 @@ pub struct Options {
     /// How long the grants of a restarted node do not count.
     pub restart_delay: Option<f64>,
     /// How long a node remembers a fence.
-    pub fence_keep: Option<f64>,
+    pub fence_ttl: Option<f64>,
     /// The label that inspection shows.
-    pub owner: Option<String>,
+    pub label: Option<String>,
     /// How the lock stands on its nodes.
     pub protocol: Option<String>,
     /// Longest time for one connection; of a client alone.
@@ -56,11 +56,11 @@ macro_rules! apply {
         if let Some(restart_delay) = millis("restart_delay", options.restart_delay)? {
             to = to.restart_delay(restart_delay);
         }
-        if let Some(fence_keep) = millis("fence_keep", options.fence_keep)? {
-            to = to.fence_keep(fence_keep);
+        if let Some(fence_ttl) = millis("fence_ttl", options.fence_ttl)? {
+            to = to.fence_ttl(fence_ttl);
         }
-        if let Some(owner) = options.owner {
-            to = to.owner(owner);
+        if let Some(label) = options.label {
+            to = to.label(label);
         }
         if let Some(protocol) = options.protocol {
             to = to.protocol(redlock::bindings::options::protocol(&protocol)?);

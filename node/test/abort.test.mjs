@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { after, before, test } from "node:test";
 import { setImmediate, setTimeout } from "node:timers/promises";
-import { LockInvalid, LockTimeout, Redlock } from "redlock-rs";
+import { LockInvalidArgument, LockTimeout, Redlock } from "redlock-rs";
 import { failure, fresh, Server, until } from "./servers.mjs";
 
 let server;
@@ -89,7 +89,7 @@ test("an abort that another listener hides leaves no lock behind", async () => {
 test("only an AbortSignal is one", async () => {
   const lock = redlock.lock(fresh());
   for (const signal of [null, {}, "now", new AbortController()]) {
-    await assert.rejects(lock.acquire({ signal }), LockInvalid);
+    await assert.rejects(lock.acquire({ signal }), LockInvalidArgument);
   }
 });
 

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { runInNewContext } from "node:vm";
-import { LockInvalid, lock, Redlock } from "redlock-rs";
+import { LockInvalidArgument, lock, Redlock } from "redlock-rs";
 import { failure, fresh, Server } from "./servers.mjs";
 
 let server;
@@ -18,8 +18,8 @@ after(() => server.stop());
 /** What `action` is refused with. */
 async function refused(action, ...mentions) {
   const error = await failure(action);
-  assert.ok(error instanceof LockInvalid, `${error?.stack}`);
-  assert.equal(error.code, "invalid");
+  assert.ok(error instanceof LockInvalidArgument, `${error?.stack}`);
+  assert.equal(error.code, "invalid_argument");
   assert.equal(error.retryable, false);
   assert.ok(error.cause instanceof TypeError);
   for (const text of mentions) assert.ok(error.message.includes(text), `${error.message} lacks ${text}`);
@@ -70,14 +70,14 @@ test("wrong options are refused at once, and never shown", async () => {
     [{ maxHold: 1_000 }, "maxHold is 1 s"],
     [{ nodeTimeout: 0 }, "nodeTimeout is 0ns"],
     [{ restartDelay: 1e12 }, "restartDelay is "],
-    [{ fenceKeep: 1 }, "fenceKeep is 1 ms"],
-    [{ owner: "a\nb" }, "control character"],
-    [{ owner: "\udc00" }, "lone surrogates"],
-    [{ owner: 17 }, "owner must be a string"],
+    [{ fenceTtl: 1 }, "fenceTtl is 1 ms"],
+    [{ label: "a\nb" }, "control character"],
+    [{ label: "\udc00" }, "lone surrogates"],
+    [{ label: 17 }, "label must be a string"],
   ]) {
     for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
       const error = await refused(make, ...mentions);
-      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold|node_timeout|restart_delay|fence_keep/);
+      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold|node_timeout|restart_delay|fence_ttl/);
     }
   }
   await refused(() => redlock.lock("foo", 1_000), "not a number", "{ ttl: 10_000 }");
@@ -115,10 +115,10 @@ test("a server that says nothing is given the time for a connection", async () =
 });
 
 test("the name of a lock stays as it is in a message", async () => {
-  const name = 'max_hold "auto_renew" fence_keep';
+  const name = 'max_hold "auto_renew" fence_ttl';
   const error = await refused(() => redlock.lock(name, { maxHold: 1_000 }), "maxHold is 1 s");
   assert.equal(error.lockName, name);
-  assert.ok(error.message.startsWith(String.raw`lock "max_hold \"auto_renew\" fence_keep": maxHold`), error.message);
+  assert.ok(error.message.startsWith(String.raw`lock "max_hold \"auto_renew\" fence_ttl": maxHold`), error.message);
 });
 
 test("unknown options are refused, those of other libraries with a hint", async () => {
@@ -141,7 +141,7 @@ test("unknown options are refused, those of other libraries with a hint", async 
 });
 
 test("an option given as undefined is not given", async () => {
-  const lock = redlock.lock(fresh(), { ttl: undefined, timeout: undefined, owner: undefined });
+  const lock = redlock.lock(fresh(), { ttl: undefined, timeout: undefined, label: undefined });
   await lock.acquire({ timeout: undefined, signal: undefined });
   await lock.extend(undefined);
   assert.ok(lock.remaining > 9_000);

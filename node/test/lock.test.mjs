@@ -4,7 +4,7 @@ import { inspect as shown } from "node:util";
 import {
   Lock,
   LockAlreadyHeld,
-  LockInvalid,
+  LockInvalidArgument,
   LockLost,
   LockNotHeld,
   LockTimeout,
@@ -134,7 +134,7 @@ test("using acquires, runs and releases", async () => {
   assert.equal(await lock.using(() => "not a promise"), "not a promise");
   await assert.rejects(
     lock.using(500, async () => 1),
-    LockInvalid,
+    LockInvalidArgument,
   );
   await assert.rejects(
     lock.using(() => {
@@ -204,9 +204,9 @@ test("a closed client acquires nothing, and what it held can be released", async
   const idle = client.lock(fresh());
   client[Symbol.dispose]();
   client.close();
-  assert.throws(() => client.lock("foo"), LockInvalid);
-  await assert.rejects(idle.acquire(), LockInvalid);
-  await assert.rejects(client.inspect("foo"), LockInvalid);
+  assert.throws(() => client.lock("foo"), LockInvalidArgument);
+  await assert.rejects(idle.acquire(), LockInvalidArgument);
+  await assert.rejects(client.inspect("foo"), LockInvalidArgument);
   assert.equal(held.held, true);
   await held.release();
   assert.equal(await server.ask("EXISTS", name), 0);
@@ -223,7 +223,10 @@ test("calls that wait end when their client is closed", async () => {
   await assert.rejects(redlock.lock(name, { timeout: 300 }).acquire(), LockTimeout);
   client.close();
   for (const call of calls) {
-    await assert.rejects(call, (error) => error instanceof LockInvalid && error.message.includes("client is closed"));
+    await assert.rejects(
+      call,
+      (error) => error instanceof LockInvalidArgument && error.message.includes("client is closed"),
+    );
   }
   assert.equal(held.held, true);
   await held.release();
@@ -235,8 +238,8 @@ test("inspect shows what every node has", async () => {
   const name = fresh();
   const client = new Redlock([server.url, "unix:///nonexistent/s"]);
   const states = async () => (await client.inspect(name)).map(({ state }) => state);
-  assert.deepEqual(await states(), ["free", "failed"]);
-  const lock = await redlock.lock(name, { owner: "worker 7" }).acquire();
+  assert.deepEqual(await states(), ["free", "unavailable"]);
+  const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
   const [held, failed] = await client.inspect(name);
   assert.deepEqual(Object.keys(held), ["node", "state", "label", "fence", "ttlLeft"]);
   assert.equal(held.node, server.url);
@@ -245,7 +248,7 @@ test("inspect shows what every node has", async () => {
   assert.ok(held.ttlLeft > 0 && held.ttlLeft <= 10_000);
   assert.deepEqual(Object.keys(failed), ["node", "state", "answer"]);
   await lock.release();
-  const unlabelled = await redlock.lock(name, { owner: "" }).acquire();
+  const unlabelled = await redlock.lock(name, { label: "" }).acquire();
   assert.equal("label" in (await client.inspect(name))[0], false);
   await unlabelled.release();
   await server.ask("SET", name, "someone else");
@@ -262,7 +265,7 @@ test("no output shows credentials or tokens", async () => {
     const timeout = await failure(() => client.lock("foo").acquire({ timeout: 0 }));
     const forbidden = await failure(() => new Redlock(`${guarded.url}?pass=swordfish`).lock("foo").tryAcquire());
     const invalid = await failure(() => new Redlock(`${url}&timeout=5`));
-    assert.deepEqual([timeout.code, forbidden.code, invalid.code], ["timeout", "forbidden", "invalid"]);
+    assert.deepEqual([timeout.code, forbidden.code, invalid.code], ["timeout", "forbidden", "invalid_argument"]);
     const everything = { client, lock, signal: lock.signal, views, timeout, forbidden, invalid };
     const outputs = [
       shown(everything, { depth: 9, showHidden: true }),

@@ -94,7 +94,7 @@ export const outcomes = {
     if (held(lock)) return [["already_held", world]];
     // The failure ends the memory of a loss.
     const failed = know(world, number, { ...IDLE, state: lock.state === "not_held" ? "not_held" : "released" });
-    if (closed) return [["invalid", failed]];
+    if (closed) return [["invalid_argument", failed]];
     const made = having(world, null);
     const results = [];
     if (made.length >= needed(world)) {
@@ -113,7 +113,7 @@ export const outcomes = {
   extend(world, number, { ttl, times, later }) {
     const lock = world.locks[number];
     if (lock.state === "not_held" || lock.state === "released") return [["not_held", world]];
-    if (ttl === 0) return [["invalid", world]];
+    if (ttl === 0) return [["invalid_argument", world]];
     if (!held(lock)) return [[lock.state, world]];
     if (having(world, number).length < needed(world)) {
       const everywhere = [...world.keys.keys()];

@@ -60,7 +60,7 @@ class Machine {
   #make(number) {
     const [ttl, client] = [TTLS[number], this.clients[Number(SECOND.includes(number))]];
     const nodeTimeout = Math.min(5_000, 0.9 * ttl);
-    const more = { timeout: 0, owner: `${number}`, autoRenew: ttl === LONG, nodeTimeout };
+    const more = { timeout: 0, label: `${number}`, autoRenew: ttl === LONG, nodeTimeout };
     this.locks[number] = client.lock(this.name, { ttl, ...more });
     this.signals[number] = undefined;
   }

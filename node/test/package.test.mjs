@@ -34,7 +34,7 @@ test("ESM and CommonJS have one set of classes", async () => {
   assert.ok(names.includes("Redlock") && names.includes("RedlockError") && names.includes("lock"));
   for (const name of names) assert.equal(esm[name], cjs[name], name);
   assert.ok(new esm.Redlock("memory://a") instanceof cjs.Redlock);
-  assert.throws(() => new esm.Redlock("nonsense"), cjs.LockInvalid);
+  assert.throws(() => new esm.Redlock("nonsense"), cjs.LockInvalidArgument);
 });
 
 test("the errors are those of the table", () => {

@@ -1,7 +1,7 @@
 // The older SETNX protocol, for a key that is shared with code which still uses it.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { LockInvalid, LockLost, Redlock } from "redlock-rs";
+import { LockInvalidArgument, LockLost, Redlock } from "redlock-rs";
 import { fresh, Server, until } from "./servers.mjs";
 
 let server;
@@ -16,16 +16,16 @@ after(() => server.stop());
 test("a lock without fence and renewal", async () => {
   const name = fresh();
   const lock = redlock.lock(name, { protocol: "setnx", ttl: 2_000 });
-  assert.throws(() => lock.fence, LockInvalid);
-  await assert.rejects(lock.extend(), LockInvalid);
+  assert.throws(() => lock.fence, LockInvalidArgument);
+  await assert.rejects(lock.extend(), LockInvalidArgument);
   await lock.acquire();
   const expiry = Number(await server.ask("GET", name));
   const now = Number((await server.ask("TIME"))[0]);
   assert.ok(now <= expiry - 2 && expiry - 2 <= now + 3, `${expiry} at ${now}`);
   lock.check();
   assert.ok(lock.held && lock.remaining > 0 && lock.remaining < 2_000);
-  assert.throws(() => lock.fence, { code: "invalid", message: /setnx/ });
-  await assert.rejects(lock.extend(5_000), { code: "invalid", message: /setnx/ });
+  assert.throws(() => lock.fence, { code: "invalid_argument", message: /setnx/ });
+  await assert.rejects(lock.extend(5_000), { code: "invalid_argument", message: /setnx/ });
   assert.equal(await redlock.lock(name, { protocol: "setnx" }).tryAcquire(), false);
   assert.equal(await redlock.lock(name).tryAcquire(), false);
   const [view] = await redlock.inspect(name);
@@ -51,9 +51,9 @@ test("what it cannot do is invalid before anything is sent", () => {
   assert.throws(() => new Redlock(several).lock("foo", { protocol: "setnx" }), /one node/);
   assert.throws(() => new Redlock(several, { protocol: "setnx" }), /one node/);
   assert.throws(() => new Redlock(server.url, { autoRenew: true }).lock("foo", { protocol: "setnx" }), /autoRenew/);
-  assert.throws(() => redlock.lock("foo", { protocol: "setnx", autoRenew: true }), LockInvalid);
+  assert.throws(() => redlock.lock("foo", { protocol: "setnx", autoRenew: true }), LockInvalidArgument);
   for (const wrong of ["SETNX", "", 1, null, true]) {
-    assert.throws(() => redlock.lock("foo", { protocol: wrong }), { code: "invalid", message: /protocol/ });
+    assert.throws(() => redlock.lock("foo", { protocol: wrong }), { code: "invalid_argument", message: /protocol/ });
   }
   redlock.lock("foo", { protocol: "setnx", autoRenew: false });
 });
@@ -63,7 +63,7 @@ test("a client has it for its locks", async () => {
   const name = fresh();
   await older.lock(name).using(async (_signal, lock) => {
     assert.ok(Number(await server.ask("GET", name)) > 0);
-    assert.throws(() => lock.fence, LockInvalid);
+    assert.throws(() => lock.fence, LockInvalidArgument);
   });
   await older.lock(name, { protocol: "plain" }).using((_signal, lock) => assert.ok(lock.fence > 0));
 });

@@ -25,13 +25,13 @@ process can use this package in one interpreter only.
 
 from typing import Unpack
 
-from redlock import _farewell
+from redlock import _exit
 from redlock._native import __version__
 from redlock.blocking import Lock, Redlock
 from redlock.errors import (
     LockAlreadyHeld,
     LockForbidden,
-    LockInvalid,
+    LockInvalidArgument,
     LockLost,
     LockNotHeld,
     LockTimeout,
@@ -48,7 +48,7 @@ __all__ = [
     "Lock",
     "LockAlreadyHeld",
     "LockForbidden",
-    "LockInvalid",
+    "LockInvalidArgument",
     "LockLost",
     "LockNotHeld",
     "LockTimeout",
@@ -80,7 +80,7 @@ def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:
 
     The client is made at the first use, from `REDLOCK_URLS` or for `redis://127.0.0.1:6379`.
 
-    Raises `LockInvalid` for a wrong name or option, and at the first use for a wrong address. Sends nothing.
+    Raises `LockInvalidArgument` for a wrong name or option, and at the first use for a wrong address. Sends nothing.
 
     >>> import redlock
     >>> with redlock.lock("job", ttl=10, timeout=5) as lock:
@@ -100,4 +100,4 @@ def inspect(name: str | bytes) -> list[NodeView]:
     return _client().inspect(name)
 
 
-_farewell.register()
+_exit.register()

@@ -9,11 +9,11 @@ from typing_extensions import disjoint_base
 from redlock.inspection import NodeView
 from redlock.options import ClientOptions, Duration, Options
 
-__all__ = ["Client", "Handle", "Holder", "Lock", "Queue", "__version__", "farewell"]
+__all__ = ["Client", "Handle", "Holder", "Lock", "Queue", "__version__", "shutdown"]
 
 __version__: str
 
-def farewell() -> None: ...
+def shutdown() -> None: ...
 
 @disjoint_base
 class Client:
@@ -21,7 +21,10 @@ class Client:
     def _holder(self, name: str | bytes, **options: Unpack[Options]) -> Holder: ...
     def _views(self, name: str | bytes) -> list[NodeView]: ...
     def close(self) -> None:
-        """End the client: acquiring its locks is `LockInvalid` from now on, also in calls that wait. Held locks stay."""
+        """End the client: acquiring its locks is `LockInvalidArgument` from now on, also in calls that wait.
+
+        Held locks stay held.
+        """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 
@@ -39,8 +42,8 @@ class Handle:
     def fence(self) -> int:
         """The fence: larger than every one of this name before it. Send it along, and have smaller ones rejected.
 
-        Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it; `LockInvalid` with
-        `protocol="setnx"`, which has none.
+        Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it;
+        `LockInvalidArgument` with `protocol="setnx"`, which has none.
         """
 
     @property
@@ -70,7 +73,7 @@ class Lock(Handle):
 
         Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
         where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-        if this object holds it already, or is about to; `LockInvalid` for a wrong timeout.
+        if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
 
         Ctrl-C ends it within 50 ms on the main thread and leaves no key behind.
 
@@ -85,7 +88,7 @@ class Lock(Handle):
         """Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
-        answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl and with
+        answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
         `protocol="setnx"`.
 
         >>> import redlock

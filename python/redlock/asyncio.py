@@ -26,13 +26,13 @@ from collections.abc import Callable, Coroutine
 from types import EllipsisType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from redlock import _native, _queue
+from redlock import _calls, _native
 from redlock._body import Body
-from redlock._decorated import coroutine, plain
+from redlock._checks import coroutine, plain
 from redlock.errors import (
     LockAlreadyHeld,
     LockForbidden,
-    LockInvalid,
+    LockInvalidArgument,
     LockLost,
     LockNotHeld,
     LockTimeout,
@@ -49,7 +49,7 @@ __all__ = [
     "Lock",
     "LockAlreadyHeld",
     "LockForbidden",
-    "LockInvalid",
+    "LockInvalidArgument",
     "LockLost",
     "LockNotHeld",
     "LockTimeout",
@@ -95,7 +95,7 @@ class Lock(_native.Handle):
         # How many of them have been told of the loss of the present hold.
         self._told = 0
         # From the beginning of an acquire to the end of the release.
-        self._watch: _queue.Watch | None = None
+        self._watch: _calls.Watch | None = None
 
     async def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
         """Acquire the lock, waiting for as long as others hold it.
@@ -106,7 +106,7 @@ class Lock(_native.Handle):
 
         Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
         where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-        if this object holds it already, or is about to; `LockInvalid` for a wrong timeout.
+        if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
 
         Cancelled, it leaves no key behind.
 
@@ -121,7 +121,7 @@ class Lock(_native.Handle):
         True
         """
         try:
-            await _queue.result(self._begin, blocking, timeout)
+            await _calls.result(self._begin, blocking, timeout)
         except LockTimeout:
             return False
         return True
@@ -130,12 +130,12 @@ class Lock(_native.Handle):
         """Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
-        answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl and with
+        answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
         `protocol="setnx"`.
 
         Cancelled, it goes on in the background.
         """
-        await _queue.result(_queue.Queue.extend, self, ttl)
+        await _calls.result(_calls.Queue.extend, self, ttl)
 
     async def release(self) -> None:
         """Release the lock. Once this begins the lock is not held, whatever becomes of the call. Again is no error.
@@ -146,7 +146,7 @@ class Lock(_native.Handle):
         Cancelled, it goes on in the background.
         """
         watch = self._watch
-        await _queue.result(_queue.Queue.release, self)
+        await _calls.result(_calls.Queue.release, self)
         self._unwatch(watch)
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
@@ -179,7 +179,7 @@ class Lock(_native.Handle):
             self._watch.begin(self)
 
     async def __aenter__(self) -> Self:
-        await _queue.result(self._begin_watched)
+        await _calls.result(self._begin_watched)
         self._body = Body(asyncio.current_task())
         return self
 
@@ -189,11 +189,11 @@ class Lock(_native.Handle):
         body, self._body = self._body, None
         loss = body.end(kind) if body is not None else None
         if kind is GeneratorExit and not _may_wait():
-            _queue.abandon(self)
+            _calls.abandon(self)
             return
         watch = self._watch
         try:
-            await _queue.result(_queue.Queue.leave, self)
+            await _calls.result(_calls.Queue.leave, self)
             self._unwatch(watch)
         except LockLost:
             # What the body raises says more than that its lock is gone.
@@ -202,24 +202,24 @@ class Lock(_native.Handle):
         if loss is not None:
             raise loss from error
 
-    def _begin_watched(self, queue: _queue.Queue) -> int:
+    def _begin_watched(self, queue: _calls.Queue) -> int:
         return self._begin(queue, blocking=True, timeout=..., watched=True)
 
     def _begin(
-        self, queue: _queue.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
+        self, queue: _calls.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
     ) -> int:
         number = queue.acquire(self, blocking, timeout)
         # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.
         if self._watch is not None:
             self._watch.hear(queue)
             self._watch.end()
-        self._watch = _queue.Watch(queue)
+        self._watch = _calls.Watch(queue)
         self._told = 0
         if watched or self._callbacks:
             self._watch.begin(self)
         return number
 
-    def _unwatch(self, watch: _queue.Watch | None) -> None:
+    def _unwatch(self, watch: _calls.Watch | None) -> None:
         """End the watch of a hold that was released; not after a loss, which may not have been heard yet."""
         if watch is not None:
             watch.end()
@@ -293,7 +293,7 @@ class Redlock(_native.Client):
 
     async def inspect(self, name: str | bytes) -> list[NodeView]:
         """Show what every node has under `name`; see `redlock.Redlock.inspect`. Cancelling it changes nothing."""
-        taken = await _queue.result(_queue.Queue.inspect, self, name)
+        taken = await _calls.result(_calls.Queue.inspect, self, name)
         return taken if isinstance(taken, list) else []
 
     async def aclose(self) -> None:

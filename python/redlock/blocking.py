@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, Self, TypeVar, Unpack
 
-from redlock import _loss, _native
-from redlock._decorated import plain
+from redlock import _losses, _native
+from redlock._checks import plain
 from redlock.errors import LockLost
 from redlock.inspection import NodeView
 from redlock.options import Options
@@ -73,7 +73,7 @@ class Lock(_native.Lock):
         except AttributeError:
             callbacks = self._callbacks = []
         callbacks.append(callback)
-        _loss.watch(self, len(callbacks) - 1)
+        _losses.watch(self, len(callbacks) - 1)
 
     def _another(self) -> Self:
         other = type(self)(self._fresh())
@@ -100,7 +100,7 @@ class Redlock(_native.Client):
     `redis://127.0.0.1:6379`. Options become the defaults of its locks. Nothing is sent before the first call on a lock.
     It may be used from any thread. Leaving its `with` block closes it.
 
-    Raises `LockInvalid` for a wrong or unknown part of an address, a duplicate, or a wrong option.
+    Raises `LockInvalidArgument` for a wrong or unknown part of an address, a duplicate, or a wrong option.
 
     >>> import redlock
     >>> with redlock.Redlock(["memory://a", "memory://b", "memory://c"], ttl=5) as client:
@@ -115,9 +115,9 @@ class Redlock(_native.Client):
         """Make a lock by name. Sends nothing.
 
         A name is 1 to 512 bytes, of UTF-8 if given as a str; the key on the servers is the name, unchanged. Names that
-        begin with `redlock:fence:` or `redlock:want:` are reserved.
+        begin with `redlock:fence:` or `redlock:waiters:` are reserved.
 
-        Raises `LockInvalid` for a wrong name or option.
+        Raises `LockInvalidArgument` for a wrong name or option.
 
         >>> import redlock
         >>> redlock.Redlock("memory://names").lock(b"job").name
@@ -130,7 +130,7 @@ class Redlock(_native.Client):
 
         Takes at most the client's `connect_timeout` where connections have to be made, and its `node_timeout`.
 
-        Raises `LockInvalid` for a wrong name. A node that cannot be asked is part of the answer.
+        Raises `LockInvalidArgument` for a wrong name. A node that cannot be asked is part of the answer.
 
         >>> import redlock
         >>> redlock.Redlock("memory://look").inspect("job")[0].state

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 __all__ = [
     "LockAlreadyHeld",
     "LockForbidden",
-    "LockInvalid",
+    "LockInvalidArgument",
     "LockLost",
     "LockNotHeld",
     "LockTimeout",
@@ -111,10 +111,10 @@ class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
     code = "already_held"
 
 
-class LockInvalid(RedlockError, ValueError):  # noqa: N818
+class LockInvalidArgument(RedlockError, ValueError):  # noqa: N818
     """An option, a name or an address is wrong. Nothing was sent."""
 
-    code = "invalid"
+    code = "invalid_argument"
 
 
 _CLASSES: dict[str, type[RedlockError]] = {
@@ -126,7 +126,7 @@ _CLASSES: dict[str, type[RedlockError]] = {
         LockLost,
         LockNotHeld,
         LockAlreadyHeld,
-        LockInvalid,
+        LockInvalidArgument,
     )
 }
 

@@ -14,7 +14,7 @@ class NodeView:
     >>> client = redlock.Redlock("memory://view")
     >>> client.inspect("job")[0].state
     'free'
-    >>> with client.lock("job", owner="worker 7") as lock:
+    >>> with client.lock("job", label="worker 7") as lock:
     ...     view = client.inspect("job")[0]
     ...     view.state, view.label, view.fence == lock.fence
     ('held', 'worker 7', True)
@@ -23,12 +23,12 @@ class NodeView:
     node: str
     """The node's address without user name or password."""
 
-    state: Literal["free", "held", "foreign", "failed"]
+    state: Literal["free", "held", "foreign", "unavailable"]
     """`free`: nothing is there. `held`: a lock of this library. `foreign`: a lock of another library, or a key that is
-    no lock. `failed`: the node could not be asked."""
+    no lock. `unavailable`: the node could not be asked."""
 
     label: str | None
-    """The `owner` of a held lock, `host:pid` unless chosen otherwise."""
+    """The label of a held lock, `host:pid` unless chosen otherwise."""
 
     fence: int | None
     """The fence of a held lock on this node."""
@@ -36,5 +36,5 @@ class NodeView:
     ttl_left: float | None
     """Seconds that the node keeps a held or foreign key unless it is extended; `None` for a key without an end."""
 
-    answer: str | None
-    """What a failed node answered instead."""
+    error: str | None
+    """Why an unavailable node could not be asked."""

@@ -12,8 +12,8 @@ Duration: TypeAlias = float | timedelta
 class Options(TypedDict, total=False):
     """What `redlock.lock`, `Redlock.lock` and `redlock.Redlock` take by keyword, and their asyncio likes.
 
-    Options of a client are the defaults of its locks. A wrong or unknown one is `redlock.LockInvalid`, at the call that
-    it was given to.
+    Options of a client are the defaults of its locks. A wrong or unknown one is `redlock.LockInvalidArgument`, at the
+    call that it was given to.
     """
 
     ttl: Duration
@@ -38,10 +38,10 @@ class Options(TypedDict, total=False):
     """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns that
     off, for nodes whose data survives."""
 
-    fence_keep: Duration
+    fence_ttl: Duration
     """How long a node remembers a name's fence; default the larger of 1 h and twice the ttl, at least twice the ttl."""
 
-    owner: str
+    label: str
     """The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
     none."""
 
@@ -50,11 +50,11 @@ class Options(TypedDict, total=False):
     whose value is the Unix second up to which the lock is held; default `"plain"`.
 
     It is for one node, and has neither a fence nor renewal: `auto_renew` is off, and several nodes, `auto_renew=True`,
-    `Lock.fence` and `Lock.extend` are `LockInvalid`. `fence_keep` and `owner` mean nothing to it. A crashed holder
-    blocks others for at most 3 s longer than the ttl. A release is sent once only: where its answer, or that to an
-    acquire, is lost with the connection, the key stays until its time is over. Older clients can still make two
-    holders: by a stall between GET and GETSET, by another ttl, by a wrong clock. Never use one name in both
-    protocols."""
+    `Lock.fence` and `Lock.extend` are `LockInvalidArgument`. So are `fence_ttl` and `label` of the lock itself; those
+    of its client are passed over. A crashed holder blocks others for at most 3 s longer than the ttl. A release is sent
+    once only: where its answer, or that to an acquire, is lost with the connection, the key stays until its time is
+    over. Older clients can still make two holders: by a stall between GET and GETSET, by another ttl, by a wrong clock.
+    Never use one name in both protocols."""
 
 
 class ClientOptions(Options, total=False):

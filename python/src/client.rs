@@ -52,7 +52,9 @@ impl Client {
         ))
     }
 
-    /// End the client: acquiring its locks is `LockInvalid` from now on, also in calls that wait. Held locks stay.
+    /// End the client: acquiring its locks is `LockInvalidArgument` from now on, also in calls that wait.
+    ///
+    /// Held locks stay held.
     fn close(&self) {
         self.0.close();
     }

@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyDelta, PyFloat, PyInt};
 
 use crate::error::{invalid, raised};
 
-/// What was given for `option`: a float, an int or a `timedelta`; anything else is `invalid`.
+/// What was given for `option`: a float, an int or a `timedelta`; anything else is `invalid_argument`.
 pub(crate) fn duration(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let py = given.py();
     let seconds = if given.is_instance_of::<PyDelta>() {
@@ -43,9 +43,7 @@ impl Timeout {
             (true, Self::Own) => Ok(None),
             (true, Self::Given(timeout)) => Ok(Some(timeout)),
             (false, Self::Own) => Ok(Some(Some(Duration::ZERO))),
-            (false, Self::Given(_)) => {
-                Err(invalid(String::from("timeout is for a blocking acquire; leave one of the two out")))
-            }
+            (false, Self::Given(_)) => Err(invalid(String::from("timeout cannot be combined with blocking=False"))),
         }
     }
 }

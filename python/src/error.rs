@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use redlock::{Error, LostReason, NodeAnswer};
 
-pyo3::import_exception!(redlock.errors, LockInvalid);
+pyo3::import_exception!(redlock.errors, LockInvalidArgument);
 
 /// The Python exception for `error`.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
@@ -42,5 +42,5 @@ fn cause(py: Python<'_>, source: &(dyn StdError + 'static)) -> PyErr {
 
 /// What was given cannot be converted.
 pub(crate) fn invalid(message: String) -> PyErr {
-    LockInvalid::new_err(message)
+    LockInvalidArgument::new_err(message)
 }

@@ -24,8 +24,7 @@ impl Handle {
     }
 
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        let message =
-            format!("lock {} was not released while it was held; it is being released now", self.name.bind(py).repr()?);
+        let message = format!("lock {} was garbage-collected while held; releasing it", self.name.bind(py).repr()?);
         PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &CString::new(message)?, 1)
     }
 }
@@ -45,8 +44,8 @@ impl Handle {
 
     /// The fence: larger than every one of this name before it. Send it along, and have smaller ones rejected.
     ///
-    /// Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it; `LockInvalid` with
-    /// `protocol="setnx"`, which has none.
+    /// Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it;
+    /// `LockInvalidArgument` with `protocol="setnx"`, which has none.
     #[getter]
     fn fence(&self, py: Python<'_>) -> PyResult<u64> {
         self.holder.fence().map_err(|error| raised(py, &error))

@@ -21,12 +21,12 @@ pub(crate) fn views<'py>(py: Python<'py>, client: &Redlock, name: &[u8]) -> PyRe
 pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let seconds = |ttl_left: Option<Duration>| ttl_left.map(|ttl_left| ttl_left.as_secs_f64());
-    let (state, label, fence, ttl_left, answer) = match view.state {
+    let (state, label, fence, ttl_left, error) = match view.state {
         NodeState::Free => ("free", None, None, None, None),
         NodeState::Held { label, fence, ttl_left } => ("held", label, Some(fence), seconds(ttl_left), None),
         NodeState::Foreign { ttl_left } => ("foreign", None, None, seconds(ttl_left), None),
-        NodeState::Failed(answer) => ("failed", None, None, None, Some(answer)),
-        _ => ("failed", None, None, None, Some(String::from("an answer that this version cannot show"))),
+        NodeState::Unavailable { error } => ("unavailable", None, None, None, Some(error)),
+        _ => ("unavailable", None, None, None, Some(String::from("an answer that this version cannot show"))),
     };
-    CLASS.import(py, "redlock.inspection", "NodeView")?.call1((view.node, state, label, fence, ttl_left, answer))
+    CLASS.import(py, "redlock.inspection", "NodeView")?.call1((view.node, state, label, fence, ttl_left, error))
 }

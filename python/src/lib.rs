@@ -4,7 +4,7 @@
 //! `redlock-core`. No class here is mutable, no thread of the engine ever enters the interpreter, and a call that may
 //! block lets go of it first.
 
-mod bell;
+mod calls;
 mod client;
 mod duration;
 mod error;
@@ -14,8 +14,8 @@ mod inspect;
 mod interpreter;
 mod lock;
 mod name;
+mod notifier;
 mod options;
-mod queue;
 mod signals;
 
 use pyo3::prelude::*;
@@ -30,12 +30,12 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<holder::Holder>()?;
     module.add_class::<handle::Handle>()?;
     module.add_class::<lock::Lock>()?;
-    module.add_class::<queue::Queue>()?;
-    module.add_function(wrap_pyfunction!(farewell, module)?)
+    module.add_class::<calls::Queue>()?;
+    module.add_function(wrap_pyfunction!(shutdown, module)?)
 }
 
 /// Stops new waits, releases everything that this process holds and waits at most 500 ms for the answers.
 #[pyfunction]
-fn farewell(py: Python<'_>) {
-    py.detach(redlock::farewell);
+fn shutdown(py: Python<'_>) {
+    py.detach(redlock::shutdown);
 }

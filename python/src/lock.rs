@@ -44,7 +44,7 @@ impl Lock {
     ///
     /// Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
     /// where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-    /// if this object holds it already, or is about to; `LockInvalid` for a wrong timeout.
+    /// if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
     ///
     /// Ctrl-C ends it within 50 ms on the main thread and leaves no key behind.
     ///
@@ -66,7 +66,7 @@ impl Lock {
     /// Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
     ///
     /// Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
-    /// answered (the lock stays valid for as long as `remaining` says), `LockInvalid` for a wrong ttl and with
+    /// answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
     /// `protocol="setnx"`.
     ///
     /// >>> import redlock

@@ -32,5 +32,7 @@ pub(crate) fn text(what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResu
         return Err(invalid(format!("{what} is of type {class}, but must be {wanted}")));
     };
     // Only lone surrogates have none.
-    text.to_str().map(str::to_owned).map_err(|_| invalid(format!("{what} has a surrogate, which is no text")))
+    text.to_str()
+        .map(str::to_owned)
+        .map_err(|_| invalid(format!("{what} contains a lone surrogate and cannot be encoded as UTF-8")))
 }

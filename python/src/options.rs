@@ -19,8 +19,8 @@ enum Given {
     MaxHold(Duration),
     NodeTimeout(Duration),
     RestartDelay(Duration),
-    FenceKeep(Duration),
-    Owner(String),
+    FenceTtl(Duration),
+    Label(String),
     Protocol(Protocol),
 }
 
@@ -38,8 +38,8 @@ macro_rules! set {
             Given::MaxHold(max_hold) => target.max_hold(max_hold),
             Given::NodeTimeout(node_timeout) => target.node_timeout(node_timeout),
             Given::RestartDelay(restart_delay) => target.restart_delay(restart_delay),
-            Given::FenceKeep(fence_keep) => target.fence_keep(fence_keep),
-            Given::Owner(owner) => target.owner(owner),
+            Given::FenceTtl(fence_ttl) => target.fence_ttl(fence_ttl),
+            Given::Label(label) => target.label(label),
             Given::Protocol(protocol) => target.protocol(protocol),
         })
     };
@@ -81,8 +81,8 @@ fn parse(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
         "max_hold" => Given::MaxHold(duration(option, value)?),
         "node_timeout" => Given::NodeTimeout(duration(option, value)?),
         "restart_delay" => Given::RestartDelay(duration(option, value)?),
-        "fence_keep" => Given::FenceKeep(duration(option, value)?),
-        "owner" => Given::Owner(text(option, value, "a str")?),
+        "fence_ttl" => Given::FenceTtl(duration(option, value)?),
+        "label" => Given::Label(text(option, value, "a str")?),
         "protocol" => {
             let name = text(option, value, "a str")?;
             Given::Protocol(redlock::bindings::options::protocol(&name).map_err(|error| raised(value.py(), &error))?)

@@ -131,7 +131,7 @@ class World:
             return
         failed = self.lock(number, lock.idle())
         if closed:
-            yield "invalid", failed
+            yield "invalid_argument", failed
             return
         if self.keys.count(None) >= self.quorum:
             made = frozenset(self.having(None))
@@ -148,7 +148,7 @@ class World:
         if lock.state in ("not_held", "released"):
             yield "not_held", self
         elif ttl == 0:
-            yield "invalid", self
+            yield "invalid_argument", self
         elif not lock.held:
             yield lock.state, self
         elif self.keys.count(number) < self.quorum:

@@ -7,7 +7,7 @@ import pytest
 from server import LIMIT, SLACK, Server
 
 import redlock
-from redlock import _queue
+from redlock import _calls
 from redlock import asyncio as aio
 
 
@@ -38,7 +38,7 @@ async def test_acquire_and_release(aclient: aio.Redlock, name: str) -> None:
     assert not await second.acquire(timeout=0.01)
     with pytest.raises(redlock.LockAlreadyHeld):
         await first.acquire()
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         await second.acquire(blocking=False, timeout=1)
     with pytest.raises(redlock.LockNotHeld):
         await second.release()
@@ -79,9 +79,9 @@ async def test_clients(server: Server, name: str) -> None:
         async with lock:
             (view,) = await client.inspect(name)
             assert view.state == "held"
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         await lock.acquire()
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         await aio.Redlock(server.url).inspect("")
     await client.aclose()
     client.close()
@@ -106,7 +106,7 @@ async def test_tasks_that_wait_end_when_their_client_is_closed(server: Server, n
                 pass
     async with asyncio.timeout(SLACK):
         errors = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(error) for error in errors] == [redlock.LockInvalid] * 2
+    assert [type(error) for error in errors] == [redlock.LockInvalidArgument] * 2
     assert held.held
     await held.release()
 
@@ -217,7 +217,7 @@ async def test_an_old_loss_is_told_and_does_not_end_a_new_body(aclient: aio.Redl
     lock.on_lost(losses.append)
     await lock.acquire()
     # The loop does not get to hear of the loss before it acquires again.
-    assert select.select([_queue._of(asyncio.get_running_loop()).fileno()], [], [], LIMIT)[0]
+    assert select.select([_calls._of(asyncio.get_running_loop()).fileno()], [], [], LIMIT)[0]
     async with lock:
         await asyncio.sleep(0.01)
     assert len(losses) == 1

@@ -53,7 +53,7 @@ def test_misuse_is_told(client: redlock.Redlock, name: str) -> None:
         lock.extend()
     with pytest.raises(redlock.LockNotHeld):
         _ = lock.fence
-    with pytest.raises(redlock.LockInvalid, match="blocking"):
+    with pytest.raises(redlock.LockInvalidArgument, match="blocking"):
         lock.acquire(blocking=False, timeout=1)
     with lock:
         with pytest.raises(redlock.LockAlreadyHeld):
@@ -67,7 +67,7 @@ def test_extend_sets_the_ttl(client: redlock.Redlock, server: Server, name: str)
         lock.extend(60)
         assert lock.remaining > 50
         assert server.command("PTTL", name) > 50_000
-        with pytest.raises(redlock.LockInvalid, match="ttl"):
+        with pytest.raises(redlock.LockInvalidArgument, match="ttl"):
             lock.extend(0)
 
 
@@ -139,7 +139,7 @@ def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name:
 
 def test_inspection(client: redlock.Redlock, name: str, server: Server) -> None:
     assert [view.state for view in client.inspect(name)] == ["free"]
-    with client.lock(name, owner="me") as lock:
+    with client.lock(name, label="me") as lock:
         (view,) = client.inspect(name)
         assert (view.state, view.label, view.fence) == ("held", "me", lock.fence)
         assert view.ttl_left is not None
@@ -147,8 +147,8 @@ def test_inspection(client: redlock.Redlock, name: str, server: Server) -> None:
     server.command("SET", name, "theirs", "PX", "200")
     assert client.inspect(name)[0].state == "foreign"
     (failed,) = redlock.Redlock("unix:///nowhere").inspect(name)
-    assert failed.state == "failed"
-    assert failed.answer
+    assert failed.state == "unavailable"
+    assert failed.error
 
 
 def test_a_closed_client_acquires_nothing_and_keeps_what_it_holds(server: Server, name: str) -> None:
@@ -158,7 +158,7 @@ def test_a_closed_client_acquires_nothing_and_keeps_what_it_holds(server: Server
     client.close()
     client.close()
     assert lock.held
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         client.lock(name).acquire(blocking=False)
     lock.release()
     assert not server.has(name)
@@ -194,7 +194,7 @@ def test_calls_that_wait_end_when_their_client_is_closed(server: Server, name: s
             waiting.close()
         for thread in threads:
             thread.join(SLACK)
-        assert [type(error) for error in errors] == [redlock.LockInvalid] * 2
+        assert [type(error) for error in errors] == [redlock.LockInvalidArgument] * 2
         assert all("the client is closed" in str(error) for error in errors)
         assert survivor.is_alive()
         server.command("DEL", name)

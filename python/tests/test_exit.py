@@ -34,7 +34,7 @@ import contextlib, threading
 started = threading.Event()
 
 def work():
-    # Whoever asks for a lock after the farewell is told so; who waits by then never hears of it.
+    # Whoever asks for a lock after the shutdown is told so; who waits by then never hears of it.
     with contextlib.suppress(redlock.LockUnavailable):
         while True:
             with client.lock(name):

@@ -151,13 +151,13 @@ os._exit(0)
 def test_a_fork_while_a_thread_sets_a_callback(run: Run) -> None:
     program = """
 import os, sys, threading
-from redlock import _loss
+from redlock import _losses
 lock = client.lock(name)
 lock.acquire()
 holding, forked = threading.Event(), threading.Event()
 
 def hold():
-    with _loss._mutex:
+    with _losses._mutex:
         holding.set()
         forked.wait()
 

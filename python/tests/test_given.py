@@ -12,7 +12,7 @@ from server import Server
 import redlock
 from redlock import asyncio as aio
 
-DURATIONS = ("ttl", "max_hold", "node_timeout", "restart_delay", "fence_keep", "timeout")
+DURATIONS = ("ttl", "max_hold", "node_timeout", "restart_delay", "fence_ttl", "timeout")
 
 
 @pytest.mark.parametrize("ttl", [60, 60.0, timedelta(minutes=1)])
@@ -27,17 +27,17 @@ def test_durations(client: redlock.Redlock, server: Server, name: str, ttl: floa
 )
 def test_wrong_durations(client: redlock.Redlock, option: str, wrong: object) -> None:
     wrong_options: dict[str, Any] = {option: wrong}
-    with pytest.raises(redlock.LockInvalid, match=option):
+    with pytest.raises(redlock.LockInvalidArgument, match=option):
         client.lock("foo", **wrong_options)
-    with pytest.raises(redlock.LockInvalid, match=option):
+    with pytest.raises(redlock.LockInvalidArgument, match=option):
         redlock.Redlock("memory://wrong", **wrong_options)
 
 
 def test_none_is_a_timeout_and_nothing_else(client: redlock.Redlock) -> None:
     client.lock("foo", timeout=None)
-    for option in {*DURATIONS, "owner", "auto_renew"} - {"timeout"}:
+    for option in {*DURATIONS, "label", "auto_renew"} - {"timeout"}:
         none: dict[str, Any] = {option: None}
-        with pytest.raises(redlock.LockInvalid, match=option):
+        with pytest.raises(redlock.LockInvalidArgument, match=option):
             client.lock("foo", **none)
 
 
@@ -46,11 +46,11 @@ def test_the_time_for_a_connection_is_an_option_of_a_client(face: Any) -> None:
     for right in (0.05, 2, timedelta(minutes=1)):
         face.Redlock("memory://connect", connect_timeout=right)
     for wrong in (0, 0.049, 60.1, math.nan, "1", None, True):
-        with pytest.raises(redlock.LockInvalid, match="connect_timeout"):
+        with pytest.raises(redlock.LockInvalidArgument, match="connect_timeout"):
             face.Redlock("memory://connect", connect_timeout=wrong)
-    with pytest.raises(redlock.LockInvalid, match=r"connect_timeout.*give it to the client"):
+    with pytest.raises(redlock.LockInvalidArgument, match=r"connect_timeout.*give it to the client"):
         face.lock("foo", connect_timeout=1)
-    with pytest.raises(redlock.LockInvalid, match=r"connect_timeout.*give it to the client"):
+    with pytest.raises(redlock.LockInvalidArgument, match=r"connect_timeout.*give it to the client"):
         face.Redlock("memory://connect").lock("foo", connect_timeout=1)
 
 
@@ -76,9 +76,9 @@ def test_options_of_a_client_are_defaults(server: Server, name: str) -> None:
 )
 def test_options_of_other_libraries_get_a_hint(option: str, hint: str) -> None:
     foreign: dict[str, Any] = {option: 1}
-    with pytest.raises(redlock.LockInvalid, match=f"{option}.*{hint}"):
+    with pytest.raises(redlock.LockInvalidArgument, match=f"{option}.*{hint}"):
         redlock.Redlock("memory://hint").lock("foo", **foreign)
-    with pytest.raises(redlock.LockInvalid, match=option):
+    with pytest.raises(redlock.LockInvalidArgument, match=option):
         aio.Redlock("memory://hint", **foreign)
 
 
@@ -93,9 +93,9 @@ def test_names(client: redlock.Redlock, server: Server, given: str | bytes) -> N
 
 @pytest.mark.parametrize("wrong", ["", b"", "\ud800", "x" * 513, "redlock:fence:x", None, 3, ["foo"], bytearray(b"x")])
 def test_wrong_names(client: redlock.Redlock, wrong: Any) -> None:
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         client.lock(wrong)
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         client.inspect(wrong)
 
 
@@ -104,7 +104,7 @@ def test_wrong_names(client: redlock.Redlock, wrong: Any) -> None:
     ["", "localhost", "redis://h/?timeout=5", [], ["memory://a", "memory://a"], 3, [3], b"memory://a", "\ud800"],
 )
 def test_wrong_nodes(wrong: Any) -> None:
-    with pytest.raises(redlock.LockInvalid):
+    with pytest.raises(redlock.LockInvalidArgument):
         redlock.Redlock(wrong)
 
 
@@ -120,5 +120,5 @@ def test_no_output_shows_a_password() -> None:
         try:
             client = redlock.Redlock(nodes)
             assert "hunter2" not in repr(client) + repr(client.lock("foo")) + repr(client.inspect("foo"))
-        except redlock.LockInvalid as error:
+        except redlock.LockInvalidArgument as error:
             assert "hunter2" not in repr(error)  # noqa: PT017 - either is right

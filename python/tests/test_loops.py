@@ -14,7 +14,7 @@ from server import LIMIT, Server, until
 from test_asyncio import eventually
 
 import redlock
-from redlock import _queue
+from redlock import _calls
 from redlock import asyncio as aio
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -120,10 +120,10 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
     if not won:
         holder.acquire()
 
-    def hear_nothing(_: _queue.Queue) -> None:
+    def hear_nothing(_: _calls.Queue) -> None:
         """However long the loop's one turn takes."""
 
-    monkeypatch.setattr(_queue.Queue, "_ready", hear_nothing)
+    monkeypatch.setattr(_calls.Queue, "_ready", hear_nothing)
     loop = factory()
     task = loop.create_task(aclient.lock(name, ttl=60).acquire())
     # asyncio says that a task was pending, as it does about any; here this is on purpose.
@@ -281,13 +281,13 @@ async def test_thousands_are_cancelled_at_once(aclient: aio.Redlock, server: Ser
 async def test_cancelled_after_the_result_has_come(
     aclient: aio.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready = _queue.Queue._ready
+    ready = _calls.Queue._ready
 
-    def ready_and_cancelled(queue: _queue.Queue) -> None:
+    def ready_and_cancelled(queue: _calls.Queue) -> None:
         ready(queue)
         task.cancel()
 
-    monkeypatch.setattr(_queue.Queue, "_ready", ready_and_cancelled)
+    monkeypatch.setattr(_calls.Queue, "_ready", ready_and_cancelled)
     lock = aclient.lock(name, ttl=20)
     task = asyncio.create_task(lock.acquire())
     with pytest.raises(asyncio.CancelledError):

@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
     def make(self, number: int) -> None:
         ttl, told = TTLS[number], self.told
         lock = self.clients[number in SECOND].lock(
-            self.name, ttl=ttl, timeout=0, owner=str(number), auto_renew=ttl == LONG, node_timeout=min(5, 0.9 * ttl)
+            self.name, ttl=ttl, timeout=0, label=str(number), auto_renew=ttl == LONG, node_timeout=min(5, 0.9 * ttl)
         )
 
         def tell(_: redlock.LockLost) -> None:

@@ -13,9 +13,9 @@ from redlock import asyncio as aio
 
 def test_a_lock_without_fence_and_renewal(client: redlock.Redlock, server: Server, name: str) -> None:
     lock = client.lock(name, protocol="setnx", ttl=2)
-    with pytest.raises(redlock.LockInvalid, match="setnx"):
+    with pytest.raises(redlock.LockInvalidArgument, match="setnx"):
         _ = lock.fence
-    with pytest.raises(redlock.LockInvalid, match="setnx"):
+    with pytest.raises(redlock.LockInvalidArgument, match="setnx"):
         lock.extend()
     with lock:
         expiry = int(server.command("GET", name))
@@ -24,9 +24,9 @@ def test_a_lock_without_fence_and_renewal(client: redlock.Redlock, server: Serve
         lock.check()
         assert lock.held
         assert 0 < lock.remaining < 2
-        with pytest.raises(redlock.LockInvalid, match="setnx"):
+        with pytest.raises(redlock.LockInvalidArgument, match="setnx"):
             _ = lock.fence
-        with pytest.raises(redlock.LockInvalid, match="setnx"):
+        with pytest.raises(redlock.LockInvalidArgument, match="setnx"):
             lock.extend(5)
         assert not client.lock(name, protocol="setnx").acquire(blocking=False)
         assert not client.lock(name).acquire(blocking=False)
@@ -51,19 +51,19 @@ def test_its_loss_is_told(client: redlock.Redlock, server: Server, name: str) ->
 @pytest.mark.parametrize("module", [redlock, aio])
 def test_what_it_cannot_do_is_invalid_before_anything_is_sent(module: Any, server: Server) -> None:
     urls = ["memory://setnx-1", "memory://setnx-2"]
-    with pytest.raises(redlock.LockInvalid, match="one node"):
+    with pytest.raises(redlock.LockInvalidArgument, match="one node"):
         module.Redlock(urls).lock("foo", protocol="setnx")
-    with pytest.raises(redlock.LockInvalid, match="one node"):
+    with pytest.raises(redlock.LockInvalidArgument, match="one node"):
         module.Redlock(urls, protocol="setnx")
     client = module.Redlock(server.url, auto_renew=True)
-    with pytest.raises(redlock.LockInvalid, match="auto_renew"):
+    with pytest.raises(redlock.LockInvalidArgument, match="auto_renew"):
         client.lock("foo", protocol="setnx")
-    with pytest.raises(redlock.LockInvalid, match="auto_renew"):
+    with pytest.raises(redlock.LockInvalidArgument, match="auto_renew"):
         module.Redlock(server.url, protocol="setnx").lock("foo", auto_renew=True)
-    with pytest.raises(redlock.LockInvalid, match="Setnx"):
+    with pytest.raises(redlock.LockInvalidArgument, match="Setnx"):
         client.lock("foo", protocol="Setnx")
     for wrong in (1, None, b"setnx"):
-        with pytest.raises(redlock.LockInvalid, match="protocol"):
+        with pytest.raises(redlock.LockInvalidArgument, match="protocol"):
             client.lock("foo", protocol=wrong)
     client.lock("foo", protocol="setnx", auto_renew=False)
 
@@ -80,9 +80,9 @@ async def test_in_asyncio(aclient: aio.Redlock, server: Server, name: str) -> No
     lock = aclient.lock(name, protocol="setnx", ttl=60)
     async with lock:
         assert int(server.command("GET", name)) > 0
-        with pytest.raises(redlock.LockInvalid):
+        with pytest.raises(redlock.LockInvalidArgument):
             await lock.extend()
-        with pytest.raises(redlock.LockInvalid):
+        with pytest.raises(redlock.LockInvalidArgument):
             _ = lock.fence
         waiting = asyncio.create_task(aclient.lock(name, protocol="setnx").acquire())
         await asyncio.sleep(0)

@@ -121,8 +121,8 @@ SCRIPT = """\
 **The script.** Ours asks for a free lock without a look at it, prints no number and reads as few as it can. Counted \
 by callgrind, of 46,000 instructions that it adds to an empty script the two SETs with a time are 54 %, TIME 14 %, \
 GET 6 %, the numbers that are read from text 9 %. It would take a fence key whose time is not written anew with \
-every acquisition (KEEPTTL); then a client with a short `fence_keep` would make the node forget what one with a long \
-`fence_keep` relies on."""
+every acquisition (KEEPTTL); then a client with a short `fence_ttl` would make the node forget what one with a long \
+`fence_ttl` relies on."""
 
 FROZEN = """\
 **A node that hangs.** Nobody waits for it: most ms is far below a node_timeout. A turn of 0.1 s ends before a \

@@ -143,7 +143,7 @@ class Worker:
         self.ways: dict[str, int] = {}
         self.over = False
         library: Any = redlock.asyncio if self.is_async else redlock
-        self.client = library.Redlock(urls(), owner=self.name, ttl=args.ttl)
+        self.client = library.Redlock(urls(), label=self.name, ttl=args.ttl)
         self.hands = [Hand(self, number) for number in range(args.hands)]
         self.loop: asyncio.AbstractEventLoop | None = None
         """On which the hands are, on asyncio."""
@@ -232,7 +232,7 @@ class Worker:
                 raise AssertionError("holds a lock of its parent")
             hand = Hand(self, -1)
             hand.client, hand.is_async = client, False
-            lock = redlock.Redlock(urls(), ttl=self.args.ttl, owner=client).lock(name, timeout=PATIENCE_S)
+            lock = redlock.Redlock(urls(), ttl=self.args.ttl, label=client).lock(name, timeout=PATIENCE_S)
             complete(hand.use(lock, "brief", self.args.ttl, {}))
         except BaseException as error:
             self.journal.say("trouble", message=f"{client}: {error!r}")

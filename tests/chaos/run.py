@@ -51,8 +51,8 @@ GROWTH = {"descriptors": 24, "threads": 4}
 has a use for them."""
 
 RUNTIMES = HANDS * (NODES + 3)
-"""How many more descriptors a worker may have whose hands block: as many runtimes as hands have ever blocked at once, each
-with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble they seldom do."""
+"""How many more descriptors a worker may have whose hands block: as many runtimes as hands have ever blocked at once,
+each with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble they seldom do."""
 
 KEPT = 60
 """How many histories of good epochs are kept."""

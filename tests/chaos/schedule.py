@@ -9,7 +9,7 @@ three classes of an epoch, of which no two ever meet on one name:
 - `data`: nodes lose data, under clocks that agree (all processes are on one machine): fences and their order hold. Two
   may hold a name at once where a loss took the key of the first, so exclusion is excused from each loss until all that
   was held then is over.
-- `clock`: the clocks of nodes step, and no node forgets: all steps of an epoch together stay far below `fence_keep`, so
+- `clock`: the clocks of nodes step, and no node forgets: all steps of an epoch together stay far below `fence_ttl`, so
   that no fence key runs out. Fences and order hold; exclusion is excused from each step on, as a step ends keys early.
   Steps back are short, because they prolong the keys of dead holders; and clocks are put right between epochs, when
   nobody holds anything.
@@ -120,7 +120,7 @@ STEADY_DEALT, OWN_DEALT = 15, 4
 """How many troubles an epoch has, of those of its own class how many."""
 
 FORWARD_S, BACK_S = (2.0, 240.0), (0.2, 2.0)
-"""How far a clock steps. At most `OWN_DEALT` forward in an epoch come to far less than the hour of `fence_keep`."""
+"""How far a clock steps. At most `OWN_DEALT` forward in an epoch come to far less than the hour of `fence_ttl`."""
 
 AT_ONCE = 2
 """How many nodes may be in trouble."""

@@ -31,7 +31,7 @@ from ways import ALTERED
 HERE = Path(__file__).parent
 SEEDS = range(60)
 
-FENCE_KEEP_S = 3600
+FENCE_TTL_S = 3600
 """The default of the library, which the clocks of nodes must never come near."""
 
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
@@ -54,7 +54,7 @@ def test_data_loss_and_clocks_that_step_never_meet(seed: int) -> None:
     for epoch in epochs(seed, 12):
         assert {trouble.kind.of for trouble in epoch.troubles} <= {"steady", epoch.of}
         steps_s = sum(trouble.amount for trouble in epoch.troubles if trouble.kind.of == "clock")
-        assert steps_s < FENCE_KEEP_S / 2
+        assert steps_s < FENCE_TTL_S / 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -77,7 +77,7 @@ def test_node_that_was_taken_does_not_confirm(drivers: Drivers, own_nodes: Clust
 
 @every_face
 def test_every_attempt_has_a_token_of_its_own(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    lock = drivers.start(face).client(node.urls, node_timeout_ms=PATIENT_MS).lock(name, owner="worker: 7")
+    lock = drivers.start(face).client(node.urls, node_timeout_ms=PATIENT_MS).lock(name, label="worker: 7")
     tokens = []
     for _ in range(3):
         fence = lock.acquire()["fence"]

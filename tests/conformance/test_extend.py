@@ -17,7 +17,7 @@ every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
 SHORT_TTL_MS = 500
 LONG_TTL_MS = 60_000
-FENCE_KEEP_MS = 600_000
+FENCE_TTL_MS = 600_000
 MAX_HOLD_MS = 1500
 ROUNDS = 20
 PATIENT_MS = 5 * SLACK_MS
@@ -148,19 +148,19 @@ def test_extension_does_not_pass_max_hold(drivers: Drivers, nodes: Cluster, face
 
 @every_face
 def test_fences_are_kept_while_a_lock_is(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """A node remembers a fence for `fence_keep` after the last extension, and not for ever."""
+    """A node remembers a fence for `fence_ttl` after the last extension, and not for ever."""
     client = drivers.start(face).client(nodes.urls, node_timeout_ms=PATIENT_MS, auto_renew=False)
-    lock = client.lock(name, fence_keep_ms=FENCE_KEEP_MS)
+    lock = client.lock(name, fence_ttl_ms=FENCE_TTL_MS)
     connect_to_all(client, nodes, name)
     lock.acquire()
     until(lambda: all(server.get(name) for server in nodes), "every node has granted it")
-    assert all(0 < kept <= FENCE_KEEP_MS for kept in kept_ms(nodes, name)), "a fence is kept for ever, or not at all"
+    assert all(0 < kept <= FENCE_TTL_MS for kept in kept_ms(nodes, name)), "a fence is kept for ever, or not at all"
     for server in nodes:
         server.command("PEXPIRE", fence_key(name), LONG_TTL_MS)
     for call in (lock.extend, lock.release):
         call()
         kept = kept_ms(nodes, name)
-        assert sum(LONG_TTL_MS < each <= FENCE_KEEP_MS for each in kept) > len(nodes) // 2, "no quorum keeps the fence"
+        assert sum(LONG_TTL_MS < each <= FENCE_TTL_MS for each in kept) > len(nodes) // 2, "no quorum keeps the fence"
 
 
 def kept_ms(nodes: Cluster, name: str) -> list[int]:

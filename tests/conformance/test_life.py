@@ -193,7 +193,7 @@ def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> 
 def test_inspect(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(nodes.urls)
     assert [view["state"] for view in client.inspect(name)] == ["free"] * len(nodes)
-    lock = client.lock(name, owner="worker 7")
+    lock = client.lock(name, label="worker 7")
     lock.acquire()
     until(lambda: all(view["state"] == "held" for view in client.inspect(name)), "every node has granted the lock")
     views = client.inspect(name)
@@ -215,6 +215,6 @@ def test_closed_client(drivers: Drivers, node: Cluster, face: str, name: str) ->
     for call in (other.acquire, lambda: client.lock(name), lambda: client.inspect(name)):
         with pytest.raises(LockError, match="closed") as closed:
             call()
-        assert closed.value.code == "invalid"
+        assert closed.value.code == "invalid_argument"
     lock.release()
     assert not node.has(name)

@@ -429,7 +429,7 @@ def test_one_server_under_two_addresses(drivers: Drivers, five_nodes: Cluster, f
     with Network([one, one]) as network:
         with pytest.raises(LockError) as refused:
             driver.client(network.urls).lock(name).acquire(timeout_ms=10_000)
-        assert refused.value.code == "invalid"
+        assert refused.value.code == "invalid_argument"
         no_key_left(five_nodes, name)
 
 

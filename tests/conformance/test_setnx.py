@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -340,10 +341,28 @@ def test_what_it_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str
     assert lock.acquire()["fence"] is None
     with pytest.raises(LockError) as refused:
         lock.extend()
-    assert refused.value.code == "invalid"
+    assert refused.value.code == "invalid_argument"
     # In Rust the types refuse it, and the driver can only say that there is no such thing.
-    assert "setnx cannot be extended" in refused.value.message or not FACES[face].lock_objects
+    assert "extend is not available" in refused.value.message or not FACES[face].lock_objects
     assert lock.state()["held"]
+    lock.release()
+
+
+@pytest.mark.parametrize("options", [{"label": "me"}, {"fence_ttl_ms": 3_600_000}], ids=str)
+@every_face
+def test_options_without_a_meaning(
+    drivers: Drivers, node: Cluster, face: str, name: str, options: dict[str, Any]
+) -> None:
+    """They are refused when the lock itself is given them; those of its client are for its other locks."""
+    driver = drivers.start(face)
+    with pytest.raises(LockError) as refused:
+        driver.client(node.urls, protocol="setnx").lock(name, **options).acquire(timeout_ms=0)
+    assert refused.value.code == "invalid_argument"
+    # In Rust the types refuse it, and the driver can only say that there is no such thing.
+    assert "means nothing" in refused.value.message or not FACES[face].lock_objects
+    assert not node.has(name)
+    lock = driver.client(node.urls, protocol="setnx", **options).lock(name)
+    lock.acquire(timeout_ms=0)
     lock.release()
 
 
@@ -352,7 +371,7 @@ def test_several_nodes(drivers: Drivers, five_nodes: Cluster, face: str, name: s
     driver = drivers.start(face)
     with pytest.raises(LockError, match="setnx is for one node") as refused:
         driver.client(five_nodes.urls, protocol="setnx").lock(name).acquire(timeout_ms=0)
-    assert refused.value.code == "invalid"
+    assert refused.value.code == "invalid_argument"
     assert not five_nodes.has(name)
 
 

@@ -24,7 +24,7 @@ def difference(error: LockError | None, row: Json) -> str | None:
     code = error and error.code
     if expected is None:
         # What else may happen to the lock is not what the table is about.
-        return f"refused: {error}" if code == "invalid" else None
+        return f"refused: {error}" if code == "invalid_argument" else None
     if error is None or code != expected["code"]:
         return f"{code} instead of {expected['code']}"
     missing = [text for text in expected["mentions"] if plain(text) not in plain(error.message)]
@@ -113,7 +113,7 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
         return None if error.code == "unavailable" else str(error)
     if settings.get("protocol") == "setnx":
         return setnx_effect(lock, server, name, settings["ttl_ms"])
-    left = {"ttl_ms": server.command("PTTL", name), "fence_keep_ms": server.command("PTTL", fence_key(name))}
+    left = {"ttl_ms": server.command("PTTL", name), "fence_ttl_ms": server.command("PTTL", fence_key(name))}
     (view,) = client.inspect(name)
     took_ms = (time.monotonic() - began) * 1000
     with contextlib.suppress(LockError):
@@ -125,7 +125,7 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
         if not (isinstance(kept, int) and settings[setting] - took_ms - 1 <= kept <= settings[setting])
         and not (kept == -2 and took_ms >= settings[setting])
     ]
-    if "owner" in settings and view["state"] == "held" and (view["label"] or "") != settings["owner"]:
+    if "label" in settings and view["state"] == "held" and (view["label"] or "") != settings["label"]:
         wrong.append(f"the label {view['label']!r}")
     return ", ".join(wrong) or None
 
@@ -182,7 +182,7 @@ def test_validity(drivers: Drivers, face: str) -> None:
             lock = client.lock(lease["name"], ttl_ms=lease["ttl_ms"], **limit)
             won = lock.start_try_acquire().result()
         except LockError as refused:
-            differences[lease["name"]] = None if refused.code == "invalid" else str(refused)
+            differences[lease["name"]] = None if refused.code == "invalid_argument" else str(refused)
             continue
         accepted += 1
         differences[lease["name"]] = validity(won, lease["valid_until_us"] / 1000 - lease["start_ms"])
@@ -199,7 +199,7 @@ def test_unknown_option(drivers: Drivers, face: str) -> None:
     for make in (partial(driver.client, ["memory://options"]), partial(client.lock, "unknown option")):
         with pytest.raises(LockError, match="lease") as refused:
             make(lease=5)
-        assert refused.value.code == "invalid"
+        assert refused.value.code == "invalid_argument"
 
 
 @every_face

@@ -160,7 +160,7 @@ def test_waiters_that_are_cancelled_keep_nobody_back(drivers: Drivers, nodes: Cl
 
 
 @every_face
-@pytest.mark.parametrize("right", ["+client|tracking", "~redlock:want:*"])
+@pytest.mark.parametrize("right", ["+client|tracking", "~redlock:waiters:*"])
 def test_waiter_with_one_right_too_few(
     drivers: Drivers, start_nodes: Callable[..., Cluster], right: str, face: str, name: str
 ) -> None:

@@ -319,7 +319,7 @@ class Client:
     def read(self, options: Json) -> Json:
         """Refuses options that do not exist."""
         if wrong := self.rules.options(options):
-            raise LockError("invalid", None, message=f"no such option: {', '.join(wrong)}")
+            raise LockError("invalid_argument", None, message=f"no such option: {', '.join(wrong)}")
         return options
 
     def inspect(self, name: bytes) -> Json:
@@ -341,11 +341,11 @@ class Lock:
         options = client.options | client.read(options)
         self.rules = client.rules
         self.name = name
-        self.label = options.get("owner", "")
+        self.label = options.get("label", "")
         self.ttl_s = options.get("ttl_ms", 10_000) / 1000
         self.timeout_s = seconds(options.get("timeout_ms"))
         self.max_hold_s = options.get("max_hold_ms", 1e12) / 1000
-        self.keep_ms = int(options.get("fence_keep_ms", max(3_600_000, 2000 * self.ttl_s)))
+        self.keep_ms = int(options.get("fence_ttl_ms", max(3_600_000, 2000 * self.ttl_s)))
         self.node_timeout_s = options.get("node_timeout_ms", min(max(self.ttl_s * 250, 50), 500)) / 1000
         self.nodes = client.nodes
         self.line = client.lines[name]
@@ -546,7 +546,7 @@ class SetnxLock(Lock):
     def __init__(self, client: Client, name: bytes, options: Json) -> None:
         super().__init__(client, name, options)
         if len(self.nodes) > 1 and not self.rules.many_nodes:
-            raise LockError("invalid", name, message="the protocol setnx is for one node")
+            raise LockError("invalid_argument", name, message="the protocol setnx is for one node")
 
     def ask(self, script: str, *words: Word) -> Future[Answer]:
         """Runs a script on the node."""
@@ -589,7 +589,7 @@ class SetnxLock(Lock):
     def extend(self, ttl_s: float | None) -> None:
         """There is no such thing."""
         if not self.rules.extends_setnx:
-            raise LockError("invalid", self.name, message="a lock of the protocol setnx cannot be extended")
+            raise LockError("invalid_argument", self.name, message="extend is not available with protocol setnx")
 
     def release(self) -> None:
         """Releases it; again is a no-op."""

@@ -8,7 +8,7 @@ import { parseArgs } from "node:util";
 // By its name, from inside of it: so its own `exports` say which file that is.
 const require = createRequire(new URL("../../node/package.json", import.meta.url));
 const library = require("redlock-rs");
-const { Redlock, RedlockError, LockInvalid, LockNotHeld } = library;
+const { Redlock, RedlockError, LockInvalidArgument, LockNotHeld } = library;
 
 const clients = new Map();
 const locks = new Map();
@@ -92,7 +92,7 @@ function state(lock) {
   try {
     fence = lock.fence;
   } catch (error) {
-    if (!(error instanceof LockNotHeld || error instanceof LockInvalid)) throw error;
+    if (!(error instanceof LockNotHeld || error instanceof LockInvalidArgument)) throw error;
   }
   return { read_ns, held, remaining_ms: remaining, fence };
 }

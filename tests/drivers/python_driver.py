@@ -141,7 +141,7 @@ def state(lock: Any) -> Json:
     remaining, held = lock.remaining, lock.held
     try:
         fence = lock.fence
-    except (redlock.LockNotHeld, redlock.LockInvalid):
+    except (redlock.LockNotHeld, redlock.LockInvalidArgument):
         fence = None
     return {"read_ns": read_ns, "held": held, "remaining_ms": remaining * 1000, "fence": fence}
 

@@ -105,8 +105,8 @@ fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Ac
         ttl: settings.ttl,
         proposal,
         slack: if nodes == 1 { Duration::ZERO } else { SLACK },
-        fence_keep: settings.fence_keep,
-        label: Arc::clone(&settings.owner),
+        fence_ttl: settings.fence_ttl,
+        label: Arc::clone(&settings.label),
         wants,
     }
 }
@@ -167,8 +167,8 @@ fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots,
     for node in 0..ballots.votes.len() {
         let Vote::Granted(granted) = ballots.votes[node] else { continue };
         if granted < fence && counts.has(node) {
-            let (fence_keep, label) = (spec.settings.fence_keep, Arc::clone(&spec.settings.owner));
-            round.ask(node, claim.request(Action::Confirm { granted, fence, fence_keep, label }), None);
+            let (fence_ttl, label) = (spec.settings.fence_ttl, Arc::clone(&spec.settings.label));
+            round.ask(node, claim.request(Action::Confirm { granted, fence, fence_ttl, label }), None);
             ballots.votes[node] = Vote::Confirming(granted);
         }
     }

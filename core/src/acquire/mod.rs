@@ -11,8 +11,8 @@
 //! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
 //! - the background cannot start: `unavailable`, before anything is sent;
-//! - the process says farewell: the background's wait ends, drops its attempt with it, and answers `unavailable`;
-//! - the client is closed: the same, with `invalid`; a call in its first attempt hears of it when that is over, unless it has
+//! - the process says shutdown: the background's wait ends, drops its attempt with it, and answers `unavailable`;
+//! - the client is closed: the same, with `invalid_argument`; a call in its first attempt hears of it when that is over, unless it has
 //!   won.
 //!
 //! Each call keeps its own timeout, in line too, at whose end it reports what the one in front has found out.
@@ -99,7 +99,7 @@ pub(crate) fn closed(name: &[u8]) -> Error {
 ///
 /// # Errors
 ///
-/// `timeout`, `unavailable`, `forbidden` or `invalid`, with each node's answer.
+/// `timeout`, `unavailable`, `forbidden` or `invalid_argument`, with each node's answer.
 pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
     let mut waiting = Waiting::begin(place)?;
     loop {
@@ -133,7 +133,7 @@ impl Waiting {
     ///
     /// `unavailable` if the background cannot be started, or ends with the process.
     pub(crate) fn begin(place: Place) -> Result<Self, Error> {
-        if place.process.farewell.is_said() {
+        if place.process.shutdown.is_said() {
             return Err(shut_down(&place));
         }
         place.process.background.start()?;
@@ -202,11 +202,12 @@ impl Waiting {
     ///
     /// `unavailable` for a timeout of zero: there is no second try.
     pub(crate) fn missed(self) -> Result<Self, Error> {
-        if self.place.process.farewell.is_said() {
+        if self.place.process.shutdown.is_said() {
             return Err(shut_down(&self.place));
         }
         if self.is_one_try() {
-            let message = "won too late to be relied on, and released; the answers took longer than the ttl allows";
+            let message =
+                "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
             return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
         }
         Ok(self)
@@ -305,7 +306,8 @@ impl Waiting {
         let process = Arc::clone(&self.place.process);
         let (sender, receiver) = oneshot::channel();
         process.background.spawn(self.run(pause, sender));
-        let lost = |_| Error::new(ErrorKind::Unavailable, "the background has dropped the call");
+        let lost =
+            |_| Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished");
         let (waiting, result) = receiver.await.map_err(lost)?;
         Ok((waiting, result?))
     }
@@ -316,7 +318,7 @@ impl Waiting {
         let result = tokio::select! {
             biased;
             () = sender.closed() => return,
-            () = place.process.farewell.said() => Err(shut_down(&place)),
+            () = place.process.shutdown.said() => Err(shut_down(&place)),
             () = place.client.said() => Err(closed(place.spec.name.bytes())),
             result = self.attempts(pause) => result,
         };
@@ -420,9 +422,9 @@ impl Waiting {
         if ballots.is_contended() {
             let message = match self.place.spec.settings.timeout {
                 Some(timeout) if !timeout.is_zero() => {
-                    format!("others held it until the timeout of {timeout:?} was over")
+                    format!("not acquired within {timeout:?}: held by another owner")
                 }
-                _ => "others hold it".to_owned(),
+                _ => "not acquired: held by another owner".to_owned(),
             };
             self.error(ErrorKind::Timeout, message, ballots)
         } else {
@@ -431,13 +433,13 @@ impl Waiting {
     }
 
     fn unavailable(&self, ballots: &Ballots) -> Error {
-        let message = "no quorum of nodes could be asked or would answer; whether the lock is free is not known";
+        let message = "no quorum of nodes answered, so it is unknown whether the lock is free";
         self.error(ErrorKind::Unavailable, message, ballots)
     }
 
     fn indistinct(&self, ballots: &Ballots) -> Error {
-        let message = "too many addresses lead to the same server; list each server once";
-        self.error(ErrorKind::Invalid, message, ballots)
+        let message = "several addresses belong to the same server, so no quorum is possible; list each server once";
+        self.error(ErrorKind::InvalidArgument, message, ballots)
     }
 
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {

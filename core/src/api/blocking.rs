@@ -10,7 +10,7 @@
 //!
 //! let redlock = Redlock::new("memory://blocking-example")?;
 //! let guard = redlock.lock("job").acquire()?;
-//! assert!(guard.held());
+//! assert!(guard.is_held());
 //! guard.release()?;
 //! # Ok(())
 //! # }
@@ -51,7 +51,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong address.
+    /// `invalid_argument` for a wrong address.
     pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
         client::Redlock::new(nodes).map(Self)
     }
@@ -60,7 +60,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong address.
+    /// `invalid_argument` for a wrong address.
     pub fn from_env() -> Result<Self, Error> {
         client::Redlock::from_env().map(Self)
     }
@@ -75,8 +75,8 @@ impl Redlock {
         Lock { session: Arc::clone(self.0.session()), name: name.as_ref().into(), options: Options::default() }
     }
 
-    /// A lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx`].
-    pub fn setnx(&self, name: impl AsRef<[u8]>) -> SetnxLock {
+    /// A lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx_lock`].
+    pub fn setnx_lock(&self, name: impl AsRef<[u8]>) -> SetnxLock {
         SetnxLock(self.lock(name))
     }
 
@@ -84,7 +84,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong name, `unavailable` if the system gives no thread or event queue.
+    /// `invalid_argument` for a wrong name, `unavailable` if the system gives no thread or event queue.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
         drive(&Process::current(), None, async move { client.inspect(name).await })?.0
@@ -136,7 +136,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong address or option.
+    /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
         let Self { nodes, options, connect_timeout } = self;
         client::Builder { nodes, options, connect_timeout }.build().map(Redlock)
@@ -159,7 +159,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// `timeout`, `unavailable`, `forbidden` or `invalid`.
+    /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`.
     pub fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_in(Protocol::Plain)
     }
@@ -181,7 +181,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// `unavailable`, `forbidden` or `invalid`.
+    /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         tried(self.clone().timeout(Duration::ZERO).acquire())
     }
@@ -234,7 +234,7 @@ impl Guard {
 
     /// Whether the lock is held at this moment.
     #[must_use]
-    pub fn held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.shared().remaining().is_ok()
     }
 
@@ -254,19 +254,19 @@ impl Guard {
     /// `lost`, `unavailable` or `not_held`.
     pub fn extend(&self) -> Result<(), Error> {
         self.check()?;
-        self.extend_for(None)
+        self.extend_by(None)
     }
 
     /// As [`Guard::extend`], with another ttl which later renewals use too.
     ///
     /// # Errors
     ///
-    /// As [`Guard::extend`]; `invalid` for a ttl out of range.
-    pub fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
-        self.extend_for(Some(hold::checked(self.shared(), ttl)?))
+    /// As [`Guard::extend`]; `invalid_argument` for a ttl out of range.
+    pub fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
+        self.extend_by(Some(hold::checked(self.shared(), ttl)?))
     }
 
-    fn extend_for(&self, ttl: Option<Duration>) -> Result<(), Error> {
+    fn extend_by(&self, ttl: Option<Duration>) -> Result<(), Error> {
         let held = Arc::clone(self.shared());
         self.check()?;
         drive(&self.shared().place.process, self.home, hold::extend(held, ttl))?.0
@@ -329,7 +329,7 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// `timeout`, `unavailable`, `forbidden` or `invalid`.
+    /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`.
     pub fn acquire(&self) -> Result<SetnxGuard, Error> {
         self.0.acquire_in(Protocol::Setnx).map(SetnxGuard)
     }
@@ -338,7 +338,7 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// `unavailable`, `forbidden` or `invalid`.
+    /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
         tried(self.clone().timeout(Duration::ZERO).acquire())
     }
@@ -377,8 +377,8 @@ impl SetnxGuard {
 
     /// Whether the lock is held at this moment.
     #[must_use]
-    pub fn held(&self) -> bool {
-        self.0.held()
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
     }
 
     /// Fails when the lock is not held at this moment.
@@ -420,8 +420,9 @@ fn drive<T: Send + 'static>(
     process.background.start()?;
     let (sender, receiver) = mpsc::sync_channel(1);
     process.background.spawn(async move { drop(sender.send(call.await)) });
-    let output =
-        receiver.recv().map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))?;
+    let output = receiver.recv().map_err(|_| {
+        Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
+    })?;
     Ok((output, None))
 }
 
@@ -472,7 +473,7 @@ fn acquire<E>(
             let first = waiting.first(&Handle::current()).await;
             (waiting, first)
         };
-        let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+        let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
         let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
         let ((rest, first), home) = driven.map_err(no_event_queue)??;
         waiting = match first? {
@@ -489,7 +490,7 @@ fn acquire<E>(
         Ok(owned) => Ok((owned?, None)),
         Err(early) => {
             if matches!(early, Break::Interrupted(_)) {
-                let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+                let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
                 drop(process.pool.drive(&process.clock, None, afterwards));
             }
             Err(early.into())
@@ -532,7 +533,7 @@ pub(crate) fn drive_unless<T, E>(
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Result<(T, Option<Id>), Error>, E> {
     // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
-    let afterwards = process.farewell.done(process.clock.sleep(CLEAN_UP));
+    let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
     let driven = catch_unwind(AssertUnwindSafe(|| {
         let interrupted = or_forked(process, interrupted);
         process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards)
@@ -547,7 +548,7 @@ pub(crate) fn drive_unless<T, E>(
 }
 
 fn no_event_queue(error: io::Error) -> Error {
-    let message = "the system gives no event queue; is the limit on open files reached?";
+    let message = "cannot create an event queue (epoll or kqueue); the limit on open files may be reached";
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 

@@ -56,7 +56,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong or unknown part of an address, a duplicate, no address or more than 15.
+    /// `invalid_argument` for a wrong or unknown part of an address, a duplicate, no address or more than 15.
     pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
         Self::builder().nodes(nodes).build()
     }
@@ -66,7 +66,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid` as for [`Redlock::new`].
+    /// `invalid_argument` as for [`Redlock::new`].
     pub fn from_env() -> Result<Self, Error> {
         Self::builder().build()
     }
@@ -79,7 +79,7 @@ impl Redlock {
     /// A lock with this name. Sends nothing; set options on it, then acquire it.
     ///
     /// A name is 1 to 512 bytes of anything; the key on the servers is the name, unchanged. Names that begin with
-    /// `redlock:fence:` or `redlock:want:` are reserved. A wrong name is an `invalid` error of the acquire.
+    /// `redlock:fence:` or `redlock:waiters:` are reserved. A wrong name is an `invalid_argument` error of the acquire.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(Arc::clone(&self.0), name.as_ref())
     }
@@ -88,8 +88,8 @@ impl Redlock {
     /// [`SetnxLock`]. Sends nothing.
     ///
     /// It takes from the client's options what it has itself. It is for one node: acquiring it through a client of several
-    /// is `invalid`, and so it is where the client's `auto_renew` was switched on.
-    pub fn setnx(&self, name: impl AsRef<[u8]>) -> SetnxLock {
+    /// is `invalid_argument`, and so it is where the client's `auto_renew` was switched on.
+    pub fn setnx_lock(&self, name: impl AsRef<[u8]>) -> SetnxLock {
         SetnxLock::new(self.lock(name))
     }
 
@@ -99,7 +99,7 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong name or option, `unavailable` if the background thread cannot be started. A node that
+    /// `invalid_argument` for a wrong name or option, `unavailable` if the background thread cannot be started. A node that
     /// cannot be asked is part of the answer.
     ///
     /// # Examples
@@ -110,7 +110,7 @@ impl Redlock {
     /// use redlock::{NodeState, Redlock};
     ///
     /// let redlock = Redlock::new("memory://inspect-example")?;
-    /// let guard = redlock.lock("job").owner("worker 7").acquire().await?;
+    /// let guard = redlock.lock("job").label("worker 7").acquire().await?;
     /// for view in redlock.inspect("job").await? {
     ///     match view.state {
     ///         NodeState::Held { label, fence, .. } => {
@@ -133,7 +133,7 @@ impl Redlock {
         process.background.run(call).await
     }
 
-    /// Ends this client and its clones: calls on their locks are `invalid` from now on, also those that wait, and held locks
+    /// Ends this client and its clones: calls on their locks are `invalid_argument` from now on, also those that wait, and held locks
     /// stay held. Hidden: for the bindings, whose languages drop nothing in time.
     #[doc(hidden)]
     pub fn close(&self) {
@@ -166,7 +166,7 @@ impl Redlock {
 ///
 /// // Options are checked together: a lock cannot end before its first lease does.
 /// let wrong = Redlock::builder().nodes("redis://a").max_hold(Duration::from_secs(1)).build();
-/// assert_eq!(wrong.unwrap_err().code(), "invalid");
+/// assert_eq!(wrong.unwrap_err().code(), "invalid_argument");
 /// # Ok::<(), redlock::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -202,7 +202,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong address or option.
+    /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
         let addresses = match self.nodes {
             Some(nodes) => Addresses::parse(nodes.0)?,
@@ -210,7 +210,7 @@ impl Builder {
         };
         let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.connect_timeout)?);
         let process = Process::current();
-        self.options.check(&process.owner, addresses.iter().len())?;
+        self.options.check(&process.label, addresses.iter().len())?;
         let set = process.set(&addresses)?;
         Ok(Redlock(Arc::new(Session::new(addresses, self.options, Own::new(process, Some(set))))))
     }
@@ -220,7 +220,9 @@ fn environment() -> Result<Option<String>, Error> {
     match std::env::var(ENVIRONMENT) {
         Ok(value) => Ok(Some(value)),
         Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(format!("{ENVIRONMENT} is no UTF-8"))),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Error::invalid(format!(
+            "{ENVIRONMENT} is not valid UTF-8; set it to redis:// URLs separated by commas"
+        ))),
     }
 }
 

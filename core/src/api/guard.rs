@@ -23,7 +23,7 @@ use crate::hold::owner::Owned;
 /// let guard = redlock.lock("account:7").await?;
 /// // Send the fence along with every access to what the lock protects.
 /// let fence = guard.fence();
-/// assert!(guard.held());
+/// assert!(guard.is_held());
 /// guard.extend().await?;
 /// guard.release().await?;
 ///
@@ -68,7 +68,7 @@ impl Guard {
 
     /// Whether the lock is held at this moment.
     #[must_use]
-    pub fn held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.shared().remaining().is_ok()
     }
 
@@ -101,12 +101,12 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::extend`]; `invalid` for a ttl out of range.
+    /// As [`Guard::extend`]; `invalid_argument` for a ttl out of range.
     ///
     /// # Cancel safety
     ///
     /// As [`Guard::extend`].
-    pub async fn extend_to(&self, ttl: Duration) -> Result<(), Error> {
+    pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = hold::checked(self.shared(), ttl)?;
         hold::extend(Arc::clone(self.shared()), Some(ttl)).await
     }
@@ -127,7 +127,7 @@ impl Guard {
     /// let guard = redlock.lock("job").ttl(short).max_hold(short).acquire().await?;
     /// let error = guard.lost().await;
     /// assert_eq!(error.reason(), Some(LostReason::MaxHold));
-    /// assert!(!guard.held());
+    /// assert!(!guard.is_held());
     /// # Ok(())
     /// # }
     /// ```

@@ -41,8 +41,11 @@ pub enum NodeState {
         /// How long the node keeps the key; `None` for a key without an end.
         ttl_left: Option<Duration>,
     },
-    /// The node could not be asked; what it answered instead.
-    Failed(String),
+    /// The node could not be asked.
+    Unavailable {
+        /// Why: what it answered, or what the connection came to.
+        error: String,
+    },
 }
 
 /// Asks every node of `place` what it has under the name.
@@ -57,7 +60,7 @@ pub(crate) async fn inspect(place: &Place, lane: &Arc<Lane>) -> Vec<NodeView> {
     for node in 0..nodes {
         round.ask(node, Request { keys: Arc::clone(&place.spec.keys), token, action: Action::Inspect }, None);
     }
-    let mut states = vec![NodeState::Failed(Failure::Silent(node_timeout).to_string()); nodes];
+    let mut states = vec![NodeState::Unavailable { error: Failure::Silent(node_timeout).to_string() }; nodes];
     while let Some(Event::Vote(node, answer)) = round.next().await {
         states[node] = state(answer);
     }
@@ -73,7 +76,7 @@ fn state(answer: Result<Reply, Failure>) -> NodeState {
             NodeState::Held { label: label.map(String::from), fence, ttl_left }
         }
         Ok(Reply::Seen(Sight::Foreign { ttl_left })) => NodeState::Foreign { ttl_left },
-        Ok(_) => NodeState::Failed(Failure::Garbled.to_string()),
-        Err(failure) => NodeState::Failed(failure.to_string()),
+        Ok(_) => NodeState::Unavailable { error: Failure::Garbled.to_string() },
+        Err(failure) => NodeState::Unavailable { error: failure.to_string() },
     }
 }

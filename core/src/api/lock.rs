@@ -81,9 +81,9 @@ impl Lock {
     /// - `timeout`: others held it until the timeout was over.
     /// - `unavailable`: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s after the first
     ///   attempt where none is set. Waiting for nodes that restarted and do not count yet is not part of the 10 s. Also after
-    ///   [`farewell`](crate::farewell), at once.
+    ///   [`shutdown`](crate::shutdown), at once.
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
-    /// - `invalid`: a wrong name or option, or too many addresses of the same server.
+    /// - `invalid_argument`: a wrong name or option, or too many addresses of the same server.
     ///
     /// With a timeout of zero the call takes at most the client's `connect_timeout` and twice `node_timeout`.
     ///

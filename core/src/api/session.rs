@@ -59,10 +59,10 @@ impl Session {
     pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
         let process = &self.own(pid)?.process;
         let name = Name::parse(name)?;
-        let settings = options
-            .or(&self.options)
-            .check(&process.owner, self.addresses.iter().len())
-            .map_err(|error| error.with_name(name.bytes()))?;
+        let with_name = |error: Error| error.with_name(name.bytes());
+        options.check_own(&self.options).map_err(with_name)?;
+        let settings =
+            options.or(&self.options).check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
         Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
     }
 

@@ -10,7 +10,7 @@ use crate::api::lock::{Lock, left, tried, unless_lost};
 use crate::error::Error;
 use crate::options::Protocol;
 
-/// A lock by name in the older SETNX protocol, on one node: made by [`Redlock::setnx`](crate::Redlock::setnx), for a key
+/// A lock by name in the older SETNX protocol, on one node: made by [`Redlock::setnx_lock`](crate::Redlock::setnx_lock), for a key
 /// that is shared with code which still uses that protocol. For everything else use [`Lock`].
 ///
 /// The key's value is the Unix second up to which it is held: `SETNX key value`, and where that fails `GET`, and `GETSET`
@@ -36,8 +36,8 @@ use crate::options::Protocol;
 /// use std::time::Duration;
 ///
 /// let redlock = Redlock::new("memory://setnx-example")?;
-/// let guard = redlock.setnx("job").ttl(Duration::from_secs(5)).acquire().await?;
-/// assert!(redlock.setnx("job").try_acquire().await?.is_none());
+/// let guard = redlock.setnx_lock("job").ttl(Duration::from_secs(5)).acquire().await?;
+/// assert!(redlock.setnx_lock("job").try_acquire().await?.is_none());
 /// guard.check()?;
 /// guard.release().await?;
 /// # Ok(())
@@ -58,7 +58,7 @@ impl SetnxLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `invalid` also for a client of several nodes, or one whose `auto_renew` was switched on.
+    /// As [`Lock::acquire`]; `invalid_argument` also for a client of several nodes, or one whose `auto_renew` was switched on.
     ///
     /// # Cancel safety
     ///
@@ -130,8 +130,8 @@ impl SetnxGuard {
 
     /// Whether the lock is held at this moment.
     #[must_use]
-    pub fn held(&self) -> bool {
-        self.0.held()
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
     }
 
     /// Fails when the lock is not held at this moment.

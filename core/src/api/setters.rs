@@ -65,15 +65,15 @@ macro_rules! option_setters {
 
         /// How long a node remembers a name's fence after the last acquire or renewal; default the larger of 1 h and
         /// twice the ttl, at least twice the ttl.
-        pub fn fence_keep(mut self, fence_keep: Duration) -> Self {
-            self.options.fence_keep = Some(fence_keep);
+        pub fn fence_ttl(mut self, fence_ttl: Duration) -> Self {
+            self.options.fence_ttl = Some(fence_ttl);
             self
         }
 
         /// The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
         /// none.
-        pub fn owner(mut self, owner: impl AsRef<str>) -> Self {
-            self.options.owner = Some(owner.as_ref().into());
+        pub fn label(mut self, label: impl AsRef<str>) -> Self {
+            self.options.label = Some(label.as_ref().into());
             self
         }
 

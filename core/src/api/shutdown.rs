@@ -27,7 +27,7 @@ const TURNS: usize = 8;
 /// # use redlock::Redlock;
 /// #[tokio::main(flavor = "current_thread")]
 /// async fn main() -> Result<(), redlock::Error> {
-///     let redlock = Redlock::new("memory://farewell-example")?;
+///     let redlock = Redlock::new("memory://shutdown-example")?;
 ///     let work = async {
 ///         let _guard = redlock.lock("report").await?;
 ///         Ok(())
@@ -37,19 +37,19 @@ const TURNS: usize = 8;
 ///         // Or SIGTERM. The work is dropped, and its guard with it.
 ///         Ok(()) = tokio::signal::ctrl_c() => Ok(()),
 ///     };
-///     redlock::farewell();
+///     redlock::shutdown();
 ///     done
 /// }
 /// ```
-pub fn farewell() {
+pub fn shutdown() {
     let process = Process::current();
-    if !process.farewell.say() {
+    if !process.shutdown.say() {
         return;
     }
     process.renewal.give_back();
     if let Some(background) = process.background.started() {
         // What was cancelled a moment ago is dropped by the background, and only then known to be owed.
-        let duty = Duty::new(&process.farewell);
+        let duty = Duty::new(&process.shutdown);
         background.spawn(async move {
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
@@ -57,7 +57,7 @@ pub fn farewell() {
             drop(duty);
         });
     }
-    if process.farewell.has_duties() {
+    if process.shutdown.has_duties() {
         wait(&process);
     }
 }
@@ -65,7 +65,7 @@ pub fn farewell() {
 /// Waits for the servers, on a thread of its own: the caller may be in a tokio context, where none may block.
 fn wait(process: &Process) {
     let clock = process.clock.clone();
-    let done = process.farewell.done(async move { clock.sleep(LIMIT).await });
+    let done = process.shutdown.done(async move { clock.sleep(LIMIT).await });
     thread::scope(|scope| {
         // Driven on a runtime of the blocking face: releases may be queued on its connections.
         let drive = || drop(process.pool.drive(&process.clock, None, done));

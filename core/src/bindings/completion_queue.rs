@@ -127,7 +127,7 @@ impl Queue {
         let process = Process::current();
         let shared = Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() });
         let leaver: Weak<dyn Leave> = Arc::downgrade(&shared) as _;
-        shared.process.farewell.tell(leaver);
+        shared.process.shutdown.tell(leaver);
         Self(shared)
     }
 
@@ -141,7 +141,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// `already_held`, `invalid` or `unavailable`, at once; all others come with [`Queue::take`].
+    /// `already_held`, `invalid_argument` or `unavailable`, at once; all others come with [`Queue::take`].
     pub fn acquire(&self, holder: &Arc<Holder>, timeout: Timeout) -> Result<u64, Error> {
         let pid = self.here()?;
         let reservation = holder.reserve(pid)?;
@@ -155,7 +155,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// `not_held`, `lost` or `invalid`, at once; `lost` and `unavailable` with [`Queue::take`].
+    /// `not_held`, `lost` or `invalid_argument`, at once; `lost` and `unavailable` with [`Queue::take`].
     pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> {
         let Extension { held, ttl, .. } = holder.extension(self.here()?, ttl)?;
         held.remaining_here()?;
@@ -187,7 +187,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// `invalid`, at once.
+    /// `invalid_argument`, at once.
     pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
         client.session().spec(self.here()?, name, Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
@@ -280,7 +280,7 @@ impl Queue {
     fn here(&self) -> Result<Pid, Error> {
         let pid = Pid::now();
         if self.0.process.is_foreign_to(pid) {
-            let message = "this event loop's queue belongs to the process that this one was forked from";
+            let message = "this event loop was inherited through fork; start a new event loop in the child process";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         Ok(pid)
@@ -315,7 +315,7 @@ impl Queue {
             return Ok(id);
         };
         let id = self.0.enlist(Call::Running(None, None));
-        let duty = Duty::new(&self.0.process.farewell);
+        let duty = Duty::new(&self.0.process.shutdown);
         self.spawn(id, move || async move {
             let released = hold::release(hold.into_owned()).await;
             drop(duty);
@@ -379,7 +379,7 @@ impl Shared {
 
     /// A call has come to `outcome`. If it was cancelled meanwhile, or the process is ending, that is dropped.
     fn finish(&self, id: u64, outcome: Outcome) {
-        if self.process.farewell.is_said() {
+        if self.process.shutdown.is_said() {
             return;
         }
         let mut list = self.list();

@@ -84,7 +84,7 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// `invalid` for a wrong name or option.
+    /// `invalid_argument` for a wrong name or option.
     pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
         let holder = Self { lock, own: PerProcess::new() };
         holder.place(Pid::now(), None)?;
@@ -107,7 +107,7 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// `not_held` before an acquire and after a release; `invalid` in a protocol without fences.
+    /// `not_held` before an acquire and after a release; `invalid_argument` in a protocol without fences.
     pub fn fence(&self) -> Result<u64, Error> {
         let pid = Pid::now();
         self.allowed(pid, Protocol::allows_fence)?;
@@ -153,10 +153,10 @@ impl Holder {
             Err(error) => return Ok(Err(error)),
         };
         let process = Arc::clone(&place.process);
-        process.farewell.hold_back();
+        process.shutdown.hold_back();
         let acquired = acquire_unless(place, interrupted);
         // It may have failed because the process is ending.
-        process.farewell.hold_back();
+        process.shutdown.hold_back();
         // Asked anew: what the caller did when it was asked may have forked.
         Ok(acquired?.map(|(owned, home)| reservation.hold(Pid::now(), Hold { owned, home })))
     }
@@ -165,7 +165,7 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// `not_held`, those of [`crate::Guard::extend_to`], and `invalid` in a protocol without extensions.
+    /// `not_held`, those of [`crate::Guard::extend_for`], and `invalid_argument` in a protocol without extensions.
     pub fn extend<E>(
         &self,
         ttl: Option<Duration>,
@@ -317,9 +317,8 @@ impl Holder {
     }
 }
 
-const HOLDING: &str = "this lock object holds it already; one object is one holder, so make another object";
-const ACQUIRING: &str =
-    "this lock object is being acquired elsewhere; one object is one holder, so make one for each thread and task";
+const HOLDING: &str = "this lock object already holds the lock; create a second object for a second holder";
+const ACQUIRING: &str = "another thread or task is acquiring this lock object; create one object for each";
 
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ pub use crate::options::Protocol;
 ///
 /// # Errors
 ///
-/// `invalid` if there is none.
+/// `invalid_argument` if there is none.
 pub fn protocol(name: &str) -> Result<Protocol, Error> {
     Protocol::named(name)
 }
@@ -20,7 +20,7 @@ pub fn protocol(name: &str) -> Result<Protocol, Error> {
 ///
 /// # Errors
 ///
-/// `invalid` for a number that is negative or not finite.
+/// `invalid_argument` for a number that is negative or not finite.
 pub fn seconds(option: &str, amount: f64) -> Result<Duration, Error> {
     duration(option, amount, "s", 1.0)
 }
@@ -66,7 +66,7 @@ const FOREIGN: [(&[&str], &str); 11] = [
     ),
     (
         &["sleep", "retrydelay", "retryinterval", "retryjitter", "delay"],
-        "leave it out: how often a waiter asks is decided here",
+        "remove it: retries are scheduled automatically",
     ),
     (&["threadlocal"], "leave it out: a lock object is one holder, whichever thread uses it"),
     (
@@ -81,7 +81,7 @@ const FOREIGN: [(&[&str], &str); 11] = [
         &["id", "identifier", "token", "value"],
         "leave it out: every acquisition has a random token of its own; owner is a label for people",
     ),
-    (&["onlocklost", "onlost"], "leave it out: the lock that was acquired tells of its own loss"),
+    (&["onlocklost", "onlost"], "remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock"),
     (&["connecttimeout"], "give it to the client: it is for the connections of all its locks"),
     (&["socketconnecttimeout", "connectiontimeout"], "use connect_timeout, an option of the client"),
     (&["blocking"], "give it to acquire, or use timeout 0 for one try"),
@@ -93,7 +93,7 @@ pub fn unknown(option: &str) -> Error {
     let plain: String = option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     let hint = FOREIGN.iter().find(|(names, _)| names.contains(&plain.as_str())).map_or("", |(_, hint)| hint);
     let separator = if hint.is_empty() { "" } else { "; " };
-    Error::invalid(format!("there is no option {option:?}{separator}{hint}"))
+    Error::invalid(format!("unknown option {option:?}{separator}{hint}"))
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(seconds("timeout", f64::MAX).unwrap(), Duration::MAX);
         for wrong in [-1.0, -0.001, f64::NAN, f64::INFINITY] {
             let error = seconds("ttl", wrong).unwrap_err();
-            assert_eq!(error.code(), "invalid");
+            assert_eq!(error.code(), "invalid_argument");
             assert!(error.to_string().starts_with("ttl is "), "{error}");
         }
     }
@@ -132,6 +132,6 @@ mod tests {
             let error = unknown(given).to_string();
             assert!(error.contains(given) && error.contains(hint), "{error}");
         }
-        assert_eq!(unknown("tll").to_string(), "there is no option \"tll\"");
+        assert_eq!(unknown("tll").to_string(), "unknown option \"tll\"");
     }
 }

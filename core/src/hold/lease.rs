@@ -361,7 +361,7 @@ impl Held {
         let ttl = extending.ttl;
         let Some(Title::Plain(claim)) = &state.title else { return None };
         claim.prolong(ttl);
-        let action = Action::Extend { ttl, fence: self.fence, fence_keep: self.fence_keep(ttl) };
+        let action = Action::Extend { ttl, fence: self.fence, fence_ttl: self.fence_ttl(ttl) };
         Some((extending, claim.request(action), Arc::clone(claim.footprint())))
     }
 
@@ -378,8 +378,8 @@ impl Held {
         let action = Action::Restore {
             ttl: left,
             fence: self.fence,
-            fence_keep: self.fence_keep(state.ttl),
-            label: Arc::clone(&self.place.spec.settings.owner),
+            fence_ttl: self.fence_ttl(state.ttl),
+            label: Arc::clone(&self.place.spec.settings.label),
         };
         Some(queue(claim.request(action), claim.footprint(), state.ttl))
     }
@@ -412,8 +412,8 @@ impl Held {
     }
 
     /// At least twice the ttl in force, so that no fence is forgotten while its lock may be held.
-    fn fence_keep(&self, ttl: Duration) -> Duration {
-        self.place.spec.settings.fence_keep.max(2 * ttl)
+    fn fence_ttl(&self, ttl: Duration) -> Duration {
+        self.place.spec.settings.fence_ttl.max(2 * ttl)
     }
 
     /// An extension that began at `start` reached its quorum. False if that came too late to count.

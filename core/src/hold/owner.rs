@@ -24,12 +24,12 @@ impl Owned {
     pub(crate) fn take(&self) -> bool {
         let held = self.held();
         let late = !planted(Fault::LateGrant) && held.remaining_here().is_err();
-        if late || held.place.process.farewell.is_said() {
+        if late || held.place.process.shutdown.is_said() {
             return false;
         }
         held.place.process.renewal.add(Arc::clone(held) as _);
         // Said between the two, it has not seen this lock among those to give back.
-        if held.place.process.farewell.is_said() {
+        if held.place.process.shutdown.is_said() {
             return false;
         }
         if !held.missed().is_empty() {

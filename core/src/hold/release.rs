@@ -67,8 +67,7 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
 }
 
 fn unavailable(place: &Place, nodes: Vec<NodeAnswer>) -> Error {
-    let message =
-        "no quorum confirmed the release; the background goes on, and the lock is free after its ttl at the latest";
+    let message = "no quorum confirmed the release; it is retried in the background, and the lock expires after its ttl at the latest";
     Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes()).with_nodes(nodes)
 }
 
@@ -84,7 +83,7 @@ fn answers(place: &Place, votes: &[Removal], failures: &[Option<Failure>], resen
             (Removal::Taken, _) if resent.has(node) => "held by another when it was asked again".to_owned(),
             (Removal::Taken, _) => "held by another".to_owned(),
             (Removal::Pending, _) => "no answer yet".to_owned(),
-            (Removal::Failed, _) => "does not have it, but the acquire may still reach it".to_owned(),
+            (Removal::Failed, _) => "key absent, but an unanswered acquire may still arrive".to_owned(),
         },
     };
     votes.iter().enumerate().map(answer).collect()

@@ -59,7 +59,8 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> O
     place.process.background.spawn(ask(place.clone(), lane, limit, caller));
     outcome.await.unwrap_or_else(|_| {
         let mut ballots = Ballots::new(1);
-        ballots.fail(NODE, Failure::Unreachable("the background has dropped the try".into()));
+        ballots
+            .fail(NODE, Failure::Unreachable("the redlock background thread stopped before the call finished".into()));
         Outcome::Lost(ballots)
     })
 }
@@ -77,7 +78,7 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
         drop(caller.send(hindrance.into()));
         return;
     }
-    let _duty = Duty::new(&place.process.farewell);
+    let _duty = Duty::new(&place.process.shutdown);
     let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
     let start = round.started();
     round.ask(NODE, request(&place, Action::SetnxAcquire { ttl: settings.ttl }), None);
@@ -176,7 +177,7 @@ impl Grant {
         inner.start_release(Some(caller));
         let (reason, said_of_it) = match answer.await {
             Ok(Ok(Reply::Deleted { .. })) => return Ok(None),
-            Ok(Ok(Reply::Late)) => (LostReason::Expired, "its time was over"),
+            Ok(Ok(Reply::Late)) => (LostReason::Expired, "already expired"),
             Ok(Ok(Reply::Absent)) => (LostReason::Deleted, "did not have it"),
             Ok(Ok(Reply::Foreign(_))) => (LostReason::Taken, "held by another"),
             Ok(Ok(_)) => return Err(unavailable(&place, &Failure::Garbled)),
@@ -202,7 +203,7 @@ impl Drop for Grant {
 impl Inner {
     fn start_release(self: Box<Self>, caller: Caller) {
         let process = Arc::clone(&self.place.process);
-        let duty = Duty::new(&process.farewell);
+        let duty = Duty::new(&process.shutdown);
         process.background.spawn(async move {
             self.release(caller).await;
             drop(duty);

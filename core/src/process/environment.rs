@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::process::shutdown::Farewell;
+use crate::process::shutdown::Shutdown;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
 use crate::sys::fork::Pid;
@@ -19,12 +19,12 @@ pub(crate) struct Environment {
     pub(crate) random: Random,
     pub(crate) background: Background,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) farewell: Arc<Farewell>,
+    pub(crate) shutdown: Arc<Shutdown>,
 }
 
 impl Environment {
     pub(crate) fn new(pid: Option<Pid>, clock: Clock, random: Random, background: Background) -> Self {
-        Self { pid, clock, random, background, pool: Arc::default(), farewell: Arc::default() }
+        Self { pid, clock, random, background, pool: Arc::default(), shutdown: Arc::default() }
     }
 
     /// Whether this is the value of another process: we are in a forked child and must not touch it.

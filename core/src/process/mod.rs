@@ -45,7 +45,7 @@ pub(crate) struct Process {
     environment: Arc<Environment>,
     pub(crate) renewal: Arc<Renewal>,
     /// `host:pid`, the label beside the token.
-    pub(crate) owner: Arc<str>,
+    pub(crate) label: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
     endpoints: Endpoints,
     pub(crate) lists: NodeLists,
@@ -72,12 +72,12 @@ impl Process {
 
     pub(crate) fn new(pid: Option<Pid>, clock: Clock, random: Random, background: Background) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let owner = owner(&host, pid.map_or(0, |pid| pid.0)).into();
+        let label = label(&host, pid.map_or(0, |pid| pid.0)).into();
         let environment = Arc::new(Environment::new(pid, clock, random, background));
         Self {
             renewal: Arc::new(Renewal::new(&environment)),
             environment,
-            owner,
+            label,
             sets: Mutex::default(),
             endpoints: Endpoints::default(),
             lists: NodeLists::default(),
@@ -131,7 +131,7 @@ impl fmt::Debug for Process {
 }
 
 /// The host's name, cut so that label and pid keep within a label's limit.
-fn owner(host: &str, pid: u32) -> String {
+fn label(host: &str, pid: u32) -> String {
     let host: String = host.chars().filter(|character| !character.is_control()).take(24).collect();
     format!("{host}:{pid}")
 }

@@ -114,7 +114,7 @@ impl Account {
         let mut listened_to = Vec::new();
         for (node, behind) in releases {
             let unanswered = behind.is_some();
-            let duty = Duty::new(&account.environment.farewell);
+            let duty = Duty::new(&account.environment.shutdown);
             let debt = Debt { account: Arc::clone(&account), node, behind, unanswered, until, attempt: 0, _duty: duty };
             if unanswered {
                 listened_to.push(debt);
@@ -183,7 +183,7 @@ impl Debt {
         let Entered { is_first, is_news, dropped, is_warning } = set.owed().ledgers[node].enter(self);
         if dropped.is_some() && is_warning {
             log!(warn, node = %set.members().nodes[node].address,
-                "too many releases are owed to the node; the keys of the oldest are left to their ttl"
+                "too many pending releases for the node; leaving the oldest keys to expire"
             );
         }
         drop(dropped);
@@ -464,7 +464,7 @@ impl Payer {
 
     fn window(&self) -> usize {
         let is_whole = self.window == WINDOW;
-        if is_whole && self.paying.environment.farewell.is_said() { WINDOW_AT_END } else { self.window }
+        if is_whole && self.paying.environment.shutdown.is_said() { WINDOW_AT_END } else { self.window }
     }
 
     /// Sends what may be sent. Returns until when to wait for anything else, `None` if there is nothing to wait for.
@@ -665,7 +665,7 @@ mod tests {
         let set = process.set(&Addresses::parse(["memory://owed"]).unwrap()).unwrap();
         let name = Name::parse(number.to_string().as_bytes()).unwrap();
         let token = Token::fresh(&process.random);
-        let duty = Duty::new(&process.farewell);
+        let duty = Duty::new(&process.shutdown);
         let account = Account {
             environment: process.environment(),
             set,

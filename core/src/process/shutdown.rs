@@ -42,7 +42,7 @@ impl Ending {
 
 /// Whether the process is ending, and what it still has to do.
 #[derive(Debug, Default)]
-pub(crate) struct Farewell {
+pub(crate) struct Shutdown {
     ending: Ending,
     thread: OnceLock<ThreadId>,
     duties: AtomicUsize,
@@ -56,7 +56,7 @@ pub(crate) trait Leave: fmt::Debug + Send + Sync {
     fn leave(&self);
 }
 
-impl Farewell {
+impl Shutdown {
     /// Whether the process is ending.
     pub(crate) fn is_said(&self) -> bool {
         self.ending.is_said()
@@ -128,12 +128,12 @@ async fn until(changed: &Notify, holds: impl Fn() -> bool) {
 
 /// Something that an ending process waits for: a release, or clean-up. Done when dropped.
 #[derive(Debug)]
-pub(crate) struct Duty(Arc<Farewell>);
+pub(crate) struct Duty(Arc<Shutdown>);
 
 impl Duty {
-    pub(crate) fn new(farewell: &Arc<Farewell>) -> Self {
-        farewell.duties.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(farewell))
+    pub(crate) fn new(shutdown: &Arc<Shutdown>) -> Self {
+        shutdown.duties.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shutdown))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 const MAX_BYTES: usize = 512;
 
 const FENCE: &[u8] = b"redlock:fence:";
-const WANT: &[u8] = b"redlock:want:";
+const WANT: &[u8] = b"redlock:waiters:";
 
 /// A name that keys can be made of. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -69,18 +69,18 @@ pub(crate) enum Action {
         ttl: Duration,
         proposal: u64,
         slack: Duration,
-        fence_keep: Duration,
+        fence_ttl: Duration,
         label: Arc<str>,
         wants: Option<Wants>,
     },
     /// Remember `fence` if the node still holds what it `granted`.
-    Confirm { granted: u64, fence: u64, fence_keep: Duration, label: Arc<str> },
+    Confirm { granted: u64, fence: u64, fence_ttl: Duration, label: Arc<str> },
     /// Live longer.
-    Extend { ttl: Duration, fence: u64, fence_keep: Duration },
+    Extend { ttl: Duration, fence: u64, fence_ttl: Duration },
     /// Delete if ours. `asks` how many are in line, which ends with that.
     Release { asks: bool },
     /// Put back what a node has forgotten.
-    Restore { ttl: Duration, fence: u64, fence_keep: Duration, label: Arc<str> },
+    Restore { ttl: Duration, fence: u64, fence_ttl: Duration, label: Arc<str> },
     /// Look, change nothing. The token is not used.
     Inspect,
     /// As an acquire that takes nothing: is the lock held, and what is the caller's place in line?

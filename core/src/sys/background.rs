@@ -94,7 +94,9 @@ impl Background {
     ) -> Result<T, Error> {
         let (sender, receiver) = oneshot::channel();
         self.start()?.spawn(async move { drop(sender.send(call.await)) });
-        receiver.await.map_err(|_| Error::new(ErrorKind::Unavailable, "the background has dropped the call"))
+        receiver.await.map_err(|_| {
+            Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
+        })
     }
 }
 
@@ -154,7 +156,7 @@ fn start() -> Result<Started, Error> {
     let failed = |error: std::io::Error| {
         Error::new(
             ErrorKind::Unavailable,
-            "the background thread cannot be started; is a limit on threads or open files reached?",
+            "cannot start the background thread; the limit on threads or open files may be reached",
         )
         .with_source(error)
     };

@@ -65,12 +65,12 @@ pub enum Answer {
 impl Keys {
     /// A request of this owner arrives.
     pub fn execute(&mut self, owner: u8, ask: Ask) -> Answer {
-        let (ttl, slack, fence_keep, label) = (LONG, LONG, LONG, "".into());
+        let (ttl, slack, fence_ttl, label) = (LONG, LONG, LONG, "".into());
         let action = match ask {
-            Ask::Acquire { proposal } => Action::Acquire { ttl, proposal, slack, fence_keep, label, wants: None },
-            Ask::Confirm { granted, fence } => Action::Confirm { granted, fence, fence_keep, label },
-            Ask::Extend { fence } => Action::Extend { ttl, fence, fence_keep },
-            Ask::Restore { fence } => Action::Restore { ttl, fence, fence_keep, label },
+            Ask::Acquire { proposal } => Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants: None },
+            Ask::Confirm { granted, fence } => Action::Confirm { granted, fence, fence_ttl, label },
+            Ask::Extend { fence } => Action::Extend { ttl, fence, fence_ttl },
+            Ask::Restore { fence } => Action::Restore { ttl, fence, fence_ttl, label },
             Ask::Release => Action::Release { asks: false },
         };
         match self.perform(owner, action) {

@@ -22,7 +22,7 @@ async function main(): Promise<void> {
   assert.equal(esm.Redlock, redlock.Redlock);
   assert.ok(lock instanceof esm.Lock);
   // @ts-expect-error: not a name
-  assert.throws(() => client.lock(17), redlock.LockInvalid);
+  assert.throws(() => client.lock(17), redlock.LockInvalidArgument);
   client.close();
   console.log("as expected");
 }

@@ -13,7 +13,7 @@ import {
   RedlockError,
 } from "redlock-rs";
 
-const options: LockOptions = { ttl: 5_000, timeout: null, autoRenew: true, owner: "consumer" };
+const options: LockOptions = { ttl: 5_000, timeout: null, autoRenew: true, label: "consumer" };
 using redlock = new Redlock(["memory://consumer"], options);
 
 {

@@ -22,7 +22,7 @@ const TOKEN: &str = "00112233445566778899aabbccddeeff";
 
 /// How far a proposed fence may be from the server's clock, in microseconds, and how long a node remembers a fence.
 const SLACK_US: &str = "60000000";
-const FENCE_KEEP_MS: &str = "3600000";
+const FENCE_TTL_MS: &str = "3600000";
 
 /// How long a server may be silent before the benchmark gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ impl Bare {
         let acquire = match self.plan {
             Plan::Plain => command(&["SET", name, TOKEN, "NX", "PX", &self.ttl_ms]),
             // By the clock of the node; a proposal that a node accepts costs it as much.
-            Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_KEEP_MS, "bench:1"]),
+            Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_TTL_MS, "bench:1"]),
         };
         (acquire, release)
     }
@@ -133,8 +133,8 @@ impl Bare {
         let acquire = |name| match text {
             SET => command(&["EVALSHA", &sha, "1", name, TOKEN, &self.ttl_ms]),
             // Proposals that the server accepts as they are.
-            FENCED => fenced(&sha, name, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_KEEP_MS]),
-            _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_KEEP_MS, "", &wall_us().to_string(), SLACK_US]),
+            FENCED => fenced(&sha, name, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_TTL_MS]),
+            _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_TTL_MS, "", &wall_us().to_string(), SLACK_US]),
         };
         let acquires: Vec<_> = names.iter().map(|name| acquire(name)).collect();
         let deletes: Vec<_> = names.iter().map(|name| command(&["DEL", name])).collect();

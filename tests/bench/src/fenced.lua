@@ -1,5 +1,5 @@
 -- The acquire of a lock with a fence, as one would first write it down: what this library's own is compared with.
--- KEYS  lock, fence    ARGV  token, ttl in ms, proposed fence, slack in us, fence_keep in ms
+-- KEYS  lock, fence    ARGV  token, ttl in ms, proposed fence, slack in us, fence_ttl in ms
 -- Returns {1, fence}, or {0, ttl left in ms} when the lock is held.
 if redis.call('GET', KEYS[1]) then return {0, redis.call('PTTL', KEYS[1])} end
 local last = tonumber(redis.call('GET', KEYS[2]) or '0')

@@ -59,7 +59,7 @@ macro_rules! face {
         type Guard = $lib::Guard;
 
         fn client(worker: &Worker) -> Self::Client {
-            let builder = $lib::Redlock::builder().nodes(nodes()).owner(&worker.args.name);
+            let builder = $lib::Redlock::builder().nodes(nodes()).label(&worker.args.name);
             builder.build().expect("the nodes' URLs are right")
         }
 

@@ -66,7 +66,7 @@ impl Clients {
         if index == 2 {
             order.reverse();
         }
-        self.program.client(&order, &Redlock::builder().owner(owner)).expect("1 to 5 nodes are allowed")
+        self.program.client(&order, &Redlock::builder().label(owner)).expect("1 to 5 nodes are allowed")
     }
 
     /// Whether each call has a client of its own.
@@ -100,7 +100,9 @@ impl Role {
         for client in self.life.clients.all() {
             for _ in 0..100 {
                 let views = client.inspect(NAMES[0]).await.unwrap_or_default();
-                if views.iter().all(|view| !matches!(view.state, redlock::NodeState::Failed(_))) && !views.is_empty() {
+                if views.iter().all(|view| !matches!(view.state, redlock::NodeState::Unavailable { .. }))
+                    && !views.is_empty()
+                {
                     break;
                 }
                 // A node that could not be connected to may not be connected to again before that.

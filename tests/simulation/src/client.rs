@@ -385,7 +385,7 @@ impl Task {
     ) {
         match result {
             Ok(guard) => {
-                if !guard.held() {
+                if !guard.is_held() {
                     self.pen.flaw("acquire returned a lock that is not held");
                 }
                 let until_ns = self.valid_until_ns(guard.remaining());
@@ -480,7 +480,7 @@ impl Task {
     /// A lock of the older protocol, until it is released or lost.
     async fn acquire_older(&mut self) {
         let timeout = self.dice.millis(0, 4_000);
-        let lock = self.client().setnx(OLDER).ttl(self.ttl).timeout(timeout);
+        let lock = self.client().setnx_lock(OLDER).ttl(self.ttl).timeout(timeout);
         let patience = self.patience_mostly();
         self.pen.begins(&format!("acquires {OLDER} (timeout {timeout:?}, {patience:?})"));
         let invoke_ns = self.pen.now_ns();

@@ -92,7 +92,7 @@ impl Holding {
         let since_ns =
             looked_ns.min(valid_until_ns.saturating_sub(nanos(task.pace.passes(self.ttl)))).max(self.acquired_ns);
         // The clocks' rates are rounded: less than a microsecond is no renewal.
-        if self.guard.held() && valid_until_ns > before_ns + 1_000 && !task.stalls {
+        if self.guard.is_held() && valid_until_ns > before_ns + 1_000 && !task.stalls {
             self.extended(since_ns, valid_until_ns);
         }
     }
@@ -138,7 +138,7 @@ impl Holding {
         let guard = &self.guard;
         let call = async {
             match to {
-                Some(ttl) => guard.extend_to(ttl).await,
+                Some(ttl) => guard.extend_for(ttl).await,
                 None => guard.extend().await,
             }
         };
@@ -171,7 +171,7 @@ impl Holding {
     async fn lost(self, task: &mut Task) {
         let guard = self.guard;
         let kind = guard.check().map_err(|error| error.kind());
-        if kind != Err(ErrorKind::Lost) || guard.held() || !guard.remaining().is_zero() {
+        if kind != Err(ErrorKind::Lost) || guard.is_held() || !guard.remaining().is_zero() {
             task.pen.flaw(&format!("a lock that was told lost answers {kind:?}"));
         }
         if task.dice.chance(500) {

@@ -232,7 +232,7 @@ impl Plan {
         self.excludes() && !self.lapses() && self.twice_per_thousand == 0
     }
 
-    /// Whether nodes may forget their fence keys. Only lost data does that here: no clock jumps as far as `fence_keep`,
+    /// Whether nodes may forget their fence keys. Only lost data does that here: no clock jumps as far as `fence_ttl`,
     /// and nobody rests so long. Whatever else goes wrong, clocks included, fences are unique and in order then; so
     /// lost data and wrong clocks never come together.
     #[must_use]

@@ -46,7 +46,7 @@ fn the_count_of_the_waiters_neither_lapses_nor_begins_anew() {
                 for look in 0..looks {
                     sleep(LOOK).await;
                     for node in world.nodes() {
-                        let count = node.keys().into_iter().find(|(key, _)| key.starts_with("redlock:want:"));
+                        let count = node.keys().into_iter().find(|(key, _)| key.starts_with("redlock:waiters:"));
                         let count = count.map(|(_, count)| count);
                         assert_eq!(count, Some(WAITERS.to_string()), "{nodes} nodes, ttl {ttl:?}, look {look}");
                     }

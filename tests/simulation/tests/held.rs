@@ -104,7 +104,7 @@ fn a_renewal_that_is_answered_late_leaves_the_ttl_of_an_extension_in_force() {
             // The first renewal connects; of a later one only the answer is left to come.
             stage.world.sleep(SHORT / 2).await;
             stage.network.delays_one(&stage.world).await;
-            guard.extend_to(LONG).await.expect("the node answers");
+            guard.extend_for(LONG).await.expect("the node answers");
             assert!(guard.remaining() > LONG * 9 / 10);
             stage.world.sleep(LATE).await;
             stage.watches(&guard, as_long_as(LONG)).await;
@@ -133,7 +133,7 @@ fn an_extension_by_the_ttl_in_force_does_not_set_it() {
             while story.network.late.load(Ordering::Relaxed) > 0 {
                 story.world.sleep(STEP).await;
             }
-            extended.extend_to(LONG).await.expect("the node answers");
+            extended.extend_for(LONG).await.expect("the node answers");
         });
         tokio::join!(late, long);
         on(&two, async move { stage.watches(&guard, as_long_as(LONG)).await }).await;
@@ -151,14 +151,14 @@ fn of_two_extensions_the_one_that_began_last_sets_the_ttl() {
         let (extended, story) = (Arc::clone(&guard), stage.clone());
         let first = on(&one, async move {
             story.network.late.store(1, Ordering::Relaxed);
-            extended.extend_to(LONG).await.expect("the node answers");
+            extended.extend_for(LONG).await.expect("the node answers");
         });
         let (extended, story) = (Arc::clone(&guard), stage.clone());
         let last = on(&two, async move {
             while story.network.late.load(Ordering::Relaxed) > 0 {
                 story.world.sleep(STEP).await;
             }
-            extended.extend_to(BETWEEN).await.expect("the node answers");
+            extended.extend_for(BETWEEN).await.expect("the node answers");
         });
         tokio::join!(first, last);
         on(&two, async move {
@@ -202,7 +202,7 @@ fn a_node_that_comes_after_the_win_gets_the_lock_with_the_ttl_that_is_left() {
             for _ in 0..2 {
                 late.start();
                 world.sleep(SOON).await;
-                assert!(guard.held());
+                assert!(guard.is_held());
                 // The other one's connection, too, is found to have ended.
                 left().await;
                 let left = left().await.expect("it has the lock");

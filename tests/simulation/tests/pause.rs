@@ -76,7 +76,7 @@ fn who_asks_after_a_suspend_is_never_told_that_the_lock_is_held() {
     on_one_and_five(|stage| async move {
         let guard = stage.hold().await;
         stage.machine.suspended(TTL);
-        assert!(!guard.held());
+        assert!(!guard.is_held());
         assert_eq!(guard.remaining(), Duration::ZERO);
         assert_eq!(guard.check().expect_err("it is over").reason(), Some(LostReason::Expired));
         assert_eq!(guard.extend().await.expect_err("it is over").reason(), Some(LostReason::Expired));

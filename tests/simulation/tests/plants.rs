@@ -145,7 +145,7 @@ fn an_extension_does_not_count_after_the_end_of_the_validity() {
         assert!(!extension.is_finished());
         machine.suspended(TTL * 6 / 10);
         let extended = extension.await.expect("no panic");
-        extended.is_err() && !guard.held()
+        extended.is_err() && !guard.is_held()
     });
 }
 

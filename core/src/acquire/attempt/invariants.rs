@@ -33,7 +33,7 @@ const EXHAUSTED: u64 = 9_007_199_254_740_990;
 /// So much that no proposal is clamped: the proof takes proposals as they come.
 const NO_CLAMP: Duration = Duration::from_secs(200 * 365 * 86_400);
 
-const FENCE_KEEP: Duration = Duration::from_secs(50_000);
+const FENCE_TTL: Duration = Duration::from_secs(50_000);
 
 const LABELS: [&str; ATTEMPTS] = ["", "a:b", "büro"];
 
@@ -275,7 +275,7 @@ impl<'a> Run<'a> {
         let keys = ["one", "two", "three"].map(|name| Keys::of(&Name::parse(name.as_bytes()).unwrap()));
         for (keys, fence) in keys.iter().zip(first) {
             if let Some(fence) = fence {
-                world.put(&keys.fence, &Thing::Text(fence.to_string().into()), Some(FENCE_KEEP));
+                world.put(&keys.fence, &Thing::Text(fence.to_string().into()), Some(FENCE_TTL));
             }
         }
         let attempt = || Attempt {
@@ -401,7 +401,7 @@ impl<'a> Run<'a> {
         let label = LABELS[attempt].into();
         self.send_all(
             attempt,
-            &Action::Acquire { ttl, proposal, slack: NO_CLAMP, fence_keep: FENCE_KEEP, label, wants: None },
+            &Action::Acquire { ttl, proposal, slack: NO_CLAMP, fence_ttl: FENCE_TTL, label, wants: None },
             None,
         );
     }
@@ -413,7 +413,7 @@ impl<'a> Run<'a> {
 
     fn extend(&mut self, attempt: usize, ttl: Duration) {
         let Some(won) = &self.attempts[attempt].won else { return };
-        let extend = Action::Extend { ttl, fence: won.fence, fence_keep: FENCE_KEEP };
+        let extend = Action::Extend { ttl, fence: won.fence, fence_ttl: FENCE_TTL };
         let round = self.rounds.len();
         self.rounds.push(ExtensionRound { attempt, started: self.now, votes: [Extension::Pending; NODES] });
         self.send_all(attempt, &extend, Some(round));
@@ -423,7 +423,7 @@ impl<'a> Run<'a> {
         let Some(won) = &self.attempts[attempt].won else { return };
         let (fence, label) = (won.fence, LABELS[attempt].into());
         let ttl = Duration::from_secs(10_000);
-        self.send(attempt, node, Action::Restore { ttl, fence, fence_keep: FENCE_KEEP, label }, None);
+        self.send(attempt, node, Action::Restore { ttl, fence, fence_ttl: FENCE_TTL, label }, None);
     }
 
     /// Has a node execute a request, and checks all that a node must do.
@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
             if granted < fence && client.counts.has(node) {
                 client.ballots.votes[node] = Vote::Confirming(granted);
                 let label = LABELS[attempt].into();
-                self.send(attempt, node, Action::Confirm { granted, fence, fence_keep: FENCE_KEEP, label }, None);
+                self.send(attempt, node, Action::Confirm { granted, fence, fence_ttl: FENCE_TTL, label }, None);
             }
         }
         Ok(())

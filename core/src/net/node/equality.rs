@@ -92,16 +92,16 @@ fn wants() -> impl Strategy<Value = Wants> {
 fn action() -> impl Strategy<Value = Action> {
     let slack = prop::sample::select(vec![Duration::ZERO, NO_CLAMP]);
     prop_oneof![
-        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(wants())).prop_map(|(ttl, proposal, slack, fence_keep, label, wants)| {
-            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants }
+        4 => (ttl(), number(), slack, ttl(), label(), prop::option::of(wants())).prop_map(|(ttl, proposal, slack, fence_ttl, label, wants)| {
+            Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants }
         }),
-        3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_keep, label)| {
-            Action::Confirm { granted, fence, fence_keep, label }
+        3 => (number(), number(), ttl(), label()).prop_map(|(granted, fence, fence_ttl, label)| {
+            Action::Confirm { granted, fence, fence_ttl, label }
         }),
-        2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_keep)| Action::Extend { ttl, fence, fence_keep }),
+        2 => (ttl(), number(), ttl()).prop_map(|(ttl, fence, fence_ttl)| Action::Extend { ttl, fence, fence_ttl }),
         1 => any::<bool>().prop_map(|asks| Action::Release { asks }),
-        2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_keep, label)| {
-            Action::Restore { ttl, fence, fence_keep, label }
+        2 => (ttl(), number(), ttl(), label()).prop_map(|(ttl, fence, fence_ttl, label)| {
+            Action::Restore { ttl, fence, fence_ttl, label }
         }),
         1 => Just(Action::Inspect),
         1 => wants().prop_map(|wants| Action::Peek { wants }),
@@ -181,7 +181,7 @@ enum Step {
     /// As [`Step::Ask`], but a confirm of exactly what stands under the lock key.
     ConfirmExactly {
         fence: u64,
-        fence_keep: Duration,
+        fence_ttl: Duration,
     },
     PutLock(Left, Option<Duration>),
     PutFence(Thing, Option<Duration>),
@@ -199,7 +199,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         12 => (0..TOKENS, action()).prop_map(|(token, action)| Step::Ask(token, action)),
-        2 => (number(), ttl()).prop_map(|(fence, fence_keep)| Step::ConfirmExactly { fence, fence_keep }),
+        2 => (number(), ttl()).prop_map(|(fence, fence_ttl)| Step::ConfirmExactly { fence, fence_ttl }),
         2 => (left(), prop::option::of(ttl())).prop_map(|(left, ttl)| Step::PutLock(left, ttl)),
         2 => (fence, prop::option::of(ttl())).prop_map(|(thing, ttl)| Step::PutFence(thing, ttl)),
         3 => Just(Step::DropLock),
@@ -276,7 +276,7 @@ impl Pair {
                 let action = self.timeless(action.clone());
                 self.ask(*token, action).map(drop)
             }
-            Step::ConfirmExactly { fence, fence_keep } => self.confirm_exactly(*fence, *fence_keep),
+            Step::ConfirmExactly { fence, fence_ttl } => self.confirm_exactly(*fence, *fence_ttl),
             Step::PutLock(left, ttl) => {
                 let thing = thing(left, &self.tokens);
                 self.put(&keys.lock, &thing, *ttl);
@@ -308,7 +308,7 @@ impl Pair {
         action
     }
 
-    fn confirm_exactly(&mut self, fence: u64, fence_keep: Duration) -> Result<(), String> {
+    fn confirm_exactly(&mut self, fence: u64, fence_ttl: Duration) -> Result<(), String> {
         let lock = self.memory.look(&self.keys.lock);
         let Some(value) = lock.as_ref().and_then(Seen::text) else { return Ok(()) };
         for token in 0..TOKENS {
@@ -317,7 +317,7 @@ impl Pair {
             let Some(granted) = parts.next().and_then(number_in) else { continue };
             let Ok(label) = std::str::from_utf8(parts.next().unwrap_or_default()) else { continue };
             let label = label.into();
-            return self.ask(token, Action::Confirm { granted, fence, fence_keep, label }).map(drop);
+            return self.ask(token, Action::Confirm { granted, fence, fence_ttl, label }).map(drop);
         }
         Ok(())
     }
@@ -403,7 +403,7 @@ const IN_2100: u64 = 4_102_444_800_000_000;
 
 fn acquire(proposal: u64, slack: Duration) -> Action {
     let hour = Duration::from_secs(3_600);
-    Action::Acquire { ttl: hour, proposal, slack, fence_keep: hour, label: "".into(), wants: None }
+    Action::Acquire { ttl: hour, proposal, slack, fence_ttl: hour, label: "".into(), wants: None }
 }
 
 /// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
@@ -462,12 +462,12 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
                 pair.clear();
                 pair.put(&keys.fence, &odd, None);
                 assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), refused, "acquire, {odd:?}");
-                let restore = Action::Restore { ttl: hour, fence: 5, fence_keep: hour, label: "".into() };
+                let restore = Action::Restore { ttl: hour, fence: 5, fence_ttl: hour, label: "".into() };
                 assert_eq!(pair.ask(0, restore), refused, "restore, {odd:?}");
                 assert_eq!(pair.server.look(&keys.lock), None, "{odd:?}");
                 let value = pair.tokens[0].value(5, "");
                 pair.put(&keys.lock, &Thing::Text(value), None);
-                let confirm = Action::Confirm { granted: 5, fence: 6, fence_keep: hour, label: "".into() };
+                let confirm = Action::Confirm { granted: 5, fence: 6, fence_ttl: hour, label: "".into() };
                 assert_eq!(pair.ask(0, confirm), refused, "confirm, {odd:?}");
                 // Whoever looks at a held lock needs no fence.
                 assert_eq!(pair.ask(1, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "held, {odd:?}");
@@ -529,7 +529,7 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
             let sight = Reply::Seen(Sight::Foreign { ttl_left: None });
             assert_eq!(pair.ask(0, Action::Inspect), Ok(Ok(sight)), "{tail}");
             let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
-            let extend = Action::Extend { ttl: hour, fence: 5, fence_keep: hour };
+            let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour };
             assert_eq!(pair.ask(0, extend), Ok(Ok(extended)), "{tail}");
             assert_eq!(pair.ask(0, Action::Release { asks: true }), Ok(Ok(Reply::Deleted { waiting: 0 })), "{tail}");
         }

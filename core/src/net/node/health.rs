@@ -92,7 +92,7 @@ impl Health {
     pub(crate) fn missed(&self, node: usize) {
         let bit = 1 << node;
         if self.suspects.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            log!(warn, node = %self.addresses[node], "node has stopped answering; others are not kept waiting for it");
+            log!(warn, node = %self.addresses[node], "node stopped responding; no longer waiting for it");
         }
     }
 

@@ -65,19 +65,19 @@ impl Store {
     pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
         self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
         match &request.action {
-            Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
+            Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
                 match self.held(now, request, *wants) {
                     Some(held) if !planted(Fault::AcquireTakes) => Ok(held),
-                    _ => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_keep), label),
+                    _ => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_ttl), label),
                 }
             }
-            Action::Confirm { granted, fence, fence_keep, label } => {
-                self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_keep))
+            Action::Confirm { granted, fence, fence_ttl, label } => {
+                self.confirm(now, request, &request.token.value(*granted, label), (*fence, *fence_ttl))
             }
-            Action::Extend { ttl, fence, fence_keep } => Ok(self.extend(now, request, *fence, (*ttl, *fence_keep))),
+            Action::Extend { ttl, fence, fence_ttl } => Ok(self.extend(now, request, *fence, (*ttl, *fence_ttl))),
             Action::Release { asks } => Ok(self.release(request, *asks)),
-            Action::Restore { ttl, fence, fence_keep, label } => {
-                self.restore(now, request, *fence, (*ttl, *fence_keep), label)
+            Action::Restore { ttl, fence, fence_ttl, label } => {
+                self.restore(now, request, *fence, (*ttl, *fence_ttl), label)
             }
             Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
             Action::Peek { wants } => Ok(self.held(now, request, Some(*wants)).unwrap_or(Reply::Seen(Sight::Free))),
@@ -128,7 +128,7 @@ impl Store {
         request: &Request,
         proposal: u64,
         slack: Duration,
-        (ttl, fence_keep): (Duration, Duration),
+        (ttl, fence_ttl): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
         let last = self.last_fence(&request.keys.fence)?;
@@ -138,7 +138,7 @@ impl Store {
         let slack = micros(slack);
         let fence = proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1);
         if !planted(Fault::FenceForgotten) {
-            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
         }
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Granted(fence))
@@ -149,19 +149,19 @@ impl Store {
         now: u64,
         request: &Request,
         granted: &[u8],
-        (fence, fence_keep): (u64, Duration),
+        (fence, fence_ttl): (u64, Duration),
     ) -> Result<Reply, Failure> {
         let holds = |entry: &Entry| matches!(&entry.value, Content::Text(value) if value == granted);
         if !self.keys.get(&*request.keys.lock).is_some_and(holds) && !planted(Fault::BlindConfirm) {
             return Ok(Reply::Refused);
         }
         if self.last_fence(&request.keys.fence)? < fence {
-            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+            self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
         }
         Ok(Reply::Confirmed)
     }
 
-    fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_keep): (Duration, Duration)) -> Reply {
+    fn extend(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_ttl): (Duration, Duration)) -> Reply {
         if planted(Fault::ExtendCreates) && !self.keys.contains_key(&*request.keys.lock) {
             self.set(now, &request.keys.lock, request.token.value(mine, ""), ttl);
         }
@@ -175,7 +175,7 @@ impl Store {
             return Reply::Ahead;
         }
         self.lengthen(now, &request.keys.lock, ttl, true);
-        self.lengthen(now, &request.keys.fence, fence_keep, false);
+        self.lengthen(now, &request.keys.fence, fence_ttl, false);
         Reply::Extended
     }
 
@@ -198,7 +198,7 @@ impl Store {
         now: u64,
         request: &Request,
         fence: u64,
-        (ttl, fence_keep): (Duration, Duration),
+        (ttl, fence_ttl): (Duration, Duration),
         label: &str,
     ) -> Result<Reply, Failure> {
         if self.keys.contains_key(&*request.keys.lock) {
@@ -207,7 +207,7 @@ impl Store {
         if self.last_fence(&request.keys.fence)? > fence && !planted(Fault::RestoreBlindly) {
             return Ok(Reply::Refused);
         }
-        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_keep);
+        self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
         self.set(now, &request.keys.lock, request.token.value(fence, label), ttl);
         Ok(Reply::Restored)
     }
@@ -461,8 +461,8 @@ mod tests {
         let (mut store, ttl) = (Store::default(), Duration::from_secs(1));
         let mut acquire = |now| {
             let keys = Keys::of(&Name::parse(*b"foo").unwrap());
-            let (slack, fence_keep, label) = (Duration::ZERO, ttl, "".into());
-            let action = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
+            let (slack, fence_ttl, label) = (Duration::ZERO, ttl, "".into());
+            let action = Action::Acquire { ttl, proposal: 1, slack, fence_ttl, label, wants: None };
             store.execute(now, &Request { keys, token: Token::fresh(&Random::System), action }).unwrap()
         };
         assert_eq!(acquire(SECOND), Reply::Granted(SECOND));
@@ -506,9 +506,9 @@ mod tests {
         let ask = |connection: &MemoryConnection, action| {
             connection.call(&Request { keys: Arc::clone(&keys), token, action }).unwrap()
         };
-        let fence_keep = ttl * 2;
+        let fence_ttl = ttl * 2;
         let (slack, label) = (Duration::ZERO, Arc::from(""));
-        let acquire = Action::Acquire { ttl, proposal: 1, slack, fence_keep, label, wants: None };
+        let acquire = Action::Acquire { ttl, proposal: 1, slack, fence_ttl, label, wants: None };
         let counts = || (*told.lock().unwrap(), *told_too.lock().unwrap());
         let armed = || node.0.lock().unwrap().armed.get(&*keys.lock).map_or(0, Vec::len);
 

@@ -170,7 +170,7 @@ impl fmt::Display for Failure {
             Self::Suspect => f.write_str("has stopped answering"),
             Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
             Self::NoScript => f.write_str("has lost the script"),
-            Self::Garbled => f.write_str("sent a reply that no server of this protocol sends"),
+            Self::Garbled => f.write_str("sent an unexpected reply; is this a Redis or Valkey server?"),
             Self::Replica => f.write_str("is a replica; list its master instead"),
             Self::Barred(left) => write!(f, "restarted; its votes count again in {left:?}"),
             Self::Duplicate(other) => write!(f, "is the same server as node {}", other + 1),
@@ -190,7 +190,7 @@ fn advice(code: &str) -> &'static str {
         "NOAUTH" => " (a password is needed)",
         "WRONGPASS" => " (wrong user name or password)",
         "NOPERM" => " (this user lacks a command or key permission)",
-        "FENCE" => " (its fence key is no number below 2^53: delete that key)",
+        "FENCE" => " (its fence key is not a number below 2^53; delete that key)",
         "CROSSSLOT" | "MOVED" => " (a Redis Cluster node: list independent servers instead)",
         _ => "",
     }

@@ -218,7 +218,7 @@ impl RedisNode {
             return Err(Offence::None(Failure::Full));
         }
         let (node, code) = (&self.address, error.code());
-        log!(debug, %node, code, "CLIENT TRACKING is refused: whoever waits has to ask again and again");
+        log!(debug, %node, code, "CLIENT TRACKING refused; waiters fall back to polling");
         Ok(false)
     }
 }
@@ -577,9 +577,9 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
     let question = Question::of(&request.action);
     let begin = |keys: &[&[u8]]| begin(&SCRIPTS[question as usize], by, keys);
     match &request.action {
-        Action::Acquire { ttl, proposal, slack, fence_keep, label, wants } => {
+        Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(millis(*ttl)).arg(millis(*fence_keep));
+            command.arg(token).arg(millis(*ttl)).arg(millis(*fence_ttl));
             // What says nothing would cost the server some time, so it is sent only where more follows.
             let wants = wants.unwrap_or_default();
             let (is_proposed, is_labelled) = (!slack.is_zero(), !label.is_empty());
@@ -597,14 +597,14 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             }
             command
         }
-        Action::Confirm { granted, fence: decided, fence_keep, label } => {
+        Action::Confirm { granted, fence: decided, fence_ttl, label } => {
             let mut command = begin(&[lock, fence]);
-            command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_keep));
+            command.arg(request.token.value(*granted, label)).arg(*decided).arg(millis(*fence_ttl));
             command
         }
-        Action::Extend { ttl, fence: mine, fence_keep } => {
+        Action::Extend { ttl, fence: mine, fence_ttl } => {
             let mut command = begin(&[lock, fence]);
-            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep));
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl));
             command
         }
         Action::Release { .. } => {
@@ -612,9 +612,9 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             command.arg(token);
             command
         }
-        Action::Restore { ttl, fence: mine, fence_keep, label } => {
+        Action::Restore { ttl, fence: mine, fence_ttl, label } => {
             let mut command = begin(&[lock, fence]);
-            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_keep)).arg(&**label);
+            command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl)).arg(&**label);
             command
         }
         Action::Inspect => begin(&[lock]),

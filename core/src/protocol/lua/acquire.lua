@@ -1,5 +1,5 @@
 -- Takes the lock on this node if it is free; with a ttl of 0 only looks.
--- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, fence_keep in ms; then, as far as they are
+-- KEYS  lock, fence, want if the caller will wait    ARGV  token, ttl in ms, fence_ttl in ms; then, as far as they are
 -- needed: label, the proposed fence or '' for the node's clock, slack in us, the caller's place in line or 0, the hold in
 -- which it was given that place, and anything if the count of the waiters is to be kept alive
 -- Returns the fence granted, 0 for a look at a free lock, or when it is held {fence of our own value or '', ttl left in

@@ -1,5 +1,5 @@
 -- Writes an attempt's fence back, if the node still holds exactly what it granted to this attempt.
--- KEYS  lock, fence    ARGV  the whole value granted, the fence, fence_keep in ms
+-- KEYS  lock, fence    ARGV  the whole value granted, the fence, fence_ttl in ms
 -- Returns 1 when the node now remembers the fence, 0 when it holds anything else.
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then return value end

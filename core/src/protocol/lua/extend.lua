@@ -1,5 +1,5 @@
 -- Makes the holder's key live longer, never shorter, and the fence with it. Never creates a key.
--- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_keep in ms
+-- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms
 -- Returns 1 extended, 0 absent, -1 or the owner's label held by another, -2 ours but granted after the fence was decided
 -- (must not count).
 local value = redis.pcall('GET', KEYS[1])

@@ -1,5 +1,5 @@
 -- Puts a held lock back on a node that has forgotten it, unless the node knows of a later owner.
--- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_keep in ms, label
+-- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms, label
 -- Returns 1 when the node has the lock, 0 when it has another or knows a larger fence.
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and not string.find(value.err, 'WRONGTYPE', 1, true) then return value end

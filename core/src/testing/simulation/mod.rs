@@ -127,7 +127,7 @@ impl World {
     ///
     /// # Errors
     ///
-    /// `invalid` for a number of nodes that no client may have.
+    /// `invalid_argument` for a number of nodes that no client may have.
     ///
     /// # Panics
     ///
@@ -201,6 +201,6 @@ fn process(machine: &Machine, random: Fill, background: Background) -> Arc<Proce
 
 fn client(index: usize, process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Redlock {
     // Not the host's name: a run must not depend on the machine.
-    let owner = options.owner.or_else(|| Some(format!("process-{}", index + 1).into()));
-    Redlock::simulated(process, set, Options { owner, ..options })
+    let label = options.label.or_else(|| Some(format!("process-{}", index + 1).into()));
+    Redlock::simulated(process, set, Options { label, ..options })
 }

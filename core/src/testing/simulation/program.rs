@@ -51,7 +51,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// `invalid` for a number of nodes that no client may have.
+    /// `invalid_argument` for a number of nodes that no client may have.
     pub fn client(&self, order: &[usize], builder: &Builder) -> Result<Redlock, Error> {
         let mut sets = lock(&self.sets);
         let set = if let Some(set) = sets.get(order).and_then(Weak::upgrade) {

@@ -38,9 +38,9 @@ macro_rules! set {
                 ("max_hold", value) => target.max_hold(duration(option, value)?),
                 ("node_timeout", value) => target.node_timeout(duration(option, value)?),
                 ("restart_delay", value) => target.restart_delay(duration(option, value)?),
-                ("fence_keep", value) => target.fence_keep(duration(option, value)?),
+                ("fence_ttl", value) => target.fence_ttl(duration(option, value)?),
                 ("auto_renew", Value::Bool(auto_renew)) => target.auto_renew(*auto_renew),
-                ("owner", Value::String(owner)) => target.owner(owner),
+                ("label", Value::String(label)) => target.label(label),
                 ("protocol", Value::String(name)) => target.protocol(options::protocol(name)?),
                 _ => return Err(options::unknown(option).into()),
             };
@@ -104,7 +104,7 @@ macro_rules! face {
                     let (name, options) = (request.name(), &request.options);
                     Ok(match protocol {
                         Protocol::Plain => Self::Plain(set!(client.lock(name), options)),
-                        Protocol::Setnx => Self::Setnx(set_setnx!(client.setnx(name), options)),
+                        Protocol::Setnx => Self::Setnx(set_setnx!(client.setnx_lock(name), options)),
                     })
                 }
 
@@ -139,8 +139,8 @@ macro_rules! face {
 
                 fn held(&self) -> bool {
                     match self {
-                        Self::Plain(guard) => guard.held(),
-                        Self::Setnx(guard) => guard.held(),
+                        Self::Plain(guard) => guard.is_held(),
+                        Self::Setnx(guard) => guard.is_held(),
                     }
                 }
 
@@ -162,7 +162,7 @@ macro_rules! face {
                     match (self, ttl_ms) {
                         (Self::Plain(guard), None) => $future(guard.extend()).await,
                         (Self::Plain(guard), Some(ttl_ms)) => {
-                            $future(guard.extend_to(options::millis("ttl", ttl_ms)?)).await
+                            $future(guard.extend_for(options::millis("ttl", ttl_ms)?)).await
                         }
                         // It would not compile, and is refused as an option that would not.
                         (Self::Setnx(_), _) => Err(options::unknown("extend")),

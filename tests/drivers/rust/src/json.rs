@@ -65,7 +65,7 @@ pub(crate) fn described(error: &Error) -> Value {
         "reason": error.reason().map(LostReason::as_str),
         "nodes": error.nodes().iter().map(|vote| (&vote.node, &vote.answer)).collect::<Vec<_>>(),
         "message": error.to_string(),
-        "retryable": error.kind().retryable(),
+        "retryable": error.kind().is_retryable(),
     })
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn viewed(view: &NodeView) -> Value {
         NodeState::Held { label, fence, ttl_left } => ("held", label.as_deref(), Some(fence), *ttl_left),
         NodeState::Foreign { ttl_left } => ("foreign", None, None, *ttl_left),
         NodeState::Free => ("free", None, None, None),
-        _ => ("failed", None, None, None),
+        _ => ("unavailable", None, None, None),
     };
     json!({"node": view.node, "state": state, "label": label, "fence": fence, "ttl_left_ms": left.map(ms)})
 }

@@ -9,7 +9,14 @@ export interface NodeAnswer {
 }
 
 /** The stable code of an error, the same in Rust, Python and Node. */
-export type ErrorCode = "timeout" | "unavailable" | "forbidden" | "lost" | "not_held" | "already_held" | "invalid";
+export type ErrorCode =
+  | "timeout"
+  | "unavailable"
+  | "forbidden"
+  | "lost"
+  | "not_held"
+  | "already_held"
+  | "invalid_argument";
 
 /**
  * Why a held lock was lost: its validity ended (`expired`), a quorum showed another owner (`taken`), no quorum answered
@@ -110,8 +117,8 @@ export class LockAlreadyHeld extends RedlockError {
 }
 
 /** An option, a name or an address is wrong. Nothing was sent. The cause is a `TypeError`. */
-export class LockInvalid extends RedlockError {
-  readonly code = "invalid";
+export class LockInvalidArgument extends RedlockError {
+  readonly code = "invalid_argument";
 
   constructor(message: string, details: ErrorDetails = {}) {
     super(message, { ...details, cause: details.cause ?? new TypeError(message) });
@@ -127,7 +134,7 @@ for (const [name, { prototype }] of Object.entries({
   LockLost,
   LockNotHeld,
   LockAlreadyHeld,
-  LockInvalid,
+  LockInvalidArgument,
 })) {
   Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
 }
@@ -152,8 +159,8 @@ export function errorOf({ code, message, lockName, nodes, reason, cause }: Failu
       return new LockNotHeld(message, details);
     case "already_held":
       return new LockAlreadyHeld(message, details);
-    case "invalid":
-      return new LockInvalid(message, { ...details, cause: new TypeError(cause ?? message) });
+    case "invalid_argument":
+      return new LockInvalidArgument(message, { ...details, cause: new TypeError(cause ?? message) });
   }
 }
 

@@ -3,12 +3,12 @@
 A forked child of `multiprocessing` or billiard ends with `os._exit`. Before that, each calls something else:
 
 - `multiprocessing` before Python 3.13 calls its finalizers, and then waits for the threads. Their locks are theirs
-  until then. So a finalizer starts one more thread, which waits for the others and says farewell.
+  until then. So a finalizer starts one more thread, which waits for the others and says shutdown.
 - `multiprocessing` since Python 3.13 empties `atexit` at the fork, and calls its finalizers when the threads have
-  ended. So the finalizer says farewell itself.
-- A process of billiard calls the same finalizers, and does not wait for threads. So the finalizer says farewell itself.
+  ended. So the finalizer says shutdown itself.
+- A process of billiard calls the same finalizers, and does not wait for threads. So the finalizer says shutdown itself.
 - A worker of a pool of billiard, such as Celery's, calls only the `on_exit` that its pool has given it. So that one
-  says farewell when it has done what it does.
+  says shutdown when it has done what it does.
 """
 
 import atexit
@@ -58,7 +58,7 @@ def _billiards() -> Any:  # noqa: ANN401 - of a package that may not be there
 
 
 def _finalize(_: object) -> None:
-    """Have this child say farewell; one that was spawned does so as every interpreter, by `atexit`."""
+    """Have this child say shutdown; one that was spawned does so as every interpreter, by `atexit`."""
     from multiprocessing import util  # noqa: PLC0415
 
     billiards = _billiards()
@@ -67,20 +67,20 @@ def _finalize(_: object) -> None:
     pool = sys.modules.get("billiard.pool")
     worker: Any = getattr(billiards, "_target", None)
     if pool is not None and isinstance(worker, pool.Worker):
-        worker.on_exit = _then_farewell(worker.on_exit)
+        worker.on_exit = _then_shutdown(worker.on_exit)
 
 
 def _method(package: str) -> object:
     return sys.modules[package].get_start_method()
 
 
-def _then_farewell(former: Callable[[int, int], object] | None) -> Callable[[int, int], None]:
+def _then_shutdown(former: Callable[[int, int], object] | None) -> Callable[[int, int], None]:
     def on_exit(pid: int, exitcode: int) -> None:
         try:
             if former is not None:
                 former(pid, exitcode)
         finally:
-            _native.farewell()
+            _native.shutdown()
 
     return on_exit
 
@@ -88,9 +88,9 @@ def _then_farewell(former: Callable[[int, int], object] | None) -> Callable[[int
 def _begin() -> None:
     # The main thread has ended once it has waited for the others.
     if threading.main_thread().is_alive() and _billiards() is None:
-        threading.Thread(target=_end, name="redlock-farewell").start()
+        threading.Thread(target=_end, name="redlock-shutdown").start()
     else:
-        _native.farewell()
+        _native.shutdown()
 
 
 def _end() -> None:
@@ -98,11 +98,11 @@ def _end() -> None:
     while others := [thread for thread in threading.enumerate() if not thread.daemon and thread not in done]:
         for thread in others:
             thread.join()
-    _native.farewell()
+    _native.shutdown()
 
 
 def register() -> None:
-    """Register what says farewell, in this process and in those that it forks."""
-    atexit.register(_native.farewell)
+    """Register what says shutdown, in this process and in those that it forks."""
+    atexit.register(_native.shutdown)
     os.register_at_fork(after_in_child=_attend_in_child)
     _attend()

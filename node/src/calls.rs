@@ -6,9 +6,10 @@ use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Ready, Taken};
 
-use crate::client::{Client, Name, View, bytes, number};
-use crate::failure::Failure;
-use crate::holder::Holder;
+use crate::client::{Client, Name, View, bytes};
+use crate::convert::number;
+use crate::error::Failure;
+use crate::lock::Holder;
 use crate::options::{Timeout, millis, timeout};
 
 /// Calls that run in the background and what became of them. One per environment: a worker thread has its own.
@@ -25,7 +26,7 @@ impl Queue {
     /// `wake` is called soon after results are there; one call may stand for many results.
     #[napi(constructor, catch_unwind)]
     pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Self> {
-        crate::say_farewell_at_exit();
+        crate::shut_down_at_exit();
         // Weak: an idle queue must not keep the process alive.
         let wake = wake.build_threadsafe_function::<()>().weak::<true>().build()?;
         Ok(Self(redlock::bindings::completion_queue::Queue::new(move || {

@@ -6,13 +6,13 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use redlock::bindings::completion_queue::{Ready, Taken};
 
-use crate::bell::Bell;
 use crate::client::Client;
 use crate::duration::{Timeout, Ttl};
 use crate::error::raised;
 use crate::handle::Handle;
 use crate::inspect::to_python;
 use crate::name::Name;
+use crate::notifier::Bell;
 
 /// Calls underway and what came of them; its descriptor is readable while there are results.
 #[pyclass(frozen, subclass, module = "redlock._native")]

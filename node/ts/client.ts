@@ -1,6 +1,8 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { Client } from "#native";
+import { outcome, queue } from "./calls.js";
 import { unwrap } from "./errors.js";
+import { Lock } from "./lock.js";
 import {
   BOOLEAN,
   checked,
@@ -10,9 +12,7 @@ import {
   MILLISECONDS,
   MILLISECONDS_OR_NULL,
   TEXT,
-} from "./given.js";
-import { Lock } from "./lock.js";
-import { outcome, queue } from "./queue.js";
+} from "./validate.js";
 
 /** What may be set for a client, as the default of its locks, and for a lock. All durations are in milliseconds. */
 export interface LockOptions {
@@ -41,18 +41,19 @@ export interface LockOptions {
    * How long a node remembers a name's fence after the last acquire or renewal; at least twice the ttl, default the
    * larger of one hour and twice the ttl.
    */
-  readonly fenceKeep?: number | undefined;
+  readonly fenceTtl?: number | undefined;
   /** The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, "" for none. */
-  readonly owner?: string | undefined;
+  readonly label?: string | undefined;
   /**
    * `"setnx"` is for a key that is shared with code which still uses the older protocol of SETNX, GET and GETSET, where
    * the value is the Unix second up to which the lock is held; default `"plain"`.
    *
-   * It is for one node, and has neither a fence nor a renewal: `autoRenew` is off, and several nodes, `autoRenew: true`,
-   * {@link Lock.fence} and {@link Lock.extend} are `invalid`. `fenceKeep` and `owner` mean nothing to it. A crashed
-   * holder blocks others for at most 3 s longer than the ttl. A release is sent once only: where its answer, or that to
-   * an acquire, is lost with the connection, the key stays until its time is over. Older clients can still make two
-   * holders: by a stall between GET and GETSET, by another ttl, by a wrong clock. Never use one name in both protocols.
+   * It is for one node, and has neither a fence nor a renewal: `autoRenew` is off, and several nodes, `autoRenew:
+   * true`, {@link Lock.fence} and {@link Lock.extend} are `invalid_argument`. So are `fenceTtl` and `label` of the lock
+   * itself; those of its client are passed over. A crashed holder blocks others for at most 3 s longer than the ttl. A
+   * release is sent once only: where its answer, or that to an acquire, is lost with the connection, the key stays
+   * until its time is over. Older clients can still make two holders: by a stall between GET and GETSET, by another
+   * ttl, by a wrong clock. Never use one name in both protocols.
    */
   readonly protocol?: "plain" | "setnx" | undefined;
 }
@@ -73,8 +74,8 @@ const OPTIONS: Kinds = {
   maxHold: MILLISECONDS,
   nodeTimeout: MILLISECONDS,
   restartDelay: MILLISECONDS,
-  fenceKeep: MILLISECONDS,
-  owner: TEXT,
+  fenceTtl: MILLISECONDS,
+  label: TEXT,
   protocol: TEXT,
 } satisfies Record<keyof LockOptions, unknown>;
 
@@ -107,9 +108,9 @@ export type NodeView = {
     }
   | {
       /** The node could not be asked. */
-      readonly state: "failed";
-      /** What it answered instead. */
-      readonly answer: string;
+      readonly state: "unavailable";
+      /** Why: what it answered, or what the connection came to. */
+      readonly error: string;
     }
 );
 
@@ -136,7 +137,7 @@ export class Redlock {
    * excludes nobody outside it. Default: the environment variable `REDLOCK_URLS` (separated by commas), or where that
    * is not set `redis://127.0.0.1:6379`.
    * @param options - defaults for the locks of this client, and its own.
-   * @throws {@link LockInvalid}: a wrong or unknown part of an address, a duplicate, or a wrong option.
+   * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, or a wrong option.
    */
   constructor(nodes?: string | readonly string[], options?: ClientOptions) {
     this.#client = unwrap(Client.open(checkedNodes(nodes), checked(options, CLIENT_OPTIONS)));
@@ -146,9 +147,9 @@ export class Redlock {
    * A lock with this name. Sends nothing.
    *
    * @param name - 1 to 512 bytes of anything; the key on the servers is the name, unchanged, a string as UTF-8. Names
-   * that begin with `redlock:fence:` or `redlock:want:` are reserved.
+   * that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
    * @param options - in place of the client's.
-   * @throws {@link LockInvalid}: a wrong name or option, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
   lock(name: string | Uint8Array, options?: LockOptions): Lock {
     return Lock.of(unwrap(this.#client.lock(checkedName(name), checked(options, OPTIONS))));
@@ -160,7 +161,7 @@ export class Redlock {
    * Takes at most the client's `connectTimeout` where connections have to be made, and its `nodeTimeout`. A node that
    * cannot be asked is part of the answer.
    *
-   * @throws {@link LockInvalid}: a wrong name, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong name, or a closed client.
    *
    * @example
    * ```ts
@@ -176,8 +177,8 @@ export class Redlock {
   }
 
   /**
-   * Ends the client: calls on its locks are `invalid` from now on, also those that wait, except calls that end a hold.
-   * Held locks stay held.
+   * Ends the client: calls on its locks are `invalid_argument` from now on, also those that wait, except calls that end
+   * a hold. Held locks stay held.
    */
   close(): void {
     this.#client.close();

@@ -1,6 +1,6 @@
 import { types } from "node:util";
 import { unknown } from "#native";
-import { errorOf, LockInvalid } from "./errors.js";
+import { errorOf, LockInvalidArgument } from "./errors.js";
 
 /** What an option may be: how a message says it, and whether a value is one. */
 interface Kind {
@@ -37,7 +37,7 @@ export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
 export function checked<T extends object>(options: T | undefined, kinds: Kinds): Given<T> | undefined {
   if (options === undefined) return undefined;
   if (typeof options !== "object" || options === null) {
-    throw new LockInvalid(`options must be an object such as { ttl: 10_000 }, not ${article(options)}`);
+    throw new LockInvalidArgument(`options must be an object such as { ttl: 10_000 }, not ${article(options)}`);
   }
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   for (const [option, value] of given) {
@@ -50,7 +50,7 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds):
 
 /** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */
 export function expect(what: string, value: unknown, kind: Kind): void {
-  if (!kind.fits(value)) throw new LockInvalid(`${what} must be ${kind.says}, not ${article(value)}`);
+  if (!kind.fits(value)) throw new LockInvalidArgument(`${what} must be ${kind.says}, not ${article(value)}`);
 }
 
 /** A lock's name; its length and its first bytes are checked natively. */
@@ -58,16 +58,18 @@ export function checkedName(name: unknown): string | Uint8Array {
   if (typeof name === "string") {
     // Natively each of them would become the same replacement character, and two names one lock.
     if (name.isWellFormed()) return name;
-    throw new LockInvalid("the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes");
+    throw new LockInvalidArgument(
+      "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes",
+    );
   }
   if (types.isUint8Array(name)) return name;
   if (Array.isArray(name)) {
-    throw new LockInvalid(
+    throw new LockInvalidArgument(
       "the name of a lock must be a string or a Uint8Array, not an array: one lock has one name here, so give each " +
         "resource a lock of its own, always acquired in the same order",
     );
   }
-  throw new LockInvalid(`the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
+  throw new LockInvalidArgument(`the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
 }
 
 /** The addresses of nodes; what is in them is checked natively. */
@@ -76,9 +78,9 @@ export function checkedNodes(nodes: unknown): string[] | undefined {
   const list: unknown[] = Array.isArray(nodes) ? nodes : [nodes];
   for (const node of list) {
     if (typeof node !== "string") {
-      throw new LockInvalid(
-        `a node must be a URL such as "redis://127.0.0.1:6379", not ${article(node)}; connections are made here, and ` +
-          "not taken from another client",
+      throw new LockInvalidArgument(
+        `a node must be a URL such as "redis://127.0.0.1:6379", not ${article(node)}; redlock opens its own ` +
+          "connections",
       );
     }
   }

@@ -1,6 +1,6 @@
 import { setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
-import { type Failure, farewell, type Holder, Queue, type View } from "#native";
+import { type Failure, type Holder, Queue, shutdown, type View } from "#native";
 
 /** What `setInterval` takes at most. */
 const LONGEST = 2 ** 31 - 1;
@@ -19,7 +19,7 @@ type Result = View[] | Failure | null;
 
 const ENDING: Failure = {
   code: "unavailable",
-  message: "the call was broken off, as the process is ending",
+  message: "the call was cancelled because the process is exiting",
   nodes: [],
 };
 
@@ -44,7 +44,7 @@ function open(): Calls {
       alive: setInterval(() => undefined, LONGEST).unref(),
     };
     // A worker ends without the locks of other threads, and what it holds goes with its objects.
-    if (isMainThread) process.once("exit", farewell);
+    if (isMainThread) process.once("exit", shutdown);
   }
   return calls;
 }

@@ -11,7 +11,7 @@ const OPTIONS: [(&str, &str); 6] = [
     ("max_hold", "maxHold"),
     ("node_timeout", "nodeTimeout"),
     ("restart_delay", "restartDelay"),
-    ("fence_keep", "fenceKeep"),
+    ("fence_ttl", "fenceTtl"),
     ("connect_timeout", "connectTimeout"),
 ];
 
@@ -30,7 +30,9 @@ pub struct Answer {
 #[napi(object, object_from_js = false)]
 pub struct Failure {
     /// One of the codes in `tests/tables/errors.json`.
-    #[napi(ts_type = "'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid'")]
+    #[napi(
+        ts_type = "'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'"
+    )]
     pub code: &'static str,
     /// The whole message.
     pub message: String,

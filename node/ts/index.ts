@@ -12,15 +12,17 @@
  *
  * @packageDocumentation
  */
-import type { Lock } from "./lock.js";
-import { type LockOptions, type NodeView, Redlock } from "./redlock.js";
 
+import { type LockOptions, type NodeView, Redlock } from "./client.js";
+import type { Lock } from "./lock.js";
+
+export { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./client.js";
 export {
   type ErrorCode,
   type ErrorDetails,
   LockAlreadyHeld,
   LockForbidden,
-  LockInvalid,
+  LockInvalidArgument,
   LockLost,
   LockNotHeld,
   LockTimeout,
@@ -30,7 +32,6 @@ export {
   RedlockError,
 } from "./errors.js";
 export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
-export { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./redlock.js";
 
 let client: Redlock | undefined;
 
@@ -43,7 +44,7 @@ function shared(): Redlock {
 /**
  * A lock of the default client, for the nodes in `REDLOCK_URLS` or `redis://127.0.0.1:6379`; see {@link Redlock.lock}.
  *
- * @throws {@link LockInvalid}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
+ * @throws {@link LockInvalidArgument}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
  */
 export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
   return shared().lock(name, options);
@@ -52,7 +53,7 @@ export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
 /**
  * What every node of the default client has under this name; see {@link Redlock.inspect}.
  *
- * @throws {@link LockInvalid}: a wrong name, or a wrong address in `REDLOCK_URLS`.
+ * @throws {@link LockInvalidArgument}: a wrong name, or a wrong address in `REDLOCK_URLS`.
  */
 export async function inspect(name: string | Uint8Array): Promise<NodeView[]> {
   return shared().inspect(name);

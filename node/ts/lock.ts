@@ -1,8 +1,8 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Holder } from "#native";
-import { errorOf, LockInvalid, LockLost, LockTimeout, unwrap } from "./errors.js";
-import { checked, expect, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL } from "./given.js";
-import { outcome, queue, watch } from "./queue.js";
+import { outcome, queue, watch } from "./calls.js";
+import { errorOf, LockInvalidArgument, LockLost, LockTimeout, unwrap } from "./errors.js";
+import { checked, expect, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL } from "./validate.js";
 
 /** How one acquire waits. */
 export interface AcquireOptions {
@@ -73,7 +73,7 @@ export class Lock {
    * fence of that hold.
    *
    * @throws {@link LockNotHeld} before an acquire and after a release.
-   * @throws {@link LockInvalid}: the protocol `"setnx"` has none.
+   * @throws {@link LockInvalidArgument}: the protocol `"setnx"` has none.
    */
   get fence(): number {
     return unwrap(this.#holder.fence());
@@ -124,7 +124,7 @@ export class Lock {
    * where none is set.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
    * @throws {@link LockAlreadyHeld}: this object holds the lock, or is acquiring it.
-   * @throws {@link LockInvalid}: a wrong option, too many addresses of one server, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong option, too many addresses of one server, or a closed client.
    * @throws the signal's reason, when `signal` is aborted: before anything is sent if it is so already, else at once,
    * and then the attempt leaves no key behind. An abort after the lock was acquired does nothing.
    *
@@ -183,7 +183,7 @@ export class Lock {
    * @throws {@link LockLost}: the lock was lost, or is lost with this.
    * @throws {@link LockUnavailable}: no quorum of nodes answered; the lock stays valid until its time is over.
    * @throws {@link LockNotHeld}: there is nothing to extend.
-   * @throws {@link LockInvalid}: a wrong ttl, or the protocol `"setnx"`, which cannot extend.
+   * @throws {@link LockInvalidArgument}: a wrong ttl, or the protocol `"setnx"`, which cannot extend.
    */
   async extend(ttl?: number): Promise<void> {
     if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);
@@ -240,7 +240,7 @@ export class Lock {
    */
   async using<T>(body: (signal: AbortSignal, lock: this) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T> {
     if (typeof body !== "function") {
-      throw new LockInvalid("using(body, options) takes the function first; a ttl is an option of the lock");
+      throw new LockInvalidArgument("using(body, options) takes the function first; a ttl is an option of the lock");
     }
     await this.acquire(options);
     let result: T;

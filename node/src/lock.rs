@@ -5,8 +5,8 @@ use std::sync::Arc;
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 
-use crate::client::{ms, number};
-use crate::failure::Failure;
+use crate::convert::{ms, number};
+use crate::error::Failure;
 
 /// One holder of one lock. Collected while it holds the lock, it releases it.
 #[derive(Debug)]
