@@ -23,6 +23,10 @@
 //!
 #![doc = include_str!("../docs/processes.md")]
 //!
+#![doc = include_str!("../docs/setnx.md")]
+//!
+#![doc = include_str!("../docs/comparison.md")]
+//!
 #![doc = include_str!("../docs/moving.md")]
 //!
 #![doc = include_str!("../docs/how-we-know.md")]

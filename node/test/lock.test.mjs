@@ -246,7 +246,7 @@ test("inspect shows what every node has", async () => {
   assert.equal(held.label, "worker 7");
   assert.equal(held.fence, lock.fence);
   assert.ok(held.ttlLeft > 0 && held.ttlLeft <= 10_000);
-  assert.deepEqual(Object.keys(failed), ["node", "state", "answer"]);
+  assert.deepEqual(Object.keys(failed), ["node", "state", "error"]);
   await lock.release();
   const unlabelled = await redlock.lock(name, { label: "" }).acquire();
   assert.equal("label" in (await client.inspect(name))[0], false);

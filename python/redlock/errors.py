@@ -36,7 +36,7 @@ class RedlockError(Exception):
     ...     redlock.Redlock("redis://localhost/?timeout=5")
     ... except redlock.RedlockError as error:
     ...     print(error.code, error.retryable)
-    invalid False
+    invalid_argument False
     """
 
     code: ClassVar[str] = "error"

@@ -72,7 +72,7 @@ def test_options_of_a_client_are_defaults(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "hint"),
-    [("blocking_timeout", "timeout"), ("sleep", "leave it out"), ("thread_local", "leave it out"), ("expire", "ttl")],
+    [("blocking_timeout", "timeout"), ("sleep", "remove it"), ("thread_local", "remove it"), ("expire", "ttl")],
 )
 def test_options_of_other_libraries_get_a_hint(option: str, hint: str) -> None:
     foreign: dict[str, Any] = {option: 1}

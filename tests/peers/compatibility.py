@@ -24,25 +24,25 @@ Seen = Mapping[str, Mapping[str, str]]
 HEAD = """\
 # Beside other lock libraries
 
-Locks of other libraries count for this one, and ours for theirs, wherever both use the plain protocol on one key: `SET
-key token NX PX ttl`, delete it if the value is still mine. The locks below were run against ours on real servers. "Yes"
-is that each was denied and waited while the other held, that each won when the other released, and that both competed
-for one lock and never had it together. `make interop` does that again and writes this page.
+This library and another one exclude each other on one key if both use the plain protocol: `SET key token NX PX ttl`,
+delete it if the value is still mine. Tests ran the locks below against ours on real servers. "Yes" means three things:
+each was denied and waited while the other held the lock, each won when the other released it, and both competed for one
+lock and never held it together. `make interop` runs these tests again and writes this page.
 """
 
 SHARED = """\
 ## What is shared
 
-- **Exclusion**, if both list the same nodes and mean the same key. Where a library puts something in front of its
-  names, give ours the whole key: `redlock.lock("{key}")` is the lock `foo` of {prefixed}.
-- **`inspect`** shows a peer's lock as `foreign`, with the time that is left.
+- **Exclusion**, if both list the same nodes and use the same key. If a library adds a prefix to its names, give ours
+  the whole key: `redlock.lock("{key}")` is the lock `foo` of {prefixed}.
+- **`inspect`** shows a lock of another library as `foreign`, with its remaining time.
 
 ## What is not
 
-- **The fence.** Peers draw none. Ours stay unique and in order with their holds in between, but what a peer writes
-  carries no fence, so that no resource can tell a late write of it.
-- **Renewal.** Each library extends what it holds itself, or does not: a peer's lock without renewal ends with its ttl.
-- **Waking up.** Nobody tells a peer of our release: its waiters ask again, as they do among themselves.
+- **The fence.** Other libraries have no fence. Our fences stay unique and in order when other libraries hold the lock
+  in between. But a write of another library carries no fence, so a resource cannot recognize a late one.
+- **Renewal.** Each library renews only its own locks, or none. A lock without renewal ends after its ttl.
+- **Notification.** Waiters of other libraries are not notified of our release. They poll, as they do among themselves.
 """
 
 
@@ -94,7 +94,7 @@ def page(seen: Seen) -> str:
 
 def table(seen: Seen) -> Iterator[str]:
     """One line a peer."""
-    yield "| library | one node | three nodes | the key of its lock `foo` | how its waiters learn | extends by itself |"
+    yield "| library | one node | three nodes | the key of its lock `foo` | its waiters | renews |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for row in ROWS:
         notes = seen.get(row.name, {})

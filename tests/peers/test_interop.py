@@ -152,8 +152,8 @@ def test_waiters_of_python_redis_lock_sleep_on(ours: Start, theirs: Peers, start
     seen(
         row.name,
         "wake-up",
-        "Those of python-redis-lock sleep in BLPOP until its own release pushes something; ours does not. They sleep "
-        "until their `timeout`, or else `expire`, has passed, and without either for ever: set `expire`.",
+        "Waiters of python-redis-lock sleep in BLPOP until a release of that library pushes a value; ours does not. "
+        "They sleep until their `timeout`, or else `expire`, has passed, and without both for ever: set `expire`.",
     )
 
 
@@ -194,8 +194,8 @@ if "redisson" in BY_NAME:
         seen(
             row.name,
             "protocol",
-            "The lock of Redisson is a hash. Ours takes it for held: it is denied, waits, and wins when Redisson "
-            "releases. The other way round, a lock of ours makes Redisson fail: `tryLock` and `lock` throw a "
-            "`RedisException` with the server's WRONGTYPE, at once and instead of waiting. So nobody holds a name "
-            "twice, but give Redisson names of its own.",
+            "The lock of Redisson is a hash. Our lock sees it as held: it is denied, waits, and wins when Redisson "
+            "releases. The other way round, our lock makes Redisson fail: `tryLock` and `lock` throw a "
+            "`RedisException` with the server's WRONGTYPE, at once and instead of waiting. A name never has two "
+            "holders, but use separate names for Redisson.",
         )

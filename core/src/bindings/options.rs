@@ -68,18 +68,18 @@ const FOREIGN: [(&[&str], &str); 11] = [
         &["sleep", "retrydelay", "retryinterval", "retryjitter", "delay"],
         "remove it: retries are scheduled automatically",
     ),
-    (&["threadlocal"], "leave it out: a lock object is one holder, whichever thread uses it"),
+    (&["threadlocal"], "remove it: a lock object is one holder, whichever thread uses it"),
     (
         &["autorenewal", "autoextend", "autoextendthreshold", "automaticextensionthreshold", "refreshinterval"],
         "use auto_renew: true or false; renewal comes every third of the ttl",
     ),
     (
         &["driftfactor", "clockdrift", "clockdriftfactor"],
-        "leave it out: 1 % of the ttl and 2 ms are set aside for drift",
+        "remove it: 1 % of the ttl and 2 ms are set aside for drift",
     ),
     (
         &["id", "identifier", "token", "value"],
-        "leave it out: every acquisition has a random token of its own; owner is a label for people",
+        "remove it: every acquisition has a random token of its own; label is for people",
     ),
     (&["onlocklost", "onlost"], "remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock"),
     (&["connecttimeout"], "give it to the client: it is for the connections of all its locks"),
@@ -117,7 +117,7 @@ mod tests {
     fn options_of_other_libraries_get_a_hint() {
         for (given, hint) in [
             ("blocking_timeout", "use timeout"),
-            ("sleep", "leave it out"),
+            ("sleep", "remove it"),
             ("thread_local", "one holder"),
             ("expire", "use ttl"),
             ("retryCount", "use timeout"),

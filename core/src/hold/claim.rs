@@ -24,7 +24,7 @@ use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::process::pending_releases::{self, Account};
 use crate::protocol::backoff;
-use crate::protocol::quorum::{Mask, Removal};
+use crate::protocol::quorum::{KeyVote, Mask};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
@@ -99,10 +99,10 @@ impl Claim {
     /// unless nobody may drive that one any more: then over this lane's, and what finds nothing there may have come too
     /// early, so that the release stays owed.
     /// Each node has `time` to answer. `asks` whether others wait.
-    pub(crate) fn release_round(&self, lane: &Arc<Lane>, time: Duration, asks: bool) -> (Round, Vec<Removal>) {
+    pub(crate) fn release_round(&self, lane: &Arc<Lane>, time: Duration, asks: bool) -> (Round, Vec<KeyVote>) {
         let inner = self.inner();
         let mut round = Round::new(lane, &inner.footprint, time, Moment::NEVER);
-        let mut votes = vec![Removal::Gone; lane.members.len()];
+        let mut votes = vec![KeyVote::Absent; lane.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let release = self.request(Action::Release { asks });
             match trace {
@@ -115,13 +115,13 @@ impl Claim {
                 Trace::Unanswered(..) => round.ask_ahead(node, release),
                 Trace::Created => round.ask(node, release, None),
             }
-            votes[node] = Removal::Pending;
+            votes[node] = KeyVote::Pending;
         }
         (round, votes)
     }
 
     /// Takes down a node's answer to a release.
-    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
+    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> KeyVote {
         let inner = self.inner();
         pending_releases::tell_gate(&inner.process, &inner.set.gates, &inner.keys, answer);
         released(&inner.footprint, node, answer, sent)
@@ -134,7 +134,7 @@ impl Claim {
         let (mut round, mut votes) = self.release_round(lane, self.inner().node_timeout, false);
         loop {
             let suspects = lane.members.health.suspects();
-            let waiting = |(node, vote): (usize, &Removal)| *vote == Removal::Pending && !suspects.has(node);
+            let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !suspects.has(node);
             if !votes.iter().enumerate().any(waiting) {
                 break;
             }
@@ -149,7 +149,7 @@ impl Claim {
         drop(self);
         // Nobody may drive this lane after the call: lets its connections write what was queued.
         tokio::task::yield_now().await;
-        let deleted = votes.iter().enumerate().filter(|(_, vote)| **vote == Removal::Deleted);
+        let deleted = votes.iter().enumerate().filter(|(_, vote)| **vote == KeyVote::Ours);
         deleted.fold(Mask::NONE, |mask, (node, _)| mask.with(node))
     }
 
@@ -173,20 +173,20 @@ impl Claim {
 }
 
 /// Takes down a node's answer to a release. What stays marked in the footprint stays owed.
-fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> Removal {
+fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> KeyVote {
     let vote = match answer {
-        Ok(Reply::Deleted { .. }) => Removal::Deleted,
+        Ok(Reply::Deleted { .. }) => KeyVote::Ours,
         // The create may come yet: whether the lock was there, and will be, is not known.
-        Ok(Reply::Absent) if sent == Sent::Ahead => return Removal::Failed,
+        Ok(Reply::Absent) if sent == Sent::Ahead => return KeyVote::Failed,
         // The first one did it.
-        Ok(Reply::Absent) if sent == Sent::Again => Removal::Deleted,
-        Ok(Reply::Absent) => Removal::Gone,
+        Ok(Reply::Absent) if sent == Sent::Again => KeyVote::Ours,
+        Ok(Reply::Absent) => KeyVote::Absent,
         // Sent again too: either the first release was executed and the lock taken after it, or the first one never
         // arrived (an idle connection that had ended) and the lock was taken before. The other's fence is larger in both
         // cases, and tells nothing of when. A loss that is told although there was none makes a caller look twice; one
         // that is not told lets it rely on work that another may have done at the same time.
-        Ok(Reply::Foreign(_)) => Removal::Taken,
-        _ => return Removal::Failed,
+        Ok(Reply::Foreign(_)) => KeyVote::Foreign,
+        _ => return KeyVote::Failed,
     };
     // Behind a create only on the connection of the first time.
     let may_come_yet = match sent {

@@ -17,7 +17,7 @@ use crate::net::connections::{Lane, Member};
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::Place;
-use crate::protocol::quorum::{self, Extension};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
 /// What an extension came to.
@@ -49,13 +49,13 @@ pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Durat
         }
     }
     loop {
-        match quorum::extension(&ballots.votes, lane.members.health.suspects()) {
-            quorum::Extended::Open => {}
-            quorum::Extended::Lost(reason) => {
+        match quorum::keys(&ballots.votes, lane.members.health.suspects()) {
+            KeyVerdict::Open => {}
+            KeyVerdict::Lost(reason) => {
                 return Extended::Lost(Loss { reason, nodes: ballots.answers(&held.place) });
             }
-            quorum::Extended::Unknown => return Extended::Unknown(extending, ballots.answers(&held.place)),
-            quorum::Extended::Carried => {
+            KeyVerdict::Unknown => return Extended::Unknown(extending, ballots.answers(&held.place)),
+            KeyVerdict::Carried => {
                 if !held.extended(start, extending) {
                     return Extended::Over;
                 }
@@ -72,30 +72,30 @@ pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Durat
 
 /// The votes of one round, and what the nodes said.
 struct Ballots {
-    votes: Vec<Extension>,
+    votes: Vec<KeyVote>,
     answers: Vec<Option<Result<Reply, Failure>>>,
 }
 
 impl Ballots {
     fn new(nodes: usize) -> Self {
-        Self { votes: vec![Extension::Pending; nodes], answers: vec![None; nodes] }
+        Self { votes: vec![KeyVote::Pending; nodes], answers: vec![None; nodes] }
     }
 
     fn count(&mut self, node: usize, answer: Result<Reply, Failure>) {
         self.votes[node] = match &answer {
-            Ok(Reply::Extended) => Extension::Extended,
-            Ok(Reply::Absent) if planted(Fault::RestoreCounts) => Extension::Extended,
-            Ok(Reply::Absent) => Extension::Absent,
-            Ok(Reply::Foreign(_) | Reply::Ahead) => Extension::Foreign,
-            Ok(_) | Err(_) => Extension::Failed,
+            Ok(Reply::Extended) => KeyVote::Ours,
+            Ok(Reply::Absent) if planted(Fault::RestoreCounts) => KeyVote::Ours,
+            Ok(Reply::Absent) => KeyVote::Absent,
+            Ok(Reply::Foreign(_) | Reply::Ahead) => KeyVote::Foreign,
+            Ok(_) | Err(_) => KeyVote::Failed,
         };
         self.answers[node] = Some(answer);
     }
 
     /// Nothing more is waited for.
     fn close(&mut self) {
-        for vote in self.votes.iter_mut().filter(|vote| **vote == Extension::Pending) {
-            *vote = Extension::Failed;
+        for vote in self.votes.iter_mut().filter(|vote| **vote == KeyVote::Pending) {
+            *vote = KeyVote::Failed;
         }
     }
 
@@ -109,7 +109,7 @@ impl Ballots {
             Some(Ok(Reply::Foreign(None) | Reply::Ahead)) => "held by another".to_owned(),
             Some(Ok(_)) => Failure::Garbled.to_string(),
             Some(Err(failure)) => failure.to_string(),
-            None if vote == Extension::Pending => "no answer yet".to_owned(),
+            None if vote == KeyVote::Pending => "no answer yet".to_owned(),
             None => Failure::Silent(node_timeout).to_string(),
         };
         let members = &place.set.members.nodes;

@@ -14,7 +14,7 @@ use crate::net::connections::Lane;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Sent};
 use crate::process::context::Place;
-use crate::protocol::quorum::{self, Mask, Released, Removal};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask};
 
 /// Releases on `lane` what `claim` may have created.
 ///
@@ -29,8 +29,8 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
     let mut failures = vec![None; votes.len()];
     let mut resent = Mask::NONE;
     let verdict = loop {
-        match quorum::release(&votes, lane.members.health.suspects()) {
-            Released::Open => {}
+        match quorum::keys(&votes, lane.members.health.suspects()) {
+            KeyVerdict::Open => {}
             verdict => break verdict,
         }
         match round.next().await {
@@ -43,22 +43,22 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
             }
             Some(Event::TimeUp) | None => {
                 for (vote, failure) in votes.iter_mut().zip(&mut failures) {
-                    if *vote == Removal::Pending {
-                        *vote = Removal::Failed;
+                    if *vote == KeyVote::Pending {
+                        *vote = KeyVote::Failed;
                         *failure = Some(Failure::Silent(time));
                     }
                 }
             }
         }
     };
-    if verdict == Released::Unknown {
+    if verdict == KeyVerdict::Unknown {
         // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
         drop(round);
         return Err(unavailable(&held.place, answers(&held.place, &votes, &failures, resent)));
     }
     claim.leave(round);
     match verdict {
-        Released::Lost(reason) => {
+        KeyVerdict::Lost(reason) => {
             let nodes = answers(&held.place, &votes, &failures, resent);
             Err(held.lost_error(Loss { reason, nodes }))
         }
@@ -72,18 +72,18 @@ fn unavailable(place: &Place, nodes: Vec<NodeAnswer>) -> Error {
 }
 
 /// What each node said, for people. Those in `resent` were asked twice.
-fn answers(place: &Place, votes: &[Removal], failures: &[Option<Failure>], resent: Mask) -> Vec<NodeAnswer> {
-    let answer = |(node, vote): (usize, &Removal)| NodeAnswer {
+fn answers(place: &Place, votes: &[KeyVote], failures: &[Option<Failure>], resent: Mask) -> Vec<NodeAnswer> {
+    let answer = |(node, vote): (usize, &KeyVote)| NodeAnswer {
         node: place.set.members.nodes[node].address.to_string(),
         answer: match (vote, &failures[node]) {
             (_, Some(failure)) => failure.to_string(),
-            (Removal::Deleted, _) => "released".to_owned(),
-            (Removal::Gone, _) => "did not have it".to_owned(),
+            (KeyVote::Ours, _) => "released".to_owned(),
+            (KeyVote::Absent, _) => "did not have it".to_owned(),
             // The first release may have freed it.
-            (Removal::Taken, _) if resent.has(node) => "held by another when it was asked again".to_owned(),
-            (Removal::Taken, _) => "held by another".to_owned(),
-            (Removal::Pending, _) => "no answer yet".to_owned(),
-            (Removal::Failed, _) => "key absent, but an unanswered acquire may still arrive".to_owned(),
+            (KeyVote::Foreign, _) if resent.has(node) => "held by another when it was asked again".to_owned(),
+            (KeyVote::Foreign, _) => "held by another".to_owned(),
+            (KeyVote::Pending, _) => "no answer yet".to_owned(),
+            (KeyVote::Failed, _) => "key absent, but an unanswered acquire may still arrive".to_owned(),
         },
     };
     votes.iter().enumerate().map(answer).collect()

@@ -30,14 +30,14 @@ use crate::net::round::Round;
 use crate::process::context::Place;
 use crate::process::schedule::Search;
 use crate::protocol::backoff;
-use crate::protocol::quorum::Extension;
+use crate::protocol::quorum::KeyVote;
 use crate::protocol::request::Reply;
 
 /// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.
-pub(crate) fn put_back(held: &Arc<Held>, round: Round, votes: &[Extension]) {
+pub(crate) fn put_back(held: &Arc<Held>, round: Round, votes: &[KeyVote]) {
     if votes.len() > 1 {
         for (node, vote) in votes.iter().enumerate() {
-            if *vote == Extension::Absent {
+            if *vote == KeyVote::Absent {
                 restore(held, node, Duration::ZERO);
             }
         }

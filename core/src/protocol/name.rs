@@ -212,7 +212,7 @@ mod tests {
     struct Case {
         name_hex: String,
         fence_key_hex: Option<String>,
-        want_key_hex: Option<String>,
+        waiters_key_hex: Option<String>,
         slot: Option<u16>,
         error: Option<Refusal>,
     }
@@ -261,7 +261,7 @@ mod tests {
                     assert_eq!(name.bytes(), bytes);
                     assert_eq!(**name.lock_key(), *bytes, "the lock key is the name");
                     assert_eq!(Some(name.fence_key()), case.fence_key_hex.as_deref().map(unhex), "fence of {name}");
-                    assert_eq!(Some(name.want_key()), case.want_key_hex.as_deref().map(unhex), "want of {name}");
+                    assert_eq!(Some(name.want_key()), case.waiters_key_hex.as_deref().map(unhex), "want of {name}");
                     assert_eq!(Some(slot(name.lock_key())), case.slot, "slot of {name}");
                 }
                 (Err(error), Some(refusal)) => {

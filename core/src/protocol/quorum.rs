@@ -195,114 +195,59 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: Mask, suspec
     }
 }
 
-/// One node's answer to an extension.
+/// What one node says of the key that an extension or a release is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Extension {
+pub(crate) enum KeyVote {
     /// Not in yet.
     #[default]
     Pending,
-    /// The key lives longer.
-    Extended,
+    /// It was ours: it lives longer, or is deleted; also absent where a release had to be sent twice.
+    Ours,
     /// There is no key.
     Absent,
     /// Another owner's key, or one of ours that was granted after the fence was decided: it can never count.
     Foreign,
-    /// No usable answer; the key may well be alive.
+    /// No usable answer; the key may well be there.
     Failed,
 }
 
-/// What an extension round means.
+/// What an extension or a release means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extended {
+pub(crate) enum KeyVerdict {
     /// Wait for more votes.
     Open,
-    /// A quorum lives longer.
+    /// A quorum had the lock.
     Carried,
-    /// No quorum answered: nothing is known, the lock stays valid for as long as it was.
+    /// No quorum answered: nothing is known.
     Unknown,
-    /// Fewer than a quorum of votes can still come, now and later.
+    /// Fewer than a quorum of votes for it can still come, now and later.
     Lost(LostReason),
 }
 
-/// Judges an extension round. Keys that are gone mean loss only when fewer than q votes can still come; nodes that did
-/// not answer may still hold theirs.
-pub(crate) fn extension(votes: &[Extension], suspects: Mask) -> Extended {
+/// Judges an extension or a release. Keys that are gone mean loss only when fewer than q votes can still come; nodes that
+/// did not answer may still hold theirs. Unknown only when no answer that is waited for can show a loss any more.
+pub(crate) fn keys(votes: &[KeyVote], suspects: Mask) -> KeyVerdict {
     let nodes = votes.len();
     let needed = quorum(nodes);
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
-    let foreign = count(Extension::Foreign);
-    let lost = foreign + count(Extension::Absent);
+    let foreign = count(KeyVote::Foreign);
+    let lost = foreign + count(KeyVote::Absent);
     if lost > nodes - needed {
-        let reason = if foreign >= needed { LostReason::Taken } else { LostReason::Deleted };
-        return Extended::Lost(reason);
+        return KeyVerdict::Lost(if foreign >= needed { LostReason::Taken } else { LostReason::Deleted });
     }
     let ballot = |node: usize| match votes[node] {
-        Extension::Pending => Ballot::Pending,
-        Extension::Extended => Ballot::For,
-        _ => Ballot::Against,
+        KeyVote::Pending => Ballot::Pending,
+        KeyVote::Ours => Ballot::For,
+        KeyVote::Absent | KeyVote::Foreign | KeyVote::Failed => Ballot::Against,
     };
-    let waited_for = |node: &usize| votes[*node] == Extension::Pending && waits_for(*node, nodes, suspects);
+    let waited_for = |node: &usize| votes[*node] == KeyVote::Pending && waits_for(*node, nodes, suspects);
     let to_come = (0..nodes).filter(waited_for).count();
     match tally(nodes, ballot, suspects) {
-        Tally::Open => Extended::Open,
+        Tally::Open => KeyVerdict::Open,
         // Too few to carry it, but the votes to come may still tell that it is lost.
-        Tally::Rejected if lost + to_come > nodes - needed => Extended::Open,
-        Tally::Carried => Extended::Carried,
-        Tally::Rejected => Extended::Unknown,
-    }
-}
-
-/// One node's answer to a release.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Removal {
-    /// Not in yet.
-    #[default]
-    Pending,
-    /// Deleted; or absent when the release had to be sent twice.
-    Deleted,
-    /// Absent: the lock was not there to be released.
-    Gone,
-    /// Another's.
-    Taken,
-    /// No usable answer.
-    Failed,
-}
-
-/// What a release round means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Released {
-    /// Wait for more votes.
-    Open,
-    /// A quorum had the lock until now.
-    Done,
-    /// A quorum did not have it any more: it was lost before.
-    Lost(LostReason),
-    /// Neither can be told.
-    Unknown,
-}
-
-/// Judges a release round. Unknown only when no answer that is waited for can show a loss any more.
-pub(crate) fn release(votes: &[Removal], suspects: Mask) -> Released {
-    let nodes = votes.len();
-    let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
-    let taken = count(Removal::Taken);
-    let lost = taken + count(Removal::Gone);
-    if lost > nodes - quorum(nodes) {
-        let reason = if taken >= quorum(nodes) { LostReason::Taken } else { LostReason::Deleted };
-        return Released::Lost(reason);
-    }
-    let ballot = |node: usize| match votes[node] {
-        Removal::Pending => Ballot::Pending,
-        Removal::Deleted => Ballot::For,
-        Removal::Gone | Removal::Taken | Removal::Failed => Ballot::Against,
-    };
-    let waited_for = |node: &usize| votes[*node] == Removal::Pending && waits_for(*node, nodes, suspects);
-    let to_come = (0..nodes).filter(waited_for).count();
-    match tally(nodes, ballot, suspects) {
-        Tally::Open => Released::Open,
-        Tally::Rejected if lost + to_come > nodes - quorum(nodes) => Released::Open,
-        Tally::Carried => Released::Done,
-        Tally::Rejected => Released::Unknown,
+        Tally::Rejected if lost + to_come > nodes - needed => KeyVerdict::Open,
+        Tally::Carried => KeyVerdict::Carried,
+        Tally::Rejected => KeyVerdict::Unknown,
     }
 }
 
@@ -441,42 +386,27 @@ mod tests {
     }
 
     #[test]
-    fn extensions_in_the_table() {
-        for case in table().extensions {
+    fn extensions_and_releases_in_the_table() {
+        let table = table();
+        for (case, carried) in table
+            .extensions
+            .iter()
+            .map(|case| (case, "carried"))
+            .chain(table.releases.iter().map(|case| (case, "done")))
+        {
             let votes = case.votes(|word, _| match word {
-                "pending" => Some(Extension::Pending),
-                "extended" => Some(Extension::Extended),
-                "absent" => Some(Extension::Absent),
-                "foreign" => Some(Extension::Foreign),
-                "failed" => Some(Extension::Failed),
+                "pending" => Some(KeyVote::Pending),
+                "extended" | "deleted" => Some(KeyVote::Ours),
+                "absent" | "gone" => Some(KeyVote::Absent),
+                "foreign" | "taken" => Some(KeyVote::Foreign),
+                "failed" => Some(KeyVote::Failed),
                 _ => None,
             });
-            let verdict = match extension(&votes, case.suspects()) {
-                Extended::Open => "open".to_owned(),
-                Extended::Carried => "carried".to_owned(),
-                Extended::Unknown => "unknown".to_owned(),
-                Extended::Lost(reason) => format!("lost {reason}"),
-            };
-            assert_eq!(verdict, case.verdict, "{}", case.name);
-        }
-    }
-
-    #[test]
-    fn releases_in_the_table() {
-        for case in table().releases {
-            let votes = case.votes(|word, _| match word {
-                "pending" => Some(Removal::Pending),
-                "deleted" => Some(Removal::Deleted),
-                "gone" => Some(Removal::Gone),
-                "taken" => Some(Removal::Taken),
-                "failed" => Some(Removal::Failed),
-                _ => None,
-            });
-            let verdict = match release(&votes, case.suspects()) {
-                Released::Open => "open".to_owned(),
-                Released::Done => "done".to_owned(),
-                Released::Unknown => "unknown".to_owned(),
-                Released::Lost(reason) => format!("lost {reason}"),
+            let verdict = match keys(&votes, case.suspects()) {
+                KeyVerdict::Open => "open".to_owned(),
+                KeyVerdict::Carried => carried.to_owned(),
+                KeyVerdict::Unknown => "unknown".to_owned(),
+                KeyVerdict::Lost(reason) => format!("lost {reason}"),
             };
             assert_eq!(verdict, case.verdict, "{}", case.name);
         }
@@ -586,47 +516,21 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_extension_stays_lost_and_a_carried_one_carried() {
-        let others = [Extension::Extended, Extension::Absent, Extension::Foreign, Extension::Failed];
+    fn a_verdict_on_keys_stays_as_it_is() {
+        let others = [KeyVote::Ours, KeyVote::Absent, KeyVote::Foreign, KeyVote::Failed];
         for nodes in 1..=5 {
-            for votes in every(&[&[Extension::Pending][..], &others].concat(), nodes) {
+            for votes in every(&[&[KeyVote::Pending][..], &others].concat(), nodes) {
                 let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
-                let verdict = extension(&votes, Mask::NONE);
-                match verdict {
-                    Extended::Carried => assert!(count(Extension::Extended) >= quorum(nodes), "{votes:?}"),
-                    Extended::Lost(_) => {
-                        let gone = count(Extension::Absent) + count(Extension::Foreign);
-                        assert!(nodes - gone < quorum(nodes), "{votes:?}: a quorum may still live");
-                    }
-                    Extended::Open => assert!(votes.contains(&Extension::Pending), "{votes:?}"),
-                    Extended::Unknown => {}
-                }
-                for later in next(&votes, Extension::Pending, &others) {
-                    let now = extension(&later, Mask::NONE);
-                    match verdict {
-                        Extended::Carried => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
+                let verdict = keys(&votes, Mask::NONE);
+                let gone = count(KeyVote::Absent) + count(KeyVote::Foreign);
+                assert_eq!(verdict == KeyVerdict::Carried, count(KeyVote::Ours) >= quorum(nodes), "{votes:?}");
+                let is_lost = matches!(verdict, KeyVerdict::Lost(_));
+                assert!(!is_lost || nodes - gone < quorum(nodes), "{votes:?}: a quorum may still live");
+                assert!(verdict != KeyVerdict::Open || votes.contains(&KeyVote::Pending), "{votes:?}");
+                for later in next(&votes, KeyVote::Pending, &others) {
+                    match (verdict, keys(&later, Mask::NONE)) {
                         // Taken may be found out later.
-                        Extended::Lost(_) => assert!(matches!(now, Extended::Lost(_)), "{votes:?}, {later:?}"),
-                        Extended::Unknown => assert_ne!(now, Extended::Carried, "{votes:?}, {later:?}"),
-                        Extended::Open => {}
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_release_that_is_over_stays_as_it_is() {
-        let others = [Removal::Deleted, Removal::Gone, Removal::Taken, Removal::Failed];
-        for nodes in 1..=5 {
-            for votes in every(&[&[Removal::Pending][..], &others].concat(), nodes) {
-                let verdict = release(&votes, Mask::NONE);
-                let deleted = votes.iter().filter(|vote| **vote == Removal::Deleted).count();
-                assert_eq!(verdict == Released::Done, deleted >= quorum(nodes), "{votes:?}");
-                assert!(verdict != Released::Open || votes.contains(&Removal::Pending), "{votes:?}");
-                for later in next(&votes, Removal::Pending, &others) {
-                    match (verdict, release(&later, Mask::NONE)) {
-                        (Released::Open, _) | (Released::Lost(_), Released::Lost(_)) => {}
+                        (KeyVerdict::Open, _) | (KeyVerdict::Lost(_), KeyVerdict::Lost(_)) => {}
                         (verdict, now) => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
                     }
                 }

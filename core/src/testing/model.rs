@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::net::node::memory::{Content, Store};
 use crate::protocol::name::Name;
-use crate::protocol::quorum::{self, Extended, Extension, Mask, Verdict, Vote};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask, Verdict, Vote};
 use crate::protocol::request::{self, Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::random::{Random, SimulatedRandom};
@@ -162,7 +162,7 @@ pub fn quorum(nodes: usize) -> usize {
 /// Whether an extension has its quorum, with the nodes that have answered that the key lives longer.
 #[must_use]
 pub fn is_extended(extended: &[bool]) -> bool {
-    let vote = |extended: &bool| if *extended { Extension::Extended } else { Extension::Failed };
-    let votes: Vec<Extension> = extended.iter().map(vote).collect();
-    quorum::extension(&votes, Mask::NONE) == Extended::Carried
+    let vote = |extended: &bool| if *extended { KeyVote::Ours } else { KeyVote::Failed };
+    let votes: Vec<KeyVote> = extended.iter().map(vote).collect();
+    quorum::keys(&votes, Mask::NONE) == KeyVerdict::Carried
 }

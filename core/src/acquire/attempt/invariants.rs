@@ -19,7 +19,7 @@ use super::{Ballots, take};
 use crate::net::node::Failure;
 use crate::net::node::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
 use crate::protocol::name::Name;
-use crate::protocol::quorum::{self, Extended, Extension, Mask, Verdict, Vote};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask, Verdict, Vote};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::random::Random;
@@ -201,7 +201,7 @@ struct Won {
 struct ExtensionRound {
     attempt: usize,
     started: usize,
-    votes: [Extension; NODES],
+    votes: [KeyVote; NODES],
 }
 
 /// Something a node did for an attempt that the order of owners depends on.
@@ -415,7 +415,7 @@ impl<'a> Run<'a> {
         let Some(won) = &self.attempts[attempt].won else { return };
         let extend = Action::Extend { ttl, fence: won.fence, fence_ttl: FENCE_TTL };
         let round = self.rounds.len();
-        self.rounds.push(ExtensionRound { attempt, started: self.now, votes: [Extension::Pending; NODES] });
+        self.rounds.push(ExtensionRound { attempt, started: self.now, votes: [KeyVote::Pending; NODES] });
         self.send_all(attempt, &extend, Some(round));
     }
 
@@ -465,10 +465,10 @@ impl<'a> Run<'a> {
             Action::Extend { .. } => {
                 let round = &mut self.rounds[message.round.expect("every extend is of a round")];
                 round.votes[message.node] = match reply {
-                    Ok(Reply::Extended) => Extension::Extended,
-                    Ok(Reply::Absent) => Extension::Absent,
-                    Ok(Reply::Foreign(_) | Reply::Ahead) => Extension::Foreign,
-                    _ => Extension::Failed,
+                    Ok(Reply::Extended) => KeyVote::Ours,
+                    Ok(Reply::Absent) => KeyVote::Absent,
+                    Ok(Reply::Foreign(_) | Reply::Ahead) => KeyVote::Foreign,
+                    _ => KeyVote::Failed,
                 };
                 Ok(())
             }
@@ -571,7 +571,7 @@ impl<'a> Run<'a> {
             })?;
         }
         for round in self.rounds.iter().filter(|round| round.attempt == earlier && round.started >= won.at) {
-            ensure(quorum::extension(&round.votes, Mask::NONE) != Extended::Carried, || {
+            ensure(quorum::keys(&round.votes, Mask::NONE) != KeyVerdict::Carried, || {
                 format!("{earlier} was extended by a quorum after {later} had won: {:?}", round.votes)
             })?;
         }
@@ -793,7 +793,7 @@ fn a_late_grant_does_not_bridge_a_later_owner() {
         for node in 0..NODES {
             run.exchanged(A, node);
         }
-        assert_eq!(run.rounds[0].votes, [Extension::Absent, Extension::Extended, Extension::Foreign]);
+        assert_eq!(run.rounds[0].votes, [KeyVote::Absent, KeyVote::Ours, KeyVote::Foreign]);
         // Nor does a restore: the node knows of B.
         run.step(&Step::Restore { attempt: A, node: 0 }).unwrap();
         run.exchanged(A, 0);
