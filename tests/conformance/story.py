@@ -27,14 +27,14 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(_POLL_S)
 
 
-def reached(call: Callable[[], T]) -> T:
-    """What `call` comes to once its node is reached: for 50 ms after a failure, that failure is the answer."""
+def reached(call: Callable[[], T], code: str = "unavailable") -> T:
+    """What `call` comes to once its node is reached: for 50 ms after a failure, that failure (`code`) is the answer."""
     end = time.monotonic() + LIMIT_S
     while True:
         try:
             return call()
         except LockError as error:
-            if error.code != "unavailable" or time.monotonic() > end:
+            if error.code not in {"unavailable", code} or time.monotonic() > end:
                 raise
         time.sleep(_POLL_S)
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import Drivers
 from driver import FACES, LockError
 from servers import Cluster, ReplyError, Server
-from story import connect_to_all, fence_key, one_try_ms, until, within
+from story import connect_to_all, fence_key, one_try_ms, reached, until, within
 
 USER, PASSWORD = "worker", "S3CR3T"
 FULL_RIGHTS = ("on", f">{PASSWORD}", "~*", "&*", "+@all")
@@ -212,7 +212,7 @@ def test_refusing_nodes(
 
     for end in ends:
         end()
-    lock.acquire(timeout_ms=LIMIT_MS)
+    reached(lambda: lock.acquire(timeout_ms=LIMIT_MS), refusal.code)
     lock.release()
     until(lambda: not nodes.has(lock.name), "nothing of any attempt is left")
     held.extend()

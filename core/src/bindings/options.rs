@@ -73,10 +73,7 @@ const FOREIGN: [(&[&str], &str); 11] = [
         &["autorenewal", "autoextend", "autoextendthreshold", "automaticextensionthreshold", "refreshinterval"],
         "use auto_renew: true or false; renewal comes every third of the ttl",
     ),
-    (
-        &["driftfactor", "clockdrift", "clockdriftfactor"],
-        "remove it: 1 % of the ttl and 2 ms are set aside for drift",
-    ),
+    (&["driftfactor", "clockdrift", "clockdriftfactor"], "remove it: 1 % of the ttl and 2 ms are set aside for drift"),
     (
         &["id", "identifier", "token", "value"],
         "remove it: every acquisition has a random token of its own; label is for people",
