@@ -61,9 +61,14 @@ impl Content {
 }
 
 impl Store {
+    /// Deletes what has expired.
+    pub(crate) fn expire(&mut self, now: u64) {
+        self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
+    }
+
     /// Executes `request` in one step.
     pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
-        self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
+        self.expire(now);
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
                 match self.held(now, request, *wants) {
