@@ -1,4 +1,4 @@
-//! Lock objects, the completion queue and the shutdown: what the Python and Node packages stand on.
+//! Lock objects, the completion queue and shutdown: what the Python and Node packages stand on.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 

@@ -237,7 +237,7 @@ fn a_process_that_is_asked_to_end_leaves_no_key() {
     const NAME: &str = "a_process_that_is_asked_to_end_leaves_no_key";
     if let (Ok(urls), Ok(how)) = (std::env::var("REDLOCK_TEST_URLS"), std::env::var("REDLOCK_TEST_HOW")) {
         let urls = urls.split(',').map(str::to_owned).collect();
-        // Some say shutdown inside, some outside of the runtime.
+        // Some shut down inside, some outside of the runtime.
         current_thread().block_on(program(urls, &how));
         redlock::shutdown();
         std::process::exit(143);
@@ -273,7 +273,7 @@ fn terminated(test: &str, servers: &[Server], how: &str) -> ExitStatus {
     status
 }
 
-/// Begins calls that wait, says shutdown, and waits for what they come to.
+/// Begins calls that wait, shuts redlock down, and waits for what they come to.
 fn waits_and_shuts_down(urls: Vec<String>) {
     let redlock = Redlock::new(urls).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

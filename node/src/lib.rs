@@ -23,7 +23,7 @@ pub fn shutdown() {
     redlock::shutdown();
 }
 
-/// Has the process say shutdown also where JavaScript cannot: its main thread, whose `exit` event is the only one that
+/// Shuts redlock down also where JavaScript cannot: its main thread, whose `exit` event is the only one that
 /// comes at every end, may not know of the locks of its workers.
 pub(crate) fn shut_down_at_exit() {
     static ONCE: Once = Once::new();

@@ -3,12 +3,13 @@
 A forked child of `multiprocessing` or billiard ends with `os._exit`. Before that, each calls something else:
 
 - `multiprocessing` before Python 3.13 calls its finalizers, and then waits for the threads. Their locks are theirs
-  until then. So a finalizer starts one more thread, which waits for the others and says shutdown.
+  until then. So a finalizer starts one more thread, which waits for the others and shuts redlock down.
 - `multiprocessing` since Python 3.13 empties `atexit` at the fork, and calls its finalizers when the threads have
-  ended. So the finalizer says shutdown itself.
-- A process of billiard calls the same finalizers, and does not wait for threads. So the finalizer says shutdown itself.
+  ended. So the finalizer shuts redlock down itself.
+- A process of billiard calls the same finalizers, and does not wait for threads. So the finalizer shuts redlock
+  down itself.
 - A worker of a pool of billiard, such as Celery's, calls only the `on_exit` that its pool has given it. So that one
-  says shutdown when it has done what it does.
+  shuts redlock down when it has done what it does.
 """
 
 import atexit
@@ -58,7 +59,7 @@ def _billiards() -> Any:  # noqa: ANN401 - of a package that may not be there
 
 
 def _finalize(_: object) -> None:
-    """Have this child say shutdown; one that was spawned does so as every interpreter, by `atexit`."""
+    """Have this child shut redlock down; one that was spawned does so as every interpreter, by `atexit`."""
     from multiprocessing import util  # noqa: PLC0415
 
     billiards = _billiards()
@@ -102,7 +103,7 @@ def _end() -> None:
 
 
 def register() -> None:
-    """Register what says shutdown, in this process and in those that it forks."""
+    """Register what shuts redlock down, in this process and in those that it forks."""
     atexit.register(_native.shutdown)
     os.register_at_fork(after_in_child=_attend_in_child)
     _attend()

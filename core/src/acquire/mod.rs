@@ -11,7 +11,7 @@
 //! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
 //! - the background cannot start: `unavailable`, before anything is sent;
-//! - the process says shutdown: the background's wait ends, drops its attempt with it, and answers `unavailable`;
+//! - redlock is shut down: the background's wait ends, drops its attempt with it, and answers `unavailable`;
 //! - the client is closed: the same, with `invalid_argument`; a call in its first attempt hears of it when that is over, unless it has
 //!   won.
 //!

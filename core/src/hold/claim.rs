@@ -4,7 +4,7 @@
 //! the token is wanted any more: after a lost attempt, a cancelled call, a release, a loss. Dropping it never blocks:
 //!
 //! - where a create is unanswered, the release is queued at once on that same connection, right behind it;
-//! - everything else, and every release that was not answered, is *owed* (`owed`): the background sends it on a connection
+//! - everything else, and every release that was not answered, is *owed* (`pending_releases`): the background sends it on a connection
 //!   of its own, in its turn, until a reply says what came of it or one ttl has passed.
 //!
 //! What may interrupt it: the connection's runtime ends or is not driven (no answer within `node_timeout`, so it is

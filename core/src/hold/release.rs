@@ -67,7 +67,8 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
 }
 
 fn unavailable(place: &Place, nodes: Vec<NodeAnswer>) -> Error {
-    let message = "no quorum confirmed the release; it is retried in the background, and the lock expires after its ttl at the latest";
+    let message = "no quorum confirmed the release; it is retried in the background, and the lock expires after its ttl \
+                   at the latest";
     Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes()).with_nodes(nodes)
 }
 

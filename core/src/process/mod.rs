@@ -1,13 +1,13 @@
-//! What exists once per process: background, node sets with their health, what is known of endpoints and of node lists,
-//! renewal, the blocking face's runtimes, clock and randomness. Production has one value, stamped with the process id; a
-//! simulation makes many in one program.
+//! What exists once per process: where it runs, its node sets with their health, the schedule of its locks, and what is
+//! known of endpoints and of node lists. Production has one value, stamped with the process id; a simulation makes many in
+//! one program.
 //!
 //! Node sets come and go with their clients. What is known of a server stays, for a day after its last use, and so do the
 //! last node lists: both are bounded in number.
 //!
 //! Fork is handled here and nowhere else. In a forked child the parent's value must not be touched: its mutexes may be
 //! locked by threads that do not exist any more, and dropping its sockets would deregister the parent's. So a child
-//! gets a new value, the old one is leaked, and whoever holds something of the old one asks [`Process::is_foreign`]
+//! gets a new value, the old one is leaked, and whoever holds something of the old one asks [`Environment::is_foreign`]
 //! first. Whatever else has to begin anew in a child is a [`PerProcess`].
 //!
 //! May import `net` and what lies below it.
