@@ -312,7 +312,7 @@ fn a_release_ahead_of_its_acquire_is_not_confirmed_by_nothing() {
     late.command(&["DEL", "unsure"]);
     let error = runtime().block_on(async { guard.release() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(error.nodes().iter().any(|node| node.answer.contains("may still reach it")), "{error:?}");
+    assert!(error.nodes().iter().any(|node| node.answer.contains("may still arrive")), "{error:?}");
     eventually("no key is left", || others[1].get("unsure").is_none());
 }
 

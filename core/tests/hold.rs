@@ -450,7 +450,8 @@ async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
     eventually("its connections have been broken many times", || {
         let killed = servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         broken += from_redis_value::<u64>(killed).unwrap();
-        broken >= 10
+        // After each one the next connection comes later, up to a second.
+        broken >= 5
     });
     // One for each half of the shortest pause, of 250 ms.
     let paced = start.elapsed().as_millis() / 250 + 2;

@@ -32,7 +32,7 @@ fn the_quick_start_runs() {
     let output = example.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDLOCK_URLS", server.url()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("held for ") && said.contains("3 lines") && said.contains("others held it"), "{said}");
+    assert!(said.contains("held for ") && said.contains("3 lines") && said.contains("held by another owner"), "{said}");
 }
 
 #[test]

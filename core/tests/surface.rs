@@ -187,9 +187,12 @@ fn errors_and_views() {
     let _ = (field!(NodeAnswer.node), field!(NodeAnswer.answer));
     let _ = (field!(NodeView.node), field!(NodeView.state));
     let _ = (field!(NodeState::Held.label), field!(NodeState::Held.fence), field!(NodeState::Held.ttl_left));
-    let _ = field!(NodeState::Foreign.ttl_left);
-    let _ = |state: &NodeState| matches!(state, NodeState::Free | NodeState::Held { .. } | NodeState::Foreign { .. });
-    let _: fn(String) -> NodeState = |error| NodeState::Unavailable { error };
+    let _ = (field!(NodeState::Foreign.ttl_left), field!(NodeState::Unavailable.error));
+    let _ = |state: &NodeState| match state {
+        NodeState::Free | NodeState::Held { .. } => 0,
+        NodeState::Foreign { .. } | NodeState::Unavailable { .. } => 1,
+        _ => 2,
+    };
 }
 
 fn listed() -> BTreeSet<String> {

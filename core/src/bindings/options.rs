@@ -121,7 +121,7 @@ mod tests {
             ("automaticExtensionThreshold", "use auto_renew"),
             ("auto_release_time", "use ttl"),
             ("acquireAttemptsLimit", "use timeout"),
-            ("onLockLost", "of its own loss"),
+            ("onLockLost", "use on_lost"),
             ("connect_timeout", "give it to the client"),
             ("connectTimeout", "give it to the client"),
             ("socket_connect_timeout", "use connect_timeout"),
