@@ -510,6 +510,39 @@ async fn a_node_that_is_reached_after_the_release_gets_nothing() {
     guard.release().await.unwrap();
 }
 
+/// A lock on three nodes. Its third one could not be reached for a while, so that it is tried seldom, and is back; the
+/// second one has lost the key, so that the third one decides.
+async fn one_decides_that_is_back() -> (Vec<Server>, Proxy, Guard) {
+    let servers = cluster(3);
+    let proxy = Proxy::to(&servers[2]);
+    let client = Redlock::new([servers[0].url(), servers[1].url(), proxy.url()]).unwrap();
+    let guard = client.lock("foo").ttl(FAR).await.unwrap();
+    eventually("it has it", || text(&servers[2]).is_some());
+    proxy.refuse(true);
+    proxy.reset();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        client.lock("other").await.unwrap().release().await.unwrap();
+    }
+    servers[1].command(&["DEL", "foo"]);
+    proxy.refuse(false);
+    // A failure is told for so long, whoever asks.
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    (servers, proxy, guard)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_connects_to_a_node_that_is_back() {
+    let (_servers, _proxy, guard) = one_decides_that_is_back().await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_connects_to_a_node_that_is_back() {
+    let (_servers, _proxy, guard) = one_decides_that_is_back().await;
+    guard.extend().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_released_lock_is_not_lost_and_not_restored() {
     let servers = cluster(3);

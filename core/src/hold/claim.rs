@@ -98,10 +98,14 @@ impl Claim {
     /// Asks every node that this token has marked to delete. Where a create is unanswered, behind it, on its connection;
     /// unless nobody may drive that one any more: then over this lane's, and what finds nothing there may have come too
     /// early, so that the release stays owed.
-    /// Each node has `time` to answer. `asks` whether others wait.
+    /// Each node has `time` to answer. With `asks` it is the release of a lock that was held: asks whether others wait, and
+    /// every vote counts.
     pub(crate) fn release_round(&self, lane: &Arc<Lane>, time: Duration, asks: bool) -> (Round, Vec<KeyVote>) {
         let inner = self.inner();
         let mut round = Round::new(lane, &inner.footprint, time, Moment::NEVER);
+        if asks {
+            round = round.urgent();
+        }
         let mut votes = vec![KeyVote::Absent; lane.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let release = self.request(Action::Release { asks });

@@ -34,11 +34,15 @@ pub(crate) enum Extended {
 }
 
 /// Asks all nodes to keep the lock for `ttl` from now, which is then the ttl of later renewals; or for the ttl in force.
-pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Duration>) -> Extended {
+/// It is `urgent` if a caller waits for it: a renewal is soon followed by another one.
+pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Duration>, urgent: bool) -> Extended {
     let limit = held.valid_until();
     lane.open(lane.connect_limit().min(limit)).await;
     let Some((extending, request, footprint)) = held.extension(ttl) else { return Extended::Over };
     let mut round = Round::new(lane, &footprint, held.place.spec.settings.node_timeout, limit);
+    if urgent {
+        round = round.urgent();
+    }
     let start = round.started();
     let mut ballots = Ballots::new(lane.members.len());
     for node in 0..ballots.votes.len() {

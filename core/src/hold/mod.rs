@@ -32,10 +32,10 @@ pub(crate) fn checked(held: &Held, ttl: Duration) -> Result<Duration, Error> {
 pub(crate) async fn extend(held: Arc<Held>, ttl: Option<Duration>) -> Result<(), Error> {
     held.remaining()?;
     let extended = if let Ok(runtime) = Handle::try_current() {
-        extend::extend(&held, &held.place.set.lane(&runtime), ttl).await
+        extend::extend(&held, &held.place.set.lane(&runtime), ttl, true).await
     } else {
         let (process, held) = (Arc::clone(&held.place.process), Arc::clone(&held));
-        let call = async move { extend::extend(&held, &held.place.set.lane(&Handle::current()), ttl).await };
+        let call = async move { extend::extend(&held, &held.place.set.lane(&Handle::current()), ttl, true).await };
         process.background.run(call).await?
     };
     match extended {

@@ -60,7 +60,7 @@ impl Timed for Held {
 async fn renew(held: Arc<Held>) {
     let lane = held.place.set.lane(&Handle::current());
     held.place.process.lists.used(&held.place.set.list, &held.place.spec.name);
-    match extend::extend(&held, &lane, None).await {
+    match extend::extend(&held, &lane, None, false).await {
         Extended::Done | Extended::Over => {}
         Extended::Unknown(extending, nodes) => held.unanswered(extending, nodes),
         Extended::Lost(loss) => held.lose(&loss),

@@ -75,7 +75,7 @@ pub(crate) fn seek(place: &Place, node: usize) {
         let _search = search;
         let lane = set.lane(&Handle::current());
         let mut attempt = 0;
-        while run.renewal.holds_on(&set.members) && lane.ready(node).await.is_err() {
+        while run.renewal.holds_on(&set.members) && lane.ready(node, false).await.is_err() {
             lane.clock.sleep(backoff::unavailable(attempt, run.random.unit())).await;
             attempt += 1;
         }
@@ -133,7 +133,7 @@ async fn is_held_for(held: &Held, lane: &Lane, pause: Duration) -> bool {
 
 async fn put_in_time(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
     // To connect takes as long as it takes, and says nothing about the node's answers.
-    let Ok(connection) = lane.ready(node).await else { return };
+    let Ok(connection) = lane.ready(node, false).await else { return };
     let mut timer = pin!(lane.clock.sleep(held.place.spec.settings.node_timeout));
     let mut put = pin!(put(held, lane, node, &connection));
     let in_time = poll_fn(|cx| match put.as_mut().poll(cx) {

@@ -233,7 +233,7 @@ impl Inner {
     async fn connect(&self, lane: &Arc<Lane>, caller: &mut Caller) -> Option<Connection> {
         lane.open(lane.connect_limit()).await;
         for attempt in 0.. {
-            match lane.ready(NODE).await {
+            match lane.ready(NODE, false).await {
                 Ok(connection) => return Some(connection),
                 Err(failure) => tell(caller, Err(failure)),
             }

@@ -325,9 +325,9 @@ impl Lane {
     }
 
     /// The connection to `node`, waiting for one that is being made. Fails at once with the last failure while the
-    /// node is left alone after it. Cancel safe.
-    pub(crate) async fn ready(self: &Arc<Self>, node: usize) -> Result<Connection, Failure> {
-        self.start_connecting(node, false);
+    /// node is left alone after it, which is shorter for who is `urgent`. Cancel safe.
+    pub(crate) async fn ready(self: &Arc<Self>, node: usize, urgent: bool) -> Result<Connection, Failure> {
+        self.start_connecting(node, urgent);
         let tries = self.slots[node].state().tries;
         loop {
             let mut changed = pin!(self.changed.notified());

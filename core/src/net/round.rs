@@ -38,6 +38,8 @@ pub(crate) struct Round {
     deadline: Moment,
     timer: Deadline,
     parts: Vec<Part>,
+    /// Whether every vote may decide what a caller is told, so that nodes which failed are connected to sooner.
+    urgent: bool,
     /// Answers that came while another was handed out.
     arrived: VecDeque<(usize, Asked)>,
     /// False once the verdict has fallen: from then on nothing that creates a key is sent.
@@ -105,10 +107,18 @@ impl Round {
             deadline,
             timer: Deadline::new(&lane.deadlines, &lane.clock, deadline),
             parts,
+            urgent: false,
             arrived: VecDeque::new(),
             open: true,
             counted: false,
         }
+    }
+
+    /// The same, for a caller who needs every vote: others may have deleted the lock from some nodes, and then those that
+    /// were away for a moment decide.
+    pub(crate) fn urgent(mut self) -> Self {
+        self.urgent = true;
+        self
     }
 
     pub(crate) fn started(&self) -> Moment {
@@ -174,11 +184,11 @@ impl Round {
         via: Option<Connection>,
         by: By,
     ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
-        let (lane, footprint) = (Arc::clone(&self.lane), Arc::clone(&self.footprint));
+        let (lane, footprint, urgent) = (Arc::clone(&self.lane), Arc::clone(&self.footprint), self.urgent);
         Box::pin(async move {
             let connection = match via.or_else(|| lane.connection(node)) {
                 Some(connection) => connection,
-                None => match lane.ready(node).await {
+                None => match lane.ready(node, urgent).await {
                     Ok(connection) => connection,
                     Err(failure) => return (None, Err(failure)),
                 },

@@ -478,7 +478,7 @@ impl Payer {
             }
             let Some(connection) = self.lane.connection(self.paying.node) else {
                 let (lane, node) = (Arc::clone(&self.lane), self.paying.node);
-                self.opening = Some(Box::pin(async move { lane.ready(node).await }));
+                self.opening = Some(Box::pin(async move { lane.ready(node, false).await }));
                 break;
             };
             if let Some(debt) = self.paying.ledger().take(now) {
