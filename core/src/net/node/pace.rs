@@ -9,8 +9,8 @@
 //! - who is not urgent gets it for longer, doubling up to a second;
 //! - what a server answered to a login of one kind is no answer to another: who has another waits instead.
 //!
-//! A connection that ends although it worked is no failure, so that one connect begins at once. One that was asked and
-//! ends without having worked is. The end of one that nobody has asked says little: who is urgent connects at once, and
+//! A connection that ends although it worked is not a failure, so that one connect begins at once. One that was asked soon
+//! after it was made, and ends without having worked, is one. The end of one that nobody has asked says little: who is urgent connects at once, and
 //! who is not comes at twice the distance each time. If a connection ended soon after it was made, success means little: connects stay [`GAP`] apart for a while,
 //! also while they succeed. A connection that was made before the last success says nothing by its end.
 //!
@@ -138,6 +138,14 @@ impl Record {
         }
     }
 
+    fn failed_early(&mut self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
+        self.ended(made, now);
+        // One that had stood idle may have ended long before it was asked.
+        if made >= self.connected && now < made.after(BRIEF) {
+            self.failed(who, made, failure, now, unit);
+        }
+    }
+
     fn ended_unasked(&mut self, made: Moment, now: Moment, unit: f64) {
         self.ended(made, now);
         if now < made.after(BRIEF) {
@@ -200,9 +208,7 @@ impl Pace {
 
     /// A connection that was `made` then is over, and was asked, but never worked.
     pub(crate) fn failed_early(&self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
-        let mut record = self.record();
-        record.ended(made, now);
-        record.failed(who, made, failure, now, unit);
+        self.record().failed_early(who, made, failure, now, unit);
     }
 
     /// When who is not urgent may have leave, if nothing happens until then.
@@ -380,7 +386,15 @@ mod tests {
         );
         play(
             "the end of a connection that never worked is a failure",
-            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, Refused), (5050, Goes)],
+            &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, Refused), (550, Goes)],
+        );
+        play(
+            "but not if it had stood for long: it may have ended long before it was asked",
+            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, GoesIdly), (5000, Waits(5050))],
+        );
+        play(
+            "nor if another one has been made since",
+            &[(0, Goes), (0, Goes), (1, Connected), (200, Connected), (300, EndedEarly(1)), (300, GoesIdly)],
         );
         play(
             "what was connected before the last success says nothing by its end",
