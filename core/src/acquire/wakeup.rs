@@ -78,11 +78,7 @@ impl Lookout {
     /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
     /// `until` then.
     async fn news(&self, until: Moment) -> Option<(Mask, Seen)> {
-        tokio::select! {
-            biased;
-            news = self.watcher.changed(&self.seen) => Some(news),
-            () = self.lane.clock.sleep_until(until) => None,
-        }
+        self.lane.clock.timeout_at(until, self.watcher.changed(&self.seen)).await
     }
 
     /// After a lost attempt: sleeps until another one is worth it, at most until `limit`.

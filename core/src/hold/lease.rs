@@ -41,6 +41,7 @@ use crate::protocol::backoff;
 use crate::protocol::quorum::{self, Mask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
+use crate::sys::future::notified_until;
 
 /// A key that would live for less than this is not put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
@@ -490,20 +491,15 @@ impl Held {
 
     /// Waits until the lock is not held any more, be it released, lost or run out. Cancel safe.
     pub(crate) async fn over(&self) {
+        let not_held = || (self.state().phase != Phase::Held).then_some(());
         loop {
-            let mut changed = std::pin::pin!(self.lost.notified());
-            changed.as_mut().enable();
-            let (phase, end) = {
-                let state = self.state();
-                (state.phase.clone(), state.valid_until)
-            };
-            if phase != Phase::Held || self.now() >= end {
+            let end = self.valid_until();
+            if self.now() >= end {
                 return;
             }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = self.place.process.clock.sleep_until(end) => {}
+            // An extension moves the end, and tells nobody.
+            if self.place.process.clock.timeout_at(end, notified_until(&self.lost, not_held)).await.is_some() {
+                return;
             }
         }
     }
@@ -514,16 +510,11 @@ impl Held {
         if self.place.process.is_foreign() {
             return self.error(ErrorKind::NotHeld);
         }
-        loop {
-            let mut changed = std::pin::pin!(self.lost.notified());
-            changed.as_mut().enable();
-            let phase = self.state().phase.clone();
-            match phase {
-                Phase::Lost(loss) => return self.lost_error(loss),
-                Phase::Released => std::future::pending().await,
-                Phase::Held => changed.await,
-            }
-        }
+        let loss = notified_until(&self.lost, || match &self.state().phase {
+            Phase::Lost(loss) => Some(loss.clone()),
+            Phase::Held | Phase::Released => None,
+        });
+        self.lost_error(loss.await)
     }
 
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {

@@ -15,10 +15,7 @@
 //! it. What may interrupt it: no lock is held on the set any more, which ends it before the next connect; the background
 //! ends.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -32,6 +29,7 @@ use crate::process::schedule::Search;
 use crate::protocol::backoff;
 use crate::protocol::quorum::KeyVote;
 use crate::protocol::request::Reply;
+use crate::sys::future::begun;
 
 /// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.
 pub(crate) fn put_back(held: &Arc<Held>, round: Round, votes: &[KeyVote]) {
@@ -124,23 +122,14 @@ async fn is_held_for(held: &Held, lane: &Lane, pause: Duration) -> bool {
     if pause.is_zero() {
         return true;
     }
-    tokio::select! {
-        biased;
-        () = held.over() => false,
-        () = lane.clock.sleep(pause) => true,
-    }
+    lane.clock.timeout(pause, held.over()).await.is_none()
 }
 
 async fn put_in_time(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
     // To connect takes as long as it takes, and says nothing about the node's answers.
     let Ok(connection) = lane.ready(node, false).await else { return };
-    let mut timer = pin!(lane.clock.sleep(held.place.spec.settings.node_timeout));
-    let mut put = pin!(put(held, lane, node, &connection));
-    let in_time = poll_fn(|cx| match put.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(true),
-        Poll::Pending => timer.as_mut().poll(cx).map(|()| false),
-    });
-    if !in_time.await {
+    let limit = held.place.spec.settings.node_timeout;
+    if lane.clock.timeout(limit, put(held, lane, node, &connection)).await.is_none() {
         lane.missed(node);
     }
 }
@@ -153,20 +142,14 @@ async fn put(held: &Arc<Held>, lane: &Arc<Lane>, node: usize, connection: &Conne
         let queued = held.restore(|request, footprint, ttl| {
             let create = footprint.put_back(node, connection, lane.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
-            let mut asking = Box::pin(async move {
+            Some(begun(Box::pin(async move {
                 let answer = connection.call(&request, by).await;
                 footprint.put_back_answered(node, create, &answer);
                 answer
-            });
-            let first = asking.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-            Some((asking, first))
+            })))
         });
-        let answer = match queued.flatten() {
-            None => return,
-            Some((_, Poll::Ready(answer))) => answer,
-            Some((asking, Poll::Pending)) => asking.await,
-        };
-        match answer {
+        let Some(queued) = queued.flatten() else { return };
+        match queued.await {
             Err(Failure::NoScript) if by == By::Hash => by = By::Text,
             Err(failure) => {
                 if failure.breaks_connection() {

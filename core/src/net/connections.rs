@@ -37,6 +37,7 @@ use crate::net::node::{Connection, Ear, Failure, Heard, Introduction, Node};
 use crate::net::timers::Deadlines;
 use crate::protocol::quorum::{Mask, quorum};
 use crate::sys::clock::{Clock, Moment};
+use crate::sys::future::notified_until;
 use crate::sys::log::log;
 use crate::sys::random::Random;
 use crate::sys::task::spawn;
@@ -292,36 +293,20 @@ impl Lane {
         if ready == self.slots.len() {
             return;
         }
-        let urgent = ready < needed;
-        for node in 0..self.slots.len() {
-            self.start_connecting(node, urgent);
+        let connect = |urgent| (0..self.slots.len()).for_each(|node| self.start_connecting(node, urgent));
+        if ready >= needed {
+            return connect(false);
         }
-        let mut timer = pin!(self.clock.sleep_until(limit));
-        while self.ready_count() < needed {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let connecting = self.slots.iter().any(|slot| slot.state().connecting);
-            if self.ready_count() >= needed || !connecting {
-                return;
-            }
-            let mut again = pin!(self.clock.sleep(pace::GAP));
-            let in_time = poll_fn(|cx| {
-                if timer.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(false);
-                }
-                if changed.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(true);
-                }
-                again.as_mut().poll(cx).map(|()| true)
-            });
-            if !in_time.await {
-                return;
-            }
+        let is_over = || {
+            connect(true);
+            let is_connecting = self.slots.iter().any(|slot| slot.state().connecting);
+            (self.ready_count() >= needed || !is_connecting).then_some(())
+        };
+        let connected = async {
             // While one node keeps the call waiting, another one that has failed may be back.
-            for node in 0..self.slots.len() {
-                self.start_connecting(node, true);
-            }
-        }
+            while self.clock.timeout(pace::GAP, notified_until(&self.changed, is_over)).await.is_none() {}
+        };
+        self.clock.timeout_at(limit, connected).await;
     }
 
     /// The connection to `node`, waiting for one that is being made. Fails at once with the last failure while the
@@ -329,20 +314,15 @@ impl Lane {
     pub(crate) async fn ready(self: &Arc<Self>, node: usize, urgent: bool) -> Result<Connection, Failure> {
         self.start_connecting(node, urgent);
         let tries = self.slots[node].state().tries;
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            {
-                let state = self.slots[node].state();
-                if let Some(connection) = &state.connection {
-                    return Ok(connection.clone());
-                }
-                if !state.connecting || state.tries != tries {
-                    return Err(state.failure.clone().unwrap_or(Failure::Closed));
-                }
+        notified_until(&self.changed, || {
+            let state = self.slots[node].state();
+            if let Some(connection) = &state.connection {
+                return Some(Ok(connection.clone()));
             }
-            changed.await;
-        }
+            let is_over = !state.connecting || state.tries != tries;
+            is_over.then(|| Err(state.failure.clone().unwrap_or(Failure::Closed)))
+        })
+        .await
     }
 
     /// Connects to `node` unless that is done or under way, if there is leave. A connect is `urgent` if a quorum needs it.
@@ -658,9 +638,7 @@ impl Connecting {
                 Leave::Refused(failure) => return Err(failure),
                 Leave::Waits(until) => until,
             };
-            let mut timer = pin!(lane.clock.sleep_until(until));
-            poll_fn(|cx| if changed.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { timer.as_mut().poll(cx) })
-                .await;
+            lane.clock.timeout_at(until, changed).await;
         }
     }
 

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::fault::{Fault, planted};
 use crate::net::connections::News;
 use crate::protocol::quorum::Mask;
+use crate::sys::future::notified_until;
 
 /// The names of one set of nodes that somebody waits for. In order, so that a seed wakes them in the same one.
 #[derive(Debug, Default)]
@@ -97,15 +98,8 @@ impl Watcher {
     pub(crate) async fn changed(&self, seen: &Seen) -> (Mask, Seen) {
         let late = planted(Fault::ChangeMissed).then(|| self.seen());
         let seen = late.as_ref().unwrap_or(seen);
-        loop {
-            let mut more = std::pin::pin!(self.changes.more.notified());
-            more.as_mut().enable();
-            let (changed, now) = self.since(seen);
-            if changed != Mask::NONE {
-                return (changed, now);
-            }
-            more.await;
-        }
+        notified_until(&self.changes.more, || Some(self.since(seen)).filter(|(changed, _)| *changed != Mask::NONE))
+            .await
     }
 
     /// The nodes on which the key has changed since `seen`, if any, and the counts with which that was found.

@@ -46,6 +46,7 @@ use crate::protocol::backoff;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::sys::future::begun;
 use crate::sys::log::log;
 use crate::sys::task::spawn;
 
@@ -96,11 +97,7 @@ impl Account {
     /// Queues the release on `connection` now, and returns the future of its answer.
     pub(crate) fn queue(&self, connection: Connection) -> Releasing {
         let request = self.release();
-        let mut asking: Releasing = Box::pin(async move { connection.call_known(&request).await });
-        match asking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => asking,
-            Poll::Ready(answer) => Box::pin(std::future::ready(answer)),
-        }
+        begun(Box::pin(async move { connection.call_known(&request).await }))
     }
 
     fn tell_gate(&self, answer: &Result<Reply, Failure>) {

@@ -8,13 +8,14 @@
 //! interrupt it: nothing, it has a limit of its own.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::{self, ThreadId};
 use std::{fmt, mem};
 
 use tokio::sync::Notify;
+
+use crate::sys::future::notified_until;
 
 /// The end of something, which others wait for: it is said once, and stays said.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ impl Ending {
 
     /// Waits until it is said. Cancel safe.
     pub(crate) async fn said(&self) {
-        until(&self.saying, || self.is_said()).await;
+        notified_until(&self.saying, || self.is_said().then_some(())).await;
     }
 }
 
@@ -105,24 +106,11 @@ impl Shutdown {
 
     /// Waits until no duty is left, for at most `limit` of the clock's time. Cancel safe.
     pub(crate) async fn done(&self, limit: impl Future<Output = ()>) {
-        let mut limit = pin!(limit);
         tokio::select! {
             biased;
-            () = until(&self.done, || !self.has_duties()) => {}
-            () = &mut limit => {}
+            () = notified_until(&self.done, || (!self.has_duties()).then_some(())) => {}
+            () = limit => {}
         }
-    }
-}
-
-/// Waits until `holds`, which `changed` tells of.
-async fn until(changed: &Notify, holds: impl Fn() -> bool) {
-    loop {
-        let mut notified = pin!(changed.notified());
-        notified.as_mut().enable();
-        if holds() {
-            return;
-        }
-        notified.await;
     }
 }
 

@@ -156,11 +156,7 @@ impl InLine {
         let mut released = std::pin::pin!(self.gate.released.notified());
         released.as_mut().enable();
         held.ended().await;
-        tokio::select! {
-            biased;
-            () = released => {}
-            () = clock.sleep(backoff::GATHER) => {}
-        }
+        clock.timeout(backoff::GATHER, released).await;
     }
 
     /// Waits for as long as others are given, unless that is past `deadline`. Cancel safe.

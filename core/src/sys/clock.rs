@@ -4,8 +4,8 @@
 //! a server runs out during a suspend, and a monotonic clock that stops would not notice. Wall time is used for one
 //! thing only, the proposal of a fence, which no promise depends on while the nodes keep their fence keys.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 #[cfg(feature = "simulation")]
@@ -112,6 +112,26 @@ impl Clock {
         #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
         tokio::time::sleep(duration).await;
     }
+
+    /// Returns the output of `future` if it is ready within `limit`. As cancel safe as `future`.
+    pub(crate) async fn timeout<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        until(self.sleep(limit), future).await
+    }
+
+    /// Returns the output of `future` if it is ready before `end`. As cancel safe as `future`.
+    pub(crate) async fn timeout_at<T>(&self, end: Moment, future: impl Future<Output = T>) -> Option<T> {
+        until(self.sleep_until(end), future).await
+    }
+}
+
+/// Returns the output of `future` if it is ready before `end` is, or with it.
+async fn until<T>(end: impl Future<Output = ()>, future: impl Future<Output = T>) -> Option<T> {
+    let (mut end, mut future) = (pin!(end), pin!(future));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }
 
 /// Is ready about once per `period` of polling, however many futures poll it in turn: its timer is armed once per

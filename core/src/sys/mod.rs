@@ -5,6 +5,7 @@
 pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod fork;
+pub(crate) mod future;
 pub(crate) mod log;
 pub(crate) mod random;
 pub(crate) mod runtimes;

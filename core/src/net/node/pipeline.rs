@@ -17,11 +17,12 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
+use crate::sys::future::begun;
 use crate::sys::task::spawn;
 
 /// So many answers awaited at a time, that of the request in question included, are no reason to wait for others: one task
@@ -140,11 +141,7 @@ impl<Q, A> Taking<Q, A> {
         (bundle.open, self.queued) = (false, true);
         let wanted = mem::take(&mut bundle.requests).into_iter().filter(|(_, sender)| !sender.is_closed());
         let (requests, senders): (Vec<_>, Vec<_>) = wanted.unzip();
-        let mut sending = (self.bundler.send)(requests);
-        match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => (senders, sending),
-            Poll::Ready(answers) => (senders, Box::pin(std::future::ready(answers))),
-        }
+        (senders, begun((self.bundler.send)(requests)))
     }
 }
 
