@@ -17,7 +17,6 @@
 //! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost;
 //! - a caller's future is never polled again: what it asked counts as asked for [`ASKED`], and keeps nobody else back.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -33,7 +32,7 @@ use crate::address::Address;
 use crate::net::node::endpoint::Endpoint;
 use crate::net::node::health::Health;
 use crate::net::node::pace::{self, Leave};
-use crate::net::node::{Connection, Ear, Failure, Heard, Introduction, Node};
+use crate::net::node::{Connection, EventSink, Failure, Introduction, Node, NodeEvent};
 use crate::net::timers::Deadlines;
 use crate::protocol::quorum::{Mask, quorum};
 use crate::sys::clock::{Clock, Moment};
@@ -104,46 +103,13 @@ pub(crate) struct Lane {
     slots: Vec<Slot>,
     /// The deadlines of the rounds on this lane.
     pub(crate) deadlines: Arc<Deadlines>,
-    /// Who is told what is heard of the nodes while nobody asks. Only a lane that is driven all the time can tell.
-    audience: Option<Audience>,
+    /// What each node's events go to; empty where the lane is not driven all the time, and could not hear of them.
+    events: Vec<EventSink>,
     /// Some slot has become ready or empty.
     changed: Notify,
     /// When the first ready slot asks again, in nanoseconds.
     again: AtomicU64,
     sentinel: Sentinel,
-}
-
-/// What is heard of a node while nobody asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News<'a> {
-    /// A connection has ended, or is back after one has: the node may have forgotten what it knew, or changed anything
-    /// unheard.
-    Upset,
-    /// There is a new connection, the first one included.
-    Reached,
-    /// This key has changed.
-    Changed(&'a [u8]),
-    /// Any key may have changed.
-    AllChanged,
-}
-
-/// Who is told: must neither block nor panic.
-pub(crate) struct Audience {
-    tell: Box<dyn Fn(usize, News<'_>) + Send + Sync>,
-    watches: bool,
-}
-
-impl Audience {
-    /// With `watches` the nodes are asked to tell of changed keys, each key that is read on the lane once.
-    pub(crate) fn new(watches: bool, tell: impl Fn(usize, News<'_>) + Send + Sync + 'static) -> Self {
-        Self { tell: Box::new(tell), watches }
-    }
-}
-
-impl fmt::Debug for Audience {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Audience").field("watches", &self.watches).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, Default)]
@@ -222,13 +188,13 @@ impl Lane {
         clock: Clock,
         random: Random,
         runtime: Handle,
-        audience: Option<Audience>,
+        events: Vec<EventSink>,
     ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
         let sentinel = Sentinel::watch(&runtime);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
-        Self { members, clock, random, runtime, slots, deadlines, audience, changed, again, sentinel }
+        Self { members, clock, random, runtime, slots, deadlines, events, changed, again, sentinel }
     }
 
     /// Whether this lane is of `runtime` and that runtime still runs.
@@ -238,7 +204,7 @@ impl Lane {
 
     /// Whether this lane's nodes are asked to tell of changed keys.
     pub(crate) fn watches(&self) -> bool {
-        self.audience.as_ref().is_some_and(|audience| audience.watches)
+        self.events.first().is_some_and(EventSink::tracks)
     }
 
     /// The nodes that will tell of the next change of every key that was read on this lane.
@@ -377,16 +343,15 @@ impl Lane {
     }
 
     /// What hears of the end of the connection that is being made to `node`.
-    fn ear(self: &Arc<Self>, node: usize) -> Option<Ear> {
-        let watches = self.audience.as_ref()?.watches;
+    fn sink(self: &Arc<Self>, node: usize) -> Option<EventSink> {
+        let tracks = self.events.get(node)?.tracks();
         let number = self.slots[node].state().tries + 1;
         let lane = Arc::downgrade(self);
-        Some(Ear::new(watches, move |heard| {
+        Some(EventSink::new(tracks, move |event| {
             let Some(lane) = lane.upgrade() else { return };
-            match heard {
-                Heard::Ended => lane.ended(node, number),
-                Heard::Changed(key) => lane.tell(node, News::Changed(key)),
-                Heard::AllChanged => lane.tell(node, News::AllChanged),
+            match event {
+                NodeEvent::Disconnected => lane.ended(node, number),
+                event => lane.emit(node, event),
             }
         }))
     }
@@ -399,7 +364,7 @@ impl Lane {
             if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
                 self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
             }
-            self.tell(node, News::Upset);
+            self.emit(node, NodeEvent::Disconnected);
         }
     }
 
@@ -425,15 +390,15 @@ impl Lane {
         Some(worked)
     }
 
-    fn tell(&self, node: usize, news: News<'_>) {
-        if let Some(audience) = &self.audience {
-            (audience.tell)(node, news);
+    fn emit(&self, node: usize, event: NodeEvent<'_>) {
+        if let Some(events) = self.events.get(node) {
+            events.emit(event);
         }
     }
 
     fn connected(&self, node: usize, connection: Connection, introduction: &Introduction) {
         let (slot, now) = (&self.slots[node], self.clock.now());
-        let (is_back, replaced) = {
+        let (may_differ, replaced) = {
             let mut state = slot.state();
             state.connecting = false;
             state.tries += 1;
@@ -450,10 +415,7 @@ impl Lane {
         self.again.fetch_min(introduction.again.nanos(), Ordering::Relaxed);
         self.members.nodes[node].endpoint.pace.connected(now);
         self.changed.notify_waiters();
-        if is_back {
-            self.tell(node, News::Upset);
-        }
-        self.tell(node, News::Reached);
+        self.emit(node, NodeEvent::Connected { may_differ });
     }
 
     /// No connection came of a try. One from before, which was to be replaced, stays.
@@ -645,7 +607,7 @@ impl Connecting {
     async fn connect(&self, begun: Moment) -> Result<(Connection, Introduction), Failure> {
         let (lane, node, limit) = (&self.lane, self.node, self.lane.members.connect_timeout);
         let member = &lane.members.nodes[node];
-        let mut connect = pin!(member.node.connect(&lane.clock, lane.ear(node), member.endpoint.is_known()));
+        let mut connect = pin!(member.node.connect(&lane.clock, lane.sink(node), member.endpoint.is_known()));
         let mut timer = pin!(lane.clock.sleep(limit));
         let (mut due, mut respites) = (lane.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
@@ -699,8 +661,8 @@ mod tests {
         let health = Health::new([(Arc::clone(&endpoint), address.to_string())].into_iter(), Clock::System);
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members { nodes, health, connect_timeout: harness::LIMIT };
-        let audience = Some(Audience::new(true, |_, _| {}));
-        Arc::new(Lane::new(Arc::new(members), Clock::System, Random::System, Handle::current(), audience))
+        let events = vec![EventSink::new(true, |_| {})];
+        Arc::new(Lane::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
     }
 
     /// As if the time had come.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
-use crate::net::connections::News;
+use crate::net::node::NodeEvent;
 use crate::protocol::quorum::Mask;
 use crate::sys::future::notified_until;
 
@@ -60,17 +60,17 @@ impl Watch {
         Watcher { watch: Arc::clone(self), key: key.to_vec(), changes: Arc::clone(&entry.changes) }
     }
 
-    /// Takes down what was heard of `node`.
-    pub(crate) fn heard(&self, node: usize, news: News<'_>) {
+    /// Takes down what `node` has reported.
+    pub(crate) fn heard(&self, node: usize, event: NodeEvent<'_>) {
         let entries = self.entries();
-        match news {
-            News::Changed(key) => {
+        match event {
+            NodeEvent::Changed(key) => {
                 if let Some(entry) = entries.get(key) {
                     entry.changes.add(node);
                 }
             }
-            News::Reached => {}
-            News::Upset | News::AllChanged => entries.values().for_each(|entry| entry.changes.add(node)),
+            NodeEvent::Connected { may_differ: false } => {}
+            _ => entries.values().for_each(|entry| entry.changes.add(node)),
         }
     }
 }
@@ -142,9 +142,9 @@ mod tests {
         let watcher = watch.on(b"foo", 3);
         let seen = watcher.seen();
         assert!(poll(watcher.changed(&seen)).is_pending());
-        watch.heard(1, News::Changed(b"bar"));
+        watch.heard(1, NodeEvent::Changed(b"bar"));
         assert!(poll(watcher.changed(&seen)).is_pending(), "another key");
-        watch.heard(1, News::Changed(b"foo"));
+        watch.heard(1, NodeEvent::Changed(b"foo"));
         let Poll::Ready((changed, seen)) = poll(watcher.changed(&seen)) else { panic!("not heard") };
         assert_eq!(changed, Mask::NONE.with(1));
         assert!(poll(watcher.changed(&seen)).is_pending(), "heard already");
@@ -152,14 +152,15 @@ mod tests {
 
     #[test]
     fn a_flush_and_a_broken_connection_change_every_key_of_the_node() {
-        for news in [News::Upset, News::AllChanged] {
+        let reconnected = NodeEvent::Connected { may_differ: true };
+        for event in [NodeEvent::Disconnected, reconnected, NodeEvent::AllChanged] {
             let watch = Arc::new(Watch::default());
             let watchers = [watch.on(b"foo", 2), watch.on(b"bar", 2)];
             let seen = watchers.each_ref().map(Watcher::seen);
-            watch.heard(0, news);
+            watch.heard(0, event);
             for (watcher, seen) in watchers.iter().zip(&seen) {
-                let Poll::Ready((changed, _)) = poll(watcher.changed(seen)) else { panic!("{news:?}") };
-                assert_eq!(changed, Mask::NONE.with(0), "{news:?}");
+                let Poll::Ready((changed, _)) = poll(watcher.changed(seen)) else { panic!("{event:?}") };
+                assert_eq!(changed, Mask::NONE.with(0), "{event:?}");
             }
         }
     }

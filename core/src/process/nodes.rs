@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::net::connections::{Audience, Lane, Member, Members, News};
-use crate::net::node::Connection;
+use crate::net::connections::{Lane, Member, Members};
+use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::node::health::Health;
 use crate::net::node::list::NodeList;
 use crate::net::tracking::Watch;
@@ -55,29 +55,36 @@ impl NodeSet {
     }
 
     /// For the background's lane, which is always driven: locks held on these nodes are looked after.
-    fn holders(&self, runtime: &Handle) -> Option<Audience> {
-        let background = self.environment.background.started()?;
-        let (renewal, members) = (Arc::downgrade(&self.renewal), Arc::downgrade(&self.members));
-        background.is(runtime).then(|| {
-            Audience::new(false, move |node, news| {
+    fn holders(&self, runtime: &Handle) -> Vec<EventSink> {
+        if !self.environment.background.started().is_some_and(|background| background.is(runtime)) {
+            return Vec::new();
+        }
+        let sink = |node| {
+            let (renewal, members) = (Arc::downgrade(&self.renewal), Arc::downgrade(&self.members));
+            EventSink::new(false, move |event| {
                 let Some((renewal, members)) = renewal.upgrade().zip(members.upgrade()) else { return };
-                match news {
-                    News::Upset => renewal.hasten(&members, node),
-                    News::Reached => renewal.reached(&members, node),
-                    News::Changed(_) | News::AllChanged => {}
+                if matches!(event, NodeEvent::Disconnected | NodeEvent::Connected { may_differ: true }) {
+                    renewal.hasten(&members, node);
+                }
+                if matches!(event, NodeEvent::Connected { .. }) {
+                    renewal.reached(&members, node);
                 }
             })
-        })
+        };
+        (0..self.members.len()).map(sink).collect()
     }
 
     /// For the lane of those who wait.
-    fn waiters(&self) -> Audience {
-        let watch = Arc::downgrade(&self.watch);
-        Audience::new(true, move |node, news| {
-            if let Some(watch) = watch.upgrade() {
-                watch.heard(node, news);
-            }
-        })
+    fn waiters(&self) -> Vec<EventSink> {
+        let sink = |node| {
+            let watch = Arc::downgrade(&self.watch);
+            EventSink::new(true, move |event| {
+                if let Some(watch) = watch.upgrade() {
+                    watch.heard(node, event);
+                }
+            })
+        };
+        (0..self.members.len()).map(sink).collect()
     }
 
     /// The lane whose connection to `node` this is, if that has not been given up and its runtime still runs.
@@ -94,10 +101,10 @@ impl NodeSet {
     /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
     /// from the other one, because what is told of a key that nobody waits for is work for nothing.
     pub(crate) fn waiting_lane(&self, background: &Handle) -> Arc<Lane> {
-        self.lane_with(background, true, || Some(self.waiters()))
+        self.lane_with(background, true, || self.waiters())
     }
 
-    fn lane_with(&self, runtime: &Handle, watches: bool, audience: impl FnOnce() -> Option<Audience>) -> Arc<Lane> {
+    fn lane_with(&self, runtime: &Handle, watches: bool, events: impl FnOnce() -> Vec<EventSink>) -> Arc<Lane> {
         let mut lanes = self.lanes.lock().expect("no panic while holding this");
         if let Some(lane) = lanes.iter().find(|lane| lane.is_of(runtime) && lane.watches() == watches) {
             return Arc::clone(lane);
@@ -105,7 +112,7 @@ impl NodeSet {
         lanes.retain(|lane| lane.is_alive());
         let members = Arc::clone(&self.members);
         let Environment { clock, random, pool, .. } = &*self.environment;
-        let lane = Lane::new(members, clock.clone(), random.clone(), runtime.clone(), audience());
+        let lane = Lane::new(members, clock.clone(), random.clone(), runtime.clone(), events());
         let lane = Arc::new(lane);
         lanes.push(Arc::clone(&lane));
         pool.join(runtime.id());

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{Ear, Failure, Heard, Identity, Introduction, Role};
+use super::{EventSink, Failure, Identity, Introduction, NodeEvent, Role};
 use crate::fault::{Fault, planted};
 use crate::protocol::request::{self, Action, FENCES, Reply, Request, Sight, Wants};
 use crate::protocol::token::Token;
@@ -400,9 +400,9 @@ impl MemoryNodes {
 }
 
 impl MemoryNode {
-    pub(crate) fn connect(&self, clock: &Clock, ear: Option<Ear>) -> MemoryConnection {
-        let ear = ear.filter(Ear::watches);
-        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { ear }) }
+    pub(crate) fn connect(&self, clock: &Clock, events: Option<EventSink>) -> MemoryConnection {
+        let events = events.filter(EventSink::tracks);
+        MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { events }) }
     }
 
     /// A store in memory never restarts, and nothing that it granted outlives it, so its name is identity enough.
@@ -425,7 +425,7 @@ pub(crate) struct MemoryConnection {
 /// What one connection hears of changed keys.
 #[derive(Debug)]
 pub(crate) struct Line {
-    ear: Option<Ear>,
+    events: Option<EventSink>,
 }
 
 impl MemoryConnection {
@@ -436,7 +436,7 @@ impl MemoryConnection {
         let answer = shared.store.execute(now, request);
         let told = match &answer {
             Ok(reply) if reply.changes() => shared.armed.remove(&**key).unwrap_or_default(),
-            Ok(reply) if reply.reads() && self.line.ear.is_some() => {
+            Ok(reply) if reply.reads() && self.line.events.is_some() => {
                 let lines = shared.armed.entry(key.to_vec()).or_default();
                 lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
                 lines.push(Arc::downgrade(&self.line));
@@ -446,8 +446,8 @@ impl MemoryConnection {
         };
         drop(shared);
         for line in told.iter().filter_map(Weak::upgrade).filter(|line| !Arc::ptr_eq(line, &self.line)) {
-            if let Some(ear) = &line.ear {
-                ear.hear(Heard::Changed(key));
+            if let Some(events) = &line.events {
+                events.emit(NodeEvent::Changed(key));
             }
         }
         answer
@@ -494,11 +494,11 @@ mod tests {
     fn listener(node: &MemoryNode) -> (MemoryConnection, Arc<Mutex<u32>>) {
         let told = Arc::new(Mutex::new(0));
         let count = Arc::clone(&told);
-        let ear = Ear::new(true, move |heard| {
-            assert!(matches!(heard, Heard::Changed(b"foo")), "{heard:?}");
+        let events = EventSink::new(true, move |heard| {
+            assert!(matches!(heard, NodeEvent::Changed(b"foo")), "{heard:?}");
             *count.lock().unwrap() += 1;
         });
-        (node.connect(&Clock::System, Some(ear)), told)
+        (node.connect(&Clock::System, Some(events)), told)
     }
 
     #[test]

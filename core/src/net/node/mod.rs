@@ -196,44 +196,49 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// What a node says on a connection without being asked.
+/// What a node reports without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard<'a> {
-    /// The connection has ended without anybody's doing on this side.
-    Ended,
-    /// What stands under this key has changed since it was asked for.
+pub(crate) enum NodeEvent<'a> {
+    /// The connection has ended, and this side did not end it.
+    Disconnected,
+    /// There is a new connection.
+    Connected {
+        /// Whether the node may have forgotten or changed keys unheard since it was last asked.
+        may_differ: bool,
+    },
+    /// The value of this key has changed since it was read.
     Changed(&'a [u8]),
     /// Any key may have changed.
     AllChanged,
 }
 
-/// Hears what a node says without being asked, at once and not with the next request. Called by the task that drives
-/// the connection: must neither block nor panic.
+/// Receives the events of one node as they come. Called by the task that drives the connection: must neither block nor
+/// panic.
 #[derive(Clone)]
-pub(crate) struct Ear {
-    hear: Arc<dyn Fn(Heard<'_>) + Send + Sync>,
-    watches: bool,
+pub(crate) struct EventSink {
+    emit: Arc<dyn Fn(NodeEvent<'_>) + Send + Sync>,
+    tracks: bool,
 }
 
-impl Ear {
-    /// With `watches` the node is asked to tell once of the next change, by anybody else, of each key that is read on
-    /// the connection.
-    pub(crate) fn new(watches: bool, hear: impl Fn(Heard<'_>) + Send + Sync + 'static) -> Self {
-        Self { hear: Arc::new(hear), watches }
+impl EventSink {
+    /// With `tracks` the node is asked to report, once, the next change by anybody else of each key that is read on the
+    /// connection.
+    pub(crate) fn new(tracks: bool, emit: impl Fn(NodeEvent<'_>) + Send + Sync + 'static) -> Self {
+        Self { emit: Arc::new(emit), tracks }
     }
 
-    pub(crate) fn hear(&self, heard: Heard<'_>) {
-        (self.hear)(heard);
+    pub(crate) fn emit(&self, event: NodeEvent<'_>) {
+        (self.emit)(event);
     }
 
-    pub(crate) fn watches(&self) -> bool {
-        self.watches
+    pub(crate) fn tracks(&self) -> bool {
+        self.tracks
     }
 }
 
-impl fmt::Debug for Ear {
+impl fmt::Debug for EventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ear").field("watches", &self.watches).finish_non_exhaustive()
+        f.debug_struct("EventSink").field("tracks", &self.tracks).finish_non_exhaustive()
     }
 }
 
@@ -263,23 +268,23 @@ impl Node {
     }
 
     /// Makes a connection and asks the node who it is, without fail if it has told that before (`is_known`). Takes as
-    /// long as it takes: the caller sets the limit. `ear` hears of its end, where that can be had. Cancel safe: nothing
+    /// long as it takes: the caller sets the limit. `events` gets what the node reports, where that can be had. Cancel safe: nothing
     /// that needs undoing is sent.
     pub(crate) async fn connect(
         &self,
         clock: &Clock,
-        ear: Option<Ear>,
+        events: Option<EventSink>,
         is_known: bool,
     ) -> Result<(Connection, Introduction), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, introduction) = node.connect(ear, is_known, clock.now()).await?;
+                let (connection, introduction) = node.connect(events, is_known, clock.now()).await?;
                 Ok((Connection::Redis(connection), introduction))
             }
-            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, ear)), node.introduction())),
+            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.introduction())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
-                let (link, introduction) = node.0.connect(ear).await?;
+                let (link, introduction) = node.0.connect(events).await?;
                 Ok((Connection::Simulated(link), introduction))
             }
         }
@@ -364,7 +369,7 @@ pub(crate) type Connecting =
 /// How a simulated node is connected to.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedWire: Send + Sync {
-    fn connect(&self, ear: Option<Ear>) -> Connecting;
+    fn connect(&self, events: Option<EventSink>) -> Connecting;
 }
 
 /// One connection to a simulated node.

@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 
 use super::pipeline::Bundler;
 use super::setup::{self, Plan, Setup};
-use super::{By, Ear, Failure, Heard, Identity, Introduction, Role};
+use super::{By, EventSink, Failure, Identity, Introduction, NodeEvent, Role};
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::protocol::request::{self, Action, FENCES, Reply, Request, Sight, Wants};
@@ -120,22 +120,22 @@ impl RedisNode {
     /// Connects at `now`. What a server takes offence at is left out; see [`Setup`].
     pub(crate) async fn connect(
         &self,
-        ear: Option<Ear>,
+        events: Option<EventSink>,
         is_known: bool,
         now: Moment,
     ) -> Result<(RedisConnection, Introduction), Failure> {
-        let hears = ear.is_some() && self.hearing.is_some();
+        let hears = events.is_some() && self.hearing.is_some();
         let setup = || {
             let setup = if hears { &self.hearing_setup } else { &self.plain_setup };
             setup.lock().expect("no panic while holding this")
         };
         let mut plan = setup().plan(now, is_known);
-        let mut result = self.set_up(plan, ear.clone(), now).await;
+        let mut result = self.set_up(plan, events.clone(), now).await;
         if let (Err(Offence::Hello), Some(_)) = (&result, &self.plain) {
             setup().refused_hello(now);
             log!(debug, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
             plan = setup().plan(now, is_known);
-            result = self.set_up(plan, ear, now).await;
+            result = self.set_up(plan, events, now).await;
         }
         match result {
             Ok((connection, mut introduction)) => {
@@ -155,20 +155,20 @@ impl RedisNode {
     async fn set_up(
         &self,
         plan: Plan,
-        ear: Option<Ear>,
+        events: Option<EventSink>,
         now: Moment,
     ) -> Result<(RedisConnection, Introduction), Offence> {
-        let hearing = ear.filter(|_| plan.hello).zip(self.hearing.as_ref());
-        let (client, ear) = match (hearing, &self.plain, &self.hearing) {
-            (Some((ear, client)), ..) => (client, Some(ear)),
+        let hearing = events.filter(|_| plan.hello).zip(self.hearing.as_ref());
+        let (client, events) = match (hearing, &self.plain, &self.hearing) {
+            (Some((events, client)), ..) => (client, Some(events)),
             (None, Some(client), _) | (None, None, Some(client)) => (client, None),
             (None, None, None) => return Err(Offence::None(Failure::Closed)),
         };
-        let watches = ear.as_ref().is_some_and(Ear::watches);
+        let watches = events.as_ref().is_some_and(EventSink::tracks);
         let said_hello = self.hearing.as_ref().is_some_and(|hearing| std::ptr::eq(hearing, client));
-        let config = match ear {
-            Some(ear) => config().set_push_sender(move |push: PushInfo| {
-                hear(&ear, &push);
+        let config = match events {
+            Some(events) => config().set_push_sender(move |push: PushInfo| {
+                hear(&events, &push);
                 Ok::<_, SendError>(())
             }),
             None => config(),
@@ -321,18 +321,18 @@ async fn ask_all(connection: &MultiplexedConnection, commands: Vec<Cmd>) -> Vec<
 }
 
 /// Hands on what a server says without being asked.
-fn hear(ear: &Ear, push: &PushInfo) {
+fn hear(events: &EventSink, push: &PushInfo) {
     match (&push.kind, push.data.as_slice()) {
-        (PushKind::Disconnection, _) => ear.hear(Heard::Ended),
+        (PushKind::Disconnection, _) => events.emit(NodeEvent::Disconnected),
         (PushKind::Invalidate, [Value::Array(keys)]) => {
             for key in keys {
                 if let Value::BulkString(key) = key {
-                    ear.hear(Heard::Changed(key));
+                    events.emit(NodeEvent::Changed(key));
                 }
             }
         }
         // Without keys: all of them, by FLUSHALL or FLUSHDB.
-        (PushKind::Invalidate, _) => ear.hear(Heard::AllChanged),
+        (PushKind::Invalidate, _) => events.emit(NodeEvent::AllChanged),
         _ => {}
     }
 }
@@ -882,8 +882,8 @@ mod tests {
         std::os::unix::fs::symlink(lacking.socket(), &way).unwrap();
         let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap()).unwrap();
         let connect = async |now| {
-            let ear = Ear::new(true, |_| {});
-            node.connect(Some(ear), false, now).await.unwrap().1
+            let events = EventSink::new(true, |_| {});
+            node.connect(Some(events), false, now).await.unwrap().1
         };
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
         let deaf = connect(at(5)).await;

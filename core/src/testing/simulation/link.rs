@@ -7,13 +7,13 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Fate, Leg, Network};
-use crate::net::node::{Ear, Failure, Heard};
+use crate::net::node::{EventSink, Failure, NodeEvent};
 use crate::protocol::request::Reply;
 
 /// What the two ends of one connection share.
 pub(super) struct Line {
     pub(super) process: usize,
-    pub(super) ear: Option<Ear>,
+    pub(super) events: Option<EventSink>,
     /// Whether the node tells of changed keys on it.
     pub(super) watched: bool,
     state: Mutex<LineState>,
@@ -51,12 +51,12 @@ impl Line {
     /// A connection that begins `now`, with where `replies` go.
     pub(super) fn new(
         process: usize,
-        ear: Option<Ear>,
+        events: Option<EventSink>,
         watched: bool,
         (now, replies): (Instant, mpsc::UnboundedSender<(Instant, Down)>),
     ) -> Self {
         let way = Mutex::new(Way { earliest: now, lost: false, replies });
-        Self { process, ear, watched, state: Mutex::default(), way, over: Arc::default() }
+        Self { process, events, watched, state: Mutex::default(), way, over: Arc::default() }
     }
 
     /// A new call, and where its answer will arrive; `None` if the connection is over.
@@ -120,9 +120,9 @@ impl Line {
     }
 
     pub(super) fn arrived(&self, down: Down) {
-        match (down, &self.ear) {
+        match (down, &self.events) {
             (Down::Answer(call, answer), _) => self.answer(call, answer),
-            (Down::Changed(key), Some(ear)) if !self.is_ended() => ear.hear(Heard::Changed(&key)),
+            (Down::Changed(key), Some(events)) if !self.is_ended() => events.emit(NodeEvent::Changed(&key)),
             (Down::Changed(_), _) => {}
         }
     }

@@ -12,7 +12,7 @@ use super::server::{Node, script};
 use super::time::Time;
 use super::{Fate, Leg};
 use crate::net::node::{
-    Answer, By, Connecting, Ear, Failure, Heard, Identity, Introduction, Role, SimulatedLink, SimulatedWire,
+    Answer, By, Connecting, EventSink, Failure, Identity, Introduction, NodeEvent, Role, SimulatedLink, SimulatedWire,
 };
 use crate::protocol::request::Request;
 use crate::sys::clock::Moment;
@@ -46,7 +46,7 @@ impl Wire {
         }
     }
 
-    async fn introduced(self, ear: Option<Ear>) -> Result<(Arc<dyn SimulatedLink>, Introduction), Failure> {
+    async fn introduced(self, events: Option<EventSink>) -> Result<(Arc<dyn SimulatedLink>, Introduction), Failure> {
         let refused = || Failure::Unreachable("connection refused".into());
         self.travel(Leg::Connect).await?;
         let run = {
@@ -71,9 +71,9 @@ impl Wire {
             // Servers tell whole seconds.
             let uptime = Duration::from_secs(self.time().now().duration_since(state.started).as_secs());
             let uptime = if silent { Duration::ZERO } else { uptime };
-            let watched = ear.as_ref().is_some_and(Ear::watches) && !state.lacks_tracking;
+            let watched = events.as_ref().is_some_and(EventSink::tracks) && !state.lacks_tracking;
             let (replies, arriving) = mpsc::unbounded_channel();
-            let line = Arc::new(Line::new(self.process, ear, watched, (self.time().now(), replies)));
+            let line = Arc::new(Line::new(self.process, events, watched, (self.time().now(), replies)));
             spawn(&Handle::current(), listen(self.time().clone(), Arc::downgrade(&line), arriving));
             state.lines.retain(|line| line.strong_count() > 0);
             state.lines.push(Arc::downgrade(&line));
@@ -88,8 +88,8 @@ impl Wire {
 }
 
 impl SimulatedWire for Wire {
-    fn connect(&self, ear: Option<Ear>) -> Connecting {
-        Box::pin(self.clone().introduced(ear))
+    fn connect(&self, events: Option<EventSink>) -> Connecting {
+        Box::pin(self.clone().introduced(events))
     }
 }
 
@@ -220,8 +220,8 @@ async fn listen(time: Time, line: Weak<Line>, mut arriving: mpsc::UnboundedRecei
     };
     if is_over
         && let Some(line) = line.upgrade()
-        && let Some(ear) = &line.ear
+        && let Some(events) = &line.events
     {
-        ear.hear(Heard::Ended);
+        events.emit(NodeEvent::Disconnected);
     }
 }
