@@ -13,11 +13,11 @@ use crate::fault::{Fault, planted};
 use crate::hold::lease::{Extending, Held};
 use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
-use crate::net::connections::{Lane, Member};
+use crate::net::ballots::KeyBallots;
+use crate::net::connections::Lane;
 use crate::net::node::Failure;
-use crate::net::round::{Event, Round};
-use crate::process::context::Place;
-use crate::protocol::quorum::{self, KeyVerdict, KeyVote};
+use crate::net::round::{Round, Sent};
+use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
 /// What an extension came to.
@@ -44,83 +44,43 @@ pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Durat
         round = round.urgent();
     }
     let start = round.started();
-    let mut ballots = Ballots::new(lane.members.len());
-    for node in 0..ballots.votes.len() {
+    let mut ballots = KeyBallots::new(vec![KeyVote::Pending; lane.members.len()]);
+    for node in 0..lane.members.len() {
         if round.leaves_out(node) {
-            ballots.count(node, Err(Failure::Suspect));
+            ballots.fail(node, Failure::Suspect);
         } else {
             round.ask(node, request.clone(), None);
         }
     }
-    loop {
-        match quorum::keys(&ballots.votes, lane.members.health.suspects()) {
-            KeyVerdict::Open => {}
-            KeyVerdict::Lost(reason) => {
-                return Extended::Lost(Loss { reason, nodes: ballots.answers(&held.place) });
-            }
-            KeyVerdict::Unknown => return Extended::Unknown(extending, ballots.answers(&held.place)),
-            KeyVerdict::Carried => {
-                if !held.extended(start, extending) {
-                    return Extended::Over;
-                }
-                put_back(held, round, &ballots.votes);
-                return Extended::Done;
-            }
+    let answers = |ballots: &KeyBallots| ballots.answers(&lane.members, describe);
+    match ballots.decide(&mut round, |_, answer, _| vote(answer)).await {
+        KeyVerdict::Lost(reason) => Extended::Lost(Loss { reason, nodes: answers(&ballots) }),
+        KeyVerdict::Open | KeyVerdict::Unknown => Extended::Unknown(extending, answers(&ballots)),
+        KeyVerdict::Carried if held.extended(start, extending) => {
+            put_back(held, round, ballots.votes());
+            Extended::Done
         }
-        match round.next().await {
-            Some(Event::Vote(node, answer)) => ballots.count(node, answer),
-            Some(Event::TimeUp) | None => ballots.close(),
-        }
+        KeyVerdict::Carried => Extended::Over,
     }
 }
 
-/// The votes of one round, and what the nodes said.
-struct Ballots {
-    votes: Vec<KeyVote>,
-    answers: Vec<Option<Result<Reply, Failure>>>,
+fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
+    match answer {
+        Ok(Reply::Extended) => KeyVote::Ours,
+        Ok(Reply::Absent) if planted(Fault::RestoreCounts) => KeyVote::Ours,
+        Ok(Reply::Absent) => KeyVote::Absent,
+        Ok(Reply::Foreign(_) | Reply::Ahead) => KeyVote::Foreign,
+        Ok(_) | Err(_) => KeyVote::Failed,
+    }
 }
 
-impl Ballots {
-    fn new(nodes: usize) -> Self {
-        Self { votes: vec![KeyVote::Pending; nodes], answers: vec![None; nodes] }
-    }
-
-    fn count(&mut self, node: usize, answer: Result<Reply, Failure>) {
-        self.votes[node] = match &answer {
-            Ok(Reply::Extended) => KeyVote::Ours,
-            Ok(Reply::Absent) if planted(Fault::RestoreCounts) => KeyVote::Ours,
-            Ok(Reply::Absent) => KeyVote::Absent,
-            Ok(Reply::Foreign(_) | Reply::Ahead) => KeyVote::Foreign,
-            Ok(_) | Err(_) => KeyVote::Failed,
-        };
-        self.answers[node] = Some(answer);
-    }
-
-    /// Nothing more is waited for.
-    fn close(&mut self) {
-        for vote in self.votes.iter_mut().filter(|vote| **vote == KeyVote::Pending) {
-            *vote = KeyVote::Failed;
-        }
-    }
-
-    /// What each node said, for people.
-    fn answers(self, place: &Place) -> Vec<NodeAnswer> {
-        let node_timeout = place.spec.settings.node_timeout;
-        let text = |vote, answer: Option<Result<Reply, Failure>>| match answer {
-            Some(Ok(Reply::Extended)) => "extended".to_owned(),
-            Some(Ok(Reply::Absent)) => "has no such key any more".to_owned(),
-            Some(Ok(Reply::Foreign(Some(label)))) => format!("held by {label}"),
-            Some(Ok(Reply::Foreign(None) | Reply::Ahead)) => "held by another".to_owned(),
-            Some(Ok(_)) => Failure::Garbled.to_string(),
-            Some(Err(failure)) => failure.to_string(),
-            None if vote == KeyVote::Pending => "no answer yet".to_owned(),
-            None => Failure::Silent(node_timeout).to_string(),
-        };
-        let members = &place.set.members.nodes;
-        let said = |(member, (vote, answer)): (&Member, _)| NodeAnswer {
-            node: member.address.to_string(),
-            answer: text(vote, answer),
-        };
-        members.iter().zip(self.votes.into_iter().zip(self.answers)).map(said).collect()
+/// Words one node's reply for people.
+fn describe(_: KeyVote, reply: Option<&Reply>, _: Sent) -> String {
+    match reply {
+        Some(Reply::Extended) => "extended".to_owned(),
+        Some(Reply::Absent) => "has no such key any more".to_owned(),
+        Some(Reply::Foreign(Some(label))) => format!("held by {label}"),
+        Some(Reply::Foreign(None) | Reply::Ahead) => "held by another".to_owned(),
+        _ => Failure::Garbled.to_string(),
     }
 }

@@ -1,11 +1,13 @@
-//! What the nodes said to an attempt: votes and failures, what they mean for the call, and how people are told.
+//! What the nodes said in a round: votes and failures, what they mean for the call, and how people are told.
 
 use std::time::Duration;
 
 use crate::error::NodeAnswer;
 use crate::net::connections::{Lane, Members};
 use crate::net::node::Failure;
-use crate::protocol::quorum::{self, Mask, Vote};
+use crate::net::round::{Event, Round, Sent};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask, Vote};
+use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
 /// What the nodes said in an attempt that was not won.
@@ -113,6 +115,79 @@ impl Ballots {
     pub(crate) fn fail(&mut self, node: usize, failure: Failure) {
         self.votes[node] = Vote::Failed;
         self.failures[node] = Some(failure);
+    }
+}
+
+/// What the nodes said to a request about the keys of a held lock.
+#[derive(Debug)]
+pub(crate) struct KeyBallots {
+    votes: Vec<KeyVote>,
+    answers: Vec<Option<Result<Reply, Failure>>>,
+    sent: Vec<Sent>,
+}
+
+impl KeyBallots {
+    /// Before any node has answered. Nodes that are not asked have their vote already.
+    pub(crate) fn new(votes: Vec<KeyVote>) -> Self {
+        let nodes = votes.len();
+        Self { votes, answers: vec![None; nodes], sent: vec![Sent::Once; nodes] }
+    }
+
+    pub(crate) fn votes(&self) -> &[KeyVote] {
+        &self.votes
+    }
+
+    pub(crate) fn fail(&mut self, node: usize, failure: Failure) {
+        self.votes[node] = KeyVote::Failed;
+        self.answers[node] = Some(Err(failure));
+    }
+
+    /// Reads answers until there is a verdict; `vote` says what an answer means. At the deadline the silent nodes fail.
+    /// Cancel safe.
+    pub(crate) async fn decide(
+        &mut self,
+        round: &mut Round,
+        mut vote: impl FnMut(usize, &Result<Reply, Failure>, Sent) -> KeyVote,
+    ) -> KeyVerdict {
+        loop {
+            match quorum::keys(&self.votes, round.suspects()) {
+                KeyVerdict::Open => {}
+                verdict => return verdict,
+            }
+            match round.next().await {
+                Some(Event::Vote(node, answer)) => {
+                    self.sent[node] = round.sent(node);
+                    self.votes[node] = vote(node, &answer, self.sent[node]);
+                    self.answers[node] = Some(answer);
+                }
+                Some(Event::TimeUp) | None => {
+                    for node in
+                        (0..self.votes.len()).filter(|node| self.votes[*node] == KeyVote::Pending).collect::<Vec<_>>()
+                    {
+                        self.fail(node, Failure::Silent(round.time_given()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What each node answered, for an error. `describe` words a vote, and the reply that it was read from.
+    pub(crate) fn answers(
+        &self,
+        members: &Members,
+        describe: impl Fn(KeyVote, Option<&Reply>, Sent) -> String,
+    ) -> Vec<NodeAnswer> {
+        let answer = |(node, vote): (usize, &KeyVote)| NodeAnswer {
+            node: members.nodes[node].address.to_string(),
+            answer: match (vote, &self.answers[node]) {
+                (_, Some(Err(failure))) => failure.to_string(),
+                (KeyVote::Pending, _) => "no answer yet".to_owned(),
+                (vote, answer) => {
+                    describe(*vote, answer.as_ref().and_then(|answer| answer.as_ref().ok()), self.sent[node])
+                }
+            },
+        };
+        self.votes.iter().enumerate().map(answer).collect()
     }
 }
 

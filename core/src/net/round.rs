@@ -206,10 +206,15 @@ impl Round {
         })
     }
 
+    /// The nodes that do not answer.
+    pub(crate) fn suspects(&self) -> Mask {
+        self.lane.members.health.suspects()
+    }
+
     /// Whether `node` is left out for now: it does not answer, a quorum of others does, and the one request that will
     /// show when it answers again is on its way already.
     pub(crate) fn leaves_out(&self, node: usize) -> bool {
-        let suspects = self.lane.members.health.suspects();
+        let suspects = self.suspects();
         let nodes = self.parts.len();
         suspects.has(node) && nodes - suspects.len() >= quorum(nodes) && self.lane.is_asked(node)
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::net::connections::{Lane, Member, Members};
-use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::node::health::Health;
 use crate::net::node::list::NodeList;
+use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::tracking::Watch;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, Owed};
