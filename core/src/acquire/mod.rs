@@ -47,6 +47,7 @@ use crate::process::waiters::{InLine, Told};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::protocol::positions::Line;
+use crate::sys::background;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
 
@@ -64,6 +65,8 @@ pub(crate) struct Waiting {
     limit: Moment,
     carried: Carried,
     attempts: u32,
+    /// How long the background waits before its first attempt.
+    pause: Duration,
     /// What the nodes said in the last attempt that gave them their time.
     last: Option<Arc<Ballots>>,
     /// For how long no quorum has answered, bars not counted.
@@ -82,14 +85,6 @@ enum Step {
     Later(Duration),
 }
 
-/// What the first attempt of a call came to.
-#[derive(Debug)]
-pub(crate) enum First {
-    Won(Owned),
-    /// It goes on in the background, after this time.
-    Waits(Duration),
-}
-
 /// The error of a call on the lock `name` of a client that is closed.
 pub(crate) fn closed(name: &[u8]) -> Error {
     Error::invalid("the client is closed; make a new one").with_name(name)
@@ -101,15 +96,7 @@ pub(crate) fn closed(name: &[u8]) -> Error {
 ///
 /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`, with each node's answer.
 pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
-    let mut waiting = Waiting::begin(place)?;
-    loop {
-        let (rest, owned) = waiting.win().await?;
-        if owned.take() {
-            return Ok(owned);
-        }
-        // Dropping it releases.
-        waiting = rest.missed()?;
-    }
+    Waiting::begin(place)?.finish().await
 }
 
 /// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
@@ -151,34 +138,69 @@ impl Waiting {
             limit,
             carried: Carried::default(),
             attempts: 0,
+            pause: Duration::ZERO,
             last: None,
             outage: Outage::default(),
             told_bars: false,
         })
     }
 
-    /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock
-    /// has to take it, and comes back with what is left of the call if that is too late.
-    pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
-        let pause = match (self.closed(), Handle::try_current()) {
-            (Some(pause), _) => pause,
-            (None, Ok(runtime)) if self.attempts == 0 => match self.first(&runtime).await? {
-                First::Won(owned) => return Ok((self, owned)),
-                First::Waits(pause) => pause,
-            },
-            _ => Duration::ZERO,
-        };
-        self.wait_out(pause).await
+    /// Attempts until the lock is won and has reached its user.
+    pub(crate) async fn finish(mut self) -> Result<Owned, Error> {
+        loop {
+            let (rest, owned) = self.win().await?;
+            match rest.activate(owned)? {
+                Ok(owned) => return Ok(owned),
+                Err(rest) => self = rest,
+            }
+        }
     }
 
-    /// The first attempt of a call, on `runtime`, where the caller is.
-    pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<First, Error> {
+    /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock has to
+    /// [activate](Self::activate) it.
+    pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
+        if let Some(pause) = self.closed() {
+            self.pause = pause;
+        } else if self.attempts == 0
+            && let Ok(runtime) = Handle::try_current()
+            && let Some(owned) = self.first(&runtime).await?
+        {
+            return Ok((self, owned));
+        }
+        self.wait_out().await
+    }
+
+    /// The first attempt of a call, on `runtime`, where the caller is; `None` if the background goes on.
+    pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<Owned>, Error> {
         let lane = self.place.set.lane(runtime);
-        Ok(match self.attempt(&lane).await? {
-            Step::Won(owned) => First::Won(owned),
-            Step::Denied(_) => First::Waits(Duration::ZERO),
-            Step::Later(pause) => First::Waits(pause),
-        })
+        match self.attempt(&lane).await? {
+            Step::Won(owned) => return Ok(Some(owned)),
+            Step::Denied(_) => {}
+            Step::Later(pause) => self.pause = pause,
+        }
+        Ok(None)
+    }
+
+    /// The lock reaches its user. If it could not be relied on any more it is released, and the call goes on.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` for a timeout of zero, which has no second try, and once redlock is shut down.
+    pub(crate) fn activate(self, owned: Owned) -> Result<Result<Owned, Self>, Error> {
+        if owned.take() {
+            return Ok(Ok(owned));
+        }
+        // Releases it.
+        drop(owned);
+        if self.place.process.shutdown.is_said() {
+            return Err(shut_down(&self.place));
+        }
+        if self.is_one_try() {
+            let message =
+                "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
+        }
+        Ok(Err(self))
     }
 
     /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
@@ -194,23 +216,6 @@ impl Waiting {
 
     fn is_one_try(&self) -> bool {
         self.place.spec.settings.timeout == Some(Duration::ZERO)
-    }
-
-    /// What was won could not be relied on any more when it was to be taken.
-    ///
-    /// # Errors
-    ///
-    /// `unavailable` for a timeout of zero: there is no second try.
-    pub(crate) fn missed(self) -> Result<Self, Error> {
-        if self.place.process.shutdown.is_said() {
-            return Err(shut_down(&self.place));
-        }
-        if self.is_one_try() {
-            let message =
-                "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
-            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
-        }
-        Ok(self)
     }
 
     /// One attempt.
@@ -289,26 +294,12 @@ impl Waiting {
         }
     }
 
-    /// Waits in the background, after `pause`, until the lock is won and taken. Needs no runtime of the caller's.
-    pub(crate) async fn outlast(mut self, mut pause: Duration) -> Result<Owned, Error> {
-        loop {
-            let (rest, owned) = self.wait_out(pause).await?;
-            if owned.take() {
-                return Ok(owned);
-            }
-            // Dropping it releases.
-            (self, pause) = (rest.missed()?, Duration::ZERO);
-        }
-    }
-
-    /// Hands the waiting over to the background, after `pause`.
-    async fn wait_out(self, pause: Duration) -> Result<(Self, Owned), Error> {
-        let process = Arc::clone(&self.place.process);
+    /// Hands the waiting over to the background.
+    async fn wait_out(mut self) -> Result<(Self, Owned), Error> {
+        let (process, pause) = (Arc::clone(&self.place.process), mem::take(&mut self.pause));
         let (sender, receiver) = oneshot::channel();
         process.background.spawn(self.run(pause, sender));
-        let lost =
-            |_| Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished");
-        let (waiting, result) = receiver.await.map_err(lost)?;
+        let (waiting, result) = receiver.await.map_err(|_| background::stopped())?;
         Ok((waiting, result?))
     }
 

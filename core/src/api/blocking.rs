@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use crate::acquire::{self, First, Waiting};
+use crate::acquire::{self, Waiting};
 use crate::api::client::{self, IntoNodes, Unread};
 use crate::api::inspect::NodeView;
 use crate::api::lock::{left, tried};
@@ -37,6 +37,7 @@ use crate::hold::owner::Owned;
 use crate::options::{Options, Protocol};
 use crate::process::Process;
 use crate::process::context::Place;
+use crate::sys::background;
 use crate::sys::runtimes::{self, Break};
 
 /// How long an interrupted call waits for its clean-up. The background goes on with what takes longer.
@@ -420,10 +421,7 @@ fn drive<T: Send + 'static>(
     process.background.start()?;
     let (sender, receiver) = mpsc::sync_channel(1);
     process.background.spawn(async move { drop(sender.send(call.await)) });
-    let output = receiver.recv().map_err(|_| {
-        Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
-    })?;
-    Ok((output, None))
+    Ok((receiver.recv().map_err(|_| background::stopped())?, None))
 }
 
 /// Acquires on the calling thread, which drives the first attempt, and then waits for the background without keeping a
@@ -467,26 +465,20 @@ fn acquire<E>(
     let process = Arc::clone(&place.process);
     let mut interrupted = or_forked(&process, interrupted);
     let mut waiting = Waiting::begin(place)?;
-    let mut pause = waiting.closed();
-    if pause.is_none() {
-        let first = async {
-            let first = waiting.first(&Handle::current()).await;
-            (waiting, first)
-        };
+    if waiting.closed().is_none() {
+        let first = async { waiting.first(&Handle::current()).await.map(|owned| (waiting, owned)) };
         let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
         let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
-        let ((rest, first), home) = driven.map_err(no_event_queue)??;
+        let (first, home) = driven.map_err(no_event_queue)??;
         waiting = match first? {
-            First::Won(owned) if owned.take() => return Ok((owned, Some(home))),
-            // Dropping it releases.
-            First::Won(_) => rest.missed()?,
-            First::Waits(after) => {
-                pause = Some(after);
-                rest
-            }
+            (rest, None) => rest,
+            (rest, Some(owned)) => match rest.activate(owned)? {
+                Ok(owned) => return Ok((owned, Some(home))),
+                Err(rest) => rest,
+            },
         };
     }
-    match runtimes::park_unless(waiting.outlast(pause.unwrap_or_default()), interrupted) {
+    match runtimes::park_unless(waiting.finish(), interrupted) {
         Ok(owned) => Ok((owned?, None)),
         Err(early) => {
             if matches!(early, Break::Interrupted(_)) {

@@ -265,15 +265,17 @@ impl Queue {
         owned: Owned,
         reservation: Reservation,
     ) -> Result<Taken, Error> {
-        if owned.take() {
-            reservation.hold(pid, Hold::in_background(owned));
-            return Ok(Taken::Done);
+        match waiting.activate(owned)? {
+            Ok(owned) => {
+                reservation.hold(pid, Hold::in_background(owned));
+                Ok(Taken::Done)
+            }
+            Err(waiting) => {
+                self.0.list().calls.insert(id, Call::Running(Some(reservation), None));
+                self.pursue(id, waiting)?;
+                Ok(Taken::Again)
+            }
         }
-        drop(owned);
-        let waiting = waiting.missed()?;
-        self.0.list().calls.insert(id, Call::Running(Some(reservation), None));
-        self.pursue(id, waiting)?;
-        Ok(Taken::Again)
     }
 
     /// The process that the call runs in, which has to be the queue's.

@@ -94,10 +94,13 @@ impl Background {
     ) -> Result<T, Error> {
         let (sender, receiver) = oneshot::channel();
         self.start()?.spawn(async move { drop(sender.send(call.await)) });
-        receiver.await.map_err(|_| {
-            Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
-        })
+        receiver.await.map_err(|_| stopped())
     }
+}
+
+/// The error of a call whose task the background has dropped.
+pub(crate) fn stopped() -> Error {
+    Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
 }
 
 impl Started {
