@@ -23,8 +23,8 @@ use crate::net::ballots::{Ballots, hindrance, object};
 use crate::net::connections::Lane;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
-use crate::process::context::{Place, Spec};
-use crate::protocol::positions::Line;
+use crate::process::context::{LockContext, Spec};
+use crate::protocol::positions::Positions;
 use crate::protocol::quorum::{self, Mask, Verdict, Vote};
 use crate::protocol::request::{Action, Reply, Wants};
 use crate::sys::clock::Moment;
@@ -35,36 +35,41 @@ const SLACK: Duration = Duration::from_secs(60);
 
 /// What a call carries from one attempt to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Carried {
+pub(crate) struct AttemptState {
     /// The highest fence seen.
     pub(crate) highest: u64,
     /// Its places in line, once it waits in front of its process's line. Only then the nodes count it: before that it has
     /// not waited, or the call in front of it is counted, and most calls get the lock without waiting.
-    pub(crate) line: Option<Arc<Line>>,
+    pub(crate) positions: Option<Arc<Positions>>,
 }
 
 /// One try, on `lane`. Votes end at `limit` if that is sooner than `node_timeout`.
-pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome<Claim> {
-    let settings = &place.spec.settings;
+pub(crate) async fn attempt(
+    context: &LockContext,
+    lane: &Arc<Lane>,
+    limit: Moment,
+    state: &mut AttemptState,
+) -> Outcome<Claim> {
+    let settings = &context.spec.settings;
     let nodes = lane.members.len();
     lane.open(lane.connect_limit().min(limit)).await;
     if let Some(hindrance) = hindrance(lane, settings.restart_delay) {
         return hindrance.into();
     }
-    let claim = Claim::new(&place.process, &place.set, &place.spec.keys, (settings.ttl, settings.node_timeout));
+    let claim = Claim::new(&context.process, &context.set, &context.spec.keys, (settings.ttl, settings.node_timeout));
     let mut round = Round::new(lane, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes);
-    let proposal = quorum::proposal(lane.clock.wall_micros(), carried.highest);
+    let proposal = quorum::proposal(lane.clock.wall_micros(), state.highest);
     for node in 0..nodes {
         if round.leaves_out(node) {
             ballots.fail(node, Failure::Suspect);
         } else {
-            let wants = carried.line.as_ref().map(|line| line.asks(node, start));
-            round.ask(node, claim.request(acquire(&place.spec, nodes, proposal, wants)), None);
+            let wants = state.positions.as_ref().map(|positions| positions.asks(node, start));
+            round.ask(node, claim.request(acquire(&context.spec, nodes, proposal, wants)), None);
         }
     }
-    let verdict = vote(place, lane, &claim, &mut round, &mut ballots, limit, carried).await;
+    let verdict = vote(context, lane, &claim, &mut round, &mut ballots, limit, state).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
     let start = if planted(Fault::ValidFromAnswer) { lane.clock.now() } else { start };
     let valid_until = quorum::valid_until(start, settings.ttl, limit);
@@ -75,7 +80,7 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carr
         let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(Mask::NONE, Mask::with);
         // A straggler that did not know the script is not asked again after the verdict, and has nothing either.
-        let kept = (nodes > 1).then(|| (Arc::clone(&place.process), Arc::clone(&place.set.members)));
+        let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&context.set.members)));
         let unsent = round.leave(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
                 process.renewal.reached(members, node);
@@ -85,9 +90,11 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carr
         let unit = claim.unit();
         return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed });
     }
-    match &carried.line {
+    match &state.positions {
         // A vote ends early, and the nodes that answer later have counted the waiter too.
-        Some(places) => drop(round.leave(Arc::clone(places), |places, node, answer, _| count(places, node, answer))),
+        Some(positions) => {
+            round.leave(Arc::clone(positions), |positions, node, answer, _| count(positions, node, answer));
+        }
         // Takes back what was not written yet.
         None => drop(round),
     }
@@ -113,16 +120,16 @@ fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Ac
 
 /// Reads votes until the verdict: the fence if a quorum has it.
 async fn vote(
-    place: &Place,
+    context: &LockContext,
     lane: &Arc<Lane>,
     claim: &Claim,
     round: &mut Round,
     ballots: &mut Ballots,
     limit: Moment,
-    carried: &mut Carried,
+    state: &mut AttemptState,
 ) -> Option<u64> {
     let health = &lane.members.health;
-    let restart_delay = place.spec.settings.restart_delay;
+    let restart_delay = context.spec.settings.restart_delay;
     let mut decided = None;
     loop {
         let counts = health.counts(restart_delay, lane.clock.now());
@@ -139,14 +146,14 @@ async fn vote(
             Verdict::Open => {}
         }
         if let Some(fence) = decided {
-            confirm(&place.spec, claim, round, ballots, fence, counts);
+            confirm(&context.spec, claim, round, ballots, fence, counts);
         }
         match round.next().await {
             Some(Event::Vote(node, answer)) => {
-                if let Some(line) = &carried.line {
-                    count(line, node, &answer);
+                if let Some(positions) = &state.positions {
+                    count(positions, node, &answer);
                 }
-                take(ballots, node, answer, &mut carried.highest);
+                take(ballots, node, answer, &mut state.highest);
             }
             Some(Event::TimeUp) | None => {
                 ballots.complete = !round.is_cut();
@@ -175,9 +182,9 @@ fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots,
 }
 
 /// Notes the place in line that a node has given.
-pub(crate) fn count(line: &Line, node: usize, answer: &Result<Reply, Failure>) {
-    if let Ok(Reply::Held { ours: None, place, hold, .. }) = answer {
-        line.given(node, *place, *hold);
+pub(crate) fn count(positions: &Positions, node: usize, answer: &Result<Reply, Failure>) {
+    if let Ok(Reply::Held { ours: None, position, hold, .. }) = answer {
+        positions.given(node, *position, *hold);
     }
 }
 

@@ -32,21 +32,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::acquire::attempt::Carried;
+use crate::acquire::attempt::AttemptState;
 use crate::acquire::wakeup::Lookout;
 use crate::error::{Error, ErrorKind};
-use crate::hold::lease::{Held, Title};
+use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
-use crate::hold::owner::Owned;
+use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
 use crate::net::ballots::Ballots;
 use crate::net::connections::Lane;
 use crate::options::Protocol;
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::process::waiters::{InLine, Told};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
-use crate::protocol::positions::Line;
+use crate::protocol::positions::Positions;
 use crate::sys::background;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
@@ -56,14 +56,14 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// A call to acquire, wherever it runs at the moment.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    place: Place,
+pub(crate) struct Acquire {
+    context: LockContext,
     began: Moment,
     deadline: Moment,
     /// When votes end at the latest: the deadline, or for a timeout of zero, which is one whole try, the time that one
     /// try may take.
     limit: Moment,
-    carried: Carried,
+    state: AttemptState,
     attempts: u32,
     /// How long the background waits before its first attempt.
     pause: Duration,
@@ -78,7 +78,7 @@ pub(crate) struct Waiting {
 /// What an attempt came to.
 #[derive(Debug)]
 enum Step {
-    Won(Owned),
+    Won(LeaseOwner),
     /// Others hold the lock, or were taking it.
     Denied(Arc<Ballots>),
     /// No quorum could be asked, or would answer: again after this time.
@@ -95,48 +95,55 @@ pub(crate) fn closed(name: &[u8]) -> Error {
 /// # Errors
 ///
 /// `timeout`, `unavailable`, `forbidden` or `invalid_argument`, with each node's answer.
-pub(crate) async fn acquire(place: Place) -> Result<Owned, Error> {
-    Waiting::begin(place)?.finish().await
+pub(crate) async fn acquire(context: LockContext) -> Result<LeaseOwner, Error> {
+    Acquire::begin(context)?.finish().await
 }
 
 /// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
-async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment, carried: &mut Carried) -> Outcome<Title> {
-    place.process.lists.used(&place.set.list, &place.spec.name);
-    match place.spec.settings.protocol {
-        Protocol::Plain => attempt::attempt(place, lane, limit, carried).await.map(Title::Plain),
-        Protocol::Setnx => setnx::attempt(place, lane, limit).await.map(Title::Setnx),
+async fn attempt(
+    context: &LockContext,
+    lane: &Arc<Lane>,
+    limit: Moment,
+    state: &mut AttemptState,
+) -> Outcome<Ownership> {
+    context.process.lists.used(&context.set.list, &context.spec.name);
+    match context.spec.settings.protocol {
+        Protocol::Plain => attempt::attempt(context, lane, limit, state).await.map(Ownership::Fenced),
+        Protocol::Setnx => setnx::attempt(context, lane, limit).await.map(Ownership::Setnx),
     }
 }
 
-fn shut_down(place: &Place) -> Error {
+fn shut_down(context: &LockContext) -> Error {
     let message = "redlock is shut down in this process, so no lock can be acquired";
-    Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes())
+    Error::new(ErrorKind::Unavailable, message).with_name(context.spec.name.bytes())
 }
 
-impl Waiting {
+impl Acquire {
     /// The beginning of a call.
     ///
     /// # Errors
     ///
     /// `unavailable` if the background cannot be started, or ends with the process.
-    pub(crate) fn begin(place: Place) -> Result<Self, Error> {
-        if place.process.shutdown.is_said() {
-            return Err(shut_down(&place));
+    pub(crate) fn begin(context: LockContext) -> Result<Self, Error> {
+        if context.process.shutdown.is_said() {
+            return Err(shut_down(&context));
         }
-        place.process.background.start()?;
-        let now = place.process.clock.now();
-        let timeout = place.spec.settings.timeout;
+        context.process.background.start()?;
+        let now = context.process.clock.now();
+        let timeout = context.spec.settings.timeout;
         let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
         let limit = match timeout {
-            Some(Duration::ZERO) => now.after(place.set.members.connect_timeout + 2 * place.spec.settings.node_timeout),
+            Some(Duration::ZERO) => {
+                now.after(context.set.members.connect_timeout + 2 * context.spec.settings.node_timeout)
+            }
             _ => deadline,
         };
         Ok(Self {
-            place,
+            context,
             began: now,
             deadline,
             limit,
-            carried: Carried::default(),
+            state: AttemptState::default(),
             attempts: 0,
             pause: Duration::ZERO,
             last: None,
@@ -146,11 +153,11 @@ impl Waiting {
     }
 
     /// Attempts until the lock is won and has reached its user.
-    pub(crate) async fn finish(mut self) -> Result<Owned, Error> {
+    pub(crate) async fn finish(mut self) -> Result<LeaseOwner, Error> {
         loop {
-            let (rest, owned) = self.win().await?;
-            match rest.activate(owned)? {
-                Ok(owned) => return Ok(owned),
+            let (rest, owner) = self.win().await?;
+            match rest.activate(owner)? {
+                Ok(owner) => return Ok(owner),
                 Err(rest) => self = rest,
             }
         }
@@ -158,23 +165,23 @@ impl Waiting {
 
     /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock has to
     /// [activate](Self::activate) it.
-    pub(crate) async fn win(mut self) -> Result<(Self, Owned), Error> {
+    pub(crate) async fn win(mut self) -> Result<(Self, LeaseOwner), Error> {
         if let Some(pause) = self.closed() {
             self.pause = pause;
         } else if self.attempts == 0
             && let Ok(runtime) = Handle::try_current()
-            && let Some(owned) = self.first(&runtime).await?
+            && let Some(owner) = self.first(&runtime).await?
         {
-            return Ok((self, owned));
+            return Ok((self, owner));
         }
         self.wait_out().await
     }
 
     /// The first attempt of a call, on `runtime`, where the caller is; `None` if the background goes on.
-    pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<Owned>, Error> {
-        let lane = self.place.set.lane(runtime);
+    pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
+        let lane = self.context.set.lane(runtime);
         match self.attempt(&lane).await? {
-            Step::Won(owned) => return Ok(Some(owned)),
+            Step::Won(owner) => return Ok(Some(owner)),
             Step::Denied(_) => {}
             Step::Later(pause) => self.pause = pause,
         }
@@ -186,19 +193,19 @@ impl Waiting {
     /// # Errors
     ///
     /// `unavailable` for a timeout of zero, which has no second try, and once redlock is shut down.
-    pub(crate) fn activate(self, owned: Owned) -> Result<Result<Owned, Self>, Error> {
-        if owned.take() {
-            return Ok(Ok(owned));
+    pub(crate) fn activate(self, owner: LeaseOwner) -> Result<Result<LeaseOwner, Self>, Error> {
+        if owner.activate() {
+            return Ok(Ok(owner));
         }
         // Releases it.
-        drop(owned);
-        if self.place.process.shutdown.is_said() {
-            return Err(shut_down(&self.place));
+        drop(owner);
+        if self.context.process.shutdown.is_said() {
+            return Err(shut_down(&self.context));
         }
         if self.is_one_try() {
             let message =
                 "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
-            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.place.spec.name.bytes()));
+            return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.context.spec.name.bytes()));
         }
         Ok(Err(self))
     }
@@ -209,28 +216,28 @@ impl Waiting {
         if self.attempts > 0 || self.is_one_try() {
             return None;
         }
-        let now = self.place.process.clock.now();
-        let until = self.place.set.gates.closed_until(&self.place.spec.keys.lock, now)?;
+        let now = self.context.process.clock.now();
+        let until = self.context.set.gates.closed_until(&self.context.spec.keys.lock, now)?;
         (until < self.deadline).then(|| until.since(now))
     }
 
     fn is_one_try(&self) -> bool {
-        self.place.spec.settings.timeout == Some(Duration::ZERO)
+        self.context.spec.settings.timeout == Some(Duration::ZERO)
     }
 
     /// One attempt.
     async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Step, Error> {
         // One whole try leaves the nodes their time for its clean-up.
-        let node_timeout = self.place.spec.settings.node_timeout;
+        let node_timeout = self.context.spec.settings.node_timeout;
         let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
-        let mut outcome = attempt(&self.place, lane, limit, &mut self.carried).await;
+        let mut outcome = attempt(&self.context, lane, limit, &mut self.state).await;
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
-            outcome = attempt(&self.place, lane, limit, &mut self.carried).await;
+            outcome = attempt(&self.context, lane, limit, &mut self.state).await;
         }
         self.attempts = self.attempts.saturating_add(1);
         match outcome {
-            Outcome::Won(won) => Ok(Step::Won(Owned::new(Held::new(self.place.clone(), won)))),
+            Outcome::Won(won) => Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), won)))),
             Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
             Outcome::Barred(until, ballots) => self.barred(until, &Arc::new(ballots)),
             Outcome::Lost(ballots) => {
@@ -250,7 +257,7 @@ impl Waiting {
             let message = "a quorum of nodes refuses these credentials or rights; check user, password and ACL";
             return Err(self.error(ErrorKind::Forbidden, message, &ballots));
         }
-        let now = self.place.process.clock.now();
+        let now = self.context.process.clock.now();
         let bar = ballots.barred_for();
         if ballots.is_contended() {
             self.outage = Outage::default();
@@ -258,7 +265,7 @@ impl Waiting {
             self.behind_bars(now, now.after(left), &ballots);
         } else {
             let lasts = self.outage.lasts(now);
-            let endless = self.place.spec.settings.timeout.is_none();
+            let endless = self.context.spec.settings.timeout.is_none();
             if endless && lasts >= UNAVAILABLE_AFTER {
                 return Err(self.unavailable(&ballots));
             }
@@ -269,14 +276,14 @@ impl Waiting {
         if ballots.is_contended() {
             return Ok(Step::Denied(ballots));
         }
-        let unit = self.place.process.random.unit();
+        let unit = self.context.process.random.unit();
         let pause = backoff::unavailable(self.attempts.saturating_sub(1), unit);
         Ok(Step::Later(bar.map_or(pause, |left| pause.min(left))))
     }
 
     /// Bars leave no quorum before `until`.
     fn barred(&mut self, until: Moment, ballots: &Arc<Ballots>) -> Result<Step, Error> {
-        let now = self.place.process.clock.now();
+        let now = self.context.process.clock.now();
         self.last = Some(Arc::clone(ballots));
         if now >= self.deadline {
             return Err(self.unavailable(ballots));
@@ -289,28 +296,29 @@ impl Waiting {
     fn behind_bars(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
         self.outage.barred(now, until);
         if now < self.deadline && !mem::replace(&mut self.told_bars, true) {
-            let (name, nodes, wait) = (&self.place.spec.name, ballots.bars(&self.place.set.members), until.since(now));
+            let (name, nodes, wait) =
+                (&self.context.spec.name, ballots.bars(&self.context.set.members), until.since(now));
             log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
         }
     }
 
     /// Hands the waiting over to the background.
-    async fn wait_out(mut self) -> Result<(Self, Owned), Error> {
-        let (process, pause) = (Arc::clone(&self.place.process), mem::take(&mut self.pause));
+    async fn wait_out(mut self) -> Result<(Self, LeaseOwner), Error> {
+        let (process, pause) = (Arc::clone(&self.context.process), mem::take(&mut self.pause));
         let (sender, receiver) = oneshot::channel();
         process.background.spawn(self.run(pause, sender));
-        let (waiting, result) = receiver.await.map_err(|_| background::stopped())?;
-        Ok((waiting, result?))
+        let (acquire, result) = receiver.await.map_err(|_| background::stopped())?;
+        Ok((acquire, result?))
     }
 
     /// The background's part: attempts until won, failed or not wanted any more.
-    async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<Owned, Error>)>) {
-        let place = self.place.clone();
+    async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<LeaseOwner, Error>)>) {
+        let context = self.context.clone();
         let result = tokio::select! {
             biased;
             () = sender.closed() => return,
-            () = place.process.shutdown.said() => Err(shut_down(&place)),
-            () = place.client.said() => Err(closed(place.spec.name.bytes())),
+            () = context.process.shutdown.said() => Err(shut_down(&context)),
+            () = context.client.said() => Err(closed(context.spec.name.bytes())),
             result = self.attempts(pause) => result,
         };
         // Not received: the lock inside is dropped, which releases it.
@@ -318,17 +326,17 @@ impl Waiting {
     }
 
     /// One try, or in line and then attempts until won or failed.
-    async fn attempts(&mut self, pause: Duration) -> Result<Owned, Error> {
-        let set = Arc::clone(&self.place.set);
+    async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
+        let set = Arc::clone(&self.context.set);
         if self.is_one_try() {
             return match self.attempt(&set.lane(&Handle::current())).await? {
-                Step::Won(owned) => Ok(owned),
+                Step::Won(owner) => Ok(owner),
                 Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
             };
         }
-        let gate = set.gates.enter(&self.place.spec.keys.lock);
+        let gate = set.gates.enter(&self.context.spec.keys.lock);
         gate.offer(self.last.as_ref());
-        let clock = self.place.process.clock.clone();
+        let clock = self.context.process.clock.clone();
         let first = clock.now().after(pause);
         let turn = async {
             let turn = gate.turn().await;
@@ -345,7 +353,7 @@ impl Waiting {
         self.last = told.ballots.or_else(|| self.last.take());
         // Its turn may come in the instant in which its time is over.
         let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
-            let is_ours = || gate.former().is_some_and(|held| held.is_held());
+            let is_ours = || gate.former().is_some_and(|lease| lease.is_held());
             // Whatever the one in front had heard before it won.
             if is_ours() {
                 self.last = Some(Arc::new(Ballots::held(set.members.len())));
@@ -353,33 +361,33 @@ impl Waiting {
             return Err(self.over_unseen());
         };
         self.outage = told.outage.known_since(self.began);
-        let owned = self.in_front(&gate).await?;
-        gate.won(&(Arc::clone(owned.held()) as _));
-        Ok(owned)
+        let owner = self.in_front(&gate).await?;
+        gate.won(&(Arc::clone(owner.lease()) as _));
+        Ok(owner)
     }
 
     /// In front of the line: waits while the one that was in front before holds the lock. Cancel safe.
     async fn vacated(&self, gate: &InLine) {
-        let clock = &self.place.process.clock;
-        if let Some(held) = gate.former() {
-            let lane = self.place.set.waiting_lane(&Handle::current());
-            let mut lookout = Lookout::new(self.place.clone(), lane);
+        let clock = &self.context.process.clock;
+        if let Some(lease) = gate.former() {
+            let lane = self.context.set.waiting_lane(&Handle::current());
+            let mut lookout = Lookout::new(self.context.clone(), lane);
             tokio::select! {
                 biased;
-                () = gate.handed_over(clock, &*held) => {}
-                () = lookout.gone(&*held, self.deadline) => {}
+                () = gate.handed_over(clock, &*lease) => {}
+                () = lookout.gone(&*lease, self.deadline) => {}
             }
         }
         gate.courtesy(clock, self.deadline).await;
     }
 
     /// In front of the line: attempts, and sleep between them, until won or failed.
-    async fn in_front(&mut self, gate: &InLine) -> Result<Owned, Error> {
-        let clock = self.place.process.clock.clone();
-        let lane = self.place.set.waiting_lane(&Handle::current());
-        let mut lookout = Lookout::new(self.place.clone(), Arc::clone(&lane));
-        let places = Arc::new(Line::new(lane.members.len()));
-        self.carried.line = Some(Arc::clone(&places));
+    async fn in_front(&mut self, gate: &InLine) -> Result<LeaseOwner, Error> {
+        let clock = self.context.process.clock.clone();
+        let lane = self.context.set.waiting_lane(&Handle::current());
+        let mut lookout = Lookout::new(self.context.clone(), Arc::clone(&lane));
+        let positions = Arc::new(Positions::new(lane.members.len()));
+        self.state.positions = Some(Arc::clone(&positions));
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
@@ -392,8 +400,8 @@ impl Waiting {
             // What it heard before is over with that.
             gate.tell(if is_won { Told::default() } else { Told { ballots: self.last.clone(), outage: self.outage } });
             match step? {
-                Step::Won(owned) => return Ok(owned),
-                Step::Denied(ballots) => lookout.wait(&ballots, &places, self.deadline).await,
+                Step::Won(owner) => return Ok(owner),
+                Step::Denied(ballots) => lookout.wait(&ballots, &positions, self.deadline).await,
                 Step::Later(pause) => lookout.sleep(clock.now().after(pause).min(self.deadline)).await,
             }
         }
@@ -405,13 +413,13 @@ impl Waiting {
             return self.over(ballots);
         }
         // Others of this process were in front all the time, and have not heard from the nodes yet: nothing is known.
-        self.unavailable(&Ballots::new(self.place.set.members.len()))
+        self.unavailable(&Ballots::new(self.context.set.members.len()))
     }
 
     /// The timeout is over.
     fn over(&self, ballots: &Ballots) -> Error {
         if ballots.is_contended() {
-            let message = match self.place.spec.settings.timeout {
+            let message = match self.context.spec.settings.timeout {
                 Some(timeout) if !timeout.is_zero() => {
                     format!("not acquired within {timeout:?}: held by another owner")
                 }
@@ -434,8 +442,8 @@ impl Waiting {
     }
 
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
-        let restart_delay = self.place.spec.settings.restart_delay;
-        let nodes = ballots.answers(&self.place.set.members, restart_delay, self.place.process.clock.now());
-        Error::new(kind, message).with_name(self.place.spec.name.bytes()).with_nodes(nodes)
+        let restart_delay = self.context.spec.settings.restart_delay;
+        let nodes = ballots.answers(&self.context.set.members, restart_delay, self.context.process.clock.now());
+        Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes)
     }
 }

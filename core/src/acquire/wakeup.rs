@@ -28,11 +28,11 @@ use crate::net::ballots::Ballots;
 use crate::net::connections::Lane;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
-use crate::net::tracking::{Seen, Watcher};
-use crate::process::context::Place;
+use crate::net::tracking::{KeyWatch, Versions};
+use crate::process::context::LockContext;
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
-use crate::protocol::positions::Line;
+use crate::protocol::positions::Positions;
 use crate::protocol::quorum::{Mask, quorum};
 use crate::protocol::request::{Action, Reply, Request, Sight};
 use crate::protocol::token::Token;
@@ -50,24 +50,24 @@ struct Sights {
 /// What the waiter in front knows of the nodes.
 #[derive(Debug)]
 pub(crate) struct Lookout {
-    place: Place,
+    context: LockContext,
     lane: Arc<Lane>,
-    watcher: Watcher,
-    seen: Seen,
+    key_watch: KeyWatch,
+    seen: Versions,
     /// How often it was denied.
     denials: u32,
 }
 
 impl Lookout {
-    pub(crate) fn new(place: Place, lane: Arc<Lane>) -> Self {
-        let watcher = place.set.watch.on(&place.spec.keys.lock, lane.members.len());
-        let seen = watcher.seen();
-        Self { place, lane, watcher, seen, denials: 0 }
+    pub(crate) fn new(context: LockContext, lane: Arc<Lane>) -> Self {
+        let key_watch = context.set.tracking.on(&context.spec.keys.lock, lane.members.len());
+        let seen = key_watch.seen();
+        Self { context, lane, key_watch, seen, denials: 0 }
     }
 
     /// The nodes are about to be asked: what changes from now on is news.
     pub(crate) fn note(&mut self) {
-        self.seen = self.watcher.seen();
+        self.seen = self.key_watch.seen();
     }
 
     /// Sleeps until `until`, or until something may have changed on any node.
@@ -77,14 +77,14 @@ impl Lookout {
 
     /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
     /// `until` then.
-    async fn news(&self, until: Moment) -> Option<(Mask, Seen)> {
-        self.lane.clock.timeout_at(until, self.watcher.changed(&self.seen)).await
+    async fn news(&self, until: Moment) -> Option<(Mask, Versions)> {
+        self.lane.clock.timeout_at(until, self.key_watch.changed(&self.seen)).await
     }
 
     /// After a lost attempt: sleeps until another one is worth it, at most until `limit`.
-    pub(crate) async fn wait(&mut self, ballots: &Ballots, line: &Arc<Line>, limit: Moment) {
+    pub(crate) async fn wait(&mut self, ballots: &Ballots, positions: &Arc<Positions>, limit: Moment) {
         let nodes = self.lane.members.len();
-        let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
+        let (clock, random) = (self.lane.clock.clone(), self.context.process.random.clone());
         self.denials = self.denials.saturating_add(1);
         if self.lane.watched().len() < quorum(nodes) {
             let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
@@ -96,27 +96,28 @@ impl Lookout {
         while !self.is_enough(sights.free) && self.may_grant(sights.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
             let now = clock.now();
-            let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(line.due(now));
+            let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(positions.due(now));
             let changed = match self.changes(sights.free, backstop.min(limit)).await {
-                Some(changed) => changed.and(self.pause(line, limit).await),
+                Some(changed) => changed.and(self.pause(positions, limit).await),
                 None if clock.now() >= limit => return,
                 None => Mask::all(nodes),
             };
             if nodes == 1 {
                 return;
             }
-            let seen = self.look(changed, &mut sights, Some(line), limit).await.map(|left| clock.now().after(left));
+            let seen =
+                self.look(changed, &mut sights, Some(positions), limit).await.map(|left| clock.now().after(left));
             // A look at some nodes says nothing of when the keys on the others end.
             let before = if changed == Mask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
         }
     }
 
-    /// Waits until a quorum of nodes does not have the key any more, while this process has `held`; at most until `limit`.
+    /// Waits until a quorum of nodes does not have the key any more, while this process has `lease`; at most until `limit`.
     /// Most locks are released sooner than the first look comes, and a lock that is renewed or ends sooner than the next look
     /// tells of its loss by itself: nobody is asked then. Cancel safe.
-    pub(crate) async fn gone(&mut self, held: &dyn Ends, limit: Moment) {
-        let (clock, random) = (self.lane.clock.clone(), self.place.process.random.clone());
+    pub(crate) async fn gone(&mut self, lease: &dyn Ends, limit: Moment) {
+        let (clock, random) = (self.lane.clock.clone(), self.context.process.random.clone());
         let all = Mask::all(self.lane.members.len());
         let mut sights = Sights { free: Mask::NONE, silent: Mask::NONE };
         self.note();
@@ -131,7 +132,7 @@ impl Lookout {
             if clock.now() >= limit {
                 return;
             }
-            if held.valid_until() <= clock.now().after(backoff::backstop(None, 0.0)) {
+            if lease.valid_until() <= clock.now().after(backoff::backstop(None, 0.0)) {
                 changed = Mask::NONE;
                 continue;
             }
@@ -155,7 +156,7 @@ impl Lookout {
     }
 
     fn counts(&self) -> Mask {
-        let restart_delay = self.place.spec.settings.restart_delay;
+        let restart_delay = self.context.spec.settings.restart_delay;
         self.lane.members.health.counts(restart_delay, self.lane.clock.now())
     }
 
@@ -178,40 +179,47 @@ impl Lookout {
     }
 
     /// Something has changed: not all waiters in the world ask at once. Returns what else has changed meanwhile.
-    async fn pause(&mut self, line: &Line, limit: Moment) -> Mask {
+    async fn pause(&mut self, positions: &Positions, limit: Moment) -> Mask {
         let clock = &self.lane.clock;
-        let place = line.place(quorum(self.lane.members.len()));
-        let pause = backoff::stagger(place, self.denials, self.place.process.random.unit());
+        let position = positions.position(quorum(self.lane.members.len()));
+        let pause = backoff::stagger(position, self.denials, self.context.process.random.unit());
         if !pause.is_zero() {
             clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
-        let (changed, seen) = self.watcher.since(&self.seen);
+        let (changed, seen) = self.key_watch.since(&self.seen);
         self.seen = seen;
         changed
     }
 
     /// Asks the nodes of `mask` whether the lock is held there, takes down what they say, and returns the shortest time that
-    /// one of them keeps it. With a `line` the waiter is counted, and takes its places down.
-    async fn look(&self, mask: Mask, sights: &mut Sights, line: Option<&Arc<Line>>, limit: Moment) -> Option<Duration> {
+    /// one of them keeps it. With a `positions` the waiter is counted, and takes its places down.
+    async fn look(
+        &self,
+        mask: Mask,
+        sights: &mut Sights,
+        positions: Option<&Arc<Positions>>,
+        limit: Moment,
+    ) -> Option<Duration> {
         let nodes = self.lane.members.len();
-        let node_timeout = self.place.spec.settings.node_timeout;
+        let node_timeout = self.context.spec.settings.node_timeout;
         let footprint = Arc::new(Footprint::new(nodes));
         let mut round = Round::new(&self.lane, &footprint, node_timeout, limit);
-        let token = Token::fresh(&self.place.process.random);
+        let token = Token::fresh(&self.context.process.random);
         for node in (0..nodes).filter(|node| mask.has(*node)) {
             sights.free = sights.free.without(node);
             sights.silent = sights.silent.with(node);
             if !round.leaves_out(node) {
-                let counted = |line: &Arc<Line>| Action::Peek { wants: line.asks(node, round.started()) };
-                let action = line.map_or(Action::Inspect, counted);
-                round.ask(node, Request { keys: Arc::clone(&self.place.spec.keys), token, action }, None);
+                let counted =
+                    |positions: &Arc<Positions>| Action::Peek { wants: positions.asks(node, round.started()) };
+                let action = positions.map_or(Action::Inspect, counted);
+                round.ask(node, Request { keys: Arc::clone(&self.context.spec.keys), token, action }, None);
             }
         }
         let mut least: Option<Duration> = None;
         while !self.is_enough(sights.free) {
             let Some(Event::Vote(node, answer)) = round.next().await else { break };
-            if let Some(line) = line {
-                attempt::count(line, node, &answer);
+            if let Some(positions) = positions {
+                attempt::count(positions, node, &answer);
             }
             let Ok(reply) = answer else { continue };
             sights.silent = sights.silent.without(node);
@@ -221,8 +229,8 @@ impl Lookout {
                 _ => {}
             }
         }
-        if let Some(line) = line {
-            round.leave(Arc::clone(line), |line, node, answer, _| attempt::count(line, node, answer));
+        if let Some(positions) = positions {
+            round.leave(Arc::clone(positions), |positions, node, answer, _| attempt::count(positions, node, answer));
         }
         least
     }

@@ -25,18 +25,18 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 
-use crate::acquire::{self, Waiting};
+use crate::acquire::{self, Acquire};
 use crate::api::client::{self, IntoNodes, Unread};
 use crate::api::inspect::NodeView;
 use crate::api::lock::{left, tried};
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::hold;
-use crate::hold::lease::Held;
-use crate::hold::owner::Owned;
+use crate::hold::lease::Lease;
+use crate::hold::owner::LeaseOwner;
 use crate::options::{Options, Protocol};
 use crate::process::Process;
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::sys::background;
 use crate::sys::runtimes::{self, Break};
 
@@ -167,15 +167,15 @@ impl Lock {
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        let place = self.session.place(Arc::clone(&self.name), options)?;
+        let context = self.session.context(Arc::clone(&self.name), options)?;
         if Handle::try_current().is_ok() {
-            let process = Arc::clone(&place.process);
-            let (owned, home) = drive(&process, None, acquire::acquire(place))?;
-            return Ok(Guard { owned: owned?, home });
+            let process = Arc::clone(&context.process);
+            let (owner, home) = drive(&process, None, acquire::acquire(context))?;
+            return Ok(Guard { owner: owner?, home });
         }
         let never = None::<fn() -> Result<(), Infallible>>;
-        let Ok(acquired) = acquire_here(place, never);
-        acquired.map(|(owned, home)| Guard { owned, home })
+        let Ok(acquired) = acquire_here(context, never);
+        acquired.map(|(owner, home)| Guard { owner, home })
     }
 
     /// Tries once: `None` if others hold the lock; see [`crate::Lock::try_acquire`].
@@ -205,20 +205,20 @@ impl Lock {
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
-    owned: Owned,
+    owner: LeaseOwner,
     /// The runtime whose connections know about this lock.
     home: Option<Id>,
 }
 
 impl Guard {
-    fn shared(&self) -> &Arc<Held> {
-        self.owned.held()
+    fn shared(&self) -> &Arc<Lease> {
+        self.owner.lease()
     }
 
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.shared().place.spec.name.bytes()
+        self.shared().context.spec.name.bytes()
     }
 
     /// The fencing token; see [`crate::Guard::fence`].
@@ -268,9 +268,9 @@ impl Guard {
     }
 
     fn extend_by(&self, ttl: Option<Duration>) -> Result<(), Error> {
-        let held = Arc::clone(self.shared());
+        let lease = Arc::clone(self.shared());
         self.check()?;
-        drive(&self.shared().place.process, self.home, hold::extend(held, ttl))?.0
+        drive(&self.shared().context.process, self.home, hold::extend(lease, ttl))?.0
     }
 
     /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
@@ -292,12 +292,12 @@ impl Guard {
         if let Err(error) = self.check() {
             return Some(error);
         }
-        let held = Arc::clone(self.shared());
-        let clock = held.place.process.clock.clone();
-        let waited = drive(&self.shared().place.process, self.home, async move {
+        let lease = Arc::clone(self.shared());
+        let clock = lease.context.process.clock.clone();
+        let waited = drive(&self.shared().context.process, self.home, async move {
             tokio::select! {
                 biased;
-                error = held.lost() => Some(error),
+                error = lease.lost() => Some(error),
                 () = clock.sleep(limit) => None,
             }
         });
@@ -310,11 +310,11 @@ impl Guard {
     ///
     /// `lost`, `unavailable` or `not_held`.
     pub fn release(self) -> Result<(), Error> {
-        let process = Arc::clone(&self.shared().place.process);
+        let process = Arc::clone(&self.shared().context.process);
         if process.is_foreign() {
             return Err(self.shared().error(ErrorKind::NotHeld));
         }
-        drive(&process, self.home, hold::release(self.owned))?.0
+        drive(&process, self.home, hold::release(self.owner))?.0
     }
 }
 
@@ -427,10 +427,10 @@ fn drive<T: Send + 'static>(
 /// Acquires on the calling thread, which drives the first attempt, and then waits for the background without keeping a
 /// runtime or a connection. Asks `interrupted` every 25 ms if there is one. Not for a tokio context.
 fn acquire_here<E>(
-    place: Place,
+    context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
-) -> Result<Result<(Owned, Option<Id>), Error>, E> {
-    match acquire(place, interrupted) {
+) -> Result<Result<(LeaseOwner, Option<Id>), Error>, E> {
+    match acquire(context, interrupted) {
         Ok(acquired) => Ok(Ok(acquired)),
         Err(Stop::Failed(error)) => Ok(Err(error)),
         Err(Stop::Interrupted(interruption)) => Err(interruption),
@@ -459,27 +459,27 @@ impl<E> From<Break<E>> for Stop<E> {
 }
 
 fn acquire<E>(
-    place: Place,
+    context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
-) -> Result<(Owned, Option<Id>), Stop<E>> {
-    let process = Arc::clone(&place.process);
+) -> Result<(LeaseOwner, Option<Id>), Stop<E>> {
+    let process = Arc::clone(&context.process);
     let mut interrupted = or_forked(&process, interrupted);
-    let mut waiting = Waiting::begin(place)?;
-    if waiting.closed().is_none() {
-        let first = async { waiting.first(&Handle::current()).await.map(|owned| (waiting, owned)) };
+    let mut acquire = Acquire::begin(context)?;
+    if acquire.closed().is_none() {
+        let first = async { acquire.first(&Handle::current()).await.map(|owner| (acquire, owner)) };
         let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
         let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
         let (first, home) = driven.map_err(no_event_queue)??;
-        waiting = match first? {
+        acquire = match first? {
             (rest, None) => rest,
-            (rest, Some(owned)) => match rest.activate(owned)? {
-                Ok(owned) => return Ok((owned, Some(home))),
+            (rest, Some(owner)) => match rest.activate(owner)? {
+                Ok(owner) => return Ok((owner, Some(home))),
                 Err(rest) => rest,
             },
         };
     }
-    match runtimes::park_unless(waiting.finish(), interrupted) {
-        Ok(owned) => Ok((owned?, None)),
+    match runtimes::park_unless(acquire.finish(), interrupted) {
+        Ok(owner) => Ok((owner?, None)),
         Err(early) => {
             if matches!(early, Break::Interrupted(_)) {
                 let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
@@ -510,10 +510,10 @@ fn forked() -> Error {
 
 /// As [`acquire_here`], for callers of other languages, to whom no panic may unwind: it becomes an error.
 pub(crate) fn acquire_unless<E>(
-    place: Place,
+    context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
-) -> Result<Result<(Owned, Option<Id>), Error>, E> {
-    catch_unwind(AssertUnwindSafe(|| acquire_here(place, interrupted))).unwrap_or_else(|_| Ok(Err(Error::panicked())))
+) -> Result<Result<(LeaseOwner, Option<Id>), Error>, E> {
+    catch_unwind(AssertUnwindSafe(|| acquire_here(context, interrupted))).unwrap_or_else(|_| Ok(Err(Error::panicked())))
 }
 
 /// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. It may make such calls itself, and

@@ -123,13 +123,13 @@ impl Redlock {
     /// # }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
-        let place = self.0.place(name.as_ref(), Options::default())?;
+        let context = self.0.context(name.as_ref(), Options::default())?;
         if let Ok(runtime) = Handle::try_current() {
-            let lane = place.set.lane(&runtime);
-            return Ok(inspect::inspect(&place, &lane).await);
+            let lane = context.set.lane(&runtime);
+            return Ok(inspect::inspect(&context, &lane).await);
         }
-        let process = Arc::clone(&place.process);
-        let call = async move { inspect::inspect(&place, &place.set.lane(&Handle::current())).await };
+        let process = Arc::clone(&context.process);
+        let call = async move { inspect::inspect(&context, &context.set.lane(&Handle::current())).await };
         process.background.run(call).await
     }
 

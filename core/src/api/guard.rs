@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::hold;
-use crate::hold::lease::Held;
-use crate::hold::owner::Owned;
+use crate::hold::lease::Lease;
+use crate::hold::owner::LeaseOwner;
 
 /// A held lock. Extended in the background until it is released, lost or dropped.
 ///
@@ -34,21 +34,21 @@ use crate::hold::owner::Owned;
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
-pub struct Guard(Owned);
+pub struct Guard(LeaseOwner);
 
 impl Guard {
-    pub(crate) fn new(owned: Owned) -> Self {
-        Self(owned)
+    pub(crate) fn new(owner: LeaseOwner) -> Self {
+        Self(owner)
     }
 
-    fn shared(&self) -> &Arc<Held> {
-        self.0.held()
+    fn shared(&self) -> &Arc<Lease> {
+        self.0.lease()
     }
 
     /// The lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.shared().place.spec.name.bytes()
+        self.shared().context.spec.name.bytes()
     }
 
     /// The fencing token: larger than that of every earlier holder of this name. A resource that remembers the largest
@@ -147,7 +147,7 @@ impl Guard {
     ///
     /// Dropping the future lets the background finish.
     pub async fn release(self) -> Result<(), Error> {
-        if self.shared().place.process.is_foreign() {
+        if self.shared().context.process.is_foreign() {
             return Err(self.shared().error(ErrorKind::NotHeld));
         }
         hold::release(self.0).await

@@ -7,7 +7,7 @@ use crate::net::connections::Lane;
 use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::protocol::request::{Action, Reply, Request, Sight};
 use crate::protocol::token::Token;
 
@@ -48,17 +48,17 @@ pub enum NodeState {
     },
 }
 
-/// Asks every node of `place` what it has under the name.
-pub(crate) async fn inspect(place: &Place, lane: &Arc<Lane>) -> Vec<NodeView> {
+/// Asks every node of `context` what it has under the name.
+pub(crate) async fn inspect(context: &LockContext, lane: &Arc<Lane>) -> Vec<NodeView> {
     let nodes = lane.members.len();
     let limit = lane.connect_limit();
     lane.open(limit).await;
-    let node_timeout = place.spec.settings.node_timeout;
+    let node_timeout = context.spec.settings.node_timeout;
     let footprint = Arc::new(Footprint::new(nodes));
     let mut round = Round::new(lane, &footprint, node_timeout, limit.after(node_timeout));
-    let token = Token::fresh(&place.process.random);
+    let token = Token::fresh(&context.process.random);
     for node in 0..nodes {
-        round.ask(node, Request { keys: Arc::clone(&place.spec.keys), token, action: Action::Inspect }, None);
+        round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action: Action::Inspect }, None);
     }
     let mut states = vec![NodeState::Unavailable { error: Failure::Silent(node_timeout).to_string() }; nodes];
     while let Some(Event::Vote(node, answer)) = round.next().await {

@@ -96,7 +96,7 @@ impl Lock {
 
     pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        acquire::acquire(self.session.place(Arc::clone(&self.name), options)?).await.map(Guard::new)
+        acquire::acquire(self.session.context(Arc::clone(&self.name), options)?).await.map(Guard::new)
     }
 
     /// Tries once: `None` if others hold the lock, or were taking it at the same time.

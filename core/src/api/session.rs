@@ -8,7 +8,7 @@ use crate::address::Addresses;
 use crate::error::Error;
 use crate::options::Options;
 use crate::process::Process;
-use crate::process::context::{Place, Spec};
+use crate::process::context::{LockContext, Spec};
 use crate::process::nodes::NodeSet;
 use crate::process::shutdown::Ending;
 use crate::protocol::name::Name;
@@ -50,9 +50,9 @@ impl Session {
     }
 
     /// Everything a call on the lock `name` needs, checked.
-    pub(crate) fn place(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Place, Error> {
+    pub(crate) fn context(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<LockContext, Error> {
         let pid = Pid::now();
-        self.place_of(pid, self.spec(pid, name, options)?)
+        self.context_of(pid, self.spec(pid, name, options)?)
     }
 
     /// A lock's name and options, checked.
@@ -67,12 +67,12 @@ impl Session {
     }
 
     /// Where attempts for `spec` are made from.
-    pub(crate) fn place_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<Place, Error> {
+    pub(crate) fn context_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<LockContext, Error> {
         let own = self.own(pid)?;
         let Some(set) = own.set().clone() else {
             return Err(acquire::closed(spec.name.bytes()));
         };
-        Ok(Place { process: Arc::clone(&own.process), set, spec, client: Arc::clone(&own.ending) })
+        Ok(LockContext { process: Arc::clone(&own.process), set, spec, client: Arc::clone(&own.ending) })
     }
 
     /// What belongs to this process; new in a forked child, where the parent's must not be touched.

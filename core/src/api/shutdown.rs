@@ -69,8 +69,8 @@ fn wait(process: &Process) {
     thread::scope(|scope| {
         // Driven on a runtime of the blocking face: releases may be queued on its connections.
         let drive = || drop(process.pool.drive(&process.clock, None, done));
-        if let Ok(waiting) = thread::Builder::new().spawn_scoped(scope, drive) {
-            drop(waiting.join());
+        if let Ok(acquire) = thread::Builder::new().spawn_scoped(scope, drive) {
+            drop(acquire.join());
         }
     });
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use crate::acquire::Waiting;
+use crate::acquire::Acquire;
 use crate::api::client::Redlock;
 use crate::api::inspect::NodeView;
 use crate::api::lock;
@@ -35,7 +35,7 @@ use crate::bindings::lock_object::{Extension, Hold, Holder, Reservation, Timeout
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::{Hear, Listener};
-use crate::hold::owner::Owned;
+use crate::hold::owner::LeaseOwner;
 use crate::options::Options;
 use crate::process::Process;
 use crate::process::shutdown::{Duty, Leave};
@@ -88,7 +88,7 @@ enum Call {
     /// Under way. The reservation is an acquire's, which alone can be broken off.
     Running(Option<Reservation>, Option<AbortHandle>),
     /// An acquire that was won, not taken yet.
-    Won(Box<Waiting>, Owned, Reservation),
+    Won(Box<Acquire>, LeaseOwner, Reservation),
     /// The reservation of an acquire that failed is given back by who takes the failure: from then on, not later, the
     /// object can be acquired again.
     Over(Result<Taken, Error>, Option<Reservation>),
@@ -116,7 +116,7 @@ type Reported = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// What a call in the background comes to.
 #[derive(Debug)]
 enum Outcome {
-    Won(Box<Waiting>, Owned),
+    Won(Box<Acquire>, LeaseOwner),
     Over(Result<Taken, Error>),
 }
 
@@ -145,9 +145,9 @@ impl Queue {
     pub fn acquire(&self, holder: &Arc<Holder>, timeout: Timeout) -> Result<u64, Error> {
         let pid = self.here()?;
         let reservation = holder.reserve(pid)?;
-        let waiting = Waiting::begin(holder.place(pid, timeout)?)?;
+        let acquire = Acquire::begin(holder.context(pid, timeout)?)?;
         let id = self.0.enlist(Call::Running(Some(reservation), None));
-        self.pursue(id, waiting)?;
+        self.pursue(id, acquire)?;
         Ok(id)
     }
 
@@ -157,10 +157,10 @@ impl Queue {
     ///
     /// `not_held`, `lost` or `invalid_argument`, at once; `lost` and `unavailable` with [`Queue::take`].
     pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> {
-        let Extension { held, ttl, .. } = holder.extension(self.here()?, ttl)?;
-        held.remaining_here()?;
+        let Extension { lease, ttl, .. } = holder.extension(self.here()?, ttl)?;
+        lease.remaining_here()?;
         let id = self.0.enlist(Call::Running(None, None));
-        self.spawn(id, move || async move { Outcome::Over(hold::extend(held, ttl).await.map(|()| Taken::Done)) })?;
+        self.spawn(id, move || async move { Outcome::Over(hold::extend(lease, ttl).await.map(|()| Taken::Done)) })?;
         Ok(id)
     }
 
@@ -247,7 +247,7 @@ impl Queue {
         };
         drop(list);
         match call {
-            Some(Call::Won(waiting, owned, reservation)) => self.hold(pid, id, *waiting, owned, reservation),
+            Some(Call::Won(acquire, owner, reservation)) => self.hold(pid, id, *acquire, owner, reservation),
             Some(Call::Over(result, reservation)) => {
                 drop(reservation);
                 result
@@ -261,18 +261,18 @@ impl Queue {
         &self,
         pid: Pid,
         id: u64,
-        waiting: Waiting,
-        owned: Owned,
+        acquire: Acquire,
+        owner: LeaseOwner,
         reservation: Reservation,
     ) -> Result<Taken, Error> {
-        match waiting.activate(owned)? {
-            Ok(owned) => {
-                reservation.hold(pid, Hold::in_background(owned));
+        match acquire.activate(owner)? {
+            Ok(owner) => {
+                reservation.hold(pid, Hold::in_background(owner));
                 Ok(Taken::Done)
             }
-            Err(waiting) => {
+            Err(acquire) => {
                 self.0.list().calls.insert(id, Call::Running(Some(reservation), None));
-                self.pursue(id, waiting)?;
+                self.pursue(id, acquire)?;
                 Ok(Taken::Again)
             }
         }
@@ -289,13 +289,13 @@ impl Queue {
     }
 
     /// Runs an acquire in the background, where it can be broken off.
-    fn pursue(&self, id: u64, waiting: Waiting) -> Result<(), Error> {
+    fn pursue(&self, id: u64, acquire: Acquire) -> Result<(), Error> {
         let report = self.report(id);
         self.background(id)?.begin(move |runtime| {
             let Some(shared) = report.shared.upgrade() else { return };
             let call = report.of(async move {
-                match waiting.win().await {
-                    Ok((waiting, owned)) => Outcome::Won(Box::new(waiting), owned),
+                match acquire.win().await {
+                    Ok((acquire, owner)) => Outcome::Won(Box::new(acquire), owner),
                     Err(error) => Outcome::Over(Err(error)),
                 }
             });
@@ -319,7 +319,7 @@ impl Queue {
         let id = self.0.enlist(Call::Running(None, None));
         let duty = Duty::new(&self.0.process.shutdown);
         self.spawn(id, move || async move {
-            let released = hold::release(hold.into_owned()).await;
+            let released = hold::release(hold.into_owner()).await;
             drop(duty);
             Outcome::Over(said(released).map(|()| Taken::Done))
         })?;
@@ -388,7 +388,7 @@ impl Shared {
         let Some(call) = list.calls.get_mut(&id) else { return };
         let Call::Running(reservation, _) = call else { return };
         *call = match (outcome, reservation.take()) {
-            (Outcome::Won(waiting, owned), Some(reservation)) => Call::Won(waiting, owned, reservation),
+            (Outcome::Won(acquire, owner), Some(reservation)) => Call::Won(acquire, owner, reservation),
             (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
             (Outcome::Over(Ok(Taken::Done)), None) => {
                 list.calls.remove(&id);

@@ -23,10 +23,10 @@ use crate::api::blocking::{acquire_unless, drive_unless};
 use crate::api::lock::{Lock, left};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
-use crate::hold::lease::{Held, Listener};
-use crate::hold::owner::Owned;
+use crate::hold::lease::{Lease, Listener};
+use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
-use crate::process::context::{Place, Spec};
+use crate::process::context::{LockContext, Spec};
 use crate::sys::fork::{PerProcess, Pid};
 
 /// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
@@ -66,7 +66,7 @@ enum Phase {
 /// A hold, and where it lives.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    owned: Owned,
+    owner: LeaseOwner,
     /// The runtime whose connections know about it.
     home: Option<Id>,
 }
@@ -87,7 +87,7 @@ impl Holder {
     /// `invalid_argument` for a wrong name or option.
     pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
         let holder = Self { lock, own: PerProcess::new() };
-        holder.place(Pid::now(), None)?;
+        holder.context(Pid::now(), None)?;
         Ok(Arc::new(holder))
     }
 
@@ -111,19 +111,19 @@ impl Holder {
     pub fn fence(&self) -> Result<u64, Error> {
         let pid = Pid::now();
         self.allowed(pid, Protocol::allows_fence)?;
-        self.hold(pid).map(|held| held.fence)
+        self.hold(pid).map(|lease| lease.fence)
     }
 
     /// Whether the lock is held at this moment.
     #[must_use]
     pub fn held(&self) -> bool {
-        self.hold(Pid::now()).is_ok_and(|held| held.remaining_here().is_ok())
+        self.hold(Pid::now()).is_ok_and(|lease| lease.remaining_here().is_ok())
     }
 
     /// How long the lock can still be relied on; zero when it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold(Pid::now()).and_then(|held| held.remaining_here()).unwrap_or(Duration::ZERO)
+        self.hold(Pid::now()).and_then(|lease| lease.remaining_here()).unwrap_or(Duration::ZERO)
     }
 
     /// Fails when the lock is not held at this moment.
@@ -147,18 +147,18 @@ impl Holder {
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
         let pid = Pid::now();
-        let begun = self.reserve(pid).and_then(|reservation| Ok((reservation, self.place(pid, timeout)?)));
-        let (reservation, place) = match begun {
+        let begun = self.reserve(pid).and_then(|reservation| Ok((reservation, self.context(pid, timeout)?)));
+        let (reservation, context) = match begun {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
-        let process = Arc::clone(&place.process);
+        let process = Arc::clone(&context.process);
         process.shutdown.hold_back();
-        let acquired = acquire_unless(place, interrupted);
+        let acquired = acquire_unless(context, interrupted);
         // It may have failed because the process is ending.
         process.shutdown.hold_back();
         // Asked anew: what the caller did when it was asked may have forked.
-        Ok(acquired?.map(|(owned, home)| reservation.hold(Pid::now(), Hold { owned, home })))
+        Ok(acquired?.map(|(owner, home)| reservation.hold(Pid::now(), Hold { owner, home })))
     }
 
     /// Extends on the calling thread, to `ttl` or by the ttl in force.
@@ -171,12 +171,12 @@ impl Holder {
         ttl: Option<Duration>,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
-        let Extension { held, ttl, home } = match self.extension(Pid::now(), ttl) {
+        let Extension { lease, ttl, home } = match self.extension(Pid::now(), ttl) {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
-        let process = Arc::clone(&held.place.process);
-        let driven = drive_unless(&process, home, hold::extend(held, ttl), interrupted)?;
+        let process = Arc::clone(&lease.context.process);
+        let driven = drive_unless(&process, home, hold::extend(lease, ttl), interrupted)?;
         Ok(driven.map(|((), _)| ()))
     }
 
@@ -211,7 +211,7 @@ impl Holder {
     }
 
     /// Where an acquire with `timeout` is made from.
-    pub(crate) fn place(&self, pid: Pid, timeout: Timeout) -> Result<Place, Error> {
+    pub(crate) fn context(&self, pid: Pid, timeout: Timeout) -> Result<LockContext, Error> {
         let spec = self.own(pid).spec(pid, &self.lock)?;
         let spec = match timeout {
             None => Arc::clone(spec),
@@ -221,7 +221,7 @@ impl Holder {
                 Arc::new(Spec { name: spec.name.clone(), keys: Arc::clone(&spec.keys), settings })
             }
         };
-        self.lock.session().place_of(pid, spec)
+        self.lock.session().context_of(pid, spec)
     }
 
     /// Begins an acquire.
@@ -239,7 +239,7 @@ impl Holder {
             Phase::Idle { released } => *released,
             Phase::Acquiring => return Err(self.error(ErrorKind::AlreadyHeld, ACQUIRING)),
             // Lost, as was just seen: that is final, and told.
-            Phase::Holding(hold) if before.is_some_and(|before| Arc::ptr_eq(&before, hold.owned.held())) => true,
+            Phase::Holding(hold) if before.is_some_and(|before| Arc::ptr_eq(&before, hold.owner.lease())) => true,
             Phase::Holding(_) => return Err(self.error(ErrorKind::AlreadyHeld, HOLDING)),
         };
         let former = mem::replace(&mut state.phase, Phase::Acquiring);
@@ -253,10 +253,10 @@ impl Holder {
         self.allowed(pid, Protocol::allows_extend)?;
         let state = self.own(pid).state();
         let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
-        let (shared, home) = (Arc::clone(hold.owned.held()), hold.home);
+        let (shared, home) = (Arc::clone(hold.owner.lease()), hold.home);
         drop(state);
         let ttl = ttl.map(|ttl| hold::checked(&shared, ttl)).transpose()?;
-        Ok(Extension { held: shared, ttl, home })
+        Ok(Extension { lease: shared, ttl, home })
     }
 
     /// Takes the hold out, to be released; `None` if it was released before.
@@ -285,14 +285,14 @@ impl Holder {
         let mut state = self.own(pid).state();
         state.listeners.retain(|listener| !over.iter().any(|over| over.same(listener)));
         state.listeners.push(listener.clone());
-        let held = match &state.phase {
-            Phase::Holding(hold) => Some(Arc::clone(hold.owned.held())),
+        let lease = match &state.phase {
+            Phase::Holding(hold) => Some(Arc::clone(hold.owner.lease())),
             _ => None,
         };
         drop(state);
         drop(over);
-        if let Some(held) = held {
-            held.listen(listener);
+        if let Some(lease) = lease {
+            lease.listen(listener);
         }
     }
 
@@ -301,9 +301,9 @@ impl Holder {
         allows(self.own(pid).spec(pid, &self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
     }
 
-    fn hold(&self, pid: Pid) -> Result<Arc<Held>, Error> {
+    fn hold(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
         match &self.own(pid).state().phase {
-            Phase::Holding(hold) => Ok(Arc::clone(hold.owned.held())),
+            Phase::Holding(hold) => Ok(Arc::clone(hold.owner.lease())),
             _ => Err(self.not_held()),
         }
     }
@@ -332,7 +332,7 @@ impl fmt::Debug for Holder {
 /// What an extension is about.
 #[derive(Debug)]
 pub(crate) struct Extension {
-    pub(crate) held: Arc<Held>,
+    pub(crate) lease: Arc<Lease>,
     /// `None` for the ttl in force.
     pub(crate) ttl: Option<Duration>,
     /// Where the hold lives.
@@ -354,7 +354,7 @@ impl Reservation {
     /// Becomes the holder.
     pub(crate) fn hold(mut self, pid: Pid, hold: Hold) {
         let holder = self.holder.take().expect("used once");
-        let shared = Arc::clone(hold.owned.held());
+        let shared = Arc::clone(hold.owner.lease());
         let mut state = holder.own(pid).state();
         state.phase = Phase::Holding(hold);
         let listeners = state.listeners.clone();
@@ -377,19 +377,19 @@ impl Drop for Reservation {
 
 impl Hold {
     /// A hold that lives in the background.
-    pub(crate) fn in_background(owned: Owned) -> Self {
-        Self { owned, home: None }
+    pub(crate) fn in_background(owner: LeaseOwner) -> Self {
+        Self { owner, home: None }
     }
 
     /// What is to be released.
-    pub(crate) fn into_owned(self) -> Owned {
-        self.owned
+    pub(crate) fn into_owner(self) -> LeaseOwner {
+        self.owner
     }
 }
 
 fn release<E>(hold: Hold, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-    let process = Arc::clone(&hold.owned.held().place.process);
-    let driven = drive_unless(&process, hold.home, hold::release(hold.owned), interrupted)?;
+    let process = Arc::clone(&hold.owner.lease().context.process);
+    let driven = drive_unless(&process, hold.home, hold::release(hold.owner), interrupted)?;
     Ok(driven.map(|((), _)| ()))
 }
 

@@ -3,14 +3,14 @@
 //! States: *opening*, *asking*, then *done*, *unknown* (no quorum answered: the lock stays valid for as long as it was)
 //! or *lost*. What may interrupt it: dropped anywhere, some nodes may live longer, which is harmless, and the validity
 //! is unchanged; released or lost meanwhile, the round's result changes nothing; another extension of the lock, which
-//! may be answered sooner or later than this one (see `held`).
+//! may be answered sooner or later than this one (see `lease`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::NodeAnswer;
 use crate::fault::{Fault, planted};
-use crate::hold::lease::{Extending, Held};
+use crate::hold::lease::{Extending, Lease};
 use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
 use crate::net::ballots::KeyBallots;
@@ -35,11 +35,11 @@ pub(crate) enum Extended {
 
 /// Asks all nodes to keep the lock for `ttl` from now, which is then the ttl of later renewals; or for the ttl in force.
 /// It is `urgent` if a caller waits for it: a renewal is soon followed by another one.
-pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Duration>, urgent: bool) -> Extended {
-    let limit = held.valid_until();
+pub(crate) async fn extend(lease: &Arc<Lease>, lane: &Arc<Lane>, ttl: Option<Duration>, urgent: bool) -> Extended {
+    let limit = lease.valid_until();
     lane.open(lane.connect_limit().min(limit)).await;
-    let Some((extending, request, footprint)) = held.extension(ttl) else { return Extended::Over };
-    let mut round = Round::new(lane, &footprint, held.place.spec.settings.node_timeout, limit);
+    let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
+    let mut round = Round::new(lane, &footprint, lease.context.spec.settings.node_timeout, limit);
     if urgent {
         round = round.urgent();
     }
@@ -56,8 +56,8 @@ pub(crate) async fn extend(held: &Arc<Held>, lane: &Arc<Lane>, ttl: Option<Durat
     match ballots.decide(&mut round, |_, answer, _| vote(answer)).await {
         KeyVerdict::Lost(reason) => Extended::Lost(Loss { reason, nodes: answers(&ballots) }),
         KeyVerdict::Open | KeyVerdict::Unknown => Extended::Unknown(extending, answers(&ballots)),
-        KeyVerdict::Carried if held.extended(start, extending) => {
-            put_back(held, round, ballots.votes());
+        KeyVerdict::Carried if lease.extended(start, extending) => {
+            put_back(lease, round, ballots.votes());
             Extended::Done
         }
         KeyVerdict::Carried => Extended::Over,

@@ -1,11 +1,11 @@
-//! A held lock: what its guard, the background's renewals and its listeners share.
+//! The lease of a held lock: what its guard, the background's renewals and its listeners share.
 //!
 //! Phases: *held* → *released* or *lost*; both are final. Every change happens under one mutex, so that a release, a
 //! loss and a late extension exclude each other: once the phase has left *held*, no extension counts, nothing is put
 //! back on a node and nothing is told.
 //!
-//! `held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase says:
-//! who asks first after the end makes the loss final.
+//! `is_held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase says.
+//! The first call after the end makes the loss final.
 //!
 //! *Extensions.* Any number of them can be under way at once: renewals, and explicit ones on several threads. Each gets a
 //! number when it begins, and its answer may come in any order:
@@ -34,7 +34,7 @@ use crate::hold::outcome::{Loss, Won};
 use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
 use crate::net::footprint::Footprint;
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::process::schedule::{Due, Gone, Unlogged};
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
@@ -48,15 +48,15 @@ const LEAST_LEFT: Duration = Duration::from_millis(1);
 
 /// What a won attempt may delete on the nodes, in each protocol. Dropped, it is released.
 #[derive(Debug)]
-pub(crate) enum Title {
-    Plain(Claim),
+pub(crate) enum Ownership {
+    Fenced(Claim),
     Setnx(Grant),
 }
 
 /// A lock that was won.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) place: Place,
+pub(crate) struct Lease {
+    pub(crate) context: LockContext,
     /// Zero, and told to nobody, in a protocol that has none.
     pub(crate) fence: u64,
     /// Latest end, by `max_hold`.
@@ -81,7 +81,7 @@ struct State {
     begun: u64,
     /// The highest number of an extension that reached its quorum.
     carried: u64,
-    title: Option<Title>,
+    ownership: Option<Ownership>,
     /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
     renew_at: Option<Moment>,
     /// When the last renewal or extension began.
@@ -152,12 +152,12 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) enum Begun {
     /// The keys are to be deleted.
-    Release(Title),
+    Release(Ownership),
     /// It was released before: nothing to do.
     Already,
 }
 
-impl Ends for Held {
+impl Ends for Lease {
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.over())
     }
@@ -171,10 +171,10 @@ impl Ends for Held {
     }
 }
 
-impl Held {
-    pub(crate) fn new(place: Place, won: Won<Title>) -> Self {
-        let limit = place.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
-        let ttl = place.spec.settings.ttl;
+impl Lease {
+    pub(crate) fn new(context: LockContext, won: Won<Ownership>) -> Self {
+        let limit = context.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
+        let ttl = context.spec.settings.ttl;
         let state = State {
             phase: Phase::Held,
             valid_until: won.valid_until,
@@ -183,7 +183,7 @@ impl Held {
             ttl_by: 0,
             begun: 0,
             carried: 0,
-            title: Some(won.right),
+            ownership: Some(won.right),
             renew_at: None,
             asked: won.acquired,
             unanswered: None,
@@ -192,9 +192,9 @@ impl Held {
             restoring: Mask::NONE,
         };
         let (fence, missed) = (won.fence, won.missed);
-        let held = Self { place, fence, limit, missed, state: Mutex::new(state), lost: Notify::new() };
-        held.plan(&mut held.state(), won.acquired, won.unit);
-        held
+        let lease = Self { context, fence, limit, missed, state: Mutex::new(state), lost: Notify::new() };
+        lease.plan(&mut lease.state(), won.acquired, won.unit);
+        lease
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -202,12 +202,12 @@ impl Held {
     }
 
     fn now(&self) -> Moment {
-        self.place.process.clock.now()
+        self.context.process.clock.now()
     }
 
     /// Whether the lock is renewed at all, and not as far as it may be.
     fn is_renewed(&self, state: &State) -> bool {
-        self.place.spec.settings.auto_renew && self.limit.is_none_or(|limit| state.valid_until < limit)
+        self.context.spec.settings.auto_renew && self.limit.is_none_or(|limit| state.valid_until < limit)
     }
 
     /// Plans the next renewal after one that began at `start`; `unit` spreads it.
@@ -220,7 +220,7 @@ impl Held {
     pub(crate) fn hasten(&self, within: Duration) -> bool {
         let mut state = self.state();
         let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
-        let random = &self.place.process.random;
+        let random = &self.context.process.random;
         let soon = self.now().after(within.mul_f64(random.unit()));
         let soon = soon.max(state.asked.after(backoff::unanswered(state.ttl, random.unit())));
         state.renew_at = Some(renew_at.min(soon));
@@ -233,13 +233,13 @@ impl Held {
     ///
     /// `lost` from `valid_until` on; `not_held` after a release, and in a forked child.
     pub(crate) fn remaining(&self) -> Result<Duration, Error> {
-        if self.place.process.is_foreign() {
+        if self.context.process.is_foreign() {
             return Err(self.error(ErrorKind::NotHeld));
         }
         self.remaining_here()
     }
 
-    /// As [`Held::remaining`], for callers that know that this is not a forked child.
+    /// As [`Lease::remaining`], for callers that know that this is not a forked child.
     pub(crate) fn remaining_here(&self) -> Result<Duration, Error> {
         let now = self.now();
         let state = self.state();
@@ -283,20 +283,20 @@ impl Held {
     fn unheard(&self) -> Vec<NodeAnswer> {
         let unheard =
             |member: &Member| NodeAnswer { node: member.address.to_string(), answer: "no answer yet".to_owned() };
-        self.place.set.members.nodes.iter().map(unheard).collect()
+        self.context.set.members.nodes.iter().map(unheard).collect()
     }
 
     /// Ends a held lock and tells everybody but the log. Its title is dropped outside the mutex, which releases
     /// everywhere.
     fn end(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
-        let unlogged = Unlogged::new(&self.place.spec.name, loss.reason);
+        let unlogged = Unlogged::new(&self.context.spec.name, loss.reason);
         state.phase = Phase::Lost(loss.clone());
-        let title = state.title.take();
+        let ownership = state.ownership.take();
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
-        self.place.process.renewal.remove(due);
-        drop(title);
+        self.context.process.renewal.remove(due);
+        drop(ownership);
         self.lost.notify_waiters();
         for Listener(listener) in listeners {
             listener.heard(self.lost_error(loss.clone()));
@@ -342,14 +342,14 @@ impl Held {
             Phase::Held if now >= state.valid_until => return Err(self.ended(state, now)),
             Phase::Held => state.phase = Phase::Released,
         }
-        let title = state.title.take().expect("held locks have their title");
+        let ownership = state.ownership.take().expect("held locks have their title");
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         drop(listeners);
-        self.place.process.renewal.remove(due);
+        self.context.process.renewal.remove(due);
         self.lost.notify_waiters();
-        Ok(Begun::Release(title))
+        Ok(Begun::Release(ownership))
     }
 
     /// Begins an extension to `ttl`, or by the ttl in force: what it has to ask, and the footprint its answers belong to.
@@ -360,7 +360,7 @@ impl Held {
         state.begun += 1;
         let extending = Extending { number: state.begun, ttl: ttl.unwrap_or(state.ttl), sets: ttl.is_some() };
         let ttl = extending.ttl;
-        let Some(Title::Plain(claim)) = &state.title else { return None };
+        let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
         claim.prolong(ttl);
         let action = Action::Extend { ttl, fence: self.fence, fence_ttl: self.fence_ttl(ttl) };
         Some((extending, claim.request(action), Arc::clone(claim.footprint())))
@@ -371,7 +371,7 @@ impl Held {
     /// held.
     pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T) -> Option<T> {
         let state = self.state();
-        let Some(Title::Plain(claim)) = &state.title else { return None };
+        let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
         let left = state.kept_until.since(self.now());
         if left < LEAST_LEFT {
             return None;
@@ -380,7 +380,7 @@ impl Held {
             ttl: left,
             fence: self.fence,
             fence_ttl: self.fence_ttl(state.ttl),
-            label: Arc::clone(&self.place.spec.settings.label),
+            label: Arc::clone(&self.context.spec.settings.label),
         };
         Some(queue(claim.request(action), claim.footprint(), state.ttl))
     }
@@ -408,13 +408,13 @@ impl Held {
     /// would find out: nothing was sent there, or it is not renewed and the node may have forgotten it.
     pub(crate) fn may_lack(&self, node: usize) -> bool {
         let state = self.state();
-        let Some(Title::Plain(claim)) = &state.title else { return false };
+        let Some(Ownership::Fenced(claim)) = &state.ownership else { return false };
         !self.is_renewed(&state) || claim.footprint().has_nothing(node)
     }
 
     /// At least twice the ttl in force, so that no fence is forgotten while its lock may be held.
     fn fence_ttl(&self, ttl: Duration) -> Duration {
-        self.place.spec.settings.fence_ttl.max(2 * ttl)
+        self.context.spec.settings.fence_ttl.max(2 * ttl)
     }
 
     /// An extension that began at `start` reached its quorum. False if that came too late to count.
@@ -439,7 +439,7 @@ impl Held {
         }
         // Any other one says nothing of when the keys have to be renewed; what is planned is soon enough.
         if (is_last && ttl == state.ttl) || state.renew_at.is_none() {
-            let unit = self.place.process.random.unit();
+            let unit = self.context.process.random.unit();
             self.plan(&mut state, start, unit);
         }
         true
@@ -453,7 +453,7 @@ impl Held {
         } else if state.renew_at.is_some() {
             return;
         }
-        let pause = backoff::unanswered(state.ttl, self.place.process.random.unit());
+        let pause = backoff::unanswered(state.ttl, self.context.process.random.unit());
         state.renew_at = Some(self.now().after(pause));
     }
 
@@ -498,7 +498,7 @@ impl Held {
                 return;
             }
             // An extension moves the end, and tells nobody.
-            if self.place.process.clock.timeout_at(end, notified_until(&self.lost, not_held)).await.is_some() {
+            if self.context.process.clock.timeout_at(end, notified_until(&self.lost, not_held)).await.is_some() {
                 return;
             }
         }
@@ -507,7 +507,7 @@ impl Held {
     /// Waits until the lock is lost; for ever once it is released. In a forked child it is not held from the start.
     /// Cancel safe.
     pub(crate) async fn lost(self: Arc<Self>) -> Error {
-        if self.place.process.is_foreign() {
+        if self.context.process.is_foreign() {
             return self.error(ErrorKind::NotHeld);
         }
         let loss = notified_until(&self.lost, || match &self.state().phase {
@@ -522,10 +522,10 @@ impl Held {
             ErrorKind::NotHeld => "not held: it was released, or never acquired by this process",
             _ => "the call failed",
         };
-        Error::new(kind, message).with_name(self.place.spec.name.bytes())
+        Error::new(kind, message).with_name(self.context.spec.name.bytes())
     }
 
     pub(crate) fn lost_error(&self, loss: Loss) -> Error {
-        Error::lost(loss.reason).with_name(self.place.spec.name.bytes()).with_nodes(loss.nodes)
+        Error::lost(loss.reason).with_name(self.context.spec.name.bytes()).with_nodes(loss.nodes)
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::hold::claim::Claim;
-use crate::hold::lease::Held;
+use crate::hold::lease::Lease;
 use crate::hold::outcome::Loss;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Lane;
 use crate::net::round::Sent;
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
@@ -23,9 +23,9 @@ use crate::protocol::request::Reply;
 ///
 /// `lost` if a quorum did not have the lock any more; `unavailable` if neither that nor the opposite can be told in
 /// time (the background goes on).
-pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Result<(), Error> {
+pub(crate) async fn release(lease: &Lease, claim: Claim, lane: &Arc<Lane>) -> Result<(), Error> {
     lane.open(lane.connect_limit()).await;
-    let time = held.place.spec.settings.release_timeout();
+    let time = lease.context.spec.settings.release_timeout();
     let (mut round, votes) = claim.release_round(lane, time, true);
     let mut ballots = KeyBallots::new(votes);
     let verdict = ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, sent)).await;
@@ -34,11 +34,11 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
         KeyVerdict::Open | KeyVerdict::Unknown => {
             // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
             drop(round);
-            Err(unavailable(&held.place, answers()))
+            Err(unavailable(&lease.context, answers()))
         }
         KeyVerdict::Lost(reason) => {
             claim.leave(round);
-            Err(held.lost_error(Loss { reason, nodes: answers() }))
+            Err(lease.lost_error(Loss { reason, nodes: answers() }))
         }
         KeyVerdict::Carried => {
             claim.leave(round);
@@ -47,10 +47,10 @@ pub(crate) async fn release(held: &Held, claim: Claim, lane: &Arc<Lane>) -> Resu
     }
 }
 
-fn unavailable(place: &Place, nodes: Vec<NodeAnswer>) -> Error {
+fn unavailable(context: &LockContext, nodes: Vec<NodeAnswer>) -> Error {
     let message = "no quorum confirmed the release; it is retried in the background, and the lock expires after its ttl \
                    at the latest";
-    Error::new(ErrorKind::Unavailable, message).with_name(place.spec.name.bytes()).with_nodes(nodes)
+    Error::new(ErrorKind::Unavailable, message).with_name(context.spec.name.bytes()).with_nodes(nodes)
 }
 
 /// Words one node's vote for people.

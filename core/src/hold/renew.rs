@@ -6,15 +6,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::hold::extend::{self, Extended};
-use crate::hold::lease::Held;
+use crate::hold::lease::Lease;
 use crate::hold::restore;
 use crate::net::connections::Members;
 use crate::process::schedule::{Due, Gone, Timed, Unlogged};
 use crate::sys::clock::Moment;
 
-impl Timed for Held {
+impl Timed for Lease {
     fn is_on(&self, members: &Members) -> bool {
-        std::ptr::eq(&raw const *self.place.set.members, members)
+        std::ptr::eq(&raw const *self.context.set.members, members)
     }
 
     fn due(&self, now: Moment) -> Due {
@@ -26,7 +26,7 @@ impl Timed for Held {
     }
 
     fn renew(self: Arc<Self>) {
-        let process = Arc::clone(&self.place.process);
+        let process = Arc::clone(&self.context.process);
         process.background.spawn(renew(self));
     }
 
@@ -47,7 +47,7 @@ impl Timed for Held {
     }
 
     fn seek(&self, node: usize) {
-        restore::seek(&self.place, node);
+        restore::seek(&self.context, node);
     }
 
     fn give_back(&self) {
@@ -57,14 +57,14 @@ impl Timed for Held {
 }
 
 /// One renewal.
-async fn renew(held: Arc<Held>) {
-    let lane = held.place.set.lane(&Handle::current());
-    held.place.process.lists.used(&held.place.set.list, &held.place.spec.name);
-    match extend::extend(&held, &lane, None, false).await {
+async fn renew(lease: Arc<Lease>) {
+    let lane = lease.context.set.lane(&Handle::current());
+    lease.context.process.lists.used(&lease.context.set.list, &lease.context.spec.name);
+    match extend::extend(&lease, &lane, None, false).await {
         Extended::Done | Extended::Over => {}
-        Extended::Unknown(extending, nodes) => held.unanswered(extending, nodes),
-        Extended::Lost(loss) => held.lose(&loss),
+        Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),
+        Extended::Lost(loss) => lease.lose(&loss),
     }
-    let renewal = Arc::clone(&held.place.process.renewal);
-    renewal.add(held);
+    let renewal = Arc::clone(&lease.context.process.renewal);
+    renewal.add(lease);
 }

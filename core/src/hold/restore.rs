@@ -1,7 +1,7 @@
 //! The restoring of a held lock on nodes that miss it: they have forgotten it, or the acquire did not reach them.
 //!
 //! A node gets the lock back when a renewal reached its quorum and the node answered that it has no such key; and when
-//! the background has a new connection to it and no renewal would find out ([`Held::may_lack`]). So a lock that was won
+//! the background has a new connection to it and no renewal would find out ([`Lease::may_lack`]). So a lock that was won
 //! without a node has its full margin soon after that node can be reached, once for each connection, whether the lock is
 //! renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
 //!
@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::hold::lease::Held;
+use crate::hold::lease::Lease;
 use crate::net::connections::Lane;
 use crate::net::node::{By, Connection, Failure};
 use crate::net::round::Round;
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::process::schedule::Search;
 use crate::protocol::backoff;
 use crate::protocol::quorum::KeyVote;
@@ -32,32 +32,32 @@ use crate::protocol::request::Reply;
 use crate::sys::future::begun;
 
 /// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.
-pub(crate) fn put_back(held: &Arc<Held>, round: Round, votes: &[KeyVote]) {
+pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     if votes.len() > 1 {
         for (node, vote) in votes.iter().enumerate() {
             if *vote == KeyVote::Absent {
-                restore(held, node, Duration::ZERO);
+                restore(lease, node, Duration::ZERO);
             }
         }
     }
-    round.leave(Arc::clone(held), |held, node, answer, _| {
-        if matches!(answer, Ok(Reply::Absent)) && held.place.set.members.len() > 1 {
-            restore(held, node, Duration::ZERO);
+    round.leave(Arc::clone(lease), |lease, node, answer, _| {
+        if matches!(answer, Ok(Reply::Absent)) && lease.context.set.members.len() > 1 {
+            restore(lease, node, Duration::ZERO);
         }
     });
 }
 
-/// Sees to the nodes to which the acquire of `held` could not be sent.
-pub(crate) fn make_up(held: &Arc<Held>) {
-    let held = Arc::clone(held);
-    let process = Arc::clone(&held.place.process);
+/// Sees to the nodes to which the acquire of `lease` could not be sent.
+pub(crate) fn make_up(lease: &Arc<Lease>) {
+    let lease = Arc::clone(lease);
+    let process = Arc::clone(&lease.context.process);
     process.background.spawn(async move {
-        let lane = held.place.set.lane(&Handle::current());
-        for node in (0..lane.members.len()).filter(|node| held.missed().has(*node)) {
+        let lane = lease.context.set.lane(&Handle::current());
+        for node in (0..lane.members.len()).filter(|node| lease.missed().has(*node)) {
             if lane.connection(node).is_none() {
-                seek(&held.place, node);
-            } else if held.may_lack(node) {
-                restore(&held, node, Duration::ZERO);
+                seek(&lease.context, node);
+            } else if lease.may_lack(node) {
+                restore(&lease, node, Duration::ZERO);
             }
         }
     });
@@ -65,8 +65,8 @@ pub(crate) fn make_up(held: &Arc<Held>) {
 
 /// Has the background connect to `node` as soon as that can be reached, for as long as a lock is held on its set. Its
 /// lane tells of the connection.
-pub(crate) fn seek(place: &Place, node: usize) {
-    let (process, set) = (Arc::clone(&place.process), Arc::clone(&place.set));
+pub(crate) fn seek(context: &LockContext, node: usize) {
+    let (process, set) = (Arc::clone(&context.process), Arc::clone(&context.set));
     let Some(search) = Search::begin(&process.renewal, &set.members, node) else { return };
     let run = Arc::clone(&process);
     process.background.spawn(async move {
@@ -82,15 +82,15 @@ pub(crate) fn seek(place: &Place, node: usize) {
 
 /// Puts the lock back on `node`, from the background, `within` this time; when its bar has ended, if it has one. It counts
 /// from the next round on.
-pub(crate) fn restore(held: &Arc<Held>, node: usize, within: Duration) {
-    let Some(restoring) = Restoring::begin(held, node) else { return };
-    held.place.process.background.spawn(async move {
-        let held = &restoring.held;
-        let lane = held.place.set.lane(&Handle::current());
-        let mut pause = within.mul_f64(held.place.process.random.unit());
-        while is_held_for(held, &lane, pause).await {
-            match lane.members.health.objection(node, held.place.spec.settings.restart_delay, lane.clock.now()) {
-                None => return put_in_time(held, &lane, node).await,
+pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
+    let Some(restoring) = Restoring::begin(lease, node) else { return };
+    lease.context.process.background.spawn(async move {
+        let lease = &restoring.lease;
+        let lane = lease.context.set.lane(&Handle::current());
+        let mut pause = within.mul_f64(lease.context.process.random.unit());
+        while is_held_for(lease, &lane, pause).await {
+            match lane.members.health.objection(node, lease.context.spec.settings.restart_delay, lane.clock.now()) {
+                None => return put_in_time(lease, &lane, node).await,
                 // It restarted a moment ago and may have forgotten another's lock.
                 Some(Failure::Barred(left)) => pause = left,
                 Some(_) => return,
@@ -101,45 +101,45 @@ pub(crate) fn restore(held: &Arc<Held>, node: usize, within: Duration) {
 
 /// One restoring, until this is dropped.
 struct Restoring {
-    held: Arc<Held>,
+    lease: Arc<Lease>,
     node: usize,
 }
 
 impl Restoring {
-    fn begin(held: &Arc<Held>, node: usize) -> Option<Self> {
-        held.begin_restoring(node).then(|| Self { held: Arc::clone(held), node })
+    fn begin(lease: &Arc<Lease>, node: usize) -> Option<Self> {
+        lease.begin_restoring(node).then(|| Self { lease: Arc::clone(lease), node })
     }
 }
 
 impl Drop for Restoring {
     fn drop(&mut self) {
-        self.held.end_restoring(self.node);
+        self.lease.end_restoring(self.node);
     }
 }
 
 /// Waits for so long, and no longer than the lock is held; whether it is held still.
-async fn is_held_for(held: &Held, lane: &Lane, pause: Duration) -> bool {
+async fn is_held_for(lease: &Lease, lane: &Lane, pause: Duration) -> bool {
     if pause.is_zero() {
         return true;
     }
-    lane.clock.timeout(pause, held.over()).await.is_none()
+    lane.clock.timeout(pause, lease.over()).await.is_none()
 }
 
-async fn put_in_time(held: &Arc<Held>, lane: &Arc<Lane>, node: usize) {
+async fn put_in_time(lease: &Arc<Lease>, lane: &Arc<Lane>, node: usize) {
     // To connect takes as long as it takes, and says nothing about the node's answers.
     let Ok(connection) = lane.ready(node, false).await else { return };
-    let limit = held.place.spec.settings.node_timeout;
-    if lane.clock.timeout(limit, put(held, lane, node, &connection)).await.is_none() {
+    let limit = lease.context.spec.settings.node_timeout;
+    if lane.clock.timeout(limit, put(lease, lane, node, &connection)).await.is_none() {
         lane.missed(node);
     }
 }
 
-async fn put(held: &Arc<Held>, lane: &Arc<Lane>, node: usize, connection: &Connection) {
+async fn put(lease: &Arc<Lease>, lane: &Arc<Lane>, node: usize, connection: &Connection) {
     let _watched = lane.watch(node);
     let mut by = By::Hash;
     loop {
         // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
-        let queued = held.restore(|request, footprint, ttl| {
+        let queued = lease.restore(|request, footprint, ttl| {
             let create = footprint.put_back(node, connection, lane.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
             Some(begun(Box::pin(async move {

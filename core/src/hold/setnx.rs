@@ -37,7 +37,7 @@ use crate::net::connections::Lane;
 use crate::net::footprint::Footprint;
 use crate::net::node::{Connection, Failure};
 use crate::net::round::{Event, Round};
-use crate::process::context::Place;
+use crate::process::context::LockContext;
 use crate::process::shutdown::Duty;
 use crate::protocol::backoff;
 use crate::protocol::quorum::{self, Mask, Vote};
@@ -53,10 +53,10 @@ const WHOLE_SECONDS: Duration = Duration::from_secs(3);
 
 /// One try, in the background: on `lane` if that is the one for waiting, whose node will tell of the key's next change.
 /// The vote ends at `limit` if that is sooner than `node_timeout`.
-pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> Outcome<Grant> {
+pub(crate) async fn attempt(context: &LockContext, lane: &Arc<Lane>, limit: Moment) -> Outcome<Grant> {
     let (caller, outcome) = oneshot::channel();
     let lane = lane.watches().then(|| Arc::clone(lane));
-    place.process.background.spawn(ask(place.clone(), lane, limit, caller));
+    context.process.background.spawn(ask(context.clone(), lane, limit, caller));
     outcome.await.unwrap_or_else(|_| {
         let mut ballots = Ballots::new(1);
         ballots
@@ -66,9 +66,14 @@ pub(crate) async fn attempt(place: &Place, lane: &Arc<Lane>, limit: Moment) -> O
 }
 
 /// The background's part of a try.
-async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: oneshot::Sender<Outcome<Grant>>) {
-    let settings = &place.spec.settings;
-    let lane = lane.unwrap_or_else(|| place.set.lane(&Handle::current()));
+async fn ask(
+    context: LockContext,
+    lane: Option<Arc<Lane>>,
+    limit: Moment,
+    mut caller: oneshot::Sender<Outcome<Grant>>,
+) {
+    let settings = &context.spec.settings;
+    let lane = lane.unwrap_or_else(|| context.set.lane(&Handle::current()));
     tokio::select! {
         biased;
         () = caller.closed() => return,
@@ -78,16 +83,16 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
         drop(caller.send(hindrance.into()));
         return;
     }
-    let _duty = Duty::new(&place.process.shutdown);
+    let _duty = Duty::new(&context.process.shutdown);
     let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
     let start = round.started();
-    round.ask(NODE, request(&place, Action::SetnxAcquire { ttl: settings.ttl }), None);
+    round.ask(NODE, request(&context, Action::SetnxAcquire { ttl: settings.ttl }), None);
     let mut caller = Some(caller);
     while let Some(event) = round.next().await {
         let mut ballots = Ballots::new(1);
         match event {
             Event::Vote(_, answer) => {
-                let outcome = judge(&place, &lane, start, answer, ballots);
+                let outcome = judge(&context, &lane, start, answer, ballots);
                 // A grant that nobody takes is dropped, and so released.
                 return drop(caller.map(|caller| caller.send(outcome)));
             }
@@ -103,17 +108,17 @@ async fn ask(place: Place, lane: Option<Arc<Lane>>, limit: Moment, mut caller: o
 
 /// What an answer to a try that began at `start` comes to.
 fn judge(
-    place: &Place,
+    context: &LockContext,
     lane: &Lane,
     start: Moment,
     answer: Result<Reply, Failure>,
     mut ballots: Ballots,
 ) -> Outcome<Grant> {
-    let settings = &place.spec.settings;
+    let settings = &context.spec.settings;
     match answer {
         Ok(Reply::GrantedUntil(expiry)) => {
             let now = lane.clock.now();
-            let grant = Grant::new(place, expiry, now);
+            let grant = Grant::new(context, expiry, now);
             let valid_until = quorum::valid_until(start, settings.ttl, None);
             if now < valid_until && lane.members.health.counts(settings.restart_delay, now).has(NODE) {
                 // No fence, and no renewal to spread.
@@ -139,8 +144,8 @@ fn judge(
     Outcome::Lost(ballots)
 }
 
-fn request(place: &Place, action: Action) -> Request {
-    Request { keys: Arc::clone(&place.spec.keys), token: Token::fresh(&place.process.random), action }
+fn request(context: &LockContext, action: Action) -> Request {
+    Request { keys: Arc::clone(&context.spec.keys), token: Token::fresh(&context.process.random), action }
 }
 
 /// The right to delete the key, once.
@@ -149,7 +154,7 @@ pub(crate) struct Grant(Option<Box<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
-    place: Place,
+    context: LockContext,
     /// The value that the node wrote: up to this Unix second the key is ours.
     expiry: u64,
     /// When it has certainly expired.
@@ -160,9 +165,9 @@ struct Inner {
 type Caller = Option<oneshot::Sender<Result<Reply, Failure>>>;
 
 impl Grant {
-    fn new(place: &Place, expiry: u64, now: Moment) -> Self {
-        let over = now.after(place.spec.settings.ttl + WHOLE_SECONDS);
-        Self(Some(Box::new(Inner { place: place.clone(), expiry, over })))
+    fn new(context: &LockContext, expiry: u64, now: Moment) -> Self {
+        let over = now.after(context.spec.settings.ttl + WHOLE_SECONDS);
+        Self(Some(Box::new(Inner { context: context.clone(), expiry, over })))
     }
 
     /// Releases the key. The loss, if it was lost before.
@@ -173,25 +178,25 @@ impl Grant {
     pub(crate) async fn release(mut self) -> Result<Option<Loss>, Error> {
         let (caller, answer) = oneshot::channel();
         let Some(inner) = self.0.take() else { return Ok(None) };
-        let place = inner.place.clone();
+        let context = inner.context.clone();
         inner.start_release(Some(caller));
         let (reason, said_of_it) = match answer.await {
             Ok(Ok(Reply::Deleted { .. })) => return Ok(None),
             Ok(Ok(Reply::Late)) => (LostReason::Expired, "already expired"),
             Ok(Ok(Reply::Absent)) => (LostReason::Deleted, "did not have it"),
             Ok(Ok(Reply::Foreign(_))) => (LostReason::Taken, "held by another"),
-            Ok(Ok(_)) => return Err(unavailable(&place, &Failure::Garbled)),
-            Ok(Err(failure)) => return Err(unavailable(&place, &failure)),
-            Err(_) => return Err(unavailable(&place, &Failure::Closed)),
+            Ok(Ok(_)) => return Err(unavailable(&context, &Failure::Garbled)),
+            Ok(Err(failure)) => return Err(unavailable(&context, &failure)),
+            Err(_) => return Err(unavailable(&context, &Failure::Closed)),
         };
-        Ok(Some(Loss { reason, nodes: said(&place, said_of_it.to_owned()) }))
+        Ok(Some(Loss { reason, nodes: said(&context, said_of_it.to_owned()) }))
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
         let Some(inner) = self.0.take() else { return };
-        if inner.place.process.is_foreign() {
+        if inner.context.process.is_foreign() {
             // The parent still holds the lock, and its sockets must not be touched.
             std::mem::forget(inner);
             return;
@@ -202,7 +207,7 @@ impl Drop for Grant {
 
 impl Inner {
     fn start_release(self: Box<Self>, caller: Caller) {
-        let process = Arc::clone(&self.place.process);
+        let process = Arc::clone(&self.context.process);
         let duty = Duty::new(&process.shutdown);
         process.background.spawn(async move {
             self.release(caller).await;
@@ -212,11 +217,11 @@ impl Inner {
 
     /// Sends the release, once.
     async fn release(&self, mut caller: Caller) {
-        let lane = self.place.set.lane(&Handle::current());
+        let lane = self.context.set.lane(&Handle::current());
         let Some(connection) = self.connect(&lane, &mut caller).await else { return };
-        let time = self.place.spec.settings.release_timeout();
+        let time = self.context.spec.settings.release_timeout();
         let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
-        round.ask(NODE, request(&self.place, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
+        round.ask(NODE, request(&self.context, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
         while let Some(event) = round.next().await {
             match event {
                 Event::Vote(_, answer) => tell(&mut caller, answer),
@@ -237,7 +242,7 @@ impl Inner {
                 Ok(connection) => return Some(connection),
                 Err(failure) => tell(caller, Err(failure)),
             }
-            let again = lane.clock.now().after(backoff::owed(attempt, self.place.spec.settings.ttl));
+            let again = lane.clock.now().after(backoff::owed(attempt, self.context.spec.settings.ttl));
             if again >= self.over {
                 break;
             }
@@ -252,14 +257,14 @@ fn tell(caller: &mut Caller, answer: Result<Reply, Failure>) {
     drop(caller.take().map(|caller| caller.send(answer)));
 }
 
-fn unavailable(place: &Place, failure: &Failure) -> Error {
+fn unavailable(context: &LockContext, failure: &Failure) -> Error {
     let message = "the node did not confirm the release; a release of the protocol setnx is sent once only, and the lock \
                    is free when its time is over at the latest";
     Error::new(ErrorKind::Unavailable, message)
-        .with_name(place.spec.name.bytes())
-        .with_nodes(said(place, failure.to_string()))
+        .with_name(context.spec.name.bytes())
+        .with_nodes(said(context, failure.to_string()))
 }
 
-fn said(place: &Place, answer: String) -> Vec<NodeAnswer> {
-    vec![NodeAnswer { node: place.set.members.nodes[NODE].address.to_string(), answer }]
+fn said(context: &LockContext, answer: String) -> Vec<NodeAnswer> {
+    vec![NodeAnswer { node: context.set.members.nodes[NODE].address.to_string(), answer }]
 }

@@ -145,8 +145,8 @@ impl Deadline {
     fn unlist(&mut self) {
         if let Some(id) = self.id.take() {
             let mut list = self.deadlines.list();
-            if let Some(place) = list.entries.iter().position(|entry| entry.id == id) {
-                list.entries.swap_remove(place);
+            if let Some(position) = list.entries.iter().position(|entry| entry.id == id) {
+                list.entries.swap_remove(position);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Hears that a key has changed, for those in the background who wait for that.
 //!
 //! For every name that somebody waits for there is a count of changes for each node. A waiter notes the counts *before* it
-//! asks ([`Watcher::seen`]) and sleeps only while they are what they were ([`Watcher::changed`]): a change that is told
+//! asks ([`KeyWatch::seen`]) and sleeps only while they are what they were ([`KeyWatch::changed`]): a change that is told
 //! between the answer and the sleep is not missed. On one connection the answer and the news of the next change come in
 //! this order, so that nothing can change unheard in between.
 //!
@@ -22,11 +22,11 @@ use crate::sys::future::notified_until;
 
 /// The names of one set of nodes that somebody waits for. In order, so that a seed wakes them in the same one.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Mutex<BTreeMap<Vec<u8>, Entry>>);
+pub(crate) struct Tracking(Mutex<BTreeMap<Vec<u8>, Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    watchers: usize,
+    watches: usize,
     changes: Arc<Changes>,
 }
 
@@ -44,20 +44,20 @@ impl Changes {
     }
 }
 
-impl Watch {
+impl Tracking {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Entry>> {
         self.0.lock().expect("no panic while holding this")
     }
 
     /// Counts the changes of `key` on each of `nodes` nodes, until the watcher is dropped.
-    pub(crate) fn on(self: &Arc<Self>, key: &[u8], nodes: usize) -> Watcher {
+    pub(crate) fn on(self: &Arc<Self>, key: &[u8], nodes: usize) -> KeyWatch {
         let mut entries = self.entries();
         let entry = entries.entry(key.to_vec()).or_insert_with(|| Entry {
-            watchers: 0,
+            watches: 0,
             changes: Arc::new(Changes { counts: (0..nodes).map(|_| AtomicU64::new(0)).collect(), more: Notify::new() }),
         });
-        entry.watchers += 1;
-        Watcher { watch: Arc::clone(self), key: key.to_vec(), changes: Arc::clone(&entry.changes) }
+        entry.watches += 1;
+        KeyWatch { tracking: Arc::clone(self), key: key.to_vec(), changes: Arc::clone(&entry.changes) }
     }
 
     /// Takes down what `node` has reported.
@@ -77,25 +77,25 @@ impl Watch {
 
 /// Somebody who waits for one key to change.
 #[derive(Debug)]
-pub(crate) struct Watcher {
-    watch: Arc<Watch>,
+pub(crate) struct KeyWatch {
+    tracking: Arc<Tracking>,
     key: Vec<u8>,
     changes: Arc<Changes>,
 }
 
 /// How often a key had changed on each node at some instant.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen(Vec<u64>);
+pub(crate) struct Versions(Vec<u64>);
 
-impl Watcher {
+impl KeyWatch {
     /// The counts so far, to be noted before the nodes are asked.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen(self.changes.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
+    pub(crate) fn seen(&self) -> Versions {
+        Versions(self.changes.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
     }
 
     /// The nodes on which the key has changed since `seen`, and the counts with which that was found; waits for the
     /// first. Cancel safe.
-    pub(crate) async fn changed(&self, seen: &Seen) -> (Mask, Seen) {
+    pub(crate) async fn changed(&self, seen: &Versions) -> (Mask, Versions) {
         let late = planted(Fault::ChangeMissed).then(|| self.seen());
         let seen = late.as_ref().unwrap_or(seen);
         notified_until(&self.changes.more, || Some(self.since(seen)).filter(|(changed, _)| *changed != Mask::NONE))
@@ -103,19 +103,19 @@ impl Watcher {
     }
 
     /// The nodes on which the key has changed since `seen`, if any, and the counts with which that was found.
-    pub(crate) fn since(&self, seen: &Seen) -> (Mask, Seen) {
+    pub(crate) fn since(&self, seen: &Versions) -> (Mask, Versions) {
         let now = self.seen();
         let changed = (0..seen.0.len()).filter(|node| now.0[*node] != seen.0[*node]);
         (changed.fold(Mask::NONE, Mask::with), now)
     }
 }
 
-impl Drop for Watcher {
+impl Drop for KeyWatch {
     fn drop(&mut self) {
-        let mut entries = self.watch.entries();
+        let mut entries = self.tracking.entries();
         if let Some(entry) = entries.get_mut(&self.key) {
-            entry.watchers -= 1;
-            if entry.watchers == 0 {
+            entry.watches -= 1;
+            if entry.watches == 0 {
                 let unwatched = entries.remove(&self.key);
                 drop(entries);
                 drop(unwatched);
@@ -138,28 +138,28 @@ mod tests {
 
     #[test]
     fn a_change_between_the_question_and_the_sleep_is_not_missed() {
-        let watch = Arc::new(Watch::default());
-        let watcher = watch.on(b"foo", 3);
-        let seen = watcher.seen();
-        assert!(poll(watcher.changed(&seen)).is_pending());
-        watch.heard(1, NodeEvent::Changed(b"bar"));
-        assert!(poll(watcher.changed(&seen)).is_pending(), "another key");
-        watch.heard(1, NodeEvent::Changed(b"foo"));
-        let Poll::Ready((changed, seen)) = poll(watcher.changed(&seen)) else { panic!("not heard") };
+        let tracking = Arc::new(Tracking::default());
+        let key_watch = tracking.on(b"foo", 3);
+        let seen = key_watch.seen();
+        assert!(poll(key_watch.changed(&seen)).is_pending());
+        tracking.heard(1, NodeEvent::Changed(b"bar"));
+        assert!(poll(key_watch.changed(&seen)).is_pending(), "another key");
+        tracking.heard(1, NodeEvent::Changed(b"foo"));
+        let Poll::Ready((changed, seen)) = poll(key_watch.changed(&seen)) else { panic!("not heard") };
         assert_eq!(changed, Mask::NONE.with(1));
-        assert!(poll(watcher.changed(&seen)).is_pending(), "heard already");
+        assert!(poll(key_watch.changed(&seen)).is_pending(), "heard already");
     }
 
     #[test]
     fn a_flush_and_a_broken_connection_change_every_key_of_the_node() {
         let reconnected = NodeEvent::Connected { may_differ: true };
         for event in [NodeEvent::Disconnected, reconnected, NodeEvent::AllChanged] {
-            let watch = Arc::new(Watch::default());
-            let watchers = [watch.on(b"foo", 2), watch.on(b"bar", 2)];
-            let seen = watchers.each_ref().map(Watcher::seen);
-            watch.heard(0, event);
-            for (watcher, seen) in watchers.iter().zip(&seen) {
-                let Poll::Ready((changed, _)) = poll(watcher.changed(seen)) else { panic!("{event:?}") };
+            let tracking = Arc::new(Tracking::default());
+            let watches = [tracking.on(b"foo", 2), tracking.on(b"bar", 2)];
+            let seen = watches.each_ref().map(KeyWatch::seen);
+            tracking.heard(0, event);
+            for (key_watch, seen) in watches.iter().zip(&seen) {
+                let Poll::Ready((changed, _)) = poll(key_watch.changed(seen)) else { panic!("{event:?}") };
                 assert_eq!(changed, Mask::NONE.with(0), "{event:?}");
             }
         }
@@ -167,11 +167,11 @@ mod tests {
 
     #[test]
     fn a_name_is_forgotten_with_its_last_watcher() {
-        let watch = Arc::new(Watch::default());
-        let watchers = [watch.on(b"foo", 1), watch.on(b"foo", 1)];
-        for (left, watcher) in [1, 0].into_iter().zip(watchers) {
-            drop(watcher);
-            assert_eq!(watch.entries().len(), left);
+        let tracking = Arc::new(Tracking::default());
+        let watches = [tracking.on(b"foo", 1), tracking.on(b"foo", 1)];
+        for (left, key_watch) in [1, 0].into_iter().zip(watches) {
+            drop(key_watch);
+            assert_eq!(tracking.entries().len(), left);
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Spec {
 
 /// Where attempts are made from.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LockContext {
     pub(crate) process: Arc<Process>,
     pub(crate) set: Arc<NodeSet>,
     pub(crate) spec: Arc<Spec>,

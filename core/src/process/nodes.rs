@@ -10,7 +10,7 @@ use crate::net::connections::{Lane, Member, Members};
 use crate::net::node::health::Health;
 use crate::net::node::list::NodeList;
 use crate::net::node::{Connection, EventSink, NodeEvent};
-use crate::net::tracking::Watch;
+use crate::net::tracking::Tracking;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, Owed};
 use crate::process::schedule::Renewal;
@@ -27,7 +27,7 @@ pub(crate) struct NodeSet {
     renewal: Arc<Renewal>,
     lanes: Mutex<Vec<Arc<Lane>>>,
     pub(crate) gates: Arc<Gates>,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) tracking: Arc<Tracking>,
     pub(crate) owed: Owed,
 }
 
@@ -49,7 +49,7 @@ impl NodeSet {
             renewal: Arc::clone(renewal),
             lanes: Mutex::default(),
             gates: Arc::default(),
-            watch: Arc::default(),
+            tracking: Arc::default(),
             owed,
         }
     }
@@ -77,10 +77,10 @@ impl NodeSet {
     /// For the lane of those who wait.
     fn waiters(&self) -> Vec<EventSink> {
         let sink = |node| {
-            let watch = Arc::downgrade(&self.watch);
+            let tracking = Arc::downgrade(&self.tracking);
             EventSink::new(true, move |event| {
-                if let Some(watch) = watch.upgrade() {
-                    watch.heard(node, event);
+                if let Some(tracking) = tracking.upgrade() {
+                    tracking.heard(node, event);
                 }
             })
         };

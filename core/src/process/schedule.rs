@@ -127,7 +127,7 @@ impl Item {
     /// The lock that this is, if it is held on `members`.
     fn lock_on(&self, members: &Members) -> Option<&Arc<dyn Timed>> {
         match self {
-            Self::Lock(held) if held.is_on(members) => Some(held),
+            Self::Lock(lease) if lease.is_on(members) => Some(lease),
             _ => None,
         }
     }
@@ -167,40 +167,40 @@ impl Renewal {
 
     /// Does what is due about a held lock, and gives it its one place on the agenda. The background is woken only if
     /// that is the soonest entry.
-    pub(crate) fn add(self: &Arc<Self>, held: Arc<dyn Timed>) {
-        if let Some(unlogged) = self.see_to(held) {
+    pub(crate) fn add(self: &Arc<Self>, lease: Arc<dyn Timed>) {
+        if let Some(unlogged) = self.see_to(lease) {
             unlogged.log();
         }
     }
 
     /// As [`Renewal::add`], but a loss is not logged yet.
-    fn see_to(self: &Arc<Self>, held: Arc<dyn Timed>) -> Option<Unlogged> {
+    fn see_to(self: &Arc<Self>, lease: Arc<dyn Timed>) -> Option<Unlogged> {
         // Decided and entered in one step, so that of two threads the one that knows more comes last.
         let agenda = self.agenda();
-        match held.due(self.environment.clock.now()) {
-            Due::Later(due) => self.enter(agenda, held, due),
+        match lease.due(self.environment.clock.now()) {
+            Due::Later(due) => self.enter(agenda, lease, due),
             Due::Renew(end) => {
-                self.enter(agenda, Arc::clone(&held), end);
-                held.renew();
+                self.enter(agenda, Arc::clone(&lease), end);
+                lease.renew();
             }
             Due::Ended if planted(Fault::LossUntold) => {}
             Due::Ended => {
                 drop(agenda);
-                return held.run_out();
+                return lease.run_out();
             }
             Due::Over => {}
         }
         None
     }
 
-    fn enter(self: &Arc<Self>, mut agenda: MutexGuard<'_, Agenda>, held: Arc<dyn Timed>, due: Moment) {
+    fn enter(self: &Arc<Self>, mut agenda: MutexGuard<'_, Agenda>, lease: Arc<dyn Timed>, due: Moment) {
         agenda.next += 1;
         let entry = (due, agenda.next);
-        if let Ok(former) = held.entered(entry) {
+        if let Ok(former) = lease.entered(entry) {
             if let Some(former) = former {
                 agenda.entries.remove(&former);
             }
-            agenda.entries.insert(entry, Item::Lock(held));
+            agenda.entries.insert(entry, Item::Lock(lease));
             self.look(agenda, due);
         }
     }
@@ -221,13 +221,13 @@ impl Renewal {
     pub(crate) fn hasten(self: &Arc<Self>, members: &Members, node: usize) {
         let concerned = self.held_on(members);
         let within = backoff::haste(concerned.len());
-        for held in concerned.iter().filter(|held| held.hasten(within)) {
-            self.add(Arc::clone(held));
+        for lease in concerned.iter().filter(|lease| lease.hasten(within)) {
+            self.add(Arc::clone(lease));
         }
-        if let Some(held) = concerned.first()
+        if let Some(lease) = concerned.first()
             && members.len() > 1
         {
-            held.seek(node);
+            lease.seek(node);
         }
     }
 
@@ -237,10 +237,10 @@ impl Renewal {
             return;
         }
         let mut lacking = self.held_on(members);
-        lacking.retain(|held| held.may_lack(node));
+        lacking.retain(|lease| lease.may_lack(node));
         let within = if lacking.len() == 1 { Duration::ZERO } else { backoff::haste(lacking.len()) };
-        for held in lacking {
-            held.restore(node, within);
+        for lease in lacking {
+            lease.restore(node, within);
         }
     }
 
@@ -287,8 +287,8 @@ impl Renewal {
     pub(crate) fn give_back(&self) {
         let entries = std::mem::take(&mut self.agenda().entries);
         for item in entries.into_values() {
-            if let Item::Lock(held) = item {
-                held.give_back();
+            if let Item::Lock(lease) = item {
+                lease.give_back();
             }
         }
     }
@@ -300,8 +300,8 @@ impl Renewal {
         loop {
             let now = clock.now();
             while let Some(item) = self.due(now) {
-                if let Item::Lock(held) = item {
-                    unlogged.extend(self.see_to(held));
+                if let Item::Lock(lease) = item {
+                    unlogged.extend(self.see_to(lease));
                 }
             }
             unlogged.drain(..).for_each(Unlogged::log);

@@ -58,7 +58,7 @@ struct Gate {
     turn: tokio::sync::Mutex<()>,
     told: Mutex<Told>,
     /// What the last one in front has won.
-    held: Mutex<Option<Weak<dyn Ends>>>,
+    lease: Mutex<Option<Weak<dyn Ends>>>,
     /// A node has deleted the key for this process.
     released: Notify,
 }
@@ -140,22 +140,22 @@ impl InLine {
         Turn(self.gate.turn.lock().await)
     }
 
-    /// The front has won `held`.
-    pub(crate) fn won(&self, held: &Arc<dyn Ends>) {
-        *self.gate.held.lock().expect("no panic while holding this") = Some(Arc::downgrade(held));
+    /// The front has won `lease`.
+    pub(crate) fn won(&self, lease: &Arc<dyn Ends>) {
+        *self.gate.lease.lock().expect("no panic while holding this") = Some(Arc::downgrade(lease));
     }
 
     /// What the call that was in front before has won, and may hold.
     pub(crate) fn former(&self) -> Option<Arc<dyn Ends>> {
-        self.gate.held.lock().expect("no panic while holding this").as_ref()?.upgrade()
+        self.gate.lease.lock().expect("no panic while holding this").as_ref()?.upgrade()
     }
 
-    /// Waits until this process does not hold `held` any more, and then for a moment until a node has deleted the key.
+    /// Waits until this process does not hold `lease` any more, and then for a moment until a node has deleted the key.
     /// Cancel safe.
-    pub(crate) async fn handed_over(&self, clock: &Clock, held: &dyn Ends) {
+    pub(crate) async fn handed_over(&self, clock: &Clock, lease: &dyn Ends) {
         let mut released = std::pin::pin!(self.gate.released.notified());
         released.as_mut().enable();
-        held.ended().await;
+        lease.ended().await;
         clock.timeout(backoff::GATHER, released).await;
     }
 

@@ -76,17 +76,17 @@ const OWED_MOST: Duration = Duration::from_secs(2);
 /// comes.
 const OWED_TRIES: u32 = 16;
 
-/// Between the news that a lock may be free and the attempt to take it, for whoever has this `place` in line, 1 being
+/// Between the news that a lock may be free and the attempt to take it, for whoever has this `position` in line, 1 being
 /// the first, and was denied so many times. Nobody knows how long others hold the lock; those who are early are denied
-/// and keep their order. `place` 0 is not known.
-pub(crate) fn stagger(place: u32, denials: u32, unit: f64) -> Duration {
+/// and keep their order. `position` 0 is not known.
+pub(crate) fn stagger(position: u32, denials: u32, unit: f64) -> Duration {
     let patience = PATIENCE.powi(i32::try_from(denials.saturating_sub(1)).unwrap_or(i32::MAX));
     let slot = SLOT_FIRST.mul_f64(patience).max(SLOT_LEAST);
-    let pause = match place {
+    let pause = match position {
         // Whoever is first, or alone, loses no time.
         1 => return Duration::ZERO,
         0 => return SLOT_FIRST.saturating_mul(denials.saturating_sub(1)).min(STAGGER_MOST).mul_f64(unit),
-        _ => slot.saturating_mul(place - 1),
+        _ => slot.saturating_mul(position - 1),
     };
     if pause >= STAGGER_MOST {
         return STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0 * unit);

@@ -54,7 +54,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
     /// The place that the node gave it, 0 if it has none: then it joins.
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     /// The hold in which it was given the place. In another one it joins anew.
     pub(crate) hold: u64,
     /// Whether the count of the waiters is to be kept alive.
@@ -116,9 +116,9 @@ pub(crate) enum Reply {
     Granted(u64),
     /// Acquire in the SETNX protocol: ours up to this Unix second.
     GrantedUntil(u64),
-    /// Acquire or peek: held. `ours` is the fence in the value if the value is this attempt's own; `place` is the
+    /// Acquire or peek: held. `ours` is the fence in the value if the value is this attempt's own; `position` is the
     /// caller's place in line, 0 if that is not known; `hold` is the holder's fence on the node, 0 if the value has none.
-    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, place: u32, hold: u64 },
+    Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, position: u32, hold: u64 },
     /// Confirm: the node remembers the fence.
     Confirmed,
     /// Confirm or restore: the node holds something else, or knows a larger fence.

@@ -86,7 +86,11 @@ fn label() -> impl Strategy<Value = Arc<str>> {
 
 /// Holds are the fences that locks here have most often, and 0 for a lock without one.
 fn wants() -> impl Strategy<Value = Wants> {
-    (0..4_u32, 0..9_u64, any::<bool>()).prop_map(|(place, hold, keep)| Wants { place, hold, keep: keep && place > 0 })
+    (0..4_u32, 0..9_u64, any::<bool>()).prop_map(|(position, hold, keep)| Wants {
+        position,
+        hold,
+        keep: keep && position > 0,
+    })
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -453,7 +457,7 @@ fn text(text: &str) -> Thing {
 #[test]
 fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
     let hour = Duration::from_secs(3_600);
-    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 5 };
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, position: 0, hold: 5 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for odd in ["", "-1", "1.5", "0x10", "1e3", "1e300", "nan", " 7", "7 ", "seven"].map(text) {
@@ -480,8 +484,8 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
 #[test]
 fn a_waiter_is_counted_once_in_each_hold() {
     let minute = Duration::from_secs(60);
-    let wants = |place, hold, keep| Action::Peek { wants: Wants { place, hold, keep } };
-    let placed = |place, hold| Ok(Ok(Reply::Held { ours: None, ttl_left: None, label: None, place, hold }));
+    let wants = |position, hold, keep| Action::Peek { wants: Wants { position, hold, keep } };
+    let placed = |position, hold| Ok(Ok(Reply::Held { ours: None, ttl_left: None, label: None, position, hold }));
     let count = |text: &str| Some(text.to_owned());
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
@@ -518,7 +522,7 @@ fn a_waiter_is_counted_once_in_each_hold() {
 #[test]
 fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
     let hour = Duration::from_secs(3_600);
-    let held = Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 0 };
+    let held = Reply::Held { ours: None, ttl_left: None, label: None, position: 0, hold: 0 };
     on_both(|pair| {
         let keys = Arc::clone(&pair.keys);
         for tail in ["3label", "0", "0:label", "9007199254740992:label", "99999999999999999999999999:label"] {
@@ -558,7 +562,11 @@ fn only_a_unix_second_can_be_over() {
         let odd = ["", "0", "1", "999999999", "100000000001", "1.7e9", "0x77359400", "-1700000000", " 1700000000", "x"];
         for held in odd.map(str::to_owned).into_iter().chain([format!("{past}."), format!("{past}.5s")]) {
             let reply = try_setnx(pair, &held);
-            assert_eq!(reply, Reply::Held { ours: None, ttl_left: None, label: None, place: 0, hold: 0 }, "{held:?}");
+            assert_eq!(
+                reply,
+                Reply::Held { ours: None, ttl_left: None, label: None, position: 0, hold: 0 },
+                "{held:?}"
+            );
         }
     });
 }

@@ -33,7 +33,7 @@ pub(crate) struct NodeLists(Mutex<Vec<Entry>>);
 /// The nodes that some clients list, in any order.
 pub(crate) struct NodeList {
     /// Sorted: server and database.
-    places: Vec<(Target, i64)>,
+    positions: Vec<(Target, i64)>,
     /// For messages: without credentials.
     shown: String,
     watched: AtomicBool,
@@ -63,9 +63,9 @@ impl NodeLists {
     pub(crate) fn of<'a>(&self, nodes: impl Iterator<Item = &'a Address>) -> Arc<NodeList> {
         let mut nodes: Vec<&Address> = nodes.collect();
         nodes.sort_unstable_by_key(|address| (address.target(), address.db()));
-        let places = nodes.iter().map(|address| (address.target().clone(), address.db())).collect::<Vec<_>>();
+        let positions = nodes.iter().map(|address| (address.target().clone(), address.db())).collect::<Vec<_>>();
         let mut entries = self.entries();
-        if let Some(index) = entries.iter().position(|entry| entry.list.places == places) {
+        if let Some(index) = entries.iter().position(|entry| entry.list.positions == positions) {
             // The oldest come first.
             let entry = entries.remove(index);
             let list = Arc::clone(&entry.list);
@@ -78,7 +78,7 @@ impl NodeLists {
             forget(&mut entries, oldest);
         }
         let shown = nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let list = Arc::new(NodeList { places, shown, watched: AtomicBool::new(false) });
+        let list = Arc::new(NodeList { positions, shown, watched: AtomicBool::new(false) });
         let mut rivals = Vec::new();
         for other in entries.iter_mut().filter(|other| other.list.overlaps(&list)) {
             other.rivals.push(Arc::clone(&list));
@@ -151,7 +151,7 @@ impl Entry {
 
 impl NodeList {
     fn overlaps(&self, other: &Self) -> bool {
-        self.places.iter().any(|place| other.places.binary_search(place).is_ok())
+        self.positions.iter().any(|position| other.positions.binary_search(position).is_ok())
     }
 }
 

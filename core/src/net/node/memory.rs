@@ -100,20 +100,20 @@ impl Store {
         let label = value.and_then(|value| value.label);
         let ttl_left = self.ttl_left(now, lock);
         let wants = wants.filter(|_| ours.is_none());
-        let place = wants.map_or(0, |wants| self.line_up(now, &request.keys.want, wants, hold));
-        Some(Reply::Held { ours, ttl_left, label, place, hold })
+        let position = wants.map_or(0, |wants| self.line_up(now, &request.keys.want, wants, hold));
+        Some(Reply::Held { ours, ttl_left, label, position, hold })
     }
 
     /// Counts one more waiter, unless it was counted in this `hold` already. 0 if the key is not a count.
     fn line_up(&mut self, now: u64, want: &[u8], wants: Wants, hold: u64) -> u32 {
-        if wants.place > 0 && wants.hold == hold {
+        if wants.position > 0 && wants.hold == hold {
             match self.keys.get_mut(want) {
                 None if wants.keep => {}
                 Some(entry) if wants.keep => {
                     entry.expires = Some(now + micros(WANT_KEEP));
-                    return wants.place;
+                    return wants.position;
                 }
-                _ => return wants.place,
+                _ => return wants.position,
             }
         }
         let count = match self.keys.get(want) {
@@ -233,7 +233,7 @@ impl Store {
             if expiry.is_none_or(|expiry| second <= expiry) && !planted(Fault::SetnxTakes) {
                 let over = expiry.map(|expiry| Duration::from_micros((expiry + 1) * SECOND - now));
                 let ttl_left = over.into_iter().chain(self.ttl_left(now, lock)).min();
-                return Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: 0 };
+                return Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: 0 };
             }
         }
         let own = second + micros(ttl).div_ceil(SECOND) + 1;
@@ -472,7 +472,7 @@ mod tests {
         };
         assert_eq!(acquire(SECOND), Reply::Granted(SECOND));
         let ttl_left = Some(Duration::from_micros(1));
-        let held = Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: SECOND };
+        let held = Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: SECOND };
         assert_eq!(acquire(2 * SECOND - 1), held);
         assert_eq!(acquire(2 * SECOND), Reply::Granted(2 * SECOND));
     }
@@ -551,7 +551,7 @@ mod tests {
         assert_eq!(ask(expiry * SECOND, Action::SetnxRelease { expiry }), Reply::Late);
         let last = (expiry + 1) * SECOND - 1;
         let ttl_left = Some(Duration::from_micros(1));
-        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None, place: 0, hold: 0 });
+        assert_eq!(ask(last, acquire.clone()), Reply::Held { ours: None, ttl_left, label: None, position: 0, hold: 0 });
         assert_eq!(ask(last + 1, acquire), Reply::GrantedUntil(expiry + 4));
         let next = expiry + 4;
         assert_eq!(ask(next * SECOND - 1, Action::SetnxRelease { expiry: next }), Reply::Deleted { waiting: 0 });

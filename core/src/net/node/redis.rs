@@ -583,7 +583,7 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
             // What says nothing would cost the server some time, so it is sent only where more follows.
             let wants = wants.unwrap_or_default();
             let (is_proposed, is_labelled) = (!slack.is_zero(), !label.is_empty());
-            let is_in_line = watched || wants.place > 0;
+            let is_in_line = watched || wants.position > 0;
             if is_labelled || is_proposed || is_in_line {
                 command.arg(&**label);
             }
@@ -593,7 +593,7 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
                 command.arg("").arg(0);
             }
             if is_in_line {
-                say_place(&mut command, wants);
+                say_position(&mut command, wants);
             }
             command
         }
@@ -621,7 +621,7 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
         Action::Peek { wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
             command.arg(token).arg(0).arg(0).arg("").arg("").arg(0);
-            say_place(&mut command, *wants);
+            say_position(&mut command, *wants);
             command
         }
         Action::SetnxAcquire { ttl } => {
@@ -638,9 +638,9 @@ fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
 }
 
 /// A waiter's place in line, as far as it has one.
-fn say_place(command: &mut Cmd, wants: Wants) {
-    command.arg(wants.place);
-    if wants.place > 0 {
+fn say_position(command: &mut Cmd, wants: Wants) {
+    command.arg(wants.position);
+    if wants.position > 0 {
         command.arg(wants.hold);
     }
     if wants.keep {
@@ -741,20 +741,20 @@ fn ttl_left(millis: i64) -> Option<Duration> {
 }
 
 fn held(items: &[Value]) -> Result<Reply, Failure> {
-    let [mine, Value::Int(left), label, Value::Int(place), Value::Int(hold)] = items else {
+    let [mine, Value::Int(left), label, Value::Int(position), Value::Int(hold)] = items else {
         return Err(Failure::Garbled);
     };
     let ours = match text(mine).ok_or(Failure::Garbled)? {
         "" => None,
         digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
     };
-    let (place, hold) = (u32::try_from(*place).unwrap_or(0), u64::try_from(*hold).map_err(|_| Failure::Garbled)?);
-    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), place, hold })
+    let (position, hold) = (u32::try_from(*position).unwrap_or(0), u64::try_from(*hold).map_err(|_| Failure::Garbled)?);
+    Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), position, hold })
 }
 
 fn held_until(items: &[Value]) -> Result<Reply, Failure> {
     let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
-    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, place: 0, hold: 0 })
+    Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, position: 0, hold: 0 })
 }
 
 fn sight(items: &[Value]) -> Result<Reply, Failure> {
@@ -833,8 +833,8 @@ mod tests {
 
     #[test]
     fn errors_of_scripts_on_every_server() {
-        let place = "Error running script (call to f_a7f30a777e3a14deb342c34c70e37dd1e66eb928): @user_script:28:";
-        let line = |said: &str| format!("{place} @user_script: 28: {said}");
+        let position = "Error running script (call to f_a7f30a777e3a14deb342c34c70e37dd1e66eb928): @user_script:28:";
+        let line = |said: &str| format!("{position} @user_script: 28: {said}");
         let refused = |code: &str| Failure::Refused(code.into());
         let forbidden = Failure::Forbidden("NOPERM".into());
         let cases = [
@@ -843,7 +843,7 @@ mod tests {
             ("ERR", line("-READONLY You can't write against a read only replica."), refused("READONLY")),
             ("@user_script:", "28: -NOREPLICAS Not enough good replicas to write.".into(), refused("NOREPLICAS")),
             ("ERR", line("Wrong number of args calling Redis command From Lua script"), refused("ERR")),
-            ("ERR", place.into(), refused("ERR")),
+            ("ERR", position.into(), refused("ERR")),
             ("NOPERM", "this user has no permissions to run the 'eval' command".into(), forbidden.clone()),
             ("ERR", "ACL failure in script: User w has no permissions".into(), forbidden.clone()),
             ("ERR", "The user executing the script can't run this command".into(), forbidden.clone()),
