@@ -25,7 +25,7 @@ use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::{LockContext, Spec};
 use crate::protocol::positions::Positions;
-use crate::protocol::quorum::{self, Mask, Verdict, Vote};
+use crate::protocol::quorum::{self, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Reply, Wants};
 use crate::sys::clock::Moment;
 
@@ -78,12 +78,12 @@ pub(crate) async fn attempt(
     {
         let failed = |(_, vote): &(usize, &Vote)| **vote == Vote::Failed;
         let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
-        let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(Mask::NONE, Mask::with);
+        let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
         // A straggler that did not know the script is not asked again after the verdict, and has nothing either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&context.set.members)));
         let unsent = round.leave(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
-                process.renewal.reached(members, node);
+                process.schedule.reached(members, node);
             }
         });
         let missed = unsent.and(failed);
@@ -170,7 +170,7 @@ async fn vote(
 }
 
 /// Sends confirms to the granted nodes that are below `fence`.
-fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots, fence: u64, counts: Mask) {
+fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots, fence: u64, counts: NodeMask) {
     for node in 0..ballots.votes.len() {
         let Vote::Granted(granted) = ballots.votes[node] else { continue };
         if granted < fence && counts.has(node) {

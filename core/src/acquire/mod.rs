@@ -33,7 +33,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::acquire::attempt::AttemptState;
-use crate::acquire::wakeup::Lookout;
+use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind};
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
@@ -43,7 +43,7 @@ use crate::net::ballots::Ballots;
 use crate::net::connections::Lane;
 use crate::options::Protocol;
 use crate::process::context::LockContext;
-use crate::process::waiters::{InLine, Told};
+use crate::process::waiters::{SharedOutcome, Waiter};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::protocol::positions::Positions;
@@ -72,7 +72,7 @@ pub(crate) struct Acquire {
     /// For how long no quorum has answered, bars not counted.
     outage: Outage,
     /// Whether it was logged that bars are waited for.
-    told_bars: bool,
+    quarantine_logged: bool,
 }
 
 /// What an attempt came to.
@@ -125,7 +125,7 @@ impl Acquire {
     ///
     /// `unavailable` if the background cannot be started, or ends with the process.
     pub(crate) fn begin(context: LockContext) -> Result<Self, Error> {
-        if context.process.shutdown.is_said() {
+        if context.process.shutdown.has_started() {
             return Err(shut_down(&context));
         }
         context.process.background.start()?;
@@ -148,7 +148,7 @@ impl Acquire {
             pause: Duration::ZERO,
             last: None,
             outage: Outage::default(),
-            told_bars: false,
+            quarantine_logged: false,
         })
     }
 
@@ -166,7 +166,7 @@ impl Acquire {
     /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock has to
     /// [activate](Self::activate) it.
     pub(crate) async fn win(mut self) -> Result<(Self, LeaseOwner), Error> {
-        if let Some(pause) = self.closed() {
+        if let Some(pause) = self.must_wait() {
             self.pause = pause;
         } else if self.attempts == 0
             && let Ok(runtime) = Handle::try_current()
@@ -199,7 +199,7 @@ impl Acquire {
         }
         // Releases it.
         drop(owner);
-        if self.context.process.shutdown.is_said() {
+        if self.context.process.shutdown.has_started() {
             return Err(shut_down(&self.context));
         }
         if self.is_one_try() {
@@ -212,12 +212,12 @@ impl Acquire {
 
     /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
     /// gives it one try takes it, whoever waits, and who has less time than others are given has a try at once.
-    pub(crate) fn closed(&self) -> Option<Duration> {
+    pub(crate) fn must_wait(&self) -> Option<Duration> {
         if self.attempts > 0 || self.is_one_try() {
             return None;
         }
         let now = self.context.process.clock.now();
-        let until = self.context.set.gates.closed_until(&self.context.spec.keys.lock, now)?;
+        let until = self.context.set.waiters.must_wait_until(&self.context.spec.keys.lock, now)?;
         (until < self.deadline).then(|| until.since(now))
     }
 
@@ -262,7 +262,7 @@ impl Acquire {
         if ballots.is_contended() {
             self.outage = Outage::default();
         } else if let Some(left) = bar {
-            self.behind_bars(now, now.after(left), &ballots);
+            self.wait_for_quarantine(now, now.after(left), &ballots);
         } else {
             let lasts = self.outage.lasts(now);
             let endless = self.context.spec.settings.timeout.is_none();
@@ -288,14 +288,14 @@ impl Acquire {
         if now >= self.deadline {
             return Err(self.unavailable(ballots));
         }
-        self.behind_bars(now, until, ballots);
+        self.wait_for_quarantine(now, until, ballots);
         Ok(Step::Later(until.since(now)))
     }
 
     /// Waiting for bars to end is not waiting for nodes to answer. Says once what is waited for.
-    fn behind_bars(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
+    fn wait_for_quarantine(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
         self.outage.barred(now, until);
-        if now < self.deadline && !mem::replace(&mut self.told_bars, true) {
+        if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
             let (name, nodes, wait) =
                 (&self.context.spec.name, ballots.bars(&self.context.set.members), until.since(now));
             log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
@@ -317,8 +317,8 @@ impl Acquire {
         let result = tokio::select! {
             biased;
             () = sender.closed() => return,
-            () = context.process.shutdown.said() => Err(shut_down(&context)),
-            () = context.client.said() => Err(closed(context.spec.name.bytes())),
+            () = context.process.shutdown.wait_started() => Err(shut_down(&context)),
+            () = context.client.wait_started() => Err(closed(context.spec.name.bytes())),
             result = self.attempts(pause) => result,
         };
         // Not received: the lock inside is dropped, which releases it.
@@ -334,13 +334,13 @@ impl Acquire {
                 Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
             };
         }
-        let gate = set.gates.enter(&self.context.spec.keys.lock);
-        gate.offer(self.last.as_ref());
+        let waiter = set.waiters.enter(&self.context.spec.keys.lock);
+        waiter.offer(self.last.as_ref());
         let clock = self.context.process.clock.clone();
         let first = clock.now().after(pause);
         let turn = async {
-            let turn = gate.turn().await;
-            self.vacated(&gate).await;
+            let turn = waiter.turn().await;
+            self.until_free(&waiter).await;
             clock.sleep_until(first).await;
             turn
         };
@@ -349,43 +349,43 @@ impl Acquire {
             turn = turn => Some(turn),
             () = clock.sleep_until(self.deadline) => None,
         };
-        let told = gate.told();
-        self.last = told.ballots.or_else(|| self.last.take());
+        let latest = waiter.latest();
+        self.last = latest.ballots.or_else(|| self.last.take());
         // Its turn may come in the instant in which its time is over.
         let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
-            let is_ours = || gate.former().is_some_and(|lease| lease.is_held());
+            let is_ours = || waiter.former().is_some_and(|lease| lease.is_held());
             // Whatever the one in front had heard before it won.
             if is_ours() {
                 self.last = Some(Arc::new(Ballots::held(set.members.len())));
             }
             return Err(self.over_unseen());
         };
-        self.outage = told.outage.known_since(self.began);
-        let owner = self.in_front(&gate).await?;
-        gate.won(&(Arc::clone(owner.lease()) as _));
+        self.outage = latest.outage.known_since(self.began);
+        let owner = self.in_front(&waiter).await?;
+        waiter.won(&(Arc::clone(owner.lease()) as _));
         Ok(owner)
     }
 
     /// In front of the line: waits while the one that was in front before holds the lock. Cancel safe.
-    async fn vacated(&self, gate: &InLine) {
+    async fn until_free(&self, waiter: &Waiter) {
         let clock = &self.context.process.clock;
-        if let Some(lease) = gate.former() {
+        if let Some(lease) = waiter.former() {
             let lane = self.context.set.waiting_lane(&Handle::current());
-            let mut lookout = Lookout::new(self.context.clone(), lane);
+            let mut wakeup = Wakeup::new(self.context.clone(), lane);
             tokio::select! {
                 biased;
-                () = gate.handed_over(clock, &*lease) => {}
-                () = lookout.gone(&*lease, self.deadline) => {}
+                () = waiter.handed_over(clock, &*lease) => {}
+                () = wakeup.gone(&*lease, self.deadline) => {}
             }
         }
-        gate.courtesy(clock, self.deadline).await;
+        waiter.hold_off(clock, self.deadline).await;
     }
 
     /// In front of the line: attempts, and sleep between them, until won or failed.
-    async fn in_front(&mut self, gate: &InLine) -> Result<LeaseOwner, Error> {
+    async fn in_front(&mut self, waiter: &Waiter) -> Result<LeaseOwner, Error> {
         let clock = self.context.process.clock.clone();
         let lane = self.context.set.waiting_lane(&Handle::current());
-        let mut lookout = Lookout::new(self.context.clone(), Arc::clone(&lane));
+        let mut wakeup = Wakeup::new(self.context.clone(), Arc::clone(&lane));
         let positions = Arc::new(Positions::new(lane.members.len()));
         self.state.positions = Some(Arc::clone(&positions));
         loop {
@@ -394,15 +394,19 @@ impl Acquire {
             }
             // A connection that is made is news too, but none to who has not asked over it yet.
             lane.open(lane.connect_limit().min(self.deadline)).await;
-            lookout.note();
+            wakeup.note();
             let step = self.attempt(&lane).await;
             let is_won = matches!(step, Ok(Step::Won(_)));
             // What it heard before is over with that.
-            gate.tell(if is_won { Told::default() } else { Told { ballots: self.last.clone(), outage: self.outage } });
+            waiter.publish(if is_won {
+                SharedOutcome::default()
+            } else {
+                SharedOutcome { ballots: self.last.clone(), outage: self.outage }
+            });
             match step? {
                 Step::Won(owner) => return Ok(owner),
-                Step::Denied(ballots) => lookout.wait(&ballots, &positions, self.deadline).await,
-                Step::Later(pause) => lookout.sleep(clock.now().after(pause).min(self.deadline)).await,
+                Step::Denied(ballots) => wakeup.wait(&ballots, &positions, self.deadline).await,
+                Step::Later(pause) => wakeup.sleep(clock.now().after(pause).min(self.deadline)).await,
             }
         }
     }

@@ -17,7 +17,7 @@
 //! With several nodes nobody makes an attempt before a quorum is known to be free. A grant of a minority is deleted
 //! again, but raises the fence there, and then the holder cannot put its lock back on a node that has lost it.
 //!
-//! While this process itself holds the lock, the one that waits for it *watches* ([`Lookout::gone`]): it looks, is not
+//! While this process itself holds the lock, the one that waits for it *watches* ([`Wakeup::gone`]): it looks, is not
 //! counted, and makes no attempt before the key is gone.
 
 use std::sync::Arc;
@@ -33,23 +33,23 @@ use crate::process::context::LockContext;
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
 use crate::protocol::positions::Positions;
-use crate::protocol::quorum::{Mask, quorum};
-use crate::protocol::request::{Action, Reply, Request, Sight};
+use crate::protocol::quorum::{NodeMask, quorum};
+use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
 /// What was seen of the nodes since the last attempt.
 #[derive(Debug)]
-struct Sights {
+struct Probed {
     /// Where nobody has the lock.
-    free: Mask,
+    free: NodeMask,
     /// Those that did not answer when they were asked last.
-    silent: Mask,
+    silent: NodeMask,
 }
 
 /// What the waiter in front knows of the nodes.
 #[derive(Debug)]
-pub(crate) struct Lookout {
+pub(crate) struct Wakeup {
     context: LockContext,
     lane: Arc<Lane>,
     key_watch: KeyWatch,
@@ -58,7 +58,7 @@ pub(crate) struct Lookout {
     denials: u32,
 }
 
-impl Lookout {
+impl Wakeup {
     pub(crate) fn new(context: LockContext, lane: Arc<Lane>) -> Self {
         let key_watch = context.set.tracking.on(&context.spec.keys.lock, lane.members.len());
         let seen = key_watch.seen();
@@ -77,7 +77,7 @@ impl Lookout {
 
     /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
     /// `until` then.
-    async fn news(&self, until: Moment) -> Option<(Mask, Versions)> {
+    async fn news(&self, until: Moment) -> Option<(NodeMask, Versions)> {
         self.lane.clock.timeout_at(until, self.key_watch.changed(&self.seen)).await
     }
 
@@ -90,25 +90,25 @@ impl Lookout {
             let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
             return clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
-        let mut sights = Sights { free: ballots.freed, silent: Mask::NONE };
+        let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
         // Where no quorum answers, or bars leave none, it takes an attempt to say so.
-        while !self.is_enough(sights.free) && self.may_grant(sights.silent) {
+        while !self.is_enough(probed.free) && self.may_grant(probed.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
             let now = clock.now();
             let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(positions.due(now));
-            let changed = match self.changes(sights.free, backstop.min(limit)).await {
+            let changed = match self.changes(probed.free, backstop.min(limit)).await {
                 Some(changed) => changed.and(self.pause(positions, limit).await),
                 None if clock.now() >= limit => return,
-                None => Mask::all(nodes),
+                None => NodeMask::all(nodes),
             };
             if nodes == 1 {
                 return;
             }
             let seen =
-                self.look(changed, &mut sights, Some(positions), limit).await.map(|left| clock.now().after(left));
+                self.probe(changed, &mut probed, Some(positions), limit).await.map(|left| clock.now().after(left));
             // A look at some nodes says nothing of when the keys on the others end.
-            let before = if changed == Mask::all(nodes) { None } else { end };
+            let before = if changed == NodeMask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
         }
     }
@@ -118,71 +118,71 @@ impl Lookout {
     /// tells of its loss by itself: nobody is asked then. Cancel safe.
     pub(crate) async fn gone(&mut self, lease: &dyn Ends, limit: Moment) {
         let (clock, random) = (self.lane.clock.clone(), self.context.process.random.clone());
-        let all = Mask::all(self.lane.members.len());
-        let mut sights = Sights { free: Mask::NONE, silent: Mask::NONE };
+        let all = NodeMask::all(self.lane.members.len());
+        let mut probed = Probed { free: NodeMask::NONE, silent: NodeMask::NONE };
         self.note();
-        let mut changed = Mask::NONE;
-        while !self.is_enough(sights.free) {
+        let mut changed = NodeMask::NONE;
+        while !self.is_enough(probed.free) {
             let until = clock.now().after(backoff::backstop(None, random.unit()));
             // Without a look no node tells of anything.
-            changed = match self.changes(sights.free, until.min(limit)).await {
-                Some(more) if changed != Mask::NONE => more,
+            changed = match self.changes(probed.free, until.min(limit)).await {
+                Some(more) if changed != NodeMask::NONE => more,
                 _ => all,
             };
             if clock.now() >= limit {
                 return;
             }
             if lease.valid_until() <= clock.now().after(backoff::backstop(None, 0.0)) {
-                changed = Mask::NONE;
+                changed = NodeMask::NONE;
                 continue;
             }
             self.lane.open(self.lane.connect_limit().min(limit)).await;
-            self.look(changed, &mut sights, None, limit).await;
+            self.probe(changed, &mut probed, None, limit).await;
         }
     }
 
     /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
-    fn is_enough(&self, free: Mask) -> bool {
+    fn is_enough(&self, free: NodeMask) -> bool {
         let counts = self.counts();
         (0..self.lane.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
             >= quorum(self.lane.members.len())
     }
 
     /// Whether a quorum of nodes may grant one day soon: these are not `silent`, and they count.
-    fn may_grant(&self, silent: Mask) -> bool {
+    fn may_grant(&self, silent: NodeMask) -> bool {
         let counts = self.counts();
         let nodes = self.lane.members.len();
         (0..nodes).filter(|node| counts.has(*node) && !silent.has(*node)).count() >= quorum(nodes)
     }
 
-    fn counts(&self) -> Mask {
+    fn counts(&self) -> NodeMask {
         let restart_delay = self.context.spec.settings.restart_delay;
         self.lane.members.health.counts(restart_delay, self.lane.clock.now())
     }
 
     /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
     /// moment. A release reaches the nodes at about the same time. `None` if that was nothing `until` then.
-    async fn changes(&mut self, free: Mask, until: Moment) -> Option<Mask> {
+    async fn changes(&mut self, free: NodeMask, until: Moment) -> Option<NodeMask> {
         let mut until = until;
-        let mut changed = Mask::NONE;
+        let mut changed = NodeMask::NONE;
         while let Some((more, seen)) = self.news(until).await {
             self.seen = seen;
-            if changed == Mask::NONE {
-                until = until.min(self.lane.clock.now().after(backoff::GATHER));
+            if changed == NodeMask::NONE {
+                until = until.min(self.lane.clock.now().after(backoff::NOTIFICATION_WINDOW));
             }
             changed = changed.and(more);
             if changed.and(free).len() >= quorum(self.lane.members.len()) {
                 break;
             }
         }
-        (changed != Mask::NONE).then_some(changed)
+        (changed != NodeMask::NONE).then_some(changed)
     }
 
     /// Something has changed: not all waiters in the world ask at once. Returns what else has changed meanwhile.
-    async fn pause(&mut self, positions: &Positions, limit: Moment) -> Mask {
+    async fn pause(&mut self, positions: &Positions, limit: Moment) -> NodeMask {
         let clock = &self.lane.clock;
         let position = positions.position(quorum(self.lane.members.len()));
-        let pause = backoff::stagger(position, self.denials, self.context.process.random.unit());
+        let pause = backoff::wake_delay(position, self.denials, self.context.process.random.unit());
         if !pause.is_zero() {
             clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
@@ -193,10 +193,10 @@ impl Lookout {
 
     /// Asks the nodes of `mask` whether the lock is held there, takes down what they say, and returns the shortest time that
     /// one of them keeps it. With a `positions` the waiter is counted, and takes its places down.
-    async fn look(
+    async fn probe(
         &self,
-        mask: Mask,
-        sights: &mut Sights,
+        mask: NodeMask,
+        probed: &mut Probed,
         positions: Option<&Arc<Positions>>,
         limit: Moment,
     ) -> Option<Duration> {
@@ -206,8 +206,8 @@ impl Lookout {
         let mut round = Round::new(&self.lane, &footprint, node_timeout, limit);
         let token = Token::fresh(&self.context.process.random);
         for node in (0..nodes).filter(|node| mask.has(*node)) {
-            sights.free = sights.free.without(node);
-            sights.silent = sights.silent.with(node);
+            probed.free = probed.free.without(node);
+            probed.silent = probed.silent.with(node);
             if !round.leaves_out(node) {
                 let counted =
                     |positions: &Arc<Positions>| Action::Peek { wants: positions.asks(node, round.started()) };
@@ -216,16 +216,16 @@ impl Lookout {
             }
         }
         let mut least: Option<Duration> = None;
-        while !self.is_enough(sights.free) {
+        while !self.is_enough(probed.free) {
             let Some(Event::Vote(node, answer)) = round.next().await else { break };
             if let Some(positions) = positions {
                 attempt::count(positions, node, &answer);
             }
             let Ok(reply) = answer else { continue };
-            sights.silent = sights.silent.without(node);
+            probed.silent = probed.silent.without(node);
             match reply {
                 Reply::Held { ttl_left, .. } => least = least.into_iter().chain(ttl_left).min(),
-                Reply::Seen(Sight::Free) => sights.free = sights.free.with(node),
+                Reply::Seen(KeyState::Free) => probed.free = probed.free.with(node),
                 _ => {}
             }
         }

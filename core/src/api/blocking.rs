@@ -465,7 +465,7 @@ fn acquire<E>(
     let process = Arc::clone(&context.process);
     let mut interrupted = or_forked(&process, interrupted);
     let mut acquire = Acquire::begin(context)?;
-    if acquire.closed().is_none() {
+    if acquire.must_wait().is_none() {
         let first = async { acquire.first(&Handle::current()).await.map(|owner| (acquire, owner)) };
         let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
         let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);

@@ -8,7 +8,7 @@ use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::LockContext;
-use crate::protocol::request::{Action, Reply, Request, Sight};
+use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 
 /// What one node shows under a lock's name.
@@ -71,11 +71,11 @@ pub(crate) async fn inspect(context: &LockContext, lane: &Arc<Lane>) -> Vec<Node
 
 fn state(answer: Result<Reply, Failure>) -> NodeState {
     match answer {
-        Ok(Reply::Seen(Sight::Free)) => NodeState::Free,
-        Ok(Reply::Seen(Sight::Ours { label, fence, ttl_left })) => {
+        Ok(Reply::Seen(KeyState::Free)) => NodeState::Free,
+        Ok(Reply::Seen(KeyState::Ours { label, fence, ttl_left })) => {
             NodeState::Held { label: label.map(String::from), fence, ttl_left }
         }
-        Ok(Reply::Seen(Sight::Foreign { ttl_left })) => NodeState::Foreign { ttl_left },
+        Ok(Reply::Seen(KeyState::Foreign { ttl_left })) => NodeState::Foreign { ttl_left },
         Ok(_) => NodeState::Unavailable { error: Failure::Garbled.to_string() },
         Err(failure) => NodeState::Unavailable { error: failure.to_string() },
     }

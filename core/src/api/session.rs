@@ -45,7 +45,7 @@ impl Session {
         if let Ok(own) = self.own(Pid::now()) {
             let set = own.set().take();
             drop(set);
-            own.ending.say();
+            own.ending.start();
         }
     }
 

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::Process;
-use crate::process::shutdown::Duty;
+use crate::process::shutdown::PendingWork;
 
 /// Longest wait for the servers. More would be a hang to who ends the program; what is left runs out with its ttl.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -43,21 +43,21 @@ const TURNS: usize = 8;
 /// ```
 pub fn shutdown() {
     let process = Process::current();
-    if !process.shutdown.say() {
+    if !process.shutdown.start() {
         return;
     }
-    process.renewal.give_back();
+    process.schedule.release_all();
     if let Some(background) = process.background.started() {
         // What was cancelled a moment ago is dropped by the background, and only then known to be owed.
-        let duty = Duty::new(&process.shutdown);
+        let pending_work = PendingWork::new(&process.shutdown);
         background.spawn(async move {
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
             }
-            drop(duty);
+            drop(pending_work);
         });
     }
-    if process.shutdown.has_duties() {
+    if process.shutdown.has_pending_work() {
         wait(&process);
     }
 }

@@ -34,11 +34,11 @@ use crate::api::lock;
 use crate::bindings::lock_object::{Extension, Hold, Holder, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
-use crate::hold::lease::{Hear, Listener};
+use crate::hold::lease::{LossCallback, OnLoss};
 use crate::hold::owner::LeaseOwner;
 use crate::options::Options;
 use crate::process::Process;
-use crate::process::shutdown::{Duty, Leave};
+use crate::process::shutdown::{OnShutdown, PendingWork};
 use crate::sys::background::Started;
 use crate::sys::fork::Pid;
 use crate::sys::task::spawn;
@@ -126,8 +126,8 @@ impl Queue {
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         let process = Process::current();
         let shared = Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() });
-        let leaver: Weak<dyn Leave> = Arc::downgrade(&shared) as _;
-        shared.process.shutdown.tell(leaver);
+        let listener: Weak<dyn OnShutdown> = Arc::downgrade(&shared) as _;
+        shared.process.shutdown.on_shutdown(listener);
         Self(shared)
     }
 
@@ -204,7 +204,7 @@ impl Queue {
         let Ok(pid) = self.here() else { return 0 };
         let id = self.0.enlist(Call::Watch(None));
         let watch = Watch { shared: Arc::downgrade(&self.0), id };
-        holder.listen(pid, Listener::new(watch));
+        holder.on_lost(pid, LossCallback::new(watch));
         id
     }
 
@@ -317,10 +317,10 @@ impl Queue {
             return Ok(id);
         };
         let id = self.0.enlist(Call::Running(None, None));
-        let duty = Duty::new(&self.0.process.shutdown);
+        let pending_work = PendingWork::new(&self.0.process.shutdown);
         self.spawn(id, move || async move {
             let released = hold::release(hold.into_owner()).await;
-            drop(duty);
+            drop(pending_work);
             Outcome::Over(said(released).map(|()| Taken::Done))
         })?;
         Ok(id)
@@ -354,7 +354,7 @@ impl Drop for Queue {
             mem::forget(Arc::clone(&self.0));
             return;
         }
-        self.0.leave();
+        self.0.drop_calls();
     }
 }
 
@@ -381,7 +381,7 @@ impl Shared {
 
     /// A call has come to `outcome`. If it was cancelled meanwhile, or the process is ending, that is dropped.
     fn finish(&self, id: u64, outcome: Outcome) {
-        if self.process.shutdown.is_said() {
+        if self.process.shutdown.has_started() {
             return;
         }
         let mut list = self.list();
@@ -409,8 +409,8 @@ impl Shared {
     }
 }
 
-impl Leave for Shared {
-    fn leave(&self) {
+impl OnShutdown for Shared {
+    fn drop_calls(&self) {
         let calls = mem::take(&mut self.list().calls);
         for call in calls.into_values() {
             drop_call(Some(call));
@@ -458,7 +458,7 @@ struct Watch {
     id: u64,
 }
 
-impl Hear for Watch {
+impl OnLoss for Watch {
     fn heard(&self, error: Error) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut list = shared.list();

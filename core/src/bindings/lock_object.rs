@@ -23,7 +23,7 @@ use crate::api::blocking::{acquire_unless, drive_unless};
 use crate::api::lock::{Lock, left};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
-use crate::hold::lease::{Lease, Listener};
+use crate::hold::lease::{Lease, LossCallback};
 use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
 use crate::process::context::{LockContext, Spec};
@@ -50,7 +50,7 @@ struct State {
     phase: Phase,
     /// Who is told of the loss of any hold.
     /// Who is told of the loss of every hold.
-    listeners: Vec<Listener>,
+    listeners: Vec<LossCallback>,
 }
 
 #[derive(Debug)]
@@ -153,10 +153,10 @@ impl Holder {
             Err(error) => return Ok(Err(error)),
         };
         let process = Arc::clone(&context.process);
-        process.shutdown.hold_back();
+        process.shutdown.park_if_shut_down();
         let acquired = acquire_unless(context, interrupted);
         // It may have failed because the process is ending.
-        process.shutdown.hold_back();
+        process.shutdown.park_if_shut_down();
         // Asked anew: what the caller did when it was asked may have forked.
         Ok(acquired?.map(|(owner, home)| reservation.hold(Pid::now(), Hold { owner, home })))
     }
@@ -278,10 +278,10 @@ impl Holder {
 
     /// Tells `listener` of the loss of every hold from now on, once each, and of the present one if it is lost already: a
     /// hold is the present one until it is released or another acquire begins.
-    pub(crate) fn listen(&self, pid: Pid, listener: Listener) {
+    pub(crate) fn on_lost(&self, pid: Pid, listener: LossCallback) {
         // Asked outside of the mutex: a listener has one of its own.
         let mut over = self.own(pid).state().listeners.clone();
-        over.retain(Listener::is_over);
+        over.retain(LossCallback::is_over);
         let mut state = self.own(pid).state();
         state.listeners.retain(|listener| !over.iter().any(|over| over.same(listener)));
         state.listeners.push(listener.clone());
@@ -292,7 +292,7 @@ impl Holder {
         drop(state);
         drop(over);
         if let Some(lease) = lease {
-            lease.listen(listener);
+            lease.on_lost(listener);
         }
     }
 
@@ -360,7 +360,7 @@ impl Reservation {
         let listeners = state.listeners.clone();
         drop(state);
         for listener in listeners {
-            shared.listen(listener);
+            shared.on_lost(listener);
         }
     }
 }

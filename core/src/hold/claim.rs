@@ -24,7 +24,7 @@ use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::process::pending_releases::{self, Account};
 use crate::protocol::backoff;
-use crate::protocol::quorum::{KeyVote, Mask};
+use crate::protocol::quorum::{KeyVote, NodeMask};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
@@ -127,14 +127,14 @@ impl Claim {
     /// Takes down a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> KeyVote {
         let inner = self.inner();
-        pending_releases::tell_gate(&inner.process, &inner.set.gates, &inner.keys, answer);
+        pending_releases::tell_waiters(&inner.process, &inner.set.waiters, &inner.keys, answer);
         released(&inner.footprint, node, answer, sent)
     }
 
     /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
     /// answered, so that nothing of the attempt stays unwritten. Returns the nodes where there was something, which are
     /// free now. Cancel safe: what is left is owed.
-    pub(crate) async fn settle(self, lane: &Arc<Lane>) -> Mask {
+    pub(crate) async fn settle(self, lane: &Arc<Lane>) -> NodeMask {
         let (mut round, mut votes) = self.release_round(lane, self.inner().node_timeout, false);
         loop {
             let suspects = lane.members.health.suspects();
@@ -154,7 +154,7 @@ impl Claim {
         // Nobody may drive this lane after the call: lets its connections write what was queued.
         tokio::task::yield_now().await;
         let deleted = votes.iter().enumerate().filter(|(_, vote)| **vote == KeyVote::Ours);
-        deleted.fold(Mask::NONE, |mask, (node, _)| mask.with(node))
+        deleted.fold(NodeMask::NONE, |mask, (node, _)| mask.with(node))
     }
 
     /// Listens for the answers that a release round still misses, for as long as somebody drives the lane. What is
@@ -172,7 +172,7 @@ impl Claim {
         round.leave(footprint, |footprint, node, answer, sent| {
             released(footprint, node, answer, sent);
         });
-        process.renewal.drop_at(self.0, due);
+        process.schedule.drop_at(self.0, due);
     }
 }
 

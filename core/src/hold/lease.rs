@@ -35,10 +35,10 @@ use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
 use crate::net::footprint::Footprint;
 use crate::process::context::LockContext;
-use crate::process::schedule::{Due, Gone, Unlogged};
+use crate::process::schedule::{Next, NotHeld, Unlogged};
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
-use crate::protocol::quorum::{self, Mask};
+use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
@@ -62,7 +62,7 @@ pub(crate) struct Lease {
     /// Latest end, by `max_hold`.
     limit: Option<Moment>,
     /// The nodes to which the acquire could not be sent.
-    missed: Mask,
+    missed: NodeMask,
     state: Mutex<State>,
     lost: Notify,
 }
@@ -91,25 +91,25 @@ struct State {
     /// This lock's place on the agenda of renewals.
     due: Option<(Moment, u64)>,
     /// Who is told of a loss, beside those who await it.
-    listeners: Vec<Listener>,
+    listeners: Vec<LossCallback>,
     /// The nodes that the lock is about to be put back on.
-    restoring: Mask,
+    restoring: NodeMask,
 }
 
 /// Who is told of a loss: once, with the error, by whoever notices it. Dropped unheard when the lock is released.
 #[derive(Clone)]
-pub(crate) struct Listener(Arc<dyn Hear>);
+pub(crate) struct LossCallback(Arc<dyn OnLoss>);
 
 /// What a listener does. It must neither block nor panic.
-pub(crate) trait Hear: Send + Sync {
+pub(crate) trait OnLoss: Send + Sync {
     /// The lock is lost.
     fn heard(&self, error: Error);
     /// Whether this listener has been ended and need not be told any more.
     fn is_over(&self) -> bool;
 }
 
-impl Listener {
-    pub(crate) fn new(hear: impl Hear + 'static) -> Self {
+impl LossCallback {
+    pub(crate) fn new(hear: impl OnLoss + 'static) -> Self {
         Self(Arc::new(hear))
     }
 
@@ -135,7 +135,7 @@ pub(crate) struct Extending {
     sets: bool,
 }
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for LossCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
     }
@@ -189,7 +189,7 @@ impl Lease {
             unanswered: None,
             due: None,
             listeners: Vec::new(),
-            restoring: Mask::NONE,
+            restoring: NodeMask::NONE,
         };
         let (fence, missed) = (won.fence, won.missed);
         let lease = Self { context, fence, limit, missed, state: Mutex::new(state), lost: Notify::new() };
@@ -217,7 +217,7 @@ impl Lease {
 
     /// A node may have forgotten the lock: renew it `within` this time, but not more often than a renewal that nobody
     /// answers. False if nothing changes.
-    pub(crate) fn hasten(&self, within: Duration) -> bool {
+    pub(crate) fn bring_forward(&self, within: Duration) -> bool {
         let mut state = self.state();
         let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
         let random = &self.context.process.random;
@@ -295,10 +295,10 @@ impl Lease {
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
-        self.context.process.renewal.remove(due);
+        self.context.process.schedule.remove(due);
         drop(ownership);
         self.lost.notify_waiters();
-        for Listener(listener) in listeners {
+        for LossCallback(listener) in listeners {
             listener.heard(self.lost_error(loss.clone()));
         }
         unlogged
@@ -306,7 +306,7 @@ impl Lease {
 
     /// Tells `listener` of the loss of this lock; at once if it is lost already. Each listener is told once. After a
     /// release there is nothing to tell.
-    pub(crate) fn listen(&self, listener: Listener) {
+    pub(crate) fn on_lost(&self, listener: LossCallback) {
         let mut state = self.state();
         let loss = match &state.phase {
             Phase::Held => {
@@ -347,7 +347,7 @@ impl Lease {
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         drop(listeners);
-        self.context.process.renewal.remove(due);
+        self.context.process.schedule.remove(due);
         self.lost.notify_waiters();
         Ok(Begun::Release(ownership))
     }
@@ -400,7 +400,7 @@ impl Lease {
     }
 
     /// The nodes to which the acquire could not be sent.
-    pub(crate) fn missed(&self) -> Mask {
+    pub(crate) fn missed(&self) -> NodeMask {
         self.missed
     }
 
@@ -463,30 +463,30 @@ impl Lease {
     }
 
     /// What is to be done about this lock at `now`.
-    pub(crate) fn due(&self, now: Moment) -> Due {
+    pub(crate) fn next(&self, now: Moment) -> Next {
         let mut state = self.state();
         if state.phase != Phase::Held {
-            return Due::Over;
+            return Next::Done;
         }
         if now >= state.valid_until {
-            return Due::Ended;
+            return Next::Expired;
         }
         match state.renew_at {
             Some(renew_at) if renew_at <= now => {
                 state.renew_at = None;
                 // Until a quorum answers: the end of the validity may come before the renewal gives up.
                 state.unanswered.get_or_insert_default();
-                Due::Renew(state.valid_until)
+                Next::Renew(state.valid_until)
             }
-            Some(renew_at) => Due::Later(renew_at.min(state.valid_until)),
-            None => Due::Later(state.valid_until),
+            Some(renew_at) => Next::Sleep(renew_at.min(state.valid_until)),
+            None => Next::Sleep(state.valid_until),
         }
     }
 
     /// Notes the lock's place on the agenda and returns the one it had; an error if it must not have one any more.
-    pub(crate) fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, Gone> {
+    pub(crate) fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
         let mut state = self.state();
-        if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(Gone) }
+        if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(NotHeld) }
     }
 
     /// Waits until the lock is not held any more, be it released, lost or run out. Cancel safe.

@@ -40,7 +40,7 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
     };
     match extended {
         Extended::Done => {
-            lease.context.process.renewal.add(Arc::clone(&lease) as _);
+            lease.context.process.schedule.add(Arc::clone(&lease) as _);
             Ok(())
         }
         Extended::Unknown(_, nodes) => {

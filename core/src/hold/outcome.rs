@@ -2,7 +2,7 @@
 
 use crate::error::{LostReason, NodeAnswer};
 use crate::net::ballots::{Ballots, Hindrance};
-use crate::protocol::quorum::Mask;
+use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 
 /// How an attempt ended.
@@ -30,7 +30,7 @@ pub(crate) struct Won<R> {
     /// Where in the spread of renewals this lock's first one falls.
     pub(crate) unit: f64,
     /// The nodes to which the acquire could not be sent.
-    pub(crate) missed: Mask,
+    pub(crate) missed: NodeMask,
 }
 
 impl<R> Outcome<R> {

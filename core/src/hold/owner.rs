@@ -14,7 +14,7 @@ impl LeaseOwner {
     pub(crate) fn new(lease: Lease) -> Self {
         let lease = Arc::new(lease);
         if planted(Fault::RenewedUntaken) {
-            lease.context.process.renewal.add(Arc::clone(&lease) as _);
+            lease.context.process.schedule.add(Arc::clone(&lease) as _);
         }
         Self(Some(lease))
     }
@@ -24,12 +24,12 @@ impl LeaseOwner {
     pub(crate) fn activate(&self) -> bool {
         let lease = self.lease();
         let late = !planted(Fault::LateGrant) && lease.remaining_here().is_err();
-        if late || lease.context.process.shutdown.is_said() {
+        if late || lease.context.process.shutdown.has_started() {
             return false;
         }
-        lease.context.process.renewal.add(Arc::clone(lease) as _);
+        lease.context.process.schedule.add(Arc::clone(lease) as _);
         // Said between the two, it has not seen this lock among those to give back.
-        if lease.context.process.shutdown.is_said() {
+        if lease.context.process.shutdown.has_started() {
             return false;
         }
         if !lease.missed().is_empty() {

@@ -9,7 +9,7 @@ use crate::hold::extend::{self, Extended};
 use crate::hold::lease::Lease;
 use crate::hold::restore;
 use crate::net::connections::Members;
-use crate::process::schedule::{Due, Gone, Timed, Unlogged};
+use crate::process::schedule::{Next, NotHeld, Timed, Unlogged};
 use crate::sys::clock::Moment;
 
 impl Timed for Lease {
@@ -17,11 +17,11 @@ impl Timed for Lease {
         std::ptr::eq(&raw const *self.context.set.members, members)
     }
 
-    fn due(&self, now: Moment) -> Due {
-        self.due(now)
+    fn next(&self, now: Moment) -> Next {
+        self.next(now)
     }
 
-    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, Gone> {
+    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
         self.entered(due)
     }
 
@@ -34,8 +34,8 @@ impl Timed for Lease {
         self.run_out()
     }
 
-    fn hasten(&self, within: Duration) -> bool {
-        self.hasten(within)
+    fn bring_forward(&self, within: Duration) -> bool {
+        self.bring_forward(within)
     }
 
     fn may_lack(&self, node: usize) -> bool {
@@ -50,7 +50,7 @@ impl Timed for Lease {
         restore::seek(&self.context, node);
     }
 
-    fn give_back(&self) {
+    fn release_all(&self) {
         // The dropped claim lets the background release.
         drop(self.begin_release());
     }
@@ -65,6 +65,6 @@ async fn renew(lease: Arc<Lease>) {
         Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),
         Extended::Lost(loss) => lease.lose(&loss),
     }
-    let renewal = Arc::clone(&lease.context.process.renewal);
-    renewal.add(lease);
+    let schedule = Arc::clone(&lease.context.process.schedule);
+    schedule.add(lease);
 }

@@ -67,13 +67,13 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
 /// lane tells of the connection.
 pub(crate) fn seek(context: &LockContext, node: usize) {
     let (process, set) = (Arc::clone(&context.process), Arc::clone(&context.set));
-    let Some(search) = Search::begin(&process.renewal, &set.members, node) else { return };
+    let Some(search) = Search::begin(&process.schedule, &set.members, node) else { return };
     let run = Arc::clone(&process);
     process.background.spawn(async move {
         let _search = search;
         let lane = set.lane(&Handle::current());
         let mut attempt = 0;
-        while run.renewal.holds_on(&set.members) && lane.ready(node, false).await.is_err() {
+        while run.schedule.holds_on(&set.members) && lane.ready(node, false).await.is_err() {
             lane.clock.sleep(backoff::unavailable(attempt, run.random.unit())).await;
             attempt += 1;
         }

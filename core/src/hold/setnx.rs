@@ -38,9 +38,9 @@ use crate::net::footprint::Footprint;
 use crate::net::node::{Connection, Failure};
 use crate::net::round::{Event, Round};
 use crate::process::context::LockContext;
-use crate::process::shutdown::Duty;
+use crate::process::shutdown::PendingWork;
 use crate::protocol::backoff;
-use crate::protocol::quorum::{self, Mask, Vote};
+use crate::protocol::quorum::{self, NodeMask, Vote};
 use crate::protocol::request::{Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
@@ -83,7 +83,7 @@ async fn ask(
         drop(caller.send(hindrance.into()));
         return;
     }
-    let _duty = Duty::new(&context.process.shutdown);
+    let _pending_work = PendingWork::new(&context.process.shutdown);
     let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
     let start = round.started();
     round.ask(NODE, request(&context, Action::SetnxAcquire { ttl: settings.ttl }), None);
@@ -128,7 +128,7 @@ fn judge(
                     acquired: start,
                     valid_until,
                     unit: 0.0,
-                    missed: Mask::NONE,
+                    missed: NodeMask::NONE,
                 });
             }
             ballots.votes[NODE] = Vote::Granted(0);
@@ -208,10 +208,10 @@ impl Drop for Grant {
 impl Inner {
     fn start_release(self: Box<Self>, caller: Caller) {
         let process = Arc::clone(&self.context.process);
-        let duty = Duty::new(&process.shutdown);
+        let pending_work = PendingWork::new(&process.shutdown);
         process.background.spawn(async move {
             self.release(caller).await;
-            drop(duty);
+            drop(pending_work);
         });
     }
 

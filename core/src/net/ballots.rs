@@ -6,7 +6,7 @@ use crate::error::NodeAnswer;
 use crate::net::connections::{Lane, Members};
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round, Sent};
-use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask, Vote};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
@@ -20,7 +20,7 @@ pub(crate) struct Ballots {
     /// Whether every node had its time to answer.
     pub(crate) complete: bool,
     /// The nodes that are free: they had granted, and were told to delete.
-    pub(crate) freed: Mask,
+    pub(crate) freed: NodeMask,
 }
 
 impl Ballots {
@@ -31,7 +31,7 @@ impl Ballots {
             failures: vec![None; nodes],
             ttl_left: None,
             complete: true,
-            freed: Mask::NONE,
+            freed: NodeMask::NONE,
         }
     }
 

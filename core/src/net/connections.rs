@@ -34,7 +34,7 @@ use crate::net::node::health::Health;
 use crate::net::node::pace::{self, Leave};
 use crate::net::node::{Connection, EventSink, Failure, Introduction, Node, NodeEvent};
 use crate::net::timers::Deadlines;
-use crate::protocol::quorum::{Mask, quorum};
+use crate::protocol::quorum::{NodeMask, quorum};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::notified_until;
 use crate::sys::log::log;
@@ -208,12 +208,12 @@ impl Lane {
     }
 
     /// The nodes that will tell of the next change of every key that was read on this lane.
-    pub(crate) fn watched(&self) -> Mask {
+    pub(crate) fn watched(&self) -> NodeMask {
         let is_watched = |node: &usize| {
             let state = self.slots[*node].state();
             state.watched && state.connection.is_some()
         };
-        (0..self.slots.len()).filter(is_watched).fold(Mask::NONE, Mask::with)
+        (0..self.slots.len()).filter(is_watched).fold(NodeMask::NONE, NodeMask::with)
     }
 
     pub(crate) fn runtime_id(&self) -> Id {
@@ -679,7 +679,7 @@ mod tests {
         let lane = waiting(&server);
         let begun = lane.clock.now();
         lane.open(lane.connect_limit()).await;
-        assert_eq!(lane.watched(), Mask::NONE);
+        assert_eq!(lane.watched(), NodeMask::NONE);
         let first = lane.connection(0).unwrap();
         server.command(&["ACL", "SETUSER", "default", "+client|tracking"]);
         let again = Moment::from_nanos(lane.again.load(Ordering::Relaxed));

@@ -22,7 +22,7 @@ use crate::net::connections::Lane;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::{By, Connection, Failure};
 use crate::net::timers::Deadline;
-use crate::protocol::quorum::{Mask, quorum};
+use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
 
@@ -207,7 +207,7 @@ impl Round {
     }
 
     /// The nodes that do not answer.
-    pub(crate) fn suspects(&self) -> Mask {
+    pub(crate) fn suspects(&self) -> NodeMask {
         self.lane.members.health.suspects()
     }
 
@@ -329,9 +329,9 @@ impl Round {
 
     /// The verdict has fallen: nothing that creates a key is sent from here on. Returns the nodes to which such a request
     /// was still to be sent.
-    fn close(&mut self) -> Mask {
+    fn close(&mut self) -> NodeMask {
         self.open = false;
-        let mut unsent = Mask::NONE;
+        let mut unsent = NodeMask::NONE;
         if self.is_idle() {
             return unsent;
         }
@@ -362,7 +362,7 @@ impl Round {
         mut self,
         kept: T,
         mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Sent) + Send + 'static,
-    ) -> Mask {
+    ) -> NodeMask {
         let unsent = self.close();
         if self.is_idle() {
             return unsent;

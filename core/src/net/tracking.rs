@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
 use crate::net::node::NodeEvent;
-use crate::protocol::quorum::Mask;
+use crate::protocol::quorum::NodeMask;
 use crate::sys::future::notified_until;
 
 /// The names of one set of nodes that somebody waits for. In order, so that a seed wakes them in the same one.
@@ -95,18 +95,18 @@ impl KeyWatch {
 
     /// The nodes on which the key has changed since `seen`, and the counts with which that was found; waits for the
     /// first. Cancel safe.
-    pub(crate) async fn changed(&self, seen: &Versions) -> (Mask, Versions) {
+    pub(crate) async fn changed(&self, seen: &Versions) -> (NodeMask, Versions) {
         let late = planted(Fault::ChangeMissed).then(|| self.seen());
         let seen = late.as_ref().unwrap_or(seen);
-        notified_until(&self.changes.more, || Some(self.since(seen)).filter(|(changed, _)| *changed != Mask::NONE))
+        notified_until(&self.changes.more, || Some(self.since(seen)).filter(|(changed, _)| *changed != NodeMask::NONE))
             .await
     }
 
     /// The nodes on which the key has changed since `seen`, if any, and the counts with which that was found.
-    pub(crate) fn since(&self, seen: &Versions) -> (Mask, Versions) {
+    pub(crate) fn since(&self, seen: &Versions) -> (NodeMask, Versions) {
         let now = self.seen();
         let changed = (0..seen.0.len()).filter(|node| now.0[*node] != seen.0[*node]);
-        (changed.fold(Mask::NONE, Mask::with), now)
+        (changed.fold(NodeMask::NONE, NodeMask::with), now)
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
         assert!(poll(key_watch.changed(&seen)).is_pending(), "another key");
         tracking.heard(1, NodeEvent::Changed(b"foo"));
         let Poll::Ready((changed, seen)) = poll(key_watch.changed(&seen)) else { panic!("not heard") };
-        assert_eq!(changed, Mask::NONE.with(1));
+        assert_eq!(changed, NodeMask::NONE.with(1));
         assert!(poll(key_watch.changed(&seen)).is_pending(), "heard already");
     }
 
@@ -160,7 +160,7 @@ mod tests {
             tracking.heard(0, event);
             for (key_watch, seen) in watches.iter().zip(&seen) {
                 let Poll::Ready((changed, _)) = poll(key_watch.changed(seen)) else { panic!("{event:?}") };
-                assert_eq!(changed, Mask::NONE.with(0), "{event:?}");
+                assert_eq!(changed, NodeMask::NONE.with(0), "{event:?}");
             }
         }
     }

@@ -34,7 +34,7 @@ use crate::net::node::list::NodeLists;
 use crate::net::node::{MemoryNodes, Node};
 use crate::process::environment::Environment;
 use crate::process::nodes::NodeSet;
-use crate::process::schedule::Renewal;
+use crate::process::schedule::Schedule;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
@@ -43,7 +43,7 @@ use crate::sys::random::Random;
 /// The one value per process.
 pub(crate) struct Process {
     environment: Arc<Environment>,
-    pub(crate) renewal: Arc<Renewal>,
+    pub(crate) schedule: Arc<Schedule>,
     /// `host:pid`, the label beside the token.
     pub(crate) label: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
@@ -75,7 +75,7 @@ impl Process {
         let label = label(&host, pid.map_or(0, |pid| pid.0)).into();
         let environment = Arc::new(Environment::new(pid, clock, random, background));
         Self {
-            renewal: Arc::new(Renewal::new(&environment)),
+            schedule: Arc::new(Schedule::new(&environment)),
             environment,
             label,
             sets: Mutex::default(),
@@ -108,7 +108,7 @@ impl Process {
     /// The set of these nodes.
     pub(crate) fn node_set(&self, nodes: Vec<Member>, connect_timeout: Duration) -> NodeSet {
         let list = self.lists.of(nodes.iter().map(|member| &member.address));
-        NodeSet::new(nodes, connect_timeout, list, &self.environment, &self.renewal)
+        NodeSet::new(nodes, connect_timeout, list, &self.environment, &self.schedule)
     }
 
     /// These nodes, each with what this process knows of its endpoint.

@@ -13,8 +13,8 @@ use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::tracking::Tracking;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, Owed};
-use crate::process::schedule::Renewal;
-use crate::process::waiters::Gates;
+use crate::process::schedule::Schedule;
+use crate::process::waiters::Waiters;
 use crate::sys::runtimes;
 
 /// A set of nodes with the lanes that lead to it.
@@ -24,9 +24,9 @@ pub(crate) struct NodeSet {
     /// For those who look out for lists that differ.
     pub(crate) list: Arc<NodeList>,
     environment: Arc<Environment>,
-    renewal: Arc<Renewal>,
+    schedule: Arc<Schedule>,
     lanes: Mutex<Vec<Arc<Lane>>>,
-    pub(crate) gates: Arc<Gates>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) tracking: Arc<Tracking>,
     pub(crate) owed: Owed,
 }
@@ -37,7 +37,7 @@ impl NodeSet {
         connect_timeout: Duration,
         list: Arc<NodeList>,
         environment: &Arc<Environment>,
-        renewal: &Arc<Renewal>,
+        schedule: &Arc<Schedule>,
     ) -> Self {
         let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
         let health = Health::new(known, environment.clock.clone());
@@ -46,28 +46,28 @@ impl NodeSet {
             members: Arc::new(Members { nodes, health, connect_timeout }),
             list,
             environment: Arc::clone(environment),
-            renewal: Arc::clone(renewal),
+            schedule: Arc::clone(schedule),
             lanes: Mutex::default(),
-            gates: Arc::default(),
+            waiters: Arc::default(),
             tracking: Arc::default(),
             owed,
         }
     }
 
     /// For the background's lane, which is always driven: locks held on these nodes are looked after.
-    fn holders(&self, runtime: &Handle) -> Vec<EventSink> {
+    fn lease_sinks(&self, runtime: &Handle) -> Vec<EventSink> {
         if !self.environment.background.started().is_some_and(|background| background.is(runtime)) {
             return Vec::new();
         }
         let sink = |node| {
-            let (renewal, members) = (Arc::downgrade(&self.renewal), Arc::downgrade(&self.members));
+            let (schedule, members) = (Arc::downgrade(&self.schedule), Arc::downgrade(&self.members));
             EventSink::new(false, move |event| {
-                let Some((renewal, members)) = renewal.upgrade().zip(members.upgrade()) else { return };
+                let Some((schedule, members)) = schedule.upgrade().zip(members.upgrade()) else { return };
                 if matches!(event, NodeEvent::Disconnected | NodeEvent::Connected { may_differ: true }) {
-                    renewal.hasten(&members, node);
+                    schedule.bring_forward(&members, node);
                 }
                 if matches!(event, NodeEvent::Connected { .. }) {
-                    renewal.reached(&members, node);
+                    schedule.reached(&members, node);
                 }
             })
         };
@@ -75,7 +75,7 @@ impl NodeSet {
     }
 
     /// For the lane of those who wait.
-    fn waiters(&self) -> Vec<EventSink> {
+    fn tracking_sinks(&self) -> Vec<EventSink> {
         let sink = |node| {
             let tracking = Arc::downgrade(&self.tracking);
             EventSink::new(true, move |event| {
@@ -95,13 +95,13 @@ impl NodeSet {
 
     /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
     pub(crate) fn lane(&self, runtime: &Handle) -> Arc<Lane> {
-        self.lane_with(runtime, false, || self.holders(runtime))
+        self.lane_with(runtime, false, || self.lease_sinks(runtime))
     }
 
     /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
     /// from the other one, because what is told of a key that nobody waits for is work for nothing.
     pub(crate) fn waiting_lane(&self, background: &Handle) -> Arc<Lane> {
-        self.lane_with(background, true, || self.waiters())
+        self.lane_with(background, true, || self.tracking_sinks())
     }
 
     fn lane_with(&self, runtime: &Handle, watches: bool, events: impl FnOnce() -> Vec<EventSink>) -> Arc<Lane> {
@@ -129,8 +129,8 @@ impl Creditors for NodeSet {
         self.lane(runtime)
     }
 
-    fn gates(&self) -> &Gates {
-        &self.gates
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     fn owed(&self) -> &Owed {

@@ -40,8 +40,8 @@ use crate::fault::{Fault, planted};
 use crate::net::connections::{Lane, Members};
 use crate::net::node::{Connection, Failure};
 use crate::process::environment::Environment;
-use crate::process::shutdown::Duty;
-use crate::process::waiters::Gates;
+use crate::process::shutdown::PendingWork;
+use crate::process::waiters::Waiters;
 use crate::protocol::backoff;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
@@ -73,7 +73,7 @@ pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Reply, Failure>> 
 pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     fn members(&self) -> &Members;
     fn lane(&self, runtime: &Handle) -> Arc<Lane>;
-    fn gates(&self) -> &Gates;
+    fn waiters(&self) -> &Waiters;
     fn owed(&self) -> &Owed;
 }
 
@@ -100,8 +100,8 @@ impl Account {
         begun(Box::pin(async move { connection.call_known(&request).await }))
     }
 
-    fn tell_gate(&self, answer: &Result<Reply, Failure>) {
-        tell_gate(&self.environment, self.set.gates(), &self.keys, answer);
+    fn tell_waiters(&self, answer: &Result<Reply, Failure>) {
+        tell_waiters(&self.environment, self.set.waiters(), &self.keys, answer);
     }
 
     /// Owes a release to each of these nodes, beside those that were queued behind a create.
@@ -111,8 +111,16 @@ impl Account {
         let mut listened_to = Vec::new();
         for (node, behind) in releases {
             let unanswered = behind.is_some();
-            let duty = Duty::new(&account.environment.shutdown);
-            let debt = Debt { account: Arc::clone(&account), node, behind, unanswered, until, attempt: 0, _duty: duty };
+            let pending_work = PendingWork::new(&account.environment.shutdown);
+            let debt = Debt {
+                account: Arc::clone(&account),
+                node,
+                behind,
+                unanswered,
+                until,
+                attempt: 0,
+                _pending_work: pending_work,
+            };
             if unanswered {
                 listened_to.push(debt);
             } else {
@@ -126,9 +134,9 @@ impl Account {
 }
 
 /// Tells those of this process who wait, and leaves the lock to others if there are any.
-pub(crate) fn tell_gate(environment: &Environment, gates: &Gates, keys: &Keys, answer: &Result<Reply, Failure>) {
+pub(crate) fn tell_waiters(environment: &Environment, waiters: &Waiters, keys: &Keys, answer: &Result<Reply, Failure>) {
     if let Ok(Reply::Deleted { waiting }) = answer {
-        gates.released(&keys.lock, *waiting, environment.clock.now(), || environment.random.unit());
+        waiters.released(&keys.lock, *waiting, environment.clock.now(), || environment.random.unit());
     }
 }
 
@@ -155,7 +163,7 @@ struct Debt {
     until: Moment,
     /// How often it was answered, but not finally.
     attempt: u32,
-    _duty: Duty,
+    _pending_work: PendingWork,
 }
 
 impl Debt {
@@ -169,7 +177,7 @@ impl Debt {
             return false;
         }
         lane.heard(self.node);
-        self.account.tell_gate(&answer);
+        self.account.tell_waiters(&answer);
         true
     }
 
@@ -461,7 +469,7 @@ impl Payer {
 
     fn window(&self) -> usize {
         let is_whole = self.window == WINDOW;
-        if is_whole && self.paying.environment.shutdown.is_said() { WINDOW_AT_END } else { self.window }
+        if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
     /// Sends what may be sent. Returns until when to wait for anything else, `None` if there is nothing to wait for.
@@ -560,7 +568,7 @@ impl Payer {
         let (now, node) = (self.lane.clock.now(), self.paying.node);
         let (mut is_served, mut unheard) = (false, Vec::new());
         for (debt, connection, answer) in answers {
-            debt.account.tell_gate(&answer);
+            debt.account.tell_waiters(&answer);
             match &answer {
                 Ok(reply) => {
                     is_served = true;
@@ -601,7 +609,8 @@ impl Payer {
     /// Has `debt` sent again after a while.
     fn again(&self, mut debt: Debt, now: Moment) {
         // Thousands that are most likely paid already are no reason to keep the node busy.
-        let pause = backoff::owed(debt.attempt, debt.account.ttl).max(backoff::haste(self.paying.ledger().postponed()));
+        let pause = backoff::owed(debt.attempt, debt.account.ttl)
+            .max(backoff::renewal_spread(self.paying.ledger().postponed()));
         let at = now.after(pause);
         debt.attempt += 1;
         if debt.attempt >= LISTENED_TRIES {
@@ -662,7 +671,7 @@ mod tests {
         let set = process.set(&Addresses::parse(["memory://owed"]).unwrap()).unwrap();
         let name = Name::parse(number.to_string().as_bytes()).unwrap();
         let token = Token::fresh(&process.random);
-        let duty = Duty::new(&process.shutdown);
+        let pending_work = PendingWork::new(&process.shutdown);
         let account = Account {
             environment: process.environment(),
             set,
@@ -672,7 +681,7 @@ mod tests {
             ttl: TTL,
         };
         let (account, until) = (Arc::new(account), now().after(TTL));
-        Debt { account, node: 0, behind: None, unanswered: false, until, attempt: 0, _duty: duty }
+        Debt { account, node: 0, behind: None, unanswered: false, until, attempt: 0, _pending_work: pending_work }
     }
 
     fn number(debt: &Debt) -> usize {

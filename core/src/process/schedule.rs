@@ -34,10 +34,10 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     fn is_on(&self, members: &Members) -> bool;
 
     /// What is to be done about it at `now`.
-    fn due(&self, now: Moment) -> Due;
+    fn next(&self, now: Moment) -> Next;
 
     /// Notes its place on the agenda and returns the one it had; an error if it must not have one any more.
-    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, Gone>;
+    fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld>;
 
     /// Starts one renewal.
     fn renew(self: Arc<Self>);
@@ -46,7 +46,7 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     fn run_out(&self) -> Option<Unlogged>;
 
     /// A node may have forgotten it: plans its renewal `within` this time. False if nothing changes.
-    fn hasten(&self, within: Duration) -> bool;
+    fn bring_forward(&self, within: Duration) -> bool;
 
     /// Whether it may be missing on `node`, to which there is a new connection.
     fn may_lack(&self, node: usize) -> bool;
@@ -58,25 +58,25 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     fn seek(&self, node: usize);
 
     /// Releases it in the background.
-    fn give_back(&self);
+    fn release_all(&self);
 }
 
 /// What the agenda should do with a lock whose time has come.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum Next {
     /// Come back then.
-    Later(Moment),
+    Sleep(Moment),
     /// Renew now, and come back then.
     Renew(Moment),
     /// Its validity has ended.
-    Ended,
+    Expired,
     /// Nothing any more.
-    Over,
+    Done,
 }
 
 /// A lock that is not held any more.
 #[derive(Debug)]
-pub(crate) struct Gone;
+pub(crate) struct NotHeld;
 
 /// A loss that is told to everybody but the log. Not logged while a mutex is held, nor before other losses are told.
 #[derive(Debug)]
@@ -98,17 +98,17 @@ impl Unlogged {
 
 /// The agenda of one process.
 #[derive(Debug)]
-pub(crate) struct Renewal {
+pub(crate) struct Schedule {
     environment: Arc<Environment>,
-    agenda: Mutex<Agenda>,
+    entries: Mutex<Entries>,
     sooner: Notify,
     /// The nodes that are sought: the place of their set in memory, and the index.
     sought: Mutex<BTreeSet<(usize, usize)>>,
 }
 
 #[derive(Debug, Default)]
-struct Agenda {
-    entries: BTreeMap<(Moment, u64), Item>,
+struct Entries {
+    map: BTreeMap<(Moment, u64), Item>,
     next: u64,
     /// What the task sleeps until; `None` before it is started.
     sleeping: Option<Moment>,
@@ -136,33 +136,33 @@ impl Item {
 /// The search for one node, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Search {
-    renewal: Arc<Renewal>,
+    schedule: Arc<Schedule>,
     sought: (usize, usize),
 }
 
 impl Search {
     /// Begins to seek `node` of `members`; `None` if it is sought already.
-    pub(crate) fn begin(renewal: &Arc<Renewal>, members: &Arc<Members>, node: usize) -> Option<Self> {
+    pub(crate) fn begin(schedule: &Arc<Schedule>, members: &Arc<Members>, node: usize) -> Option<Self> {
         let sought = (Arc::as_ptr(members).addr(), node);
-        let is_first = renewal.sought().insert(sought);
-        is_first.then(|| Self { renewal: Arc::clone(renewal), sought })
+        let is_first = schedule.sought().insert(sought);
+        is_first.then(|| Self { schedule: Arc::clone(schedule), sought })
     }
 }
 
 impl Drop for Search {
     fn drop(&mut self) {
-        self.renewal.sought().remove(&self.sought);
+        self.schedule.sought().remove(&self.sought);
     }
 }
 
-impl Renewal {
+impl Schedule {
     pub(crate) fn new(environment: &Arc<Environment>) -> Self {
         let environment = Arc::clone(environment);
-        Self { environment, agenda: Mutex::default(), sooner: Notify::new(), sought: Mutex::default() }
+        Self { environment, entries: Mutex::default(), sooner: Notify::new(), sought: Mutex::default() }
     }
 
-    fn agenda(&self) -> MutexGuard<'_, Agenda> {
-        self.agenda.lock().expect("no panic while holding this")
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().expect("no panic while holding this")
     }
 
     /// Does what is due about a held lock, and gives it its one place on the agenda. The background is woken only if
@@ -173,55 +173,55 @@ impl Renewal {
         }
     }
 
-    /// As [`Renewal::add`], but a loss is not logged yet.
+    /// As [`Schedule::add`], but a loss is not logged yet.
     fn see_to(self: &Arc<Self>, lease: Arc<dyn Timed>) -> Option<Unlogged> {
         // Decided and entered in one step, so that of two threads the one that knows more comes last.
-        let agenda = self.agenda();
-        match lease.due(self.environment.clock.now()) {
-            Due::Later(due) => self.enter(agenda, lease, due),
-            Due::Renew(end) => {
-                self.enter(agenda, Arc::clone(&lease), end);
+        let entries = self.entries();
+        match lease.next(self.environment.clock.now()) {
+            Next::Sleep(due) => self.enter(entries, lease, due),
+            Next::Renew(end) => {
+                self.enter(entries, Arc::clone(&lease), end);
                 lease.renew();
             }
-            Due::Ended if planted(Fault::LossUntold) => {}
-            Due::Ended => {
-                drop(agenda);
+            Next::Expired if planted(Fault::LossUntold) => {}
+            Next::Expired => {
+                drop(entries);
                 return lease.run_out();
             }
-            Due::Over => {}
+            Next::Done => {}
         }
         None
     }
 
-    fn enter(self: &Arc<Self>, mut agenda: MutexGuard<'_, Agenda>, lease: Arc<dyn Timed>, due: Moment) {
-        agenda.next += 1;
-        let entry = (due, agenda.next);
+    fn enter(self: &Arc<Self>, mut entries: MutexGuard<'_, Entries>, lease: Arc<dyn Timed>, due: Moment) {
+        entries.next += 1;
+        let entry = (due, entries.next);
         if let Ok(former) = lease.entered(entry) {
             if let Some(former) = former {
-                agenda.entries.remove(&former);
+                entries.map.remove(&former);
             }
-            agenda.entries.insert(entry, Item::Lock(lease));
-            self.look(agenda, due);
+            entries.map.insert(entry, Item::Lock(lease));
+            self.look(entries, due);
         }
     }
 
     /// The locks that are held on `members`.
     fn held_on(&self, members: &Members) -> Vec<Arc<dyn Timed>> {
         let held_on = |item: &Item| item.lock_on(members).cloned();
-        self.agenda().entries.values().filter_map(held_on).collect()
+        self.entries().map.values().filter_map(held_on).collect()
     }
 
     /// Whether any lock is held on `members`.
     pub(crate) fn holds_on(&self, members: &Members) -> bool {
-        self.agenda().entries.values().any(|item| item.lock_on(members).is_some())
+        self.entries().map.values().any(|item| item.lock_on(members).is_some())
     }
 
     /// A connection to `node` of `members` has ended, or is back: what is held there is renewed soon, and a node that is
     /// one of several is sought.
-    pub(crate) fn hasten(self: &Arc<Self>, members: &Members, node: usize) {
+    pub(crate) fn bring_forward(self: &Arc<Self>, members: &Members, node: usize) {
         let concerned = self.held_on(members);
-        let within = backoff::haste(concerned.len());
-        for lease in concerned.iter().filter(|lease| lease.hasten(within)) {
+        let within = backoff::renewal_spread(concerned.len());
+        for lease in concerned.iter().filter(|lease| lease.bring_forward(within)) {
             self.add(Arc::clone(lease));
         }
         if let Some(lease) = concerned.first()
@@ -238,7 +238,7 @@ impl Renewal {
         }
         let mut lacking = self.held_on(members);
         lacking.retain(|lease| lease.may_lack(node));
-        let within = if lacking.len() == 1 { Duration::ZERO } else { backoff::haste(lacking.len()) };
+        let within = if lacking.len() == 1 { Duration::ZERO } else { backoff::renewal_spread(lacking.len()) };
         for lease in lacking {
             lease.restore(node, within);
         }
@@ -250,25 +250,25 @@ impl Renewal {
 
     /// Drops `claim` when `due`.
     pub(crate) fn drop_at(self: &Arc<Self>, claim: Box<dyn Any + Send>, due: Moment) {
-        let mut agenda = self.agenda();
-        agenda.next += 1;
-        let entry = (due, agenda.next);
-        agenda.entries.insert(entry, Item::Claim(claim));
-        self.look(agenda, due);
+        let mut entries = self.entries();
+        entries.next += 1;
+        let entry = (due, entries.next);
+        entries.map.insert(entry, Item::Claim(claim));
+        self.look(entries, due);
     }
 
     /// Sees to it that the task looks at the agenda when something is `due`.
-    fn look(self: &Arc<Self>, mut agenda: MutexGuard<'_, Agenda>, due: Moment) {
-        match agenda.sleeping {
+    fn look(self: &Arc<Self>, mut entries: MutexGuard<'_, Entries>, due: Moment) {
+        match entries.sleeping {
             Some(sleeping) if sleeping <= due => {}
             Some(_) => {
-                agenda.sleeping = Some(due);
-                drop(agenda);
+                entries.sleeping = Some(due);
+                drop(entries);
                 self.sooner.notify_one();
             }
             None => {
-                agenda.sleeping = Some(due);
-                drop(agenda);
+                entries.sleeping = Some(due);
+                drop(entries);
                 let run = Arc::clone(self);
                 self.environment.background.spawn(async move { run.run().await });
             }
@@ -278,17 +278,17 @@ impl Renewal {
     /// Takes an entry away.
     pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
         if let Some(entry) = entry {
-            let removed = self.agenda().entries.remove(&entry);
+            let removed = self.entries().map.remove(&entry);
             drop(removed);
         }
     }
 
     /// Releases every lock on the agenda: the process is ending.
-    pub(crate) fn give_back(&self) {
-        let entries = std::mem::take(&mut self.agenda().entries);
+    pub(crate) fn release_all(&self) {
+        let entries = std::mem::take(&mut self.entries().map);
         for item in entries.into_values() {
             if let Item::Lock(lease) = item {
-                lease.give_back();
+                lease.release_all();
             }
         }
     }
@@ -299,16 +299,16 @@ impl Renewal {
         let mut unlogged = Vec::new();
         loop {
             let now = clock.now();
-            while let Some(item) = self.due(now) {
+            while let Some(item) = self.next(now) {
                 if let Item::Lock(lease) = item {
                     unlogged.extend(self.see_to(lease));
                 }
             }
             unlogged.drain(..).for_each(Unlogged::log);
             let until = {
-                let mut agenda = self.agenda();
-                let first = agenda.entries.keys().next().map_or(Moment::NEVER, |(due, _)| *due);
-                agenda.sleeping = Some(first);
+                let mut entries = self.entries();
+                let first = entries.map.keys().next().map_or(Moment::NEVER, |(due, _)| *due);
+                entries.sleeping = Some(first);
                 first
             };
             tokio::select! {
@@ -320,9 +320,9 @@ impl Renewal {
     }
 
     /// The soonest item whose time has come, taken off the agenda.
-    fn due(&self, now: Moment) -> Option<Item> {
-        let mut agenda = self.agenda();
-        let entry = agenda.entries.first_entry().filter(|entry| entry.key().0 <= now)?;
+    fn next(&self, now: Moment) -> Option<Item> {
+        let mut entries = self.entries();
+        let entry = entries.map.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())
     }
 }

@@ -20,24 +20,24 @@ use crate::sys::future::notified_until;
 /// The end of something, which others wait for: it is said once, and stays said.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
-    is_said: AtomicBool,
-    saying: Notify,
+    has_started: AtomicBool,
+    started: Notify,
 }
 
 impl Ending {
     /// Says it.
-    pub(crate) fn say(&self) {
-        self.is_said.store(true, Ordering::Release);
-        self.saying.notify_waiters();
+    pub(crate) fn start(&self) {
+        self.has_started.store(true, Ordering::Release);
+        self.started.notify_waiters();
     }
 
-    pub(crate) fn is_said(&self) -> bool {
-        self.is_said.load(Ordering::Acquire)
+    pub(crate) fn has_started(&self) -> bool {
+        self.has_started.load(Ordering::Acquire)
     }
 
     /// Waits until it is said. Cancel safe.
-    pub(crate) async fn said(&self) {
-        notified_until(&self.saying, || self.is_said().then_some(())).await;
+    pub(crate) async fn wait_started(&self) {
+        notified_until(&self.started, || self.has_started().then_some(())).await;
     }
 }
 
@@ -46,69 +46,69 @@ impl Ending {
 pub(crate) struct Shutdown {
     ending: Ending,
     thread: OnceLock<ThreadId>,
-    duties: AtomicUsize,
+    pending_work: AtomicUsize,
     done: Notify,
-    leavers: Mutex<Vec<Weak<dyn Leave>>>,
+    listeners: Mutex<Vec<Weak<dyn OnShutdown>>>,
 }
 
 /// What has locks that nobody has taken yet, and lets go of them when the process ends.
-pub(crate) trait Leave: fmt::Debug + Send + Sync {
+pub(crate) trait OnShutdown: fmt::Debug + Send + Sync {
     /// Drops what is under way or was won.
-    fn leave(&self);
+    fn drop_calls(&self);
 }
 
 impl Shutdown {
     /// Whether the process is ending.
-    pub(crate) fn is_said(&self) -> bool {
-        self.ending.is_said()
+    pub(crate) fn has_started(&self) -> bool {
+        self.ending.has_started()
     }
 
     /// Stops every other thread than the one that ends the process, once it is ending.
-    pub(crate) fn hold_back(&self) {
-        if self.is_said() && self.thread.get().is_some_and(|thread| *thread != thread::current().id()) {
+    pub(crate) fn park_if_shut_down(&self) {
+        if self.has_started() && self.thread.get().is_some_and(|thread| *thread != thread::current().id()) {
             loop {
                 thread::park();
             }
         }
     }
 
-    /// Has `leaver` called when the process ends.
-    pub(crate) fn tell(&self, leaver: Weak<dyn Leave>) {
-        let mut leavers = self.leavers();
-        leavers.retain(|leaver| leaver.strong_count() > 0);
-        leavers.push(leaver);
+    /// Has `listener` called when the process ends.
+    pub(crate) fn on_shutdown(&self, listener: Weak<dyn OnShutdown>) {
+        let mut listeners = self.listeners();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(listener);
     }
 
-    fn leavers(&self) -> MutexGuard<'_, Vec<Weak<dyn Leave>>> {
-        self.leavers.lock().expect("no panic while holding this")
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<dyn OnShutdown>>> {
+        self.listeners.lock().expect("no panic while holding this")
     }
 
     /// Begins to end the process, from this thread; false if that has begun before.
-    pub(crate) fn say(&self) -> bool {
+    pub(crate) fn start(&self) -> bool {
         if self.thread.set(thread::current().id()).is_err() {
             return false;
         }
-        self.ending.say();
-        let leavers = mem::take(&mut *self.leavers());
-        leavers.iter().filter_map(Weak::upgrade).for_each(|leaver| leaver.leave());
+        self.ending.start();
+        let listeners = mem::take(&mut *self.listeners());
+        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.drop_calls());
         true
     }
 
     /// Whether a duty is left.
-    pub(crate) fn has_duties(&self) -> bool {
-        self.duties.load(Ordering::Acquire) > 0
+    pub(crate) fn has_pending_work(&self) -> bool {
+        self.pending_work.load(Ordering::Acquire) > 0
     }
 
     /// Waits until the process is ending. Cancel safe.
-    pub(crate) async fn said(&self) {
-        self.ending.said().await;
+    pub(crate) async fn wait_started(&self) {
+        self.ending.wait_started().await;
     }
 
     /// Waits until no duty is left, for at most `limit` of the clock's time. Cancel safe.
     pub(crate) async fn done(&self, limit: impl Future<Output = ()>) {
         tokio::select! {
             biased;
-            () = notified_until(&self.done, || (!self.has_duties()).then_some(())) => {}
+            () = notified_until(&self.done, || (!self.has_pending_work()).then_some(())) => {}
             () = limit => {}
         }
     }
@@ -116,18 +116,18 @@ impl Shutdown {
 
 /// Something that an ending process waits for: a release, or clean-up. Done when dropped.
 #[derive(Debug)]
-pub(crate) struct Duty(Arc<Shutdown>);
+pub(crate) struct PendingWork(Arc<Shutdown>);
 
-impl Duty {
+impl PendingWork {
     pub(crate) fn new(shutdown: &Arc<Shutdown>) -> Self {
-        shutdown.duties.fetch_add(1, Ordering::AcqRel);
+        shutdown.pending_work.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(shutdown))
     }
 }
 
-impl Drop for Duty {
+impl Drop for PendingWork {
     fn drop(&mut self) {
-        if self.0.duties.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.pending_work.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_waiters();
         }
     }

@@ -27,7 +27,7 @@ use crate::sys::clock::{Clock, Moment};
 
 /// The gates of one set of nodes. There is one for each name that somebody waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Gates {
+pub(crate) struct Waiters {
     state: Mutex<State>,
     /// How many gates and yields there are: the way past an empty house costs no lock.
     count: AtomicUsize,
@@ -35,9 +35,9 @@ pub(crate) struct Gates {
 
 #[derive(Debug, Default)]
 struct State {
-    gates: HashMap<Vec<u8>, (usize, Arc<Gate>)>,
+    queues: HashMap<Vec<u8>, (usize, Arc<WaiterQueue>)>,
     /// Until when this process leaves a name to others.
-    yields: HashMap<Vec<u8>, Moment>,
+    hold_offs: HashMap<Vec<u8>, Moment>,
 }
 
 /// A held lock, as far as those who wait for it in the same process are concerned.
@@ -54,9 +54,9 @@ pub(crate) trait Ends: fmt::Debug + Send + Sync {
 
 /// What the calls that wait for one name share.
 #[derive(Debug, Default)]
-struct Gate {
+struct WaiterQueue {
     turn: tokio::sync::Mutex<()>,
-    told: Mutex<Told>,
+    latest: Mutex<SharedOutcome>,
     /// What the last one in front has won.
     lease: Mutex<Option<Weak<dyn Ends>>>,
     /// A node has deleted the key for this process.
@@ -65,41 +65,41 @@ struct Gate {
 
 /// What the front has found out, for those behind it and for the next one in front.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SharedOutcome {
     /// What the nodes said last.
     pub(crate) ballots: Option<Arc<Ballots>>,
     /// For how long no quorum has answered.
     pub(crate) outage: Outage,
 }
 
-impl Gates {
+impl Waiters {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while holding this")
     }
 
     fn recount(&self, state: &State) {
-        self.count.store(state.gates.len() + state.yields.len(), Ordering::Release);
+        self.count.store(state.queues.len() + state.hold_offs.len(), Ordering::Release);
     }
 
     /// Joins the line at the gate of `key`.
-    pub(crate) fn enter(self: &Arc<Self>, key: &[u8]) -> InLine {
+    pub(crate) fn enter(self: &Arc<Self>, key: &[u8]) -> Waiter {
         let mut state = self.state();
-        let (calls, gate) = state.gates.entry(key.to_vec()).or_default();
+        let (calls, queue) = state.queues.entry(key.to_vec()).or_default();
         *calls += 1;
-        let gate = Arc::clone(gate);
+        let queue = Arc::clone(queue);
         self.recount(&state);
-        InLine { gates: Arc::clone(self), key: key.to_vec(), gate }
+        Waiter { waiters: Arc::clone(self), key: key.to_vec(), queue }
     }
 
     /// Until when a call that begins `now` has to leave `key` to others; `now` itself if it only has to join the line.
     /// `None` for one that may try at once.
-    pub(crate) fn closed_until(&self, key: &[u8], now: Moment) -> Option<Moment> {
+    pub(crate) fn must_wait_until(&self, key: &[u8], now: Moment) -> Option<Moment> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
         let state = self.state();
-        let yielded = state.yields.get(key).copied().filter(|until| *until > now);
-        yielded.or_else(|| state.gates.contains_key(key).then_some(now))
+        let held_off = state.hold_offs.get(key).copied().filter(|until| *until > now);
+        held_off.or_else(|| state.queues.contains_key(key).then_some(now))
     }
 
     /// A node has deleted `key` for this process. If `waiting` others were denied meanwhile, it leaves the name to them
@@ -110,90 +110,90 @@ impl Gates {
         }
         let mut state = self.state();
         if waiting > 0 {
-            let until = now.after(backoff::courtesy(waiting, unit()));
-            state.yields.retain(|_, until| *until > now);
-            let yielded = state.yields.entry(key.to_vec()).or_insert(until);
-            *yielded = until.max(*yielded);
+            let until = now.after(backoff::hold_off(waiting, unit()));
+            state.hold_offs.retain(|_, until| *until > now);
+            let held_off = state.hold_offs.entry(key.to_vec()).or_insert(until);
+            *held_off = until.max(*held_off);
             self.recount(&state);
         }
-        if let Some((_, gate)) = state.gates.get(key) {
-            gate.released.notify_waiters();
+        if let Some((_, queue)) = state.queues.get(key) {
+            queue.released.notify_waiters();
         }
     }
 }
 
 /// A place in the line at one gate.
 #[derive(Debug)]
-pub(crate) struct InLine {
-    gates: Arc<Gates>,
+pub(crate) struct Waiter {
+    waiters: Arc<Waiters>,
     key: Vec<u8>,
-    gate: Arc<Gate>,
+    queue: Arc<WaiterQueue>,
 }
 
 /// The front of the line, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a>(#[expect(dead_code, reason = "held to be dropped")] tokio::sync::MutexGuard<'a, ()>);
+pub(crate) struct Front<'a>(#[expect(dead_code, reason = "held to be dropped")] tokio::sync::MutexGuard<'a, ()>);
 
-impl InLine {
+impl Waiter {
     /// Waits for the front of the line. Cancel safe, but only the place keeps its order if it is polled on.
-    pub(crate) async fn turn(&self) -> Turn<'_> {
-        Turn(self.gate.turn.lock().await)
+    pub(crate) async fn turn(&self) -> Front<'_> {
+        Front(self.queue.turn.lock().await)
     }
 
     /// The front has won `lease`.
     pub(crate) fn won(&self, lease: &Arc<dyn Ends>) {
-        *self.gate.lease.lock().expect("no panic while holding this") = Some(Arc::downgrade(lease));
+        *self.queue.lease.lock().expect("no panic while holding this") = Some(Arc::downgrade(lease));
     }
 
     /// What the call that was in front before has won, and may hold.
     pub(crate) fn former(&self) -> Option<Arc<dyn Ends>> {
-        self.gate.lease.lock().expect("no panic while holding this").as_ref()?.upgrade()
+        self.queue.lease.lock().expect("no panic while holding this").as_ref()?.upgrade()
     }
 
     /// Waits until this process does not hold `lease` any more, and then for a moment until a node has deleted the key.
     /// Cancel safe.
     pub(crate) async fn handed_over(&self, clock: &Clock, lease: &dyn Ends) {
-        let mut released = std::pin::pin!(self.gate.released.notified());
+        let mut released = std::pin::pin!(self.queue.released.notified());
         released.as_mut().enable();
         lease.ended().await;
-        clock.timeout(backoff::GATHER, released).await;
+        clock.timeout(backoff::NOTIFICATION_WINDOW, released).await;
     }
 
     /// Waits for as long as others are given, unless that is past `deadline`. Cancel safe.
-    pub(crate) async fn courtesy(&self, clock: &Clock, deadline: Moment) {
-        let yielded = self.gates.state().yields.get(&self.key).copied();
-        if let Some(until) = yielded.filter(|until| *until > clock.now() && *until < deadline) {
+    pub(crate) async fn hold_off(&self, clock: &Clock, deadline: Moment) {
+        let held_off = self.waiters.state().hold_offs.get(&self.key).copied();
+        if let Some(until) = held_off.filter(|until| *until > clock.now() && *until < deadline) {
             clock.sleep_until(until).await;
         }
     }
 
     /// Tells those in line what a call has found out by itself before it joined them, if they know nothing yet.
     pub(crate) fn offer(&self, ballots: Option<&Arc<Ballots>>) {
-        let mut told = self.gate.told.lock().expect("no panic while holding this");
-        if told.ballots.is_none() {
-            told.ballots = ballots.cloned();
+        let mut latest = self.queue.latest.lock().expect("no panic while holding this");
+        if latest.ballots.is_none() {
+            latest.ballots = ballots.cloned();
         }
     }
 
     /// Tells those behind what the front has found out.
-    pub(crate) fn tell(&self, told: Told) {
-        *self.gate.told.lock().expect("no panic while holding this") = told;
+    pub(crate) fn publish(&self, latest: SharedOutcome) {
+        *self.queue.latest.lock().expect("no panic while holding this") = latest;
     }
 
     /// What the front has found out so far.
-    pub(crate) fn told(&self) -> Told {
-        self.gate.told.lock().expect("no panic while holding this").clone()
+    pub(crate) fn latest(&self) -> SharedOutcome {
+        self.queue.latest.lock().expect("no panic while holding this").clone()
     }
 }
 
-impl Drop for InLine {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut state = self.gates.state();
-        if let Some((calls, _)) = state.gates.get_mut(&self.key) {
+        let mut state = self.waiters.state();
+        if let Some((calls, _)) = state.queues.get_mut(&self.key) {
             *calls -= 1;
             if *calls == 0 {
-                state.gates.remove(&self.key);
-                self.gates.recount(&state);
+                state.queues.remove(&self.key);
+                self.waiters.recount(&state);
             }
         }
     }
@@ -217,11 +217,11 @@ mod tests {
 
     #[test]
     fn whoever_leaves_the_line_makes_room_and_the_last_one_ends_it() {
-        let gates = Arc::new(Gates::default());
-        assert_eq!(gates.closed_until(b"foo", at(1)), None);
-        let [first, second, third] = [(); 3].map(|()| gates.enter(b"foo"));
-        assert_eq!(gates.closed_until(b"foo", at(1)), Some(at(1)), "behind those in line");
-        assert_eq!(gates.closed_until(b"bar", at(1)), None, "another name");
+        let waiters = Arc::new(Waiters::default());
+        assert_eq!(waiters.must_wait_until(b"foo", at(1)), None);
+        let [first, second, third] = [(); 3].map(|()| waiters.enter(b"foo"));
+        assert_eq!(waiters.must_wait_until(b"foo", at(1)), Some(at(1)), "behind those in line");
+        assert_eq!(waiters.must_wait_until(b"bar", at(1)), None, "another name");
         {
             let turn = poll(first.turn());
             assert!(turn.is_ready());
@@ -233,22 +233,22 @@ mod tests {
             assert!(poll(third.as_mut()).is_ready(), "those before it have gone");
         }
         drop([first, second, third]);
-        assert_eq!(gates.closed_until(b"foo", at(1)), None);
-        assert!(gates.state().gates.is_empty(), "a gate stays");
+        assert_eq!(waiters.must_wait_until(b"foo", at(1)), None);
+        assert!(waiters.state().queues.is_empty(), "a gate stays");
     }
 
     #[test]
     fn a_name_that_others_want_is_left_to_them_for_a_moment() {
-        let gates = Arc::new(Gates::default());
-        gates.released(b"foo", 0, at(0), || 0.0);
-        assert_eq!(gates.closed_until(b"foo", at(0)), None, "nobody wants it");
-        gates.released(b"foo", 2, at(0), || 0.0);
-        let until = gates.closed_until(b"foo", at(0)).expect("others want it");
-        assert_eq!(until, at(0).after(backoff::courtesy(2, 0.0)));
-        gates.released(b"foo", 1, at(0), || 0.0);
-        assert_eq!(gates.closed_until(b"foo", at(0)), Some(until), "never shorter");
-        assert_eq!(gates.closed_until(b"foo", until), None, "the moment is over");
-        gates.released(b"bar", 1, until.after(Duration::from_millis(1)), || 0.0);
-        assert_eq!(gates.state().yields.len(), 1, "what is over is forgotten");
+        let waiters = Arc::new(Waiters::default());
+        waiters.released(b"foo", 0, at(0), || 0.0);
+        assert_eq!(waiters.must_wait_until(b"foo", at(0)), None, "nobody wants it");
+        waiters.released(b"foo", 2, at(0), || 0.0);
+        let until = waiters.must_wait_until(b"foo", at(0)).expect("others want it");
+        assert_eq!(until, at(0).after(backoff::hold_off(2, 0.0)));
+        waiters.released(b"foo", 1, at(0), || 0.0);
+        assert_eq!(waiters.must_wait_until(b"foo", at(0)), Some(until), "never shorter");
+        assert_eq!(waiters.must_wait_until(b"foo", until), None, "the moment is over");
+        waiters.released(b"bar", 1, until.after(Duration::from_millis(1)), || 0.0);
+        assert_eq!(waiters.state().hold_offs.len(), 1, "what is over is forgotten");
     }
 }

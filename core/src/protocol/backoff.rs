@@ -24,19 +24,19 @@ const SLOT_FIRST: Duration = Duration::from_millis(2);
 /// Without a least one, many who wait for a lock that is held for long would all ask at once.
 const SLOT_LEAST: Duration = Duration::from_millis(1);
 /// How the slot shrinks with every denial, so that newcomers come later.
-const PATIENCE: f64 = 0.9;
+const DENIAL_DECAY: f64 = 0.9;
 /// How long a lock may lie idle because those in front have gone.
-const STAGGER_MOST: Duration = Duration::from_millis(100);
+const WAKE_DELAY_MOST: Duration = Duration::from_millis(100);
 /// Fixed slots fall into step with locks that are always held for the same time: then somebody always comes too early.
-const STAGGER_SPREAD: f64 = 0.4;
+const WAKE_DELAY_SPREAD: f64 = 0.4;
 /// More would mix up the order of those far behind.
-const STAGGER_SPREAD_MOST: Duration = Duration::from_millis(3);
+const WAKE_DELAY_SPREAD_MOST: Duration = Duration::from_millis(3);
 /// As many places as there are others.
-const COURTESY: Duration = Duration::from_micros(500);
-const COURTESY_EACH: Duration = Duration::from_micros(1_250);
+const HOLD_OFF: Duration = Duration::from_micros(500);
+const HOLD_OFF_EACH: Duration = Duration::from_micros(1_250);
 
 /// A release reaches all nodes within about this time.
-pub(crate) const GATHER: Duration = Duration::from_millis(2);
+pub(crate) const NOTIFICATION_WINDOW: Duration = Duration::from_millis(2);
 
 /// A node that cannot answer needs longer than a lock that is held.
 const UNAVAILABLE_FIRST: Duration = Duration::from_millis(50);
@@ -65,8 +65,8 @@ const UNANSWERED_MOST: Duration = Duration::from_millis(500);
 
 /// Renewals that a broken connection brings forward are spread over this much, or more where there are many: as many
 /// as a node answers without keeping the last one waiting.
-const HASTE_LEAST: Duration = Duration::from_millis(50);
-const HASTE_EACH: Duration = Duration::from_micros(100);
+const RENEWAL_SPREAD_OF_MANY_LEAST: Duration = Duration::from_millis(50);
+const RENEWAL_SPREAD_OF_MANY_EACH: Duration = Duration::from_micros(100);
 
 /// The first release went unanswered just now; a node is rarely back sooner.
 const OWED_FIRST: Duration = Duration::from_millis(50);
@@ -79,25 +79,25 @@ const OWED_TRIES: u32 = 16;
 /// Between the news that a lock may be free and the attempt to take it, for whoever has this `position` in line, 1 being
 /// the first, and was denied so many times. Nobody knows how long others hold the lock; those who are early are denied
 /// and keep their order. `position` 0 is not known.
-pub(crate) fn stagger(position: u32, denials: u32, unit: f64) -> Duration {
-    let patience = PATIENCE.powi(i32::try_from(denials.saturating_sub(1)).unwrap_or(i32::MAX));
+pub(crate) fn wake_delay(position: u32, denials: u32, unit: f64) -> Duration {
+    let patience = DENIAL_DECAY.powi(i32::try_from(denials.saturating_sub(1)).unwrap_or(i32::MAX));
     let slot = SLOT_FIRST.mul_f64(patience).max(SLOT_LEAST);
     let pause = match position {
         // Whoever is first, or alone, loses no time.
         1 => return Duration::ZERO,
-        0 => return SLOT_FIRST.saturating_mul(denials.saturating_sub(1)).min(STAGGER_MOST).mul_f64(unit),
+        0 => return SLOT_FIRST.saturating_mul(denials.saturating_sub(1)).min(WAKE_DELAY_MOST).mul_f64(unit),
         _ => slot.saturating_mul(position - 1),
     };
-    if pause >= STAGGER_MOST {
-        return STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0 * unit);
+    if pause >= WAKE_DELAY_MOST {
+        return WAKE_DELAY_MOST.mul_f64(1.0 - WAKE_DELAY_SPREAD / 4.0 * unit);
     }
-    pause.saturating_sub(pause.mul_f64(STAGGER_SPREAD).min(STAGGER_SPREAD_MOST).mul_f64(unit))
+    pause.saturating_sub(pause.mul_f64(WAKE_DELAY_SPREAD).min(WAKE_DELAY_SPREAD_MOST).mul_f64(unit))
 }
 
 /// How long a process that has just released a lock leaves it to the `waiting`, as many as were denied meanwhile.
-pub(crate) fn courtesy(waiting: u32, unit: f64) -> Duration {
-    let pause = COURTESY + COURTESY_EACH.saturating_mul(waiting);
-    pause.mul_f64(1.0 - STAGGER_SPREAD * unit).min(STAGGER_MOST)
+pub(crate) fn hold_off(waiting: u32, unit: f64) -> Duration {
+    let pause = HOLD_OFF + HOLD_OFF_EACH.saturating_mul(waiting);
+    pause.mul_f64(1.0 - WAKE_DELAY_SPREAD * unit).min(WAKE_DELAY_MOST)
 }
 
 /// After what time a waiter asks although nothing was told.
@@ -135,8 +135,10 @@ pub(crate) fn unanswered(ttl: Duration, unit: f64) -> Duration {
 }
 
 /// Within what time this many renewals are brought forward, or releases sent again.
-pub(crate) fn haste(locks: usize) -> Duration {
-    HASTE_EACH.saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX)).max(HASTE_LEAST)
+pub(crate) fn renewal_spread(locks: usize) -> Duration {
+    RENEWAL_SPREAD_OF_MANY_EACH
+        .saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX))
+        .max(RENEWAL_SPREAD_OF_MANY_LEAST)
 }
 
 /// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without
@@ -186,26 +188,26 @@ mod tests {
     #[test]
     fn the_line_is_let_in_in_its_order() {
         for unit in [0.0, 0.5, 1.0] {
-            assert_eq!(stagger(1, 7, unit), Duration::ZERO, "the first one loses no time");
-            assert_eq!(stagger(0, 1, unit), Duration::ZERO, "nor whoever was denied but once");
+            assert_eq!(wake_delay(1, 7, unit), Duration::ZERO, "the first one loses no time");
+            assert_eq!(wake_delay(0, 1, unit), Duration::ZERO, "nor whoever was denied but once");
         }
-        assert_eq!(stagger(0, 3, 0.5), SLOT_FIRST);
-        assert_eq!(stagger(0, u32::MAX, 1.0), STAGGER_MOST);
-        assert_eq!(stagger(2, 1, 0.0), SLOT_FIRST);
-        assert_eq!(stagger(3, 1, 0.0), 2 * SLOT_FIRST);
-        assert_eq!(stagger(2, 1, 1.0), SLOT_FIRST.mul_f64(1.0 - STAGGER_SPREAD));
-        assert_eq!(stagger(11, 1, 1.0), (10 * SLOT_FIRST).saturating_sub(STAGGER_SPREAD_MOST));
-        assert_eq!(stagger(2, u32::MAX, 0.0), SLOT_LEAST);
-        assert_eq!(stagger(u32::MAX, 1, 0.0), STAGGER_MOST);
-        assert_eq!(stagger(u32::MAX, 1, 1.0), STAGGER_MOST.mul_f64(1.0 - STAGGER_SPREAD / 4.0));
+        assert_eq!(wake_delay(0, 3, 0.5), SLOT_FIRST);
+        assert_eq!(wake_delay(0, u32::MAX, 1.0), WAKE_DELAY_MOST);
+        assert_eq!(wake_delay(2, 1, 0.0), SLOT_FIRST);
+        assert_eq!(wake_delay(3, 1, 0.0), 2 * SLOT_FIRST);
+        assert_eq!(wake_delay(2, 1, 1.0), SLOT_FIRST.mul_f64(1.0 - WAKE_DELAY_SPREAD));
+        assert_eq!(wake_delay(11, 1, 1.0), (10 * SLOT_FIRST).saturating_sub(WAKE_DELAY_SPREAD_MOST));
+        assert_eq!(wake_delay(2, u32::MAX, 0.0), SLOT_LEAST);
+        assert_eq!(wake_delay(u32::MAX, 1, 0.0), WAKE_DELAY_MOST);
+        assert_eq!(wake_delay(u32::MAX, 1, 1.0), WAKE_DELAY_MOST.mul_f64(1.0 - WAKE_DELAY_SPREAD / 4.0));
     }
 
     #[test]
     fn who_has_released_leaves_the_lock_to_others_for_longer_the_more_there_are() {
-        assert_eq!(courtesy(0, 0.0), COURTESY);
-        assert_eq!(courtesy(3, 0.0), COURTESY + 3 * COURTESY_EACH);
-        assert_eq!(courtesy(0, 1.0), COURTESY.mul_f64(1.0 - STAGGER_SPREAD));
-        assert_eq!(courtesy(u32::MAX, 0.0), STAGGER_MOST);
+        assert_eq!(hold_off(0, 0.0), HOLD_OFF);
+        assert_eq!(hold_off(3, 0.0), HOLD_OFF + 3 * HOLD_OFF_EACH);
+        assert_eq!(hold_off(0, 1.0), HOLD_OFF.mul_f64(1.0 - WAKE_DELAY_SPREAD));
+        assert_eq!(hold_off(u32::MAX, 0.0), WAKE_DELAY_MOST);
     }
 
     #[test]
@@ -219,7 +221,7 @@ mod tests {
 
     #[test]
     fn haste_grows_with_what_is_to_be_done() {
-        assert_eq!([0, 1, 500, 10_000].map(haste), [50, 50, 50, 1_000].map(ms));
+        assert_eq!([0, 1, 500, 10_000].map(renewal_spread), [50, 50, 50, 1_000].map(ms));
     }
 
     #[test]

@@ -38,9 +38,9 @@ pub(crate) fn proposal(wall_micros: u64, highest_seen: u64) -> u64 {
 
 /// A set of nodes, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mask(u16);
+pub(crate) struct NodeMask(u16);
 
-impl Mask {
+impl NodeMask {
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) const fn all(nodes: usize) -> Self {
@@ -99,7 +99,7 @@ pub(crate) enum Tally {
 }
 
 /// Whether a round waits for the answer of `node`: always, unless it is suspect and at least q nodes are not.
-fn waits_for(node: usize, nodes: usize, suspects: Mask) -> bool {
+fn waits_for(node: usize, nodes: usize, suspects: NodeMask) -> bool {
     !suspects.has(node) || nodes - suspects.len() < quorum(nodes)
 }
 
@@ -108,7 +108,7 @@ fn waits_for(node: usize, nodes: usize, suspects: Mask) -> bool {
 ///
 /// While at least q nodes are not suspect, pending suspects count as against at once, so that a hung minority delays
 /// nobody; with fewer, the vote waits for them.
-pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, suspects: Mask) -> Tally {
+pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, suspects: NodeMask) -> Tally {
     let needed = quorum(nodes);
     let (mut carried, mut against) = (0, 0);
     for node in 0..nodes {
@@ -162,7 +162,7 @@ pub(crate) enum Verdict {
 
 /// Judges an attempt. `decided` is the fence that an earlier [`Verdict::Confirm`] fixed; `counts` are the nodes whose
 /// grants count (not barred, not a second name for the same server).
-pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: Mask, suspects: Mask) -> Verdict {
+pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, suspects: NodeMask) -> Verdict {
     let granted = |node: usize| match votes[node] {
         Vote::Granted(fence) | Vote::Confirming(fence) if counts.has(node) => Some(fence),
         _ => None,
@@ -226,7 +226,7 @@ pub(crate) enum KeyVerdict {
 
 /// Judges an extension or a release. Keys that are gone mean loss only when fewer than q votes can still come; nodes that
 /// did not answer may still hold theirs. Unknown only when no answer that is waited for can show a loss any more.
-pub(crate) fn keys(votes: &[KeyVote], suspects: Mask) -> KeyVerdict {
+pub(crate) fn keys(votes: &[KeyVote], suspects: NodeMask) -> KeyVerdict {
     let nodes = votes.len();
     let needed = quorum(nodes);
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
@@ -341,17 +341,17 @@ mod tests {
             self.votes.split(", ").flat_map(vote).collect()
         }
 
-        fn suspects(&self) -> Mask {
+        fn suspects(&self) -> NodeMask {
             mask(&self.suspects)
         }
     }
 
-    fn mask(nodes: &[usize]) -> Mask {
-        nodes.iter().fold(Mask::NONE, |mask, node| mask.with(*node))
+    fn mask(nodes: &[usize]) -> NodeMask {
+        nodes.iter().fold(NodeMask::NONE, |mask, node| mask.with(*node))
     }
 
-    fn without(nodes: usize, left_out: Mask) -> Mask {
-        (0..nodes).filter(|node| !left_out.has(*node)).fold(Mask::NONE, Mask::with)
+    fn without(nodes: usize, left_out: NodeMask) -> NodeMask {
+        (0..nodes).filter(|node| !left_out.has(*node)).fold(NodeMask::NONE, NodeMask::with)
     }
 
     fn millis(number: u64) -> Duration {
@@ -441,10 +441,10 @@ mod tests {
     #[test]
     fn masks() {
         for nodes in 0..=16 {
-            let all = Mask::all(nodes);
+            let all = NodeMask::all(nodes);
             assert_eq!(all.len(), nodes);
             assert!((0..16).all(|node| all.has(node) == (node < nodes)));
-            assert_eq!(without(nodes, Mask::NONE), all);
+            assert_eq!(without(nodes, NodeMask::NONE), all);
         }
         for (one, two) in every_mask(4).flat_map(|one| every_mask(4).map(move |two| (one, two))) {
             for node in 0..4 {
@@ -477,8 +477,8 @@ mod tests {
         (0..votes.len()).filter(|node| votes[*node] == pending).flat_map(filled).collect()
     }
 
-    fn every_mask(nodes: usize) -> impl Iterator<Item = Mask> {
-        (0..1_u16 << nodes).map(Mask::from_bits)
+    fn every_mask(nodes: usize) -> impl Iterator<Item = NodeMask> {
+        (0..1_u16 << nodes).map(NodeMask::from_bits)
     }
 
     #[test]
@@ -503,11 +503,11 @@ mod tests {
                         "{ballots:?}, {suspects:?}"
                     );
                 }
-                let verdict = tally(ballots.len(), |node| ballots[node], Mask::NONE);
+                let verdict = tally(ballots.len(), |node| ballots[node], NodeMask::NONE);
                 assert!(verdict != Tally::Open || ballots.contains(&Ballot::Pending), "{ballots:?}");
                 for later in next(&ballots, Ballot::Pending, &others) {
                     assert!(
-                        verdict == Tally::Open || tally(later.len(), |node| later[node], Mask::NONE) == verdict,
+                        verdict == Tally::Open || tally(later.len(), |node| later[node], NodeMask::NONE) == verdict,
                         "{ballots:?}, {later:?}"
                     );
                 }
@@ -521,14 +521,14 @@ mod tests {
         for nodes in 1..=5 {
             for votes in every(&[&[KeyVote::Pending][..], &others].concat(), nodes) {
                 let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
-                let verdict = keys(&votes, Mask::NONE);
+                let verdict = keys(&votes, NodeMask::NONE);
                 let gone = count(KeyVote::Absent) + count(KeyVote::Foreign);
                 assert_eq!(verdict == KeyVerdict::Carried, count(KeyVote::Ours) >= quorum(nodes), "{votes:?}");
                 let is_lost = matches!(verdict, KeyVerdict::Lost(_));
                 assert!(!is_lost || nodes - gone < quorum(nodes), "{votes:?}: a quorum may still live");
                 assert!(verdict != KeyVerdict::Open || votes.contains(&KeyVote::Pending), "{votes:?}");
                 for later in next(&votes, KeyVote::Pending, &others) {
-                    match (verdict, keys(&later, Mask::NONE)) {
+                    match (verdict, keys(&later, NodeMask::NONE)) {
                         // Taken may be found out later.
                         (KeyVerdict::Open, _) | (KeyVerdict::Lost(_), KeyVerdict::Lost(_)) => {}
                         (verdict, now) => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
@@ -574,7 +574,7 @@ mod tests {
             suspects in any::<u16>(),
         ) {
             let nodes = votes.len();
-            let within = |bits: u16| Mask::from_bits(bits & ((1 << nodes) - 1));
+            let within = |bits: u16| NodeMask::from_bits(bits & ((1 << nodes) - 1));
             let (counts, suspects) = (within(counts), within(suspects));
             let number = |wanted: &dyn Fn(Vote) -> bool| {
                 (0..nodes).filter(|node| counts.has(*node) && wanted(votes[*node])).count()
@@ -619,14 +619,14 @@ mod tests {
 
         #[test]
         fn an_attempt_that_is_over_stays_as_it_is((votes, decided) in votes(), later in vote()) {
-            let all = Mask::all(votes.len());
-            let verdict = attempt(&votes, decided, all, Mask::NONE);
+            let all = NodeMask::all(votes.len());
+            let verdict = attempt(&votes, decided, all, NodeMask::NONE);
             let answers = match later {
                 Vote::Pending | Vote::Confirming(_) | Vote::Confirmed => vec![Vote::Failed],
                 later => vec![later],
             };
             for later in next(&votes, Vote::Pending, &answers) {
-                match (verdict, attempt(&later, decided, all, Mask::NONE)) {
+                match (verdict, attempt(&later, decided, all, NodeMask::NONE)) {
                     (Verdict::Open, _) => {}
                     // Until it is decided, more grants may still agree or be larger.
                     (Verdict::Confirm(fence), Verdict::Confirm(other)) => prop_assert!(other >= fence),

@@ -138,7 +138,7 @@ pub(crate) enum Reply {
     /// Restore: the node has the lock again.
     Restored,
     /// Inspect or peek: what is there.
-    Seen(Sight),
+    Seen(KeyState),
 }
 
 impl Reply {
@@ -158,7 +158,7 @@ impl Reply {
 
 /// What an inspection sees on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum KeyState {
     /// No key.
     Free,
     /// A lock in this library's form.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::net::node::memory::{Content, Store};
 use crate::protocol::name::Name;
-use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask, Verdict, Vote};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Verdict, Vote};
 use crate::protocol::request::{self, Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::random::{Random, SimulatedRandom};
@@ -146,7 +146,7 @@ pub fn next(parts: &[Part], decided: Option<u64>, counts: u16) -> Next {
         Part::Refused => Vote::Held,
     };
     let votes: Vec<Vote> = parts.iter().map(vote).collect();
-    match quorum::attempt(&votes, decided, Mask::from_bits(counts), Mask::NONE) {
+    match quorum::attempt(&votes, decided, NodeMask::from_bits(counts), NodeMask::NONE) {
         Verdict::Open | Verdict::Lost => Next::Nothing,
         Verdict::Confirm(fence) => Next::Confirm(fence),
         Verdict::Won(fence) => Next::Win(fence),
@@ -164,5 +164,5 @@ pub fn quorum(nodes: usize) -> usize {
 pub fn is_extended(extended: &[bool]) -> bool {
     let vote = |extended: &bool| if *extended { KeyVote::Ours } else { KeyVote::Failed };
     let votes: Vec<KeyVote> = extended.iter().map(vote).collect();
-    quorum::keys(&votes, Mask::NONE) == KeyVerdict::Carried
+    quorum::keys(&votes, NodeMask::NONE) == KeyVerdict::Carried
 }

@@ -19,7 +19,7 @@ use super::{Ballots, take};
 use crate::net::node::Failure;
 use crate::net::node::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
 use crate::protocol::name::Name;
-use crate::protocol::quorum::{self, KeyVerdict, KeyVote, Mask, Verdict, Vote};
+use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::random::Random;
@@ -179,8 +179,8 @@ struct Attempt {
     token: Token,
     ballots: Ballots,
     highest: u64,
-    counts: Mask,
-    suspects: Mask,
+    counts: NodeMask,
+    suspects: NodeMask,
     decided: Option<u64>,
     /// What each node granted, as far as the client has heard.
     granted: [Option<u64>; NODES],
@@ -282,8 +282,8 @@ impl<'a> Run<'a> {
             token: Token::fresh(&Random::System),
             ballots: Ballots::new(NODES),
             highest: 0,
-            counts: Mask::NONE,
-            suspects: Mask::NONE,
+            counts: NodeMask::NONE,
+            suspects: NodeMask::NONE,
             decided: None,
             granted: [None; NODES],
             began: None,
@@ -318,9 +318,9 @@ impl<'a> Run<'a> {
         self.now += 1;
         match step {
             Step::Begin { attempt, proposal, counts, suspects } => {
-                self.begin(*attempt, *proposal, Mask::from_bits(*counts), Mask::from_bits(*suspects));
+                self.begin(*attempt, *proposal, NodeMask::from_bits(*counts), NodeMask::from_bits(*suspects));
             }
-            Step::Recount { attempt, counts } => self.attempts[*attempt].counts = Mask::from_bits(*counts),
+            Step::Recount { attempt, counts } => self.attempts[*attempt].counts = NodeMask::from_bits(*counts),
             Step::Exchange(number) => {
                 if let Some(message) = pick(&mut self.requests, *number) {
                     let reply = self.execute(&message)?;
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn begin(&mut self, attempt: usize, proposal: u64, counts: Mask, suspects: Mask) {
+    fn begin(&mut self, attempt: usize, proposal: u64, counts: NodeMask, suspects: NodeMask) {
         let client = &mut self.attempts[attempt];
         if client.began.is_some() {
             return;
@@ -571,7 +571,7 @@ impl<'a> Run<'a> {
             })?;
         }
         for round in self.rounds.iter().filter(|round| round.attempt == earlier && round.started >= won.at) {
-            ensure(quorum::keys(&round.votes, Mask::NONE) != KeyVerdict::Carried, || {
+            ensure(quorum::keys(&round.votes, NodeMask::NONE) != KeyVerdict::Carried, || {
                 format!("{earlier} was extended by a quorum after {later} had won: {:?}", round.votes)
             })?;
         }
@@ -678,11 +678,11 @@ fn invariants_hold_on_the_systems_server() {
 }
 
 /// Runs a story on a new set of nodes with these fences, in memory and on a server.
-fn story(first: [u64; NODES], tell: impl Fn(&mut Run<'_>)) {
+fn story(first: [u64; NODES], publish: impl Fn(&mut Run<'_>)) {
     let mut worlds: [Box<dyn World>; 2] = [Box::new(InMemory::new()), Box::new(OnServer::start(Program::default()))];
     for world in &mut worlds {
         let mut run = Run::new(&mut **world, first.map(Some));
-        tell(&mut run);
+        publish(&mut run);
         run.check().unwrap();
     }
 }

@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::Failure;
 use super::testing::{InMemory, OnServer, Seen, TOLERANCE, Thing, World};
 use crate::protocol::name::Name;
-use crate::protocol::request::{Action, Keys, Reply, Request, Sight, Wants};
+use crate::protocol::request::{Action, KeyState, Keys, Reply, Request, Wants};
 use crate::protocol::token::Token;
 use crate::sys::clock::Clock;
 use crate::sys::random::Random;
@@ -349,17 +349,16 @@ fn shown(seen: &Seen) -> Result<String, &'static str> {
 
 fn ttl_of(reply: &Reply) -> Option<Duration> {
     match reply {
-        Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) => {
-            *ttl_left
-        }
+        Reply::Held { ttl_left, .. }
+        | Reply::Seen(KeyState::Ours { ttl_left, .. } | KeyState::Foreign { ttl_left }) => *ttl_left,
         _ => None,
     }
 }
 
 fn without_clock(reply: &Reply) -> (Reply, Option<String>) {
     let mut reply = reply.clone();
-    if let Reply::Held { ttl_left, .. } | Reply::Seen(Sight::Ours { ttl_left, .. } | Sight::Foreign { ttl_left }) =
-        &mut reply
+    if let Reply::Held { ttl_left, .. }
+    | Reply::Seen(KeyState::Ours { ttl_left, .. } | KeyState::Foreign { ttl_left }) = &mut reply
     {
         *ttl_left = None;
     }
@@ -530,7 +529,7 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
             let value = [pair.tokens[0].as_bytes(), b":".as_slice(), tail.as_bytes()].concat();
             pair.put(&keys.lock, &Thing::Text(value), None);
             assert_eq!(pair.ask(0, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "{tail}");
-            let sight = Reply::Seen(Sight::Foreign { ttl_left: None });
+            let sight = Reply::Seen(KeyState::Foreign { ttl_left: None });
             assert_eq!(pair.ask(0, Action::Inspect), Ok(Ok(sight)), "{tail}");
             let extended = if tail.starts_with('9') { Reply::Ahead } else { Reply::Extended };
             let extend = Action::Extend { ttl: hour, fence: 5, fence_ttl: hour };

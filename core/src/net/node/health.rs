@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::endpoint::{Endpoint, Facts, Follower, Remarks};
 use super::{Failure, Introduction, Role};
 use crate::fault::{Fault, planted};
-use crate::protocol::quorum::{self, Mask};
+use crate::protocol::quorum::{self, NodeMask};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::log::log;
 
@@ -67,8 +67,8 @@ impl Health {
     }
 
     /// The nodes that missed their last vote and have not been heard of since.
-    pub(crate) fn suspects(&self) -> Mask {
-        Mask::from_bits(self.suspects.load(Ordering::Relaxed))
+    pub(crate) fn suspects(&self) -> NodeMask {
+        NodeMask::from_bits(self.suspects.load(Ordering::Relaxed))
     }
 
     /// `node` answered something.
@@ -105,16 +105,16 @@ impl Health {
     }
 
     /// The nodes whose grants count now for a lock with this `restart_delay`.
-    pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> Mask {
+    pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> NodeMask {
         if !self.unusual.load(Ordering::Acquire) || planted(Fault::NoBars) {
-            return Mask::all(self.addresses.len());
+            return NodeMask::all(self.addresses.len());
         }
         let verdicts = self.verdicts();
         let usable = |node: &usize| {
             let verdict = &verdicts[*node];
             verdict.standing.is_none() && verdict.bar_end(restart_delay).is_none_or(|end| end <= now)
         };
-        (0..self.addresses.len()).filter(usable).fold(Mask::NONE, Mask::with)
+        (0..self.addresses.len()).filter(usable).fold(NodeMask::NONE, NodeMask::with)
     }
 
     /// Why `node`'s grant would not count now.
@@ -338,6 +338,6 @@ mod tests {
             one.missed(0);
             one.heard(0, NOW);
         });
-        assert!(counts(&one) == [false] && one.suspects() == Mask::NONE);
+        assert!(counts(&one) == [false] && one.suspects() == NodeMask::NONE);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{EventSink, Failure, Identity, Introduction, NodeEvent, Role};
 use crate::fault::{Fault, planted};
-use crate::protocol::request::{self, Action, FENCES, Reply, Request, Sight, Wants};
+use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
 use crate::protocol::token::Token;
 use crate::sys::clock::{Clock, Moment};
 
@@ -85,7 +85,7 @@ impl Store {
                 self.restore(now, request, *fence, (*ttl, *fence_ttl), label)
             }
             Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
-            Action::Peek { wants } => Ok(self.held(now, request, Some(*wants)).unwrap_or(Reply::Seen(Sight::Free))),
+            Action::Peek { wants } => Ok(self.held(now, request, Some(*wants)).unwrap_or(Reply::Seen(KeyState::Free))),
             Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
             Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
         }
@@ -217,12 +217,12 @@ impl Store {
         Ok(Reply::Restored)
     }
 
-    fn inspect(&self, now: u64, lock: &[u8]) -> Sight {
-        let Some(entry) = self.keys.get(lock) else { return Sight::Free };
+    fn inspect(&self, now: u64, lock: &[u8]) -> KeyState {
+        let Some(entry) = self.keys.get(lock) else { return KeyState::Free };
         let ttl_left = self.ttl_left(now, lock);
         match Value::read(&entry.value) {
-            Some(value) => Sight::Ours { label: value.label, fence: value.fence, ttl_left },
-            None => Sight::Foreign { ttl_left },
+            Some(value) => KeyState::Ours { label: value.label, fence: value.fence, ttl_left },
+            None => KeyState::Foreign { ttl_left },
         }
     }
 

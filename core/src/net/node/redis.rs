@@ -32,7 +32,7 @@ use super::setup::{self, Plan, Setup};
 use super::{By, EventSink, Failure, Identity, Introduction, NodeEvent, Role};
 use crate::address::{Address, Target};
 use crate::error::Error;
-use crate::protocol::request::{self, Action, FENCES, Reply, Request, Sight, Wants};
+use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
 
@@ -690,7 +690,7 @@ impl Question {
 fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
     match (question, value) {
         (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
-        (Question::Acquire, Value::Int(0)) => Ok(Reply::Seen(Sight::Free)),
+        (Question::Acquire, Value::Int(0)) => Ok(Reply::Seen(KeyState::Free)),
         (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
         (Question::Acquire, Value::Array(items)) => held(&items),
         (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
@@ -705,7 +705,7 @@ fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
         (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
         (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
         (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
-        (Question::Inspect, Value::Array(items)) => sight(&items),
+        (Question::Inspect, Value::Array(items)) => key_state(&items),
         (Question::SetnxAcquire, Value::Int(expiry)) => {
             u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::Garbled)
         }
@@ -757,13 +757,13 @@ fn held_until(items: &[Value]) -> Result<Reply, Failure> {
     Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, position: 0, hold: 0 })
 }
 
-fn sight(items: &[Value]) -> Result<Reply, Failure> {
+fn key_state(items: &[Value]) -> Result<Reply, Failure> {
     let sight = match items {
-        [Value::Int(0)] => Sight::Free,
-        [Value::Int(2), Value::Int(left)] => Sight::Foreign { ttl_left: ttl_left(*left) },
+        [Value::Int(0)] => KeyState::Free,
+        [Value::Int(2), Value::Int(left)] => KeyState::Foreign { ttl_left: ttl_left(*left) },
         [Value::Int(1), Value::Int(left), fence, label] => {
             let digits = text(fence).and_then(|digits| digits.parse().ok()).ok_or(Failure::Garbled)?;
-            Sight::Ours { label: label_of(label), fence: fence_of(digits)?, ttl_left: ttl_left(*left) }
+            KeyState::Ours { label: label_of(label), fence: fence_of(digits)?, ttl_left: ttl_left(*left) }
         }
         _ => return Err(Failure::Garbled),
     };
