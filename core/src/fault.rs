@@ -25,7 +25,7 @@ pub enum Fault {
     /// Clean-up runs where the caller does, and ends with it.
     CleanUpWithCaller,
     /// A node counts although it has just restarted.
-    NoBars,
+    NoQuarantine,
     /// A node that has lost the lock, and gets it back, counts at once.
     RestoreCounts,
     /// A loss is not told by the clock.
@@ -70,7 +70,7 @@ impl Fault {
         Self::ReleaseElsewhere,
         Self::UnansweredLeft,
         Self::CleanUpWithCaller,
-        Self::NoBars,
+        Self::NoQuarantine,
         Self::RestoreCounts,
         Self::LossUntold,
         Self::ChangeMissed,

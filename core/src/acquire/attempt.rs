@@ -19,8 +19,8 @@ use std::time::Duration;
 use crate::fault::{Fault, planted};
 use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
-use crate::net::ballots::{Ballots, hindrance, object};
-use crate::net::connections::Lane;
+use crate::net::ballots::{Ballots, explain, precheck};
+use crate::net::connections::Connections;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::{LockContext, Spec};
@@ -43,45 +43,45 @@ pub(crate) struct AttemptState {
     pub(crate) positions: Option<Arc<Positions>>,
 }
 
-/// One try, on `lane`. Votes end at `limit` if that is sooner than `node_timeout`.
+/// One try, on `connections`. Votes end at `limit` if that is sooner than `node_timeout`.
 pub(crate) async fn attempt(
     context: &LockContext,
-    lane: &Arc<Lane>,
+    connections: &Arc<Connections>,
     limit: Moment,
     state: &mut AttemptState,
 ) -> Outcome<Claim> {
     let settings = &context.spec.settings;
-    let nodes = lane.members.len();
-    lane.open(lane.connect_limit().min(limit)).await;
-    if let Some(hindrance) = hindrance(lane, settings.restart_delay) {
-        return hindrance.into();
+    let nodes = connections.members.len();
+    connections.connect_quorum(connections.connect_limit().min(limit)).await;
+    if let Some(precheck) = precheck(connections, settings.restart_delay) {
+        return precheck.into();
     }
     let claim = Claim::new(&context.process, &context.set, &context.spec.keys, (settings.ttl, settings.node_timeout));
-    let mut round = Round::new(lane, claim.footprint(), settings.node_timeout, limit);
+    let mut round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes);
-    let proposal = quorum::proposal(lane.clock.wall_micros(), state.highest);
+    let proposal = quorum::proposal(connections.clock.wall_micros(), state.highest);
     for node in 0..nodes {
         if round.leaves_out(node) {
-            ballots.fail(node, Failure::Suspect);
+            ballots.fail(node, Failure::Unresponsive);
         } else {
             let wants = state.positions.as_ref().map(|positions| positions.asks(node, start));
             round.ask(node, claim.request(acquire(&context.spec, nodes, proposal, wants)), None);
         }
     }
-    let verdict = vote(context, lane, &claim, &mut round, &mut ballots, limit, state).await;
+    let verdict = vote(context, connections, &claim, &mut round, &mut ballots, limit, state).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
-    let start = if planted(Fault::ValidFromAnswer) { lane.clock.now() } else { start };
+    let start = if planted(Fault::ValidFromAnswer) { connections.clock.now() } else { start };
     let valid_until = quorum::valid_until(start, settings.ttl, limit);
     if let Some(fence) = verdict
-        && (lane.clock.now() < valid_until || planted(Fault::LateGrant))
+        && (connections.clock.now() < valid_until || planted(Fault::LateGrant))
     {
         let failed = |(_, vote): &(usize, &Vote)| **vote == Vote::Failed;
         let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
         // A straggler that did not know the script is not asked again after the verdict, and has nothing either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&context.set.members)));
-        let unsent = round.leave(kept, |kept, node, answer, _| {
+        let unsent = round.drain_in_background(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
                 process.schedule.reached(members, node);
             }
@@ -93,7 +93,9 @@ pub(crate) async fn attempt(
     match &state.positions {
         // A vote ends early, and the nodes that answer later have counted the waiter too.
         Some(positions) => {
-            round.leave(Arc::clone(positions), |positions, node, answer, _| count(positions, node, answer));
+            round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
+                count(positions, node, answer)
+            });
         }
         // Takes back what was not written yet.
         None => drop(round),
@@ -102,7 +104,7 @@ pub(crate) async fn attempt(
         std::mem::forget(claim);
         return Outcome::Lost(ballots);
     }
-    ballots.freed = claim.settle(lane).await;
+    ballots.freed = claim.release_all_now(connections).await;
     Outcome::Lost(ballots)
 }
 
@@ -121,27 +123,27 @@ fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Ac
 /// Reads votes until the verdict: the fence if a quorum has it.
 async fn vote(
     context: &LockContext,
-    lane: &Arc<Lane>,
+    connections: &Arc<Connections>,
     claim: &Claim,
     round: &mut Round,
     ballots: &mut Ballots,
     limit: Moment,
     state: &mut AttemptState,
 ) -> Option<u64> {
-    let health = &lane.members.health;
+    let health = &connections.members.health;
     let restart_delay = context.spec.settings.restart_delay;
     let mut decided = None;
     loop {
-        let counts = health.counts(restart_delay, lane.clock.now());
-        match quorum::attempt(&ballots.votes, decided, counts, health.suspects()) {
+        let counts = health.counts(restart_delay, connections.clock.now());
+        match quorum::attempt(&ballots.votes, decided, counts, health.unresponsive()) {
             Verdict::Won(fence) => return Some(fence),
             Verdict::Lost => {
-                object(lane, ballots, restart_delay);
+                explain(connections, ballots, restart_delay);
                 return None;
             }
             Verdict::Confirm(fence) => {
                 decided = Some(fence);
-                round.prolong(limit);
+                round.restart_deadline(limit);
             }
             Verdict::Open => {}
         }
@@ -162,7 +164,7 @@ async fn vote(
                         ballots.fail(node, Failure::Silent(round.time_given()));
                     }
                 }
-                object(lane, ballots, restart_delay);
+                explain(connections, ballots, restart_delay);
                 return None;
             }
         }
@@ -206,7 +208,7 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
         Ok(Reply::Confirmed) => ballots.votes[node] = Vote::Confirmed,
         // The grant was gone when the confirm came: expired, deleted or taken.
         Ok(Reply::Refused) => ballots.votes[node] = Vote::Held,
-        Ok(_) => ballots.fail(node, Failure::Garbled),
+        Ok(_) => ballots.fail(node, Failure::UnexpectedReply),
         Err(failure) => ballots.fail(node, failure),
     }
 }

@@ -40,7 +40,7 @@ use crate::hold::outcome::Outcome;
 use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
 use crate::net::ballots::Ballots;
-use crate::net::connections::Lane;
+use crate::net::connections::Connections;
 use crate::options::Protocol;
 use crate::process::context::LockContext;
 use crate::process::waiters::{SharedOutcome, Waiter};
@@ -99,17 +99,17 @@ pub(crate) async fn acquire(context: LockContext) -> Result<LeaseOwner, Error> {
     Acquire::begin(context)?.finish().await
 }
 
-/// One try, on `lane` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
+/// One try, on `connections` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
 async fn attempt(
     context: &LockContext,
-    lane: &Arc<Lane>,
+    connections: &Arc<Connections>,
     limit: Moment,
     state: &mut AttemptState,
 ) -> Outcome<Ownership> {
     context.process.lists.used(&context.set.list, &context.spec.name);
     match context.spec.settings.protocol {
-        Protocol::Plain => attempt::attempt(context, lane, limit, state).await.map(Ownership::Fenced),
-        Protocol::Setnx => setnx::attempt(context, lane, limit).await.map(Ownership::Setnx),
+        Protocol::Plain => attempt::attempt(context, connections, limit, state).await.map(Ownership::Fenced),
+        Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(Ownership::Setnx),
     }
 }
 
@@ -179,8 +179,8 @@ impl Acquire {
 
     /// The first attempt of a call, on `runtime`, where the caller is; `None` if the background goes on.
     pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
-        let lane = self.context.set.lane(runtime);
-        match self.attempt(&lane).await? {
+        let connections = self.context.set.connections(runtime);
+        match self.attempt(&connections).await? {
             Step::Won(owner) => return Ok(Some(owner)),
             Step::Denied(_) => {}
             Step::Later(pause) => self.pause = pause,
@@ -226,20 +226,20 @@ impl Acquire {
     }
 
     /// One attempt.
-    async fn attempt(&mut self, lane: &Arc<Lane>) -> Result<Step, Error> {
+    async fn attempt(&mut self, connections: &Arc<Connections>) -> Result<Step, Error> {
         // One whole try leaves the nodes their time for its clean-up.
         let node_timeout = self.context.spec.settings.node_timeout;
         let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
-        let mut outcome = attempt(&self.context, lane, limit, &mut self.state).await;
-        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && lane.clock.now() < limit {
+        let mut outcome = attempt(&self.context, connections, limit, &mut self.state).await;
+        if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && connections.clock.now() < limit {
             // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
-            outcome = attempt(&self.context, lane, limit, &mut self.state).await;
+            outcome = attempt(&self.context, connections, limit, &mut self.state).await;
         }
         self.attempts = self.attempts.saturating_add(1);
         match outcome {
             Outcome::Won(won) => Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), won)))),
             Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
-            Outcome::Barred(until, ballots) => self.barred(until, &Arc::new(ballots)),
+            Outcome::Quarantined(until, ballots) => self.quarantined(until, &Arc::new(ballots)),
             Outcome::Lost(ballots) => {
                 // An attempt that the timeout cut short says less than the one before it.
                 if ballots.complete || self.last.is_none() {
@@ -258,10 +258,10 @@ impl Acquire {
             return Err(self.error(ErrorKind::Forbidden, message, &ballots));
         }
         let now = self.context.process.clock.now();
-        let bar = ballots.barred_for();
+        let quarantine = ballots.quarantined_for();
         if ballots.is_contended() {
             self.outage = Outage::default();
-        } else if let Some(left) = bar {
+        } else if let Some(left) = quarantine {
             self.wait_for_quarantine(now, now.after(left), &ballots);
         } else {
             let lasts = self.outage.lasts(now);
@@ -278,11 +278,11 @@ impl Acquire {
         }
         let unit = self.context.process.random.unit();
         let pause = backoff::unavailable(self.attempts.saturating_sub(1), unit);
-        Ok(Step::Later(bar.map_or(pause, |left| pause.min(left))))
+        Ok(Step::Later(quarantine.map_or(pause, |left| pause.min(left))))
     }
 
     /// Bars leave no quorum before `until`.
-    fn barred(&mut self, until: Moment, ballots: &Arc<Ballots>) -> Result<Step, Error> {
+    fn quarantined(&mut self, until: Moment, ballots: &Arc<Ballots>) -> Result<Step, Error> {
         let now = self.context.process.clock.now();
         self.last = Some(Arc::clone(ballots));
         if now >= self.deadline {
@@ -294,10 +294,10 @@ impl Acquire {
 
     /// Waiting for bars to end is not waiting for nodes to answer. Says once what is waited for.
     fn wait_for_quarantine(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
-        self.outage.barred(now, until);
+        self.outage.quarantined(now, until);
         if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
             let (name, nodes, wait) =
-                (&self.context.spec.name, ballots.bars(&self.context.set.members), until.since(now));
+                (&self.context.spec.name, ballots.quarantines(&self.context.set.members), until.since(now));
             log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
         }
     }
@@ -329,7 +329,7 @@ impl Acquire {
     async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
         let set = Arc::clone(&self.context.set);
         if self.is_one_try() {
-            return match self.attempt(&set.lane(&Handle::current())).await? {
+            return match self.attempt(&set.connections(&Handle::current())).await? {
                 Step::Won(owner) => Ok(owner),
                 Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
             };
@@ -370,8 +370,8 @@ impl Acquire {
     async fn until_free(&self, waiter: &Waiter) {
         let clock = &self.context.process.clock;
         if let Some(lease) = waiter.former() {
-            let lane = self.context.set.waiting_lane(&Handle::current());
-            let mut wakeup = Wakeup::new(self.context.clone(), lane);
+            let connections = self.context.set.waiting_connections(&Handle::current());
+            let mut wakeup = Wakeup::new(self.context.clone(), connections);
             tokio::select! {
                 biased;
                 () = waiter.handed_over(clock, &*lease) => {}
@@ -384,18 +384,18 @@ impl Acquire {
     /// In front of the line: attempts, and sleep between them, until won or failed.
     async fn in_front(&mut self, waiter: &Waiter) -> Result<LeaseOwner, Error> {
         let clock = self.context.process.clock.clone();
-        let lane = self.context.set.waiting_lane(&Handle::current());
-        let mut wakeup = Wakeup::new(self.context.clone(), Arc::clone(&lane));
-        let positions = Arc::new(Positions::new(lane.members.len()));
+        let connections = self.context.set.waiting_connections(&Handle::current());
+        let mut wakeup = Wakeup::new(self.context.clone(), Arc::clone(&connections));
+        let positions = Arc::new(Positions::new(connections.members.len()));
         self.state.positions = Some(Arc::clone(&positions));
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
             }
             // A connection that is made is news too, but none to who has not asked over it yet.
-            lane.open(lane.connect_limit().min(self.deadline)).await;
+            connections.connect_quorum(connections.connect_limit().min(self.deadline)).await;
             wakeup.note();
-            let step = self.attempt(&lane).await;
+            let step = self.attempt(&connections).await;
             let is_won = matches!(step, Ok(Step::Won(_)));
             // What it heard before is over with that.
             waiter.publish(if is_won {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt;
 use crate::net::ballots::Ballots;
-use crate::net::connections::Lane;
+use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::net::tracking::{KeyWatch, Versions};
@@ -51,7 +51,7 @@ struct Probed {
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     context: LockContext,
-    lane: Arc<Lane>,
+    connections: Arc<Connections>,
     key_watch: KeyWatch,
     seen: Versions,
     /// How often it was denied.
@@ -59,10 +59,10 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    pub(crate) fn new(context: LockContext, lane: Arc<Lane>) -> Self {
-        let key_watch = context.set.tracking.on(&context.spec.keys.lock, lane.members.len());
+    pub(crate) fn new(context: LockContext, connections: Arc<Connections>) -> Self {
+        let key_watch = context.set.tracking.on(&context.spec.keys.lock, connections.members.len());
         let seen = key_watch.seen();
-        Self { context, lane, key_watch, seen, denials: 0 }
+        Self { context, connections, key_watch, seen, denials: 0 }
     }
 
     /// The nodes are about to be asked: what changes from now on is news.
@@ -78,15 +78,15 @@ impl Wakeup {
     /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
     /// `until` then.
     async fn news(&self, until: Moment) -> Option<(NodeMask, Versions)> {
-        self.lane.clock.timeout_at(until, self.key_watch.changed(&self.seen)).await
+        self.connections.clock.timeout_at(until, self.key_watch.changed(&self.seen)).await
     }
 
     /// After a lost attempt: sleeps until another one is worth it, at most until `limit`.
     pub(crate) async fn wait(&mut self, ballots: &Ballots, positions: &Arc<Positions>, limit: Moment) {
-        let nodes = self.lane.members.len();
-        let (clock, random) = (self.lane.clock.clone(), self.context.process.random.clone());
+        let nodes = self.connections.members.len();
+        let (clock, random) = (self.connections.clock.clone(), self.context.process.random.clone());
         self.denials = self.denials.saturating_add(1);
-        if self.lane.watched().len() < quorum(nodes) {
+        if self.connections.tracking_nodes().len() < quorum(nodes) {
             let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
             return clock.sleep_until(clock.now().after(pause).min(limit)).await;
         }
@@ -117,8 +117,8 @@ impl Wakeup {
     /// Most locks are released sooner than the first look comes, and a lock that is renewed or ends sooner than the next look
     /// tells of its loss by itself: nobody is asked then. Cancel safe.
     pub(crate) async fn gone(&mut self, lease: &dyn Ends, limit: Moment) {
-        let (clock, random) = (self.lane.clock.clone(), self.context.process.random.clone());
-        let all = NodeMask::all(self.lane.members.len());
+        let (clock, random) = (self.connections.clock.clone(), self.context.process.random.clone());
+        let all = NodeMask::all(self.connections.members.len());
         let mut probed = Probed { free: NodeMask::NONE, silent: NodeMask::NONE };
         self.note();
         let mut changed = NodeMask::NONE;
@@ -136,7 +136,7 @@ impl Wakeup {
                 changed = NodeMask::NONE;
                 continue;
             }
-            self.lane.open(self.lane.connect_limit().min(limit)).await;
+            self.connections.connect_quorum(self.connections.connect_limit().min(limit)).await;
             self.probe(changed, &mut probed, None, limit).await;
         }
     }
@@ -144,20 +144,20 @@ impl Wakeup {
     /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
     fn is_enough(&self, free: NodeMask) -> bool {
         let counts = self.counts();
-        (0..self.lane.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
-            >= quorum(self.lane.members.len())
+        (0..self.connections.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
+            >= quorum(self.connections.members.len())
     }
 
     /// Whether a quorum of nodes may grant one day soon: these are not `silent`, and they count.
     fn may_grant(&self, silent: NodeMask) -> bool {
         let counts = self.counts();
-        let nodes = self.lane.members.len();
+        let nodes = self.connections.members.len();
         (0..nodes).filter(|node| counts.has(*node) && !silent.has(*node)).count() >= quorum(nodes)
     }
 
     fn counts(&self) -> NodeMask {
         let restart_delay = self.context.spec.settings.restart_delay;
-        self.lane.members.health.counts(restart_delay, self.lane.clock.now())
+        self.connections.members.health.counts(restart_delay, self.connections.clock.now())
     }
 
     /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
@@ -168,10 +168,10 @@ impl Wakeup {
         while let Some((more, seen)) = self.news(until).await {
             self.seen = seen;
             if changed == NodeMask::NONE {
-                until = until.min(self.lane.clock.now().after(backoff::NOTIFICATION_WINDOW));
+                until = until.min(self.connections.clock.now().after(backoff::NOTIFICATION_WINDOW));
             }
             changed = changed.and(more);
-            if changed.and(free).len() >= quorum(self.lane.members.len()) {
+            if changed.and(free).len() >= quorum(self.connections.members.len()) {
                 break;
             }
         }
@@ -180,8 +180,8 @@ impl Wakeup {
 
     /// Something has changed: not all waiters in the world ask at once. Returns what else has changed meanwhile.
     async fn pause(&mut self, positions: &Positions, limit: Moment) -> NodeMask {
-        let clock = &self.lane.clock;
-        let position = positions.position(quorum(self.lane.members.len()));
+        let clock = &self.connections.clock;
+        let position = positions.position(quorum(self.connections.members.len()));
         let pause = backoff::wake_delay(position, self.denials, self.context.process.random.unit());
         if !pause.is_zero() {
             clock.sleep_until(clock.now().after(pause).min(limit)).await;
@@ -200,10 +200,10 @@ impl Wakeup {
         positions: Option<&Arc<Positions>>,
         limit: Moment,
     ) -> Option<Duration> {
-        let nodes = self.lane.members.len();
+        let nodes = self.connections.members.len();
         let node_timeout = self.context.spec.settings.node_timeout;
         let footprint = Arc::new(Footprint::new(nodes));
-        let mut round = Round::new(&self.lane, &footprint, node_timeout, limit);
+        let mut round = Round::new(&self.connections, &footprint, node_timeout, limit);
         let token = Token::fresh(&self.context.process.random);
         for node in (0..nodes).filter(|node| mask.has(*node)) {
             probed.free = probed.free.without(node);
@@ -230,7 +230,9 @@ impl Wakeup {
             }
         }
         if let Some(positions) = positions {
-            round.leave(Arc::clone(positions), |positions, node, answer, _| attempt::count(positions, node, answer));
+            round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
+                attempt::count(positions, node, answer)
+            });
         }
         least
     }

@@ -125,11 +125,11 @@ impl Redlock {
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
         let context = self.0.context(name.as_ref(), Options::default())?;
         if let Ok(runtime) = Handle::try_current() {
-            let lane = context.set.lane(&runtime);
-            return Ok(inspect::inspect(&context, &lane).await);
+            let connections = context.set.connections(&runtime);
+            return Ok(inspect::inspect(&context, &connections).await);
         }
         let process = Arc::clone(&context.process);
-        let call = async move { inspect::inspect(&context, &context.set.lane(&Handle::current())).await };
+        let call = async move { inspect::inspect(&context, &context.set.connections(&Handle::current())).await };
         process.background.run(call).await
     }
 

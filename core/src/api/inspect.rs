@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::net::connections::Lane;
+use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
@@ -49,13 +49,13 @@ pub enum NodeState {
 }
 
 /// Asks every node of `context` what it has under the name.
-pub(crate) async fn inspect(context: &LockContext, lane: &Arc<Lane>) -> Vec<NodeView> {
-    let nodes = lane.members.len();
-    let limit = lane.connect_limit();
-    lane.open(limit).await;
+pub(crate) async fn inspect(context: &LockContext, connections: &Arc<Connections>) -> Vec<NodeView> {
+    let nodes = connections.members.len();
+    let limit = connections.connect_limit();
+    connections.connect_quorum(limit).await;
     let node_timeout = context.spec.settings.node_timeout;
     let footprint = Arc::new(Footprint::new(nodes));
-    let mut round = Round::new(lane, &footprint, node_timeout, limit.after(node_timeout));
+    let mut round = Round::new(connections, &footprint, node_timeout, limit.after(node_timeout));
     let token = Token::fresh(&context.process.random);
     for node in 0..nodes {
         round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action: Action::Inspect }, None);
@@ -64,8 +64,10 @@ pub(crate) async fn inspect(context: &LockContext, lane: &Arc<Lane>) -> Vec<Node
     while let Some(Event::Vote(node, answer)) = round.next().await {
         states[node] = state(answer);
     }
-    let view =
-        |(node, state): (usize, NodeState)| NodeView { node: lane.members.nodes[node].address.to_string(), state };
+    let view = |(node, state): (usize, NodeState)| NodeView {
+        node: connections.members.nodes[node].address.to_string(),
+        state,
+    };
     states.into_iter().enumerate().map(view).collect()
 }
 
@@ -76,7 +78,7 @@ fn state(answer: Result<Reply, Failure>) -> NodeState {
             NodeState::Held { label: label.map(String::from), fence, ttl_left }
         }
         Ok(Reply::Seen(KeyState::Foreign { ttl_left })) => NodeState::Foreign { ttl_left },
-        Ok(_) => NodeState::Unavailable { error: Failure::Garbled.to_string() },
+        Ok(_) => NodeState::Unavailable { error: Failure::UnexpectedReply.to_string() },
         Err(failure) => NodeState::Unavailable { error: failure.to_string() },
     }
 }

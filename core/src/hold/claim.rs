@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::fault::{Fault, planted};
-use crate::net::connections::Lane;
+use crate::net::connections::Connections;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::{Connection, Failure};
-use crate::net::round::{Event, Round, Sent};
+use crate::net::round::{Delivery, Event, Round};
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
 use crate::process::pending_releases::{self, Account};
@@ -85,7 +85,7 @@ impl Claim {
     }
 
     /// Keys created from now on live for `ttl`.
-    pub(crate) fn prolong(&self, ttl: Duration) {
+    pub(crate) fn raise_ttl(&self, ttl: Duration) {
         self.inner().ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
     }
 
@@ -100,23 +100,28 @@ impl Claim {
     /// early, so that the release stays owed.
     /// Each node has `time` to answer. With `asks` it is the release of a lock that was held: asks whether others wait, and
     /// every vote counts.
-    pub(crate) fn release_round(&self, lane: &Arc<Lane>, time: Duration, asks: bool) -> (Round, Vec<KeyVote>) {
+    pub(crate) fn release_round(
+        &self,
+        connections: &Arc<Connections>,
+        time: Duration,
+        asks: bool,
+    ) -> (Round, Vec<KeyVote>) {
         let inner = self.inner();
-        let mut round = Round::new(lane, &inner.footprint, time, Moment::NEVER);
+        let mut round = Round::new(connections, &inner.footprint, time, Moment::NEVER);
         if asks {
             round = round.urgent();
         }
-        let mut votes = vec![KeyVote::Absent; lane.members.len()];
+        let mut votes = vec![KeyVote::Absent; connections.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let release = self.request(Action::Release { asks });
             match trace {
                 Trace::Nothing => continue,
                 Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => continue,
                 Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => round.ask(node, release, None),
-                Trace::Unanswered(connection, _) if inner.is_driven(lane, node, &connection) => {
+                Trace::Unanswered(connection, _) if inner.is_driven(connections, node, &connection) => {
                     round.ask(node, release, Some(connection));
                 }
-                Trace::Unanswered(..) => round.ask_ahead(node, release),
+                Trace::Unanswered(..) => round.ask_out_of_order(node, release),
                 Trace::Created => round.ask(node, release, None),
             }
             votes[node] = KeyVote::Pending;
@@ -125,7 +130,7 @@ impl Claim {
     }
 
     /// Takes down a node's answer to a release.
-    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> KeyVote {
+    pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
         let inner = self.inner();
         pending_releases::tell_waiters(&inner.process, &inner.set.waiters, &inner.keys, answer);
         released(&inner.footprint, node, answer, sent)
@@ -134,11 +139,11 @@ impl Claim {
     /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
     /// answered, so that nothing of the attempt stays unwritten. Returns the nodes where there was something, which are
     /// free now. Cancel safe: what is left is owed.
-    pub(crate) async fn settle(self, lane: &Arc<Lane>) -> NodeMask {
-        let (mut round, mut votes) = self.release_round(lane, self.inner().node_timeout, false);
+    pub(crate) async fn release_all_now(self, connections: &Arc<Connections>) -> NodeMask {
+        let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, false);
         loop {
-            let suspects = lane.members.health.suspects();
-            let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !suspects.has(node);
+            let unresponsive = connections.members.health.unresponsive();
+            let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !unresponsive.has(node);
             if !votes.iter().enumerate().any(waiting) {
                 break;
             }
@@ -159,7 +164,7 @@ impl Claim {
 
     /// Listens for the answers that a release round still misses, for as long as somebody drives the lane. What is
     /// unanswered when the nodes' time is over is owed, whether the lane was driven or not.
-    pub(crate) fn leave(mut self, round: Round) {
+    pub(crate) fn finish_in_background(mut self, round: Round) {
         let inner = self.inner();
         if round.is_idle() && inner.footprint.is_clear() {
             // Nothing is left for drop to do, so that it need not look which process it is in.
@@ -169,7 +174,7 @@ impl Claim {
         let (process, footprint) = (Arc::clone(&inner.process), Arc::clone(&inner.footprint));
         let time = round.node_timeout();
         let due = backoff::unheard(round.started().after(time), time);
-        round.leave(footprint, |footprint, node, answer, sent| {
+        round.drain_in_background(footprint, |footprint, node, answer, sent| {
             released(footprint, node, answer, sent);
         });
         process.schedule.drop_at(self.0, due);
@@ -177,13 +182,13 @@ impl Claim {
 }
 
 /// Takes down a node's answer to a release. What stays marked in the footprint stays owed.
-fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Sent) -> KeyVote {
+fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
     let vote = match answer {
         Ok(Reply::Deleted { .. }) => KeyVote::Ours,
         // The create may come yet: whether the lock was there, and will be, is not known.
-        Ok(Reply::Absent) if sent == Sent::Ahead => return KeyVote::Failed,
+        Ok(Reply::Absent) if sent == Delivery::OutOfOrder => return KeyVote::Failed,
         // The first one did it.
-        Ok(Reply::Absent) if sent == Sent::Again => KeyVote::Ours,
+        Ok(Reply::Absent) if sent == Delivery::Retried => KeyVote::Ours,
         Ok(Reply::Absent) => KeyVote::Absent,
         // Sent again too: either the first release was executed and the lock taken after it, or the first one never
         // arrived (an idle connection that had ended) and the lock was taken before. The other's fence is larger in both
@@ -194,9 +199,9 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
     };
     // Behind a create only on the connection of the first time.
     let may_come_yet = match sent {
-        Sent::Once => false,
-        Sent::Again => matches!(footprint.all()[node], Trace::Unanswered(..)),
-        Sent::Ahead => true,
+        Delivery::InOrder => false,
+        Delivery::Retried => matches!(footprint.all()[node], Trace::Unanswered(..)),
+        Delivery::OutOfOrder => true,
     };
     if !may_come_yet || matches!(answer, Ok(Reply::Deleted { .. })) {
         footprint.clear(node);
@@ -233,11 +238,14 @@ impl Drop for Slot {
 }
 
 impl Inner {
-    /// Whether somebody drives `connection` to `node` during a call on `lane`: that call, or a runtime that nobody
+    /// Whether somebody drives `connection` to `node` during a call on `connections`: that call, or a runtime that nobody
     /// leaves between two calls.
-    fn is_driven(&self, lane: &Lane, node: usize, connection: &Connection) -> bool {
-        lane.is_over(node, connection)
-            || self.set.lane_over(node, connection).is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
+    fn is_driven(&self, connections: &Connections, node: usize, connection: &Connection) -> bool {
+        connections.is_over(node, connection)
+            || self
+                .set
+                .connections_over(node, connection)
+                .is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
     }
 
     /// The ttl that the keys were given last.

@@ -14,9 +14,9 @@ use crate::hold::lease::{Extending, Lease};
 use crate::hold::outcome::Loss;
 use crate::hold::restore::put_back;
 use crate::net::ballots::KeyBallots;
-use crate::net::connections::Lane;
+use crate::net::connections::Connections;
 use crate::net::node::Failure;
-use crate::net::round::{Round, Sent};
+use crate::net::round::{Delivery, Round};
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
@@ -35,24 +35,29 @@ pub(crate) enum Extended {
 
 /// Asks all nodes to keep the lock for `ttl` from now, which is then the ttl of later renewals; or for the ttl in force.
 /// It is `urgent` if a caller waits for it: a renewal is soon followed by another one.
-pub(crate) async fn extend(lease: &Arc<Lease>, lane: &Arc<Lane>, ttl: Option<Duration>, urgent: bool) -> Extended {
+pub(crate) async fn extend(
+    lease: &Arc<Lease>,
+    connections: &Arc<Connections>,
+    ttl: Option<Duration>,
+    urgent: bool,
+) -> Extended {
     let limit = lease.valid_until();
-    lane.open(lane.connect_limit().min(limit)).await;
+    connections.connect_quorum(connections.connect_limit().min(limit)).await;
     let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
-    let mut round = Round::new(lane, &footprint, lease.context.spec.settings.node_timeout, limit);
+    let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);
     if urgent {
         round = round.urgent();
     }
     let start = round.started();
-    let mut ballots = KeyBallots::new(vec![KeyVote::Pending; lane.members.len()]);
-    for node in 0..lane.members.len() {
+    let mut ballots = KeyBallots::new(vec![KeyVote::Pending; connections.members.len()]);
+    for node in 0..connections.members.len() {
         if round.leaves_out(node) {
-            ballots.fail(node, Failure::Suspect);
+            ballots.fail(node, Failure::Unresponsive);
         } else {
             round.ask(node, request.clone(), None);
         }
     }
-    let answers = |ballots: &KeyBallots| ballots.answers(&lane.members, describe);
+    let answers = |ballots: &KeyBallots| ballots.answers(&connections.members, describe);
     match ballots.decide(&mut round, |_, answer, _| vote(answer)).await {
         KeyVerdict::Lost(reason) => Extended::Lost(Loss { reason, nodes: answers(&ballots) }),
         KeyVerdict::Open | KeyVerdict::Unknown => Extended::Unknown(extending, answers(&ballots)),
@@ -75,12 +80,12 @@ fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
 }
 
 /// Words one node's reply for people.
-fn describe(_: KeyVote, reply: Option<&Reply>, _: Sent) -> String {
+fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
     match reply {
         Some(Reply::Extended) => "extended".to_owned(),
         Some(Reply::Absent) => "has no such key any more".to_owned(),
         Some(Reply::Foreign(Some(label))) => format!("held by {label}"),
         Some(Reply::Foreign(None) | Reply::Ahead) => "held by another".to_owned(),
-        _ => Failure::Garbled.to_string(),
+        _ => Failure::UnexpectedReply.to_string(),
     }
 }

@@ -150,7 +150,7 @@ enum Phase {
 
 /// How a release begins.
 #[derive(Debug)]
-pub(crate) enum Begun {
+pub(crate) enum ReleaseBegun {
     /// The keys are to be deleted.
     Release(Ownership),
     /// It was released before: nothing to do.
@@ -159,7 +159,7 @@ pub(crate) enum Begun {
 
 impl Ends for Lease {
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.over())
+        Box::pin(self.ended())
     }
 
     fn is_held(&self) -> bool {
@@ -245,21 +245,21 @@ impl Lease {
         let state = self.state();
         match &state.phase {
             Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
-            Phase::Held => Err(self.ended(state, now)),
+            Phase::Held => Err(self.expire_now(state, now)),
             Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
             Phase::Released => Err(self.error(ErrorKind::NotHeld)),
         }
     }
 
     /// Ends the lock if its validity has ended.
-    pub(crate) fn run_out(&self) -> Option<Unlogged> {
+    pub(crate) fn expire_if_due(&self) -> Option<Unlogged> {
         let now = self.now();
         let state = self.state();
         (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state, now).1)
     }
 
     /// Ends a lock whose validity has ended, for who asks about it.
-    fn ended(&self, state: MutexGuard<'_, State>, now: Moment) -> Error {
+    fn expire_now(&self, state: MutexGuard<'_, State>, now: Moment) -> Error {
         let (loss, unlogged) = self.expire(state, now);
         unlogged.log();
         self.lost_error(loss)
@@ -275,7 +275,7 @@ impl Lease {
         } else {
             LostReason::Expired.into()
         };
-        let unlogged = self.end(state, &loss);
+        let unlogged = self.mark_lost(state, &loss);
         (loss, unlogged)
     }
 
@@ -288,7 +288,7 @@ impl Lease {
 
     /// Ends a held lock and tells everybody but the log. Its title is dropped outside the mutex, which releases
     /// everywhere.
-    fn end(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
+    fn mark_lost(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
         let unlogged = Unlogged::new(&self.context.spec.name, loss.reason);
         state.phase = Phase::Lost(loss.clone());
         let ownership = state.ownership.take();
@@ -324,7 +324,7 @@ impl Lease {
     pub(crate) fn lose(&self, loss: &Loss) {
         let state = self.state();
         if state.phase == Phase::Held {
-            self.end(state, loss).log();
+            self.mark_lost(state, loss).log();
         }
     }
 
@@ -333,13 +333,13 @@ impl Lease {
     /// # Errors
     ///
     /// `lost` where the lock was lost before.
-    pub(crate) fn begin_release(&self) -> Result<Begun, Error> {
+    pub(crate) fn begin_release(&self) -> Result<ReleaseBegun, Error> {
         let now = self.now();
         let mut state = self.state();
         match &state.phase {
-            Phase::Released => return Ok(Begun::Already),
+            Phase::Released => return Ok(ReleaseBegun::Already),
             Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
-            Phase::Held if now >= state.valid_until => return Err(self.ended(state, now)),
+            Phase::Held if now >= state.valid_until => return Err(self.expire_now(state, now)),
             Phase::Held => state.phase = Phase::Released,
         }
         let ownership = state.ownership.take().expect("held locks have their title");
@@ -349,7 +349,7 @@ impl Lease {
         drop(listeners);
         self.context.process.schedule.remove(due);
         self.lost.notify_waiters();
-        Ok(Begun::Release(ownership))
+        Ok(ReleaseBegun::Release(ownership))
     }
 
     /// Begins an extension to `ttl`, or by the ttl in force: what it has to ask, and the footprint its answers belong to.
@@ -361,7 +361,7 @@ impl Lease {
         let extending = Extending { number: state.begun, ttl: ttl.unwrap_or(state.ttl), sets: ttl.is_some() };
         let ttl = extending.ttl;
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
-        claim.prolong(ttl);
+        claim.raise_ttl(ttl);
         let action = Action::Extend { ttl, fence: self.fence, fence_ttl: self.fence_ttl(ttl) };
         Some((extending, claim.request(action), Arc::clone(claim.footprint())))
     }
@@ -490,7 +490,7 @@ impl Lease {
     }
 
     /// Waits until the lock is not held any more, be it released, lost or run out. Cancel safe.
-    pub(crate) async fn over(&self) {
+    pub(crate) async fn ended(&self) {
         let not_held = || (self.state().phase != Phase::Held).then_some(());
         loop {
             let end = self.valid_until();

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind};
 use crate::hold::extend::Extended;
-use crate::hold::lease::{Begun, Lease, Ownership};
+use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
 
@@ -32,10 +32,11 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
 pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
     lease.remaining()?;
     let extended = if let Ok(runtime) = Handle::try_current() {
-        extend::extend(&lease, &lease.context.set.lane(&runtime), ttl, true).await
+        extend::extend(&lease, &lease.context.set.connections(&runtime), ttl, true).await
     } else {
         let (process, lease) = (Arc::clone(&lease.context.process), Arc::clone(&lease));
-        let call = async move { extend::extend(&lease, &lease.context.set.lane(&Handle::current()), ttl, true).await };
+        let call =
+            async move { extend::extend(&lease, &lease.context.set.connections(&Handle::current()), ttl, true).await };
         process.background.run(call).await?
     };
     match extended {
@@ -66,18 +67,18 @@ fn over(lease: &Lease) -> Error {
 /// Releases where the caller is, or in the background for a caller without a runtime. Not for a forked child.
 pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
     let claim = match owner.lease().begin_release()? {
-        Begun::Release(Ownership::Fenced(claim)) => claim,
-        Begun::Release(Ownership::Setnx(grant)) => {
+        ReleaseBegun::Release(Ownership::Fenced(claim)) => claim,
+        ReleaseBegun::Release(Ownership::Setnx(grant)) => {
             let lease = owner.released();
             return grant.release().await?.map_or(Ok(()), |loss| Err(lease.lost_error(loss)));
         }
-        Begun::Already => return Ok(()),
+        ReleaseBegun::Already => return Ok(()),
     };
     let lease = owner.released();
     if let Ok(runtime) = Handle::try_current() {
-        return release::release(&lease, claim, &lease.context.set.lane(&runtime)).await;
+        return release::release(&lease, claim, &lease.context.set.connections(&runtime)).await;
     }
     let process = Arc::clone(&lease.context.process);
-    let call = async move { release::release(&lease, claim, &lease.context.set.lane(&Handle::current())).await };
+    let call = async move { release::release(&lease, claim, &lease.context.set.connections(&Handle::current())).await };
     process.background.run(call).await?
 }

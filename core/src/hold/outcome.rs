@@ -1,7 +1,7 @@
 //! How an attempt ended, in every protocol, and how a held lock did. `R` is the right to what it created on the nodes.
 
 use crate::error::{LostReason, NodeAnswer};
-use crate::net::ballots::{Ballots, Hindrance};
+use crate::net::ballots::{Ballots, Precheck};
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 
@@ -13,7 +13,7 @@ pub(crate) enum Outcome<R> {
     /// It did not.
     Lost(Ballots),
     /// Bars leave no quorum before this instant; nothing was sent.
-    Barred(Moment, Ballots),
+    Quarantined(Moment, Ballots),
     /// Too many addresses lead to the same server for a quorum ever to come.
     Indistinct(Ballots),
 }
@@ -41,18 +41,18 @@ impl<R> Outcome<R> {
                 Outcome::Won(Won { right: wrap(right), fence, acquired, valid_until, unit, missed })
             }
             Self::Lost(ballots) => Outcome::Lost(ballots),
-            Self::Barred(until, ballots) => Outcome::Barred(until, ballots),
+            Self::Quarantined(until, ballots) => Outcome::Quarantined(until, ballots),
             Self::Indistinct(ballots) => Outcome::Indistinct(ballots),
         }
     }
 }
 
-impl<R> From<Hindrance> for Outcome<R> {
-    fn from(hindrance: Hindrance) -> Self {
-        match hindrance {
-            Hindrance::Lost(ballots) => Self::Lost(ballots),
-            Hindrance::Barred(until, ballots) => Self::Barred(until, ballots),
-            Hindrance::Indistinct(ballots) => Self::Indistinct(ballots),
+impl<R> From<Precheck> for Outcome<R> {
+    fn from(precheck: Precheck) -> Self {
+        match precheck {
+            Precheck::Lost(ballots) => Self::Lost(ballots),
+            Precheck::Quarantined(until, ballots) => Self::Quarantined(until, ballots),
+            Precheck::Indistinct(ballots) => Self::Indistinct(ballots),
         }
     }
 }

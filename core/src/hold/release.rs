@@ -11,25 +11,25 @@ use crate::hold::claim::Claim;
 use crate::hold::lease::Lease;
 use crate::hold::outcome::Loss;
 use crate::net::ballots::KeyBallots;
-use crate::net::connections::Lane;
-use crate::net::round::Sent;
+use crate::net::connections::Connections;
+use crate::net::round::Delivery;
 use crate::process::context::LockContext;
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
-/// Releases on `lane` what `claim` may have created.
+/// Releases on `connections` what `claim` may have created.
 ///
 /// # Errors
 ///
 /// `lost` if a quorum did not have the lock any more; `unavailable` if neither that nor the opposite can be told in
 /// time (the background goes on).
-pub(crate) async fn release(lease: &Lease, claim: Claim, lane: &Arc<Lane>) -> Result<(), Error> {
-    lane.open(lane.connect_limit()).await;
+pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
+    connections.connect_quorum(connections.connect_limit()).await;
     let time = lease.context.spec.settings.release_timeout();
-    let (mut round, votes) = claim.release_round(lane, time, true);
+    let (mut round, votes) = claim.release_round(connections, time, true);
     let mut ballots = KeyBallots::new(votes);
     let verdict = ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, sent)).await;
-    let answers = || ballots.answers(&lane.members, describe);
+    let answers = || ballots.answers(&connections.members, describe);
     match verdict {
         KeyVerdict::Open | KeyVerdict::Unknown => {
             // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
@@ -37,11 +37,11 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, lane: &Arc<Lane>) -> Re
             Err(unavailable(&lease.context, answers()))
         }
         KeyVerdict::Lost(reason) => {
-            claim.leave(round);
+            claim.finish_in_background(round);
             Err(lease.lost_error(Loss { reason, nodes: answers() }))
         }
         KeyVerdict::Carried => {
-            claim.leave(round);
+            claim.finish_in_background(round);
             Ok(())
         }
     }
@@ -54,12 +54,12 @@ fn unavailable(context: &LockContext, nodes: Vec<NodeAnswer>) -> Error {
 }
 
 /// Words one node's vote for people.
-fn describe(vote: KeyVote, _: Option<&Reply>, sent: Sent) -> String {
+fn describe(vote: KeyVote, _: Option<&Reply>, sent: Delivery) -> String {
     let text = match vote {
         KeyVote::Ours => "released",
         KeyVote::Absent => "did not have it",
         // The first release may have freed it.
-        KeyVote::Foreign if sent == Sent::Again => "held by another when it was asked again",
+        KeyVote::Foreign if sent == Delivery::Retried => "held by another when it was asked again",
         KeyVote::Foreign => "held by another",
         KeyVote::Pending | KeyVote::Failed => "key absent, but an unanswered acquire may still arrive",
     };

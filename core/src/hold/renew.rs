@@ -30,8 +30,8 @@ impl Timed for Lease {
         process.background.spawn(renew(self));
     }
 
-    fn run_out(&self) -> Option<Unlogged> {
-        self.run_out()
+    fn expire_if_due(&self) -> Option<Unlogged> {
+        self.expire_if_due()
     }
 
     fn bring_forward(&self, within: Duration) -> bool {
@@ -58,9 +58,9 @@ impl Timed for Lease {
 
 /// One renewal.
 async fn renew(lease: Arc<Lease>) {
-    let lane = lease.context.set.lane(&Handle::current());
+    let connections = lease.context.set.connections(&Handle::current());
     lease.context.process.lists.used(&lease.context.set.list, &lease.context.spec.name);
-    match extend::extend(&lease, &lane, None, false).await {
+    match extend::extend(&lease, &connections, None, false).await {
         Extended::Done | Extended::Over => {}
         Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),
         Extended::Lost(loss) => lease.lose(&loss),

@@ -21,8 +21,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::hold::lease::Lease;
-use crate::net::connections::Lane;
-use crate::net::node::{By, Connection, Failure};
+use crate::net::connections::Connections;
+use crate::net::node::{Connection, Eval, Failure};
 use crate::net::round::Round;
 use crate::process::context::LockContext;
 use crate::process::schedule::Search;
@@ -40,7 +40,7 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
             }
         }
     }
-    round.leave(Arc::clone(lease), |lease, node, answer, _| {
+    round.drain_in_background(Arc::clone(lease), |lease, node, answer, _| {
         if matches!(answer, Ok(Reply::Absent)) && lease.context.set.members.len() > 1 {
             restore(lease, node, Duration::ZERO);
         }
@@ -52,9 +52,9 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
     let lease = Arc::clone(lease);
     let process = Arc::clone(&lease.context.process);
     process.background.spawn(async move {
-        let lane = lease.context.set.lane(&Handle::current());
-        for node in (0..lane.members.len()).filter(|node| lease.missed().has(*node)) {
-            if lane.connection(node).is_none() {
+        let connections = lease.context.set.connections(&Handle::current());
+        for node in (0..connections.members.len()).filter(|node| lease.missed().has(*node)) {
+            if connections.current(node).is_none() {
                 seek(&lease.context, node);
             } else if lease.may_lack(node) {
                 restore(&lease, node, Duration::ZERO);
@@ -71,10 +71,10 @@ pub(crate) fn seek(context: &LockContext, node: usize) {
     let run = Arc::clone(&process);
     process.background.spawn(async move {
         let _search = search;
-        let lane = set.lane(&Handle::current());
+        let connections = set.connections(&Handle::current());
         let mut attempt = 0;
-        while run.schedule.holds_on(&set.members) && lane.ready(node, false).await.is_err() {
-            lane.clock.sleep(backoff::unavailable(attempt, run.random.unit())).await;
+        while run.schedule.holds_on(&set.members) && connections.get(node, false).await.is_err() {
+            connections.clock.sleep(backoff::unavailable(attempt, run.random.unit())).await;
             attempt += 1;
         }
     });
@@ -86,13 +86,17 @@ pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
     let Some(restoring) = Restoring::begin(lease, node) else { return };
     lease.context.process.background.spawn(async move {
         let lease = &restoring.lease;
-        let lane = lease.context.set.lane(&Handle::current());
+        let connections = lease.context.set.connections(&Handle::current());
         let mut pause = within.mul_f64(lease.context.process.random.unit());
-        while is_held_for(lease, &lane, pause).await {
-            match lane.members.health.objection(node, lease.context.spec.settings.restart_delay, lane.clock.now()) {
-                None => return put_in_time(lease, &lane, node).await,
+        while is_held_for(lease, &connections, pause).await {
+            match connections.members.health.why_not_counted(
+                node,
+                lease.context.spec.settings.restart_delay,
+                connections.clock.now(),
+            ) {
+                None => return put_in_time(lease, &connections, node).await,
                 // It restarted a moment ago and may have forgotten another's lock.
-                Some(Failure::Barred(left)) => pause = left,
+                Some(Failure::Quarantined(left)) => pause = left,
                 Some(_) => return,
             }
         }
@@ -118,46 +122,46 @@ impl Drop for Restoring {
 }
 
 /// Waits for so long, and no longer than the lock is held; whether it is held still.
-async fn is_held_for(lease: &Lease, lane: &Lane, pause: Duration) -> bool {
+async fn is_held_for(lease: &Lease, connections: &Connections, pause: Duration) -> bool {
     if pause.is_zero() {
         return true;
     }
-    lane.clock.timeout(pause, lease.over()).await.is_none()
+    connections.clock.timeout(pause, lease.ended()).await.is_none()
 }
 
-async fn put_in_time(lease: &Arc<Lease>, lane: &Arc<Lane>, node: usize) {
+async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize) {
     // To connect takes as long as it takes, and says nothing about the node's answers.
-    let Ok(connection) = lane.ready(node, false).await else { return };
+    let Ok(connection) = connections.get(node, false).await else { return };
     let limit = lease.context.spec.settings.node_timeout;
-    if lane.clock.timeout(limit, put(lease, lane, node, &connection)).await.is_none() {
-        lane.missed(node);
+    if connections.clock.timeout(limit, put(lease, connections, node, &connection)).await.is_none() {
+        connections.record_timeout(node);
     }
 }
 
-async fn put(lease: &Arc<Lease>, lane: &Arc<Lane>, node: usize, connection: &Connection) {
-    let _watched = lane.watch(node);
-    let mut by = By::Hash;
+async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, connection: &Connection) {
+    let _watched = connections.track_request(node);
+    let mut by = Eval::Sha;
     loop {
         // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
         let queued = lease.restore(|request, footprint, ttl| {
-            let create = footprint.put_back(node, connection, lane.clock.now(), ttl)?;
+            let create = footprint.restored(node, connection, connections.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));
             Some(begun(Box::pin(async move {
                 let answer = connection.call(&request, by).await;
-                footprint.put_back_answered(node, create, &answer);
+                footprint.restore_answered(node, create, &answer);
                 answer
             })))
         });
         let Some(queued) = queued.flatten() else { return };
         match queued.await {
-            Err(Failure::NoScript) if by == By::Hash => by = By::Text,
+            Err(Failure::NoScript) if by == Eval::Sha => by = Eval::Text,
             Err(failure) => {
                 if failure.breaks_connection() {
-                    lane.broken(node, connection);
+                    connections.discard_if(node, connection);
                 }
                 return;
             }
-            Ok(_) => return lane.heard(node),
+            Ok(_) => return connections.record_reply(node),
         }
     }
 }

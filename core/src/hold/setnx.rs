@@ -32,8 +32,8 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::hold::outcome::{Loss, Outcome, Won};
-use crate::net::ballots::{self, Ballots, hindrance};
-use crate::net::connections::Lane;
+use crate::net::ballots::{self, Ballots, precheck};
+use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::node::{Connection, Failure};
 use crate::net::round::{Event, Round};
@@ -51,12 +51,12 @@ const NODE: usize = 0;
 /// How much longer than its ttl a key can live: its value counts whole seconds.
 const WHOLE_SECONDS: Duration = Duration::from_secs(3);
 
-/// One try, in the background: on `lane` if that is the one for waiting, whose node will tell of the key's next change.
+/// One try, in the background: on `connections` if that is the one for waiting, whose node will tell of the key's next change.
 /// The vote ends at `limit` if that is sooner than `node_timeout`.
-pub(crate) async fn attempt(context: &LockContext, lane: &Arc<Lane>, limit: Moment) -> Outcome<Grant> {
+pub(crate) async fn attempt(context: &LockContext, connections: &Arc<Connections>, limit: Moment) -> Outcome<Grant> {
     let (caller, outcome) = oneshot::channel();
-    let lane = lane.watches().then(|| Arc::clone(lane));
-    context.process.background.spawn(ask(context.clone(), lane, limit, caller));
+    let connections = connections.is_tracking().then(|| Arc::clone(connections));
+    context.process.background.spawn(ask(context.clone(), connections, limit, caller));
     outcome.await.unwrap_or_else(|_| {
         let mut ballots = Ballots::new(1);
         ballots
@@ -68,23 +68,23 @@ pub(crate) async fn attempt(context: &LockContext, lane: &Arc<Lane>, limit: Mome
 /// The background's part of a try.
 async fn ask(
     context: LockContext,
-    lane: Option<Arc<Lane>>,
+    connections: Option<Arc<Connections>>,
     limit: Moment,
     mut caller: oneshot::Sender<Outcome<Grant>>,
 ) {
     let settings = &context.spec.settings;
-    let lane = lane.unwrap_or_else(|| context.set.lane(&Handle::current()));
+    let connections = connections.unwrap_or_else(|| context.set.connections(&Handle::current()));
     tokio::select! {
         biased;
         () = caller.closed() => return,
-        () = lane.open(lane.connect_limit().min(limit)) => {}
+        () = connections.connect_quorum(connections.connect_limit().min(limit)) => {}
     }
-    if let Some(hindrance) = hindrance(&lane, settings.restart_delay) {
-        drop(caller.send(hindrance.into()));
+    if let Some(precheck) = precheck(&connections, settings.restart_delay) {
+        drop(caller.send(precheck.into()));
         return;
     }
     let _pending_work = PendingWork::new(&context.process.shutdown);
-    let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
+    let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), settings.node_timeout, limit);
     let start = round.started();
     round.ask(NODE, request(&context, Action::SetnxAcquire { ttl: settings.ttl }), None);
     let mut caller = Some(caller);
@@ -92,14 +92,14 @@ async fn ask(
         let mut ballots = Ballots::new(1);
         match event {
             Event::Vote(_, answer) => {
-                let outcome = judge(&context, &lane, start, answer, ballots);
+                let outcome = judge(&context, &connections, start, answer, ballots);
                 // A grant that nobody takes is dropped, and so released.
                 return drop(caller.map(|caller| caller.send(outcome)));
             }
             Event::TimeUp => {
                 ballots.complete = !round.is_cut();
                 ballots.fail(NODE, Failure::Silent(round.time_given()));
-                round.outlast();
+                round.wait_for_all();
                 drop(caller.take().map(|caller| caller.send(Outcome::Lost(ballots))));
             }
         }
@@ -109,7 +109,7 @@ async fn ask(
 /// What an answer to a try that began at `start` comes to.
 fn judge(
     context: &LockContext,
-    lane: &Lane,
+    connections: &Connections,
     start: Moment,
     answer: Result<Reply, Failure>,
     mut ballots: Ballots,
@@ -117,10 +117,10 @@ fn judge(
     let settings = &context.spec.settings;
     match answer {
         Ok(Reply::GrantedUntil(expiry)) => {
-            let now = lane.clock.now();
+            let now = connections.clock.now();
             let grant = Grant::new(context, expiry, now);
             let valid_until = quorum::valid_until(start, settings.ttl, None);
-            if now < valid_until && lane.members.health.counts(settings.restart_delay, now).has(NODE) {
+            if now < valid_until && connections.members.health.counts(settings.restart_delay, now).has(NODE) {
                 // No fence, and no renewal to spread.
                 return Outcome::Won(Won {
                     right: grant,
@@ -137,10 +137,10 @@ fn judge(
             ballots.votes[NODE] = Vote::Held;
             ballots.ttl_left = ttl_left;
         }
-        Ok(_) => ballots.fail(NODE, Failure::Garbled),
+        Ok(_) => ballots.fail(NODE, Failure::UnexpectedReply),
         Err(failure) => ballots.fail(NODE, failure),
     }
-    ballots::object(lane, &mut ballots, settings.restart_delay);
+    ballots::explain(connections, &mut ballots, settings.restart_delay);
     Outcome::Lost(ballots)
 }
 
@@ -185,7 +185,7 @@ impl Grant {
             Ok(Ok(Reply::Late)) => (LostReason::Expired, "already expired"),
             Ok(Ok(Reply::Absent)) => (LostReason::Deleted, "did not have it"),
             Ok(Ok(Reply::Foreign(_))) => (LostReason::Taken, "held by another"),
-            Ok(Ok(_)) => return Err(unavailable(&context, &Failure::Garbled)),
+            Ok(Ok(_)) => return Err(unavailable(&context, &Failure::UnexpectedReply)),
             Ok(Err(failure)) => return Err(unavailable(&context, &failure)),
             Err(_) => return Err(unavailable(&context, &Failure::Closed)),
         };
@@ -217,17 +217,17 @@ impl Inner {
 
     /// Sends the release, once.
     async fn release(&self, mut caller: Caller) {
-        let lane = self.context.set.lane(&Handle::current());
-        let Some(connection) = self.connect(&lane, &mut caller).await else { return };
+        let connections = self.context.set.connections(&Handle::current());
+        let Some(connection) = self.connect(&connections, &mut caller).await else { return };
         let time = self.context.spec.settings.release_timeout();
-        let mut round = Round::new(&lane, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
+        let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
         round.ask(NODE, request(&self.context, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
         while let Some(event) = round.next().await {
             match event {
                 Event::Vote(_, answer) => tell(&mut caller, answer),
                 Event::TimeUp => {
                     // Dropping it could take it back from the connection's queue.
-                    round.outlast();
+                    round.wait_for_all();
                     tell(&mut caller, Err(Failure::Silent(time)));
                 }
             }
@@ -235,18 +235,18 @@ impl Inner {
     }
 
     /// The connection that the release goes out on, as soon as there is one; `None` if the key has expired by then.
-    async fn connect(&self, lane: &Arc<Lane>, caller: &mut Caller) -> Option<Connection> {
-        lane.open(lane.connect_limit()).await;
+    async fn connect(&self, connections: &Arc<Connections>, caller: &mut Caller) -> Option<Connection> {
+        connections.connect_quorum(connections.connect_limit()).await;
         for attempt in 0.. {
-            match lane.ready(NODE, false).await {
+            match connections.get(NODE, false).await {
                 Ok(connection) => return Some(connection),
                 Err(failure) => tell(caller, Err(failure)),
             }
-            let again = lane.clock.now().after(backoff::owed(attempt, self.context.spec.settings.ttl));
+            let again = connections.clock.now().after(backoff::owed(attempt, self.context.spec.settings.ttl));
             if again >= self.over {
                 break;
             }
-            lane.clock.sleep_until(again).await;
+            connections.clock.sleep_until(again).await;
         }
         None
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::error::NodeAnswer;
-use crate::net::connections::{Lane, Members};
+use crate::net::connections::{Connections, Members};
 use crate::net::node::Failure;
-use crate::net::round::{Event, Round, Sent};
+use crate::net::round::{Delivery, Event, Round};
 use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
@@ -55,32 +55,32 @@ impl Ballots {
         let answers = |(vote, failure): &(&Vote, &Option<Failure>)| match (vote, failure) {
             (Vote::Failed, _) => false,
             // A barred node cannot grant, but it can say that others hold the lock.
-            (Vote::Held, Some(Failure::Barred(_))) => true,
-            (_, objection) => objection.is_none(),
+            (Vote::Held, Some(Failure::Quarantined(_))) => true,
+            (_, why_not_counted) => why_not_counted.is_none(),
         };
         self.quorum().saturating_sub(self.votes.iter().zip(&self.failures).filter(answers).count())
     }
 
     /// For how long bars alone stand in the way of a quorum; `None` where they do not, or where too few other nodes
     /// answer.
-    pub(crate) fn barred_for(&self) -> Option<Duration> {
-        let bar = |(vote, failure): (&Vote, &Option<Failure>)| match (vote, failure) {
+    pub(crate) fn quarantined_for(&self) -> Option<Duration> {
+        let quarantine = |(vote, failure): (&Vote, &Option<Failure>)| match (vote, failure) {
             (Vote::Held, _) => None,
-            (_, Some(Failure::Barred(left))) => Some(*left),
+            (_, Some(Failure::Quarantined(left))) => Some(*left),
             _ => None,
         };
-        let mut bars: Vec<Duration> = self.votes.iter().zip(&self.failures).filter_map(bar).collect();
-        bars.sort_unstable();
-        bars.get(self.missing().checked_sub(1)?).copied()
+        let mut quarantines: Vec<Duration> = self.votes.iter().zip(&self.failures).filter_map(quarantine).collect();
+        quarantines.sort_unstable();
+        quarantines.get(self.missing().checked_sub(1)?).copied()
     }
 
     /// The barred nodes and when they count again, for a log.
-    pub(crate) fn bars(&self, members: &Members) -> String {
-        let bar = |(node, failure): (usize, &Option<Failure>)| match failure {
-            Some(Failure::Barred(left)) => Some(format!("{} in {left:.1?}", members.nodes[node].address)),
+    pub(crate) fn quarantines(&self, members: &Members) -> String {
+        let quarantine = |(node, failure): (usize, &Option<Failure>)| match failure {
+            Some(Failure::Quarantined(left)) => Some(format!("{} in {left:.1?}", members.nodes[node].address)),
             _ => None,
         };
-        self.failures.iter().enumerate().filter_map(bar).collect::<Vec<_>>().join(", ")
+        self.failures.iter().enumerate().filter_map(quarantine).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
@@ -99,8 +99,9 @@ impl Ballots {
         let answer = |(node, vote): (usize, &Vote)| NodeAnswer {
             node: members.nodes[node].address.to_string(),
             answer: match (vote, &self.failures[node]) {
-                (_, Some(Failure::Barred(left))) => {
-                    let left = members.health.objection(node, restart_delay, now).unwrap_or(Failure::Barred(*left));
+                (_, Some(Failure::Quarantined(left))) => {
+                    let left =
+                        members.health.why_not_counted(node, restart_delay, now).unwrap_or(Failure::Quarantined(*left));
                     left.to_string()
                 }
                 (_, Some(failure)) => failure.to_string(),
@@ -123,14 +124,14 @@ impl Ballots {
 pub(crate) struct KeyBallots {
     votes: Vec<KeyVote>,
     answers: Vec<Option<Result<Reply, Failure>>>,
-    sent: Vec<Sent>,
+    sent: Vec<Delivery>,
 }
 
 impl KeyBallots {
     /// Before any node has answered. Nodes that are not asked have their vote already.
     pub(crate) fn new(votes: Vec<KeyVote>) -> Self {
         let nodes = votes.len();
-        Self { votes, answers: vec![None; nodes], sent: vec![Sent::Once; nodes] }
+        Self { votes, answers: vec![None; nodes], sent: vec![Delivery::InOrder; nodes] }
     }
 
     pub(crate) fn votes(&self) -> &[KeyVote] {
@@ -147,10 +148,10 @@ impl KeyBallots {
     pub(crate) async fn decide(
         &mut self,
         round: &mut Round,
-        mut vote: impl FnMut(usize, &Result<Reply, Failure>, Sent) -> KeyVote,
+        mut vote: impl FnMut(usize, &Result<Reply, Failure>, Delivery) -> KeyVote,
     ) -> KeyVerdict {
         loop {
-            match quorum::keys(&self.votes, round.suspects()) {
+            match quorum::keys(&self.votes, round.unresponsive()) {
                 KeyVerdict::Open => {}
                 verdict => return verdict,
             }
@@ -175,7 +176,7 @@ impl KeyBallots {
     pub(crate) fn answers(
         &self,
         members: &Members,
-        describe: impl Fn(KeyVote, Option<&Reply>, Sent) -> String,
+        describe: impl Fn(KeyVote, Option<&Reply>, Delivery) -> String,
     ) -> Vec<NodeAnswer> {
         let answer = |(node, vote): (usize, &KeyVote)| NodeAnswer {
             node: members.nodes[node].address.to_string(),
@@ -193,53 +194,53 @@ impl KeyBallots {
 
 /// Why no quorum can come before anything is sent.
 #[derive(Debug)]
-pub(crate) enum Hindrance {
+pub(crate) enum Precheck {
     /// Replicas rule a quorum out; they may be promoted.
     Lost(Ballots),
     /// Bars leave no quorum before this instant.
-    Barred(Moment, Ballots),
+    Quarantined(Moment, Ballots),
     /// Too many addresses lead to the same server for a quorum ever to come.
     Indistinct(Ballots),
 }
 
 /// Why no quorum can come before anything is sent.
-pub(crate) fn hindrance(lane: &Lane, restart_delay: Duration) -> Option<Hindrance> {
-    let health = &lane.members.health;
-    let nodes = lane.members.len();
-    let now = lane.clock.now();
+pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Option<Precheck> {
+    let health = &connections.members.health;
+    let nodes = connections.members.len();
+    let now = connections.clock.now();
     if health.counts(restart_delay, now).len() >= quorum::quorum(nodes) {
         return None;
     }
     let mut ballots = Ballots::new(nodes);
     for node in 0..nodes {
-        if let Some(objection) = health.objection(node, restart_delay, now) {
-            if objection == Failure::Replica {
+        if let Some(why_not_counted) = health.why_not_counted(node, restart_delay, now) {
+            if why_not_counted == Failure::Replica {
                 // Its role is asked for when a connection is made: ask again, it may be promoted by now.
-                lane.renounce(node);
+                connections.discard(node);
             }
-            ballots.fail(node, objection);
+            ballots.fail(node, why_not_counted);
         }
     }
     if health.distinct() < quorum::quorum(nodes) {
-        return Some(Hindrance::Indistinct(ballots));
+        return Some(Precheck::Indistinct(ballots));
     }
     match health.quorum_at(restart_delay) {
-        Some(until) if until > now => Some(Hindrance::Barred(until, ballots)),
+        Some(until) if until > now => Some(Precheck::Quarantined(until, ballots)),
         // Replicas rule a quorum out: a lost attempt like any other, for they may be promoted.
-        _ => Some(Hindrance::Lost(ballots)),
+        _ => Some(Precheck::Lost(ballots)),
     }
 }
 
 /// Says of grants that did not count why, and which nodes were not waited for.
-pub(crate) fn object(lane: &Lane, ballots: &mut Ballots, restart_delay: Duration) {
-    let now = lane.clock.now();
-    let suspects = lane.members.health.suspects();
+pub(crate) fn explain(connections: &Connections, ballots: &mut Ballots, restart_delay: Duration) {
+    let now = connections.clock.now();
+    let unresponsive = connections.members.health.unresponsive();
     for node in 0..ballots.votes.len() {
-        if ballots.votes[node] == Vote::Pending && suspects.has(node) {
-            ballots.fail(node, Failure::Suspect);
+        if ballots.votes[node] == Vote::Pending && unresponsive.has(node) {
+            ballots.fail(node, Failure::Unresponsive);
         }
         if ballots.failures[node].is_none() {
-            ballots.failures[node] = lane.members.health.objection(node, restart_delay, now);
+            ballots.failures[node] = connections.members.health.why_not_counted(node, restart_delay, now);
         }
     }
 }

@@ -15,7 +15,7 @@
 //!   *mended*, until there is one or some seconds have passed;
 //! - the node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever;
 //! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost;
-//! - a caller's future is never polled again: what it asked counts as asked for [`ASKED`], and keeps nobody else back.
+//! - a caller's future is never polled again: what it asked counts as asked for [`REQUEST_TIMEOUT`], and keeps nobody else back.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,7 +32,7 @@ use crate::address::Address;
 use crate::net::node::endpoint::Endpoint;
 use crate::net::node::health::Health;
 use crate::net::node::pace::{self, Leave};
-use crate::net::node::{Connection, EventSink, Failure, Introduction, Node, NodeEvent};
+use crate::net::node::{Connection, EventSink, Failure, Node, NodeEvent, ServerInfo};
 use crate::net::timers::Deadlines;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::sys::clock::{Clock, Moment};
@@ -42,10 +42,10 @@ use crate::sys::random::Random;
 use crate::sys::task::spawn;
 
 /// How long a request counts as on its way. Whoever made it may never look for the answer.
-const ASKED: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a node may owe an answer, while others give theirs, before it is the last to be written to.
-const BEHIND: Duration = Duration::from_millis(10);
+const LAG_LIMIT: Duration = Duration::from_millis(10);
 
 /// When a node is asked again to tell more than it does, after a try of which nothing came.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ impl Members {
 
 /// The connections to one set of nodes on one runtime.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct Connections {
     pub(crate) members: Arc<Members>,
     pub(crate) clock: Clock,
     random: Random,
@@ -121,11 +121,11 @@ struct Slot {
     /// Whether somebody looks after the end of the last connection.
     mending: AtomicBool,
     /// Requests on their way whose fate is still watched.
-    outstanding: AtomicU32,
+    in_flight: AtomicU32,
     /// When the last of them was made, in nanoseconds.
     asked: AtomicU64,
     /// When the first of them was made that found no other on its way, in nanoseconds.
-    owing: AtomicU64,
+    lagging_since: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -182,7 +182,7 @@ impl Drop for Sentinel {
     }
 }
 
-impl Lane {
+impl Connections {
     pub(crate) fn new(
         members: Arc<Members>,
         clock: Clock,
@@ -203,12 +203,12 @@ impl Lane {
     }
 
     /// Whether this lane's nodes are asked to tell of changed keys.
-    pub(crate) fn watches(&self) -> bool {
+    pub(crate) fn is_tracking(&self) -> bool {
         self.events.first().is_some_and(EventSink::tracks)
     }
 
     /// The nodes that will tell of the next change of every key that was read on this lane.
-    pub(crate) fn watched(&self) -> NodeMask {
+    pub(crate) fn tracking_nodes(&self) -> NodeMask {
         let is_watched = |node: &usize| {
             let state = self.slots[*node].state();
             state.watched && state.connection.is_some()
@@ -230,7 +230,7 @@ impl Lane {
     }
 
     /// The connection to `node`, if there is one.
-    pub(crate) fn connection(&self, node: usize) -> Option<Connection> {
+    pub(crate) fn current(&self, node: usize) -> Option<Connection> {
         self.slots[node].state().connection.clone()
     }
 
@@ -252,7 +252,7 @@ impl Lane {
     /// Waits until a quorum is connected, until no more can be, or until `limit`. Starts connecting to every node that
     /// is not connected; those that a quorum does not need are not waited for, and are tried less often while they fail.
     /// Cancel safe.
-    pub(crate) async fn open(self: &Arc<Self>, limit: Moment) {
+    pub(crate) async fn connect_quorum(self: &Arc<Self>, limit: Moment) {
         let needed = quorum(self.slots.len());
         let ready = self.ready_count();
         self.ask_again();
@@ -277,7 +277,7 @@ impl Lane {
 
     /// The connection to `node`, waiting for one that is being made. Fails at once with the last failure while the
     /// node is left alone after it, which is shorter for who is `urgent`. Cancel safe.
-    pub(crate) async fn ready(self: &Arc<Self>, node: usize, urgent: bool) -> Result<Connection, Failure> {
+    pub(crate) async fn get(self: &Arc<Self>, node: usize, urgent: bool) -> Result<Connection, Failure> {
         self.start_connecting(node, urgent);
         let tries = self.slots[node].state().tries;
         notified_until(&self.changed, || {
@@ -314,7 +314,7 @@ impl Lane {
     }
 
     fn spawn_connecting(self: &Arc<Self>, node: usize, urgent: bool, begun: Option<Moment>) {
-        let attempt = Connecting { lane: Arc::clone(self), node, urgent, finished: false };
+        let attempt = Connecting { connections: Arc::clone(self), node, urgent, finished: false };
         self.spawn(async move { attempt.run(begun).await });
     }
 
@@ -346,12 +346,12 @@ impl Lane {
     fn sink(self: &Arc<Self>, node: usize) -> Option<EventSink> {
         let tracks = self.events.get(node)?.tracks();
         let number = self.slots[node].state().tries + 1;
-        let lane = Arc::downgrade(self);
+        let connections = Arc::downgrade(self);
         Some(EventSink::new(tracks, move |event| {
-            let Some(lane) = lane.upgrade() else { return };
+            let Some(connections) = connections.upgrade() else { return };
             match event {
-                NodeEvent::Disconnected => lane.ended(node, number),
-                event => lane.emit(node, event),
+                NodeEvent::Disconnected => connections.ended(node, number),
+                event => connections.emit(node, event),
             }
         }))
     }
@@ -396,23 +396,23 @@ impl Lane {
         }
     }
 
-    fn connected(&self, node: usize, connection: Connection, introduction: &Introduction) {
+    fn connected(&self, node: usize, connection: Connection, server_info: &ServerInfo) {
         let (slot, now) = (&self.slots[node], self.clock.now());
         let (may_differ, replaced) = {
             let mut state = slot.state();
             state.connecting = false;
             state.tries += 1;
             state.made = (state.tries, now);
-            state.watched = introduction.watched;
-            state.again = introduction.again;
+            state.watched = server_info.watched;
+            state.again = server_info.again;
             state.failure = None;
             slot.misses.store(0, Ordering::Relaxed);
             slot.worked.store(false, Ordering::Relaxed);
             // Those who wait have not been told of anything by a node that was not there when they asked.
-            (std::mem::replace(&mut state.is_again, true) || self.watches(), state.connection.replace(connection))
+            (std::mem::replace(&mut state.is_again, true) || self.is_tracking(), state.connection.replace(connection))
         };
         drop(replaced);
-        self.again.fetch_min(introduction.again.nanos(), Ordering::Relaxed);
+        self.again.fetch_min(server_info.again.nanos(), Ordering::Relaxed);
         self.members.nodes[node].endpoint.pace.connected(now);
         self.changed.notify_waiters();
         self.emit(node, NodeEvent::Connected { may_differ });
@@ -434,114 +434,120 @@ impl Lane {
     }
 
     /// A reply from `node` was read.
-    pub(crate) fn heard(&self, node: usize) {
+    pub(crate) fn record_reply(&self, node: usize) {
         let slot = &self.slots[node];
         slot.misses.store(0, Ordering::Relaxed);
         if !slot.worked.load(Ordering::Relaxed) {
             slot.worked.store(true, Ordering::Relaxed);
             self.members.nodes[node].endpoint.pace.worked();
         }
-        self.members.health.heard(node, self.clock.now());
+        self.members.health.record_reply(node, self.clock.now());
     }
 
     /// `node` did not answer in time. Its connection goes after the second miss in a row.
-    pub(crate) fn missed(&self, node: usize) {
+    pub(crate) fn record_timeout(&self, node: usize) {
         if self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES_MAX {
             self.slots[node].misses.store(0, Ordering::Relaxed);
-            self.renounce(node);
+            self.discard(node);
         }
-        self.members.health.missed(node);
+        self.members.health.record_timeout(node);
     }
 
     /// `connection` to `node` is of no more use.
-    pub(crate) fn broken(&self, node: usize, connection: &Connection) {
+    pub(crate) fn discard_if(&self, node: usize, connection: &Connection) {
         let is_meant = |state: &State| state.connection.as_ref().is_some_and(|current| current.same(connection));
         self.take(node, Failure::Closed, is_meant);
     }
 
     /// Gives up the connection to `node`, so that the next one asks anew who answers there.
-    pub(crate) fn renounce(&self, node: usize) {
-        self.take(node, Failure::Suspect, |_| true);
+    pub(crate) fn discard(&self, node: usize) {
+        self.take(node, Failure::Unresponsive, |_| true);
     }
 
     /// `node` granted. Replicas cannot: one that does was promoted after this connection asked it who it is, and would
     /// not count for as long as the connection lasts. The next one asks anew.
     pub(crate) fn granted(&self, node: usize) {
-        if self.members.health.objection(node, Duration::ZERO, self.clock.now()) == Some(Failure::Replica) {
-            self.renounce(node);
+        if self.members.health.why_not_counted(node, Duration::ZERO, self.clock.now()) == Some(Failure::Replica) {
+            self.discard(node);
         }
     }
 
     /// Whether a request to `node` is on its way and still watched.
-    pub(crate) fn is_asked(&self, node: usize) -> bool {
+    pub(crate) fn has_request(&self, node: usize) -> bool {
         let slot = &self.slots[node];
         let asked = Moment::from_nanos(slot.asked.load(Ordering::Relaxed));
-        slot.outstanding.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(ASKED)
+        slot.in_flight.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(REQUEST_TIMEOUT)
     }
 
-    /// Whether `node` has owed an answer for longer than [`BEHIND`], up to the last answer of any node: while nobody reads
+    /// Whether `node` has owed an answer for longer than [`LAG_LIMIT`], up to the last answer of any node: while nobody reads
     /// answers, nobody falls behind. No count of what is owed would do: callers who want one lock would write to the nodes
     /// in orders of their own, and the votes would be split.
-    pub(crate) fn is_behind(&self, node: usize) -> bool {
+    pub(crate) fn is_lagging(&self, node: usize) -> bool {
         let slot = &self.slots[node];
-        slot.outstanding.load(Ordering::Relaxed) > 0
-            && self.members.health.is_behind(node, Moment::from_nanos(slot.owing.load(Ordering::Relaxed)), BEHIND)
+        slot.in_flight.load(Ordering::Relaxed) > 0
+            && self.members.health.is_lagging(
+                node,
+                Moment::from_nanos(slot.lagging_since.load(Ordering::Relaxed)),
+                LAG_LIMIT,
+            )
     }
 
     /// Counts a request to `node` until the value returned is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, node: usize) -> Watched {
+    pub(crate) fn track_request(self: &Arc<Self>, node: usize) -> InFlight {
         let slot = &self.slots[node];
         let now = self.clock.now().nanos();
-        if slot.outstanding.fetch_add(1, Ordering::Relaxed) == 0 {
-            slot.owing.store(now, Ordering::Relaxed);
+        if slot.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            slot.lagging_since.store(now, Ordering::Relaxed);
         }
         slot.asked.store(now, Ordering::Relaxed);
-        Watched { lane: Arc::clone(self), node }
+        InFlight { connections: Arc::clone(self), node }
     }
 }
 
-impl Drop for Lane {
+impl Drop for Connections {
     fn drop(&mut self) {
         self.deadlines.end();
     }
 }
 
 /// Connects to `node` again although nobody asks, for as long as a server takes to restart.
-async fn mend(lane: Weak<Lane>, node: usize, clock: Clock) {
+async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     for tries in 1..=MENDS_MOST {
-        let Some(until) = lane.upgrade().map(|lane| lane.members.nodes[node].endpoint.pace.retry_at(clock.now()))
+        let Some(until) = connections
+            .upgrade()
+            .map(|connections| connections.members.nodes[node].endpoint.pace.retry_at(clock.now()))
         else {
             return;
         };
         clock.sleep_until(until).await;
-        let Some(lane) = lane.upgrade() else { return };
-        let is_mended = lane.connection(node).is_some();
+        let Some(connections) = connections.upgrade() else { return };
+        let is_mended = connections.current(node).is_some();
         if is_mended || tries == MENDS_MOST {
-            lane.slots[node].mending.store(false, Ordering::Relaxed);
+            connections.slots[node].mending.store(false, Ordering::Relaxed);
         }
         if is_mended {
             return;
         }
-        lane.start_connecting(node, false);
+        connections.start_connecting(node, false);
     }
 }
 
 /// One request on its way.
 #[derive(Debug)]
-pub(crate) struct Watched {
-    lane: Arc<Lane>,
+pub(crate) struct InFlight {
+    connections: Arc<Connections>,
     node: usize,
 }
 
-impl Drop for Watched {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        self.lane.slots[self.node].outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.connections.slots[self.node].in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// One try to connect. Dropping it, finished or not, leaves the slot in order.
 struct Connecting {
-    lane: Arc<Lane>,
+    connections: Arc<Connections>,
     node: usize,
     urgent: bool,
     finished: bool,
@@ -550,7 +556,7 @@ struct Connecting {
 impl Connecting {
     /// Connects, with leave that was granted when it has `begun`, or as soon as there is leave.
     async fn run(mut self, begun: Option<Moment>) {
-        let (lane, node) = (Arc::clone(&self.lane), self.node);
+        let (connections, node) = (Arc::clone(&self.connections), self.node);
         let begun = match begun {
             Some(begun) => Ok(begun),
             None => self.leave().await,
@@ -559,57 +565,58 @@ impl Connecting {
             Ok(begun) => self.connect(begun).await,
             Err(failure) => {
                 self.finished = true;
-                return lane.unconnected(node, failure);
+                return connections.unconnected(node, failure);
             }
         };
         self.finished = true;
-        let health = &lane.members.health;
+        let health = &connections.members.health;
         match result {
-            Ok((connection, introduction)) => {
-                let remarks = health.introduced(node, &introduction, lane.clock.now());
-                lane.connected(node, connection, &introduction);
+            Ok((connection, server_info)) => {
+                let remarks = health.record_info(node, &server_info, connections.clock.now());
+                connections.connected(node, connection, &server_info);
                 // What follows may log, which takes as long as it takes.
-                health.heard(node, lane.clock.now());
-                remarks.log(&lane.members.nodes[node].address);
+                health.record_reply(node, connections.clock.now());
+                remarks.log(&connections.members.nodes[node].address);
             }
             Err(failure) => {
-                lane.unconnected(node, failure.clone());
+                connections.unconnected(node, failure.clone());
                 match &failure {
                     // Another connection may be there still, and be answered.
-                    Failure::Silent(_) if lane.connection(node).is_none() => health.missed(node),
+                    Failure::Silent(_) if connections.current(node).is_none() => health.record_timeout(node),
                     failure if failure.is_answer() => {
-                        lane.slots[node].misses.store(0, Ordering::Relaxed);
-                        health.heard(node, lane.clock.now());
+                        connections.slots[node].misses.store(0, Ordering::Relaxed);
+                        health.record_reply(node, connections.clock.now());
                     }
                     _ => {}
                 }
-                log!(debug, node = %lane.members.nodes[node].address, %failure, "no connection");
+                log!(debug, node = %connections.members.nodes[node].address, %failure, "no connection");
             }
         }
     }
 
     /// Waits for leave to connect. The failure that is why there is none.
     async fn leave(&self) -> Result<Moment, Failure> {
-        let (lane, member) = (&self.lane, &self.lane.members.nodes[self.node]);
+        let (connections, member) = (&self.connections, &self.connections.members.nodes[self.node]);
         loop {
             let mut changed = pin!(member.endpoint.pace.changed());
             changed.as_mut().enable();
-            let now = lane.clock.now();
+            let now = connections.clock.now();
             let until = match member.ask(now, self.urgent) {
                 Leave::Granted => return Ok(now),
                 Leave::Refused(failure) => return Err(failure),
                 Leave::Waits(until) => until,
             };
-            lane.clock.timeout_at(until, changed).await;
+            connections.clock.timeout_at(until, changed).await;
         }
     }
 
-    async fn connect(&self, begun: Moment) -> Result<(Connection, Introduction), Failure> {
-        let (lane, node, limit) = (&self.lane, self.node, self.lane.members.connect_timeout);
-        let member = &lane.members.nodes[node];
-        let mut connect = pin!(member.node.connect(&lane.clock, lane.sink(node), member.endpoint.is_known()));
-        let mut timer = pin!(lane.clock.sleep(limit));
-        let (mut due, mut respites) = (lane.clock.now().after(limit), RESPITES);
+    async fn connect(&self, begun: Moment) -> Result<(Connection, ServerInfo), Failure> {
+        let (connections, node, limit) = (&self.connections, self.node, self.connections.members.connect_timeout);
+        let member = &connections.members.nodes[node];
+        let mut connect =
+            pin!(member.node.connect(&connections.clock, connections.sink(node), member.endpoint.is_known()));
+        let mut timer = pin!(connections.clock.sleep(limit));
+        let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
             loop {
                 if let Poll::Ready(result) = connect.as_mut().poll(cx) {
@@ -618,18 +625,18 @@ impl Connecting {
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                let now = lane.clock.now();
+                let now = connections.clock.now();
                 if now < due.after(UNDRIVEN) || respites == 0 {
                     return Poll::Ready(Err(Failure::Silent(limit)));
                 }
                 // Nobody has driven this runtime for a while, so that what the node answered was not read.
                 respites -= 1;
                 due = now.after(limit);
-                timer.set(lane.clock.sleep(limit));
+                timer.set(connections.clock.sleep(limit));
             }
         });
         result.await.map_err(|failure| {
-            let (now, unit) = (lane.clock.now(), lane.random.unit());
+            let (now, unit) = (connections.clock.now(), connections.random.unit());
             member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
         })
     }
@@ -638,7 +645,7 @@ impl Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if !self.finished {
-            self.lane.unconnected(self.node, Failure::Closed);
+            self.connections.unconnected(self.node, Failure::Closed);
         }
     }
 }
@@ -654,7 +661,7 @@ mod tests {
     use crate::net::node::endpoint::Endpoints;
 
     /// A lane on which the background waits.
-    fn waiting(server: &Server) -> Arc<Lane> {
+    fn waiting(server: &Server) -> Arc<Connections> {
         let address = Addresses::parse([server.url()]).unwrap()[0].clone();
         let node = Node::new(&address, &MemoryNodes::default()).unwrap();
         let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
@@ -662,60 +669,60 @@ mod tests {
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members { nodes, health, connect_timeout: harness::LIMIT };
         let events = vec![EventSink::new(true, |_| {})];
-        Arc::new(Lane::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
+        Arc::new(Connections::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
     }
 
     /// As if the time had come.
-    fn is_due(lane: &Lane) {
-        let now = lane.clock.now();
-        lane.slots[0].state().again = now;
-        lane.again.store(now.nanos(), Ordering::Relaxed);
+    fn is_due(connections: &Connections) {
+        let now = connections.clock.now();
+        connections.slots[0].state().again = now;
+        connections.again.store(now.nanos(), Ordering::Relaxed);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_node_that_refuses_to_tell_is_asked_again_after_a_minute() {
         let server = Server::start();
         server.command(&["ACL", "SETUSER", "default", "-client|tracking"]);
-        let lane = waiting(&server);
-        let begun = lane.clock.now();
-        lane.open(lane.connect_limit()).await;
-        assert_eq!(lane.watched(), NodeMask::NONE);
-        let first = lane.connection(0).unwrap();
+        let connections = waiting(&server);
+        let begun = connections.clock.now();
+        connections.connect_quorum(connections.connect_limit()).await;
+        assert_eq!(connections.tracking_nodes(), NodeMask::NONE);
+        let first = connections.current(0).unwrap();
         server.command(&["ACL", "SETUSER", "default", "+client|tracking"]);
-        let again = Moment::from_nanos(lane.again.load(Ordering::Relaxed));
-        assert!(again >= begun.after(AGAIN) && again <= lane.clock.now().after(AGAIN));
-        lane.open(lane.connect_limit()).await;
-        assert!(!lane.slots[0].state().connecting, "not yet");
-        is_due(&lane);
-        lane.open(lane.connect_limit()).await;
-        assert!(lane.connection(0).is_some(), "there is a connection all the time");
-        eventually("the node tells", || lane.watched().has(0));
-        assert!(!lane.is_over(0, &first));
-        assert_eq!(lane.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
+        let again = Moment::from_nanos(connections.again.load(Ordering::Relaxed));
+        assert!(again >= begun.after(AGAIN) && again <= connections.clock.now().after(AGAIN));
+        connections.connect_quorum(connections.connect_limit()).await;
+        assert!(!connections.slots[0].state().connecting, "not yet");
+        is_due(&connections);
+        connections.connect_quorum(connections.connect_limit()).await;
+        assert!(connections.current(0).is_some(), "there is a connection all the time");
+        eventually("the node tells", || connections.tracking_nodes().has(0));
+        assert!(!connections.is_over(0, &first));
+        assert_eq!(connections.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_connection_stays_where_no_better_one_can_be_made() {
         let server = Server::start();
         server.command(&["ACL", "SETUSER", "default", "-client|tracking"]);
-        let lane = waiting(&server);
-        lane.open(lane.connect_limit()).await;
-        let first = lane.connection(0).unwrap();
+        let connections = waiting(&server);
+        connections.connect_quorum(connections.connect_limit()).await;
+        let first = connections.current(0).unwrap();
         let mut admin = server.connect();
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
-        is_due(&lane);
-        let now = lane.clock.now();
-        lane.open(lane.connect_limit()).await;
-        eventually("it was tried", || !lane.slots[0].state().connecting);
-        assert!(lane.is_over(0, &first));
-        assert!(lane.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
+        is_due(&connections);
+        let now = connections.clock.now();
+        connections.connect_quorum(connections.connect_limit()).await;
+        eventually("it was tried", || !connections.slots[0].state().connecting);
+        assert!(connections.is_over(0, &first));
+        assert!(connections.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
         // It is replaced when it is of no more use.
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(100).exec(&mut admin).unwrap();
-        lane.broken(0, &first);
-        assert!(lane.connection(0).is_none());
+        connections.discard_if(0, &first);
+        assert!(connections.current(0).is_none());
         eventually("there is another one", || {
-            lane.start_connecting(0, true);
-            lane.connection(0).is_some_and(|connection| !connection.same(&first))
+            connections.start_connecting(0, true);
+            connections.current(0).is_some_and(|connection| !connection.same(&first))
         });
     }
 }

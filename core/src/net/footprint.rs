@@ -55,7 +55,7 @@ impl Footprint {
     /// The lock is to be put back on `node` over `connection`. `None` while an earlier create is unanswered: only one is
     /// remembered, and the second would hide that the first may still be executed, on a connection of its own, after
     /// the release. After one `ttl` without an answer it is taken for lost, as clean-up does.
-    pub(crate) fn put_back(&self, node: usize, connection: &Connection, now: Moment, ttl: Duration) -> Option<Create> {
+    pub(crate) fn restored(&self, node: usize, connection: &Connection, now: Moment, ttl: Duration) -> Option<Create> {
         let entries = self.entries();
         match &entries[node].trace {
             Trace::Unanswered(_, since) if since.after(ttl) > now => None,
@@ -86,7 +86,7 @@ impl Footprint {
 
     /// The answer of `node`, which the lock was put back on with `create`. Whatever it says, a refusal or an error, a key
     /// of this token may stand there from before.
-    pub(crate) fn put_back_answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
+    pub(crate) fn restore_answered(&self, node: usize, create: Create, answer: &Result<Reply, Failure>) {
         if answer.as_ref().err().is_none_or(Failure::is_answer) {
             self.learnt(node, create, Trace::Created);
         }

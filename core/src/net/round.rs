@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::net::connections::Lane;
+use crate::net::connections::Connections;
 use crate::net::footprint::{Footprint, Trace};
-use crate::net::node::{By, Connection, Failure};
+use crate::net::node::{Connection, Eval, Failure};
 use crate::net::timers::Deadline;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Reply, Request};
@@ -31,7 +31,7 @@ type Asked = (Option<Connection>, Result<Reply, Failure>);
 
 /// One script on its way to some nodes.
 pub(crate) struct Round {
-    lane: Arc<Lane>,
+    connections: Arc<Connections>,
     footprint: Arc<Footprint>,
     started: Moment,
     node_timeout: Duration,
@@ -57,7 +57,7 @@ struct Part {
     /// Whether the node is written to after the others: it owes answers, and theirs are what decides.
     late: bool,
     resent: bool,
-    sent: Sent,
+    sent: Delivery,
 }
 
 impl Part {
@@ -74,14 +74,14 @@ impl Part {
 
 /// How a node's request went out, which says what an answer that finds nothing means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum Delivery {
     /// Once, behind everything that this token has sent there.
     #[default]
-    Once,
+    InOrder,
     /// A second time: the first may have been executed.
-    Again,
+    Retried,
     /// Over another connection than a create that is unanswered, and which may be executed after it.
-    Ahead,
+    OutOfOrder,
 }
 
 /// What happened in a round.
@@ -95,17 +95,22 @@ pub(crate) enum Event {
 
 impl Round {
     /// A round that starts now and ends after `node_timeout`, or at `limit` if that is sooner.
-    pub(crate) fn new(lane: &Arc<Lane>, footprint: &Arc<Footprint>, node_timeout: Duration, limit: Moment) -> Self {
-        let started = lane.clock.now();
+    pub(crate) fn new(
+        connections: &Arc<Connections>,
+        footprint: &Arc<Footprint>,
+        node_timeout: Duration,
+        limit: Moment,
+    ) -> Self {
+        let started = connections.clock.now();
         let deadline = started.after(node_timeout).min(limit);
-        let parts = (0..lane.members.len()).map(|_| Part::default()).collect();
+        let parts = (0..connections.members.len()).map(|_| Part::default()).collect();
         Self {
-            lane: Arc::clone(lane),
+            connections: Arc::clone(connections),
             footprint: Arc::clone(footprint),
             started,
             node_timeout,
             deadline,
-            timer: Deadline::new(&lane.deadlines, &lane.clock, deadline),
+            timer: Deadline::new(&connections.deadlines, &connections.clock, deadline),
             parts,
             urgent: false,
             arrived: VecDeque::new(),
@@ -131,8 +136,8 @@ impl Round {
     }
 
     /// Gives the round another `node_timeout` from now, for a second script.
-    pub(crate) fn prolong(&mut self, limit: Moment) {
-        self.started = self.lane.clock.now();
+    pub(crate) fn restart_deadline(&mut self, limit: Moment) {
+        self.started = self.connections.clock.now();
         self.counted = false;
         self.deadline = self.started.after(self.node_timeout).min(limit);
         self.timer.reset(self.deadline);
@@ -159,20 +164,20 @@ impl Round {
     }
 
     /// How `node`'s request went out.
-    pub(crate) fn sent(&self, node: usize) -> Sent {
+    pub(crate) fn sent(&self, node: usize) -> Delivery {
         self.parts[node].sent
     }
 
     /// Asks `node` over the lane's connection although a create is unanswered on another one.
-    pub(crate) fn ask_ahead(&mut self, node: usize, request: Request) {
+    pub(crate) fn ask_out_of_order(&mut self, node: usize, request: Request) {
         self.ask(node, request, None);
-        self.parts[node].sent = Sent::Ahead;
+        self.parts[node].sent = Delivery::OutOfOrder;
     }
 
     /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
     pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
-        let asking = self.asking(node, request.clone(), via, By::Hash);
-        let late = self.lane.is_behind(node);
+        let asking = self.asking(node, request.clone(), via, Eval::Sha);
+        let late = self.connections.is_lagging(node);
         let part = &mut self.parts[node];
         (part.asking, part.request, part.queued, part.late) = (Some(asking), Some(request), false, late);
     }
@@ -182,20 +187,21 @@ impl Round {
         node: usize,
         request: Request,
         via: Option<Connection>,
-        by: By,
+        by: Eval,
     ) -> Pin<Box<dyn Future<Output = Asked> + Send>> {
-        let (lane, footprint, urgent) = (Arc::clone(&self.lane), Arc::clone(&self.footprint), self.urgent);
+        let (connections, footprint, urgent) =
+            (Arc::clone(&self.connections), Arc::clone(&self.footprint), self.urgent);
         Box::pin(async move {
-            let connection = match via.or_else(|| lane.connection(node)) {
+            let connection = match via.or_else(|| connections.current(node)) {
                 Some(connection) => connection,
-                None => match lane.ready(node, urgent).await {
+                None => match connections.get(node, urgent).await {
                     Ok(connection) => connection,
                     Err(failure) => return (None, Err(failure)),
                 },
             };
-            let _watched = lane.watch(node);
+            let _watched = connections.track_request(node);
             let answer = if request.action.creates() {
-                let create = footprint.sent(node, &connection, lane.clock.now());
+                let create = footprint.sent(node, &connection, connections.clock.now());
                 let answer = connection.call(&request, by).await;
                 footprint.answered(node, create, &answer);
                 answer
@@ -207,16 +213,16 @@ impl Round {
     }
 
     /// The nodes that do not answer.
-    pub(crate) fn suspects(&self) -> NodeMask {
-        self.lane.members.health.suspects()
+    pub(crate) fn unresponsive(&self) -> NodeMask {
+        self.connections.members.health.unresponsive()
     }
 
     /// Whether `node` is left out for now: it does not answer, a quorum of others does, and the one request that will
     /// show when it answers again is on its way already.
     pub(crate) fn leaves_out(&self, node: usize) -> bool {
-        let suspects = self.suspects();
+        let unresponsive = self.unresponsive();
         let nodes = self.parts.len();
-        suspects.has(node) && nodes - suspects.len() >= quorum(nodes) && self.lane.is_asked(node)
+        unresponsive.has(node) && nodes - unresponsive.len() >= quorum(nodes) && self.connections.has_request(node)
     }
 
     /// The next vote, the deadline, or `None` when nothing is pending. Cancel safe.
@@ -226,17 +232,17 @@ impl Round {
                 return Some(self.time_up());
             };
             match &answer {
-                Ok(_) => self.lane.heard(node),
-                Err(failure) if failure.is_answer() => self.lane.heard(node),
+                Ok(_) => self.connections.record_reply(node),
+                Err(failure) if failure.is_answer() => self.connections.record_reply(node),
                 Err(_) => {}
             }
             if let (Err(failure), Some(connection)) = (&answer, &connection)
                 && failure.breaks_connection()
             {
-                self.lane.broken(node, connection);
+                self.connections.discard_if(node, connection);
             }
             if matches!(answer, Ok(Reply::Granted(_) | Reply::GrantedUntil(_))) {
-                self.lane.granted(node);
+                self.connections.granted(node);
             }
             if !self.ask_again(node, connection, &answer) {
                 return Some(Event::Vote(node, answer));
@@ -250,13 +256,13 @@ impl Round {
         let Some(request) = self.parts[node].request.clone() else { return false };
         let creates = request.action.creates();
         let asking = match answer {
-            Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, By::Text),
+            Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, Eval::Text),
             Err(Failure::Closed) if request.action.is_repeatable() && !self.parts[node].resent => {
                 self.parts[node].resent = true;
-                if self.parts[node].sent == Sent::Once {
-                    self.parts[node].sent = Sent::Again;
+                if self.parts[node].sent == Delivery::InOrder {
+                    self.parts[node].sent = Delivery::Retried;
                 }
-                self.asking(node, request, None, By::Hash)
+                self.asking(node, request, None, Eval::Sha)
             }
             _ => return false,
         };
@@ -320,7 +326,7 @@ impl Round {
         if !self.is_cut() && !std::mem::replace(&mut self.counted, true) {
             for node in 0..self.parts.len() {
                 if self.is_pending(node) {
-                    self.lane.missed(node);
+                    self.connections.record_timeout(node);
                 }
             }
         }
@@ -349,7 +355,7 @@ impl Round {
     }
 
     /// The verdict has fallen, and yet every answer matters: from here on the round has no deadline.
-    pub(crate) fn outlast(&mut self) {
+    pub(crate) fn wait_for_all(&mut self) {
         self.close();
         self.deadline = Moment::NEVER;
         self.timer.reset(self.deadline);
@@ -358,10 +364,10 @@ impl Round {
     /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
     /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
     /// answer and how its request went out. Returns the nodes to which a request that creates a key was still to be sent.
-    pub(crate) fn leave<T: Send + 'static>(
+    pub(crate) fn drain_in_background<T: Send + 'static>(
         mut self,
         kept: T,
-        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Sent) + Send + 'static,
+        mut heard: impl FnMut(&T, usize, &Result<Reply, Failure>, Delivery) + Send + 'static,
     ) -> NodeMask {
         let unsent = self.close();
         if self.is_idle() {
@@ -369,8 +375,8 @@ impl Round {
         }
         self.deadline = self.started.after(self.node_timeout);
         self.timer.reset(self.deadline);
-        let lane = Arc::clone(&self.lane);
-        lane.spawn(async move {
+        let connections = Arc::clone(&self.connections);
+        connections.spawn(async move {
             while let Some(Event::Vote(node, answer)) = self.next().await {
                 heard(&kept, node, &answer, self.sent(node));
             }

@@ -141,7 +141,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::node::{Identity, Introduction};
+    use crate::net::node::{Identity, ServerInfo};
     use crate::sys::clock::Moment;
 
     const DELAY: Duration = Duration::from_secs(60);
@@ -156,7 +156,7 @@ mod tests {
 
     fn is_barred_by(set: &NodeSet, run_id: &str) -> bool {
         let identity = Identity { run_id: run_id.to_owned(), ..Identity::default() };
-        let introduction = Introduction {
+        let server_info = ServerInfo {
             identity,
             uptime: Duration::ZERO,
             evicts: None,
@@ -165,8 +165,8 @@ mod tests {
             again: Moment::NEVER,
         };
         let now = Clock::System.now();
-        drop(set.members.health.introduced(0, &introduction, now));
-        set.members.health.objection(0, DELAY, now).is_some()
+        drop(set.members.health.record_info(0, &server_info, now));
+        set.members.health.why_not_counted(0, DELAY, now).is_some()
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::net::connections::{Lane, Member, Members};
+use crate::net::connections::{Connections, Member, Members};
 use crate::net::node::health::Health;
 use crate::net::node::list::NodeList;
 use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::tracking::Tracking;
 use crate::process::environment::Environment;
-use crate::process::pending_releases::{Creditors, Owed};
+use crate::process::pending_releases::{Creditors, PendingReleases};
 use crate::process::schedule::Schedule;
 use crate::process::waiters::Waiters;
 use crate::sys::runtimes;
@@ -25,10 +25,10 @@ pub(crate) struct NodeSet {
     pub(crate) list: Arc<NodeList>,
     environment: Arc<Environment>,
     schedule: Arc<Schedule>,
-    lanes: Mutex<Vec<Arc<Lane>>>,
+    all_connections: Mutex<Vec<Arc<Connections>>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) tracking: Arc<Tracking>,
-    pub(crate) owed: Owed,
+    pub(crate) pending_releases: PendingReleases,
 }
 
 impl NodeSet {
@@ -41,16 +41,16 @@ impl NodeSet {
     ) -> Self {
         let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
         let health = Health::new(known, environment.clock.clone());
-        let owed = Owed::new(nodes.len());
+        let pending_releases = PendingReleases::new(nodes.len());
         Self {
             members: Arc::new(Members { nodes, health, connect_timeout }),
             list,
             environment: Arc::clone(environment),
             schedule: Arc::clone(schedule),
-            lanes: Mutex::default(),
+            all_connections: Mutex::default(),
             waiters: Arc::default(),
             tracking: Arc::default(),
-            owed,
+            pending_releases,
         }
     }
 
@@ -88,35 +88,46 @@ impl NodeSet {
     }
 
     /// The lane whose connection to `node` this is, if that has not been given up and its runtime still runs.
-    pub(crate) fn lane_over(&self, node: usize, connection: &Connection) -> Option<Arc<Lane>> {
-        let lanes = self.lanes.lock().expect("no panic while holding this");
-        lanes.iter().find(|lane| lane.is_alive() && lane.is_over(node, connection)).cloned()
+    pub(crate) fn connections_over(&self, node: usize, connection: &Connection) -> Option<Arc<Connections>> {
+        let all_connections = self.all_connections.lock().expect("no panic while holding this");
+        all_connections
+            .iter()
+            .find(|connections| connections.is_alive() && connections.is_over(node, connection))
+            .cloned()
     }
 
     /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
-    pub(crate) fn lane(&self, runtime: &Handle) -> Arc<Lane> {
-        self.lane_with(runtime, false, || self.lease_sinks(runtime))
+    pub(crate) fn connections(&self, runtime: &Handle) -> Arc<Connections> {
+        self.connections_with(runtime, false, || self.lease_sinks(runtime))
     }
 
     /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
     /// from the other one, because what is told of a key that nobody waits for is work for nothing.
-    pub(crate) fn waiting_lane(&self, background: &Handle) -> Arc<Lane> {
-        self.lane_with(background, true, || self.tracking_sinks())
+    pub(crate) fn waiting_connections(&self, background: &Handle) -> Arc<Connections> {
+        self.connections_with(background, true, || self.tracking_sinks())
     }
 
-    fn lane_with(&self, runtime: &Handle, watches: bool, events: impl FnOnce() -> Vec<EventSink>) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock().expect("no panic while holding this");
-        if let Some(lane) = lanes.iter().find(|lane| lane.is_of(runtime) && lane.watches() == watches) {
-            return Arc::clone(lane);
+    fn connections_with(
+        &self,
+        runtime: &Handle,
+        watches: bool,
+        events: impl FnOnce() -> Vec<EventSink>,
+    ) -> Arc<Connections> {
+        let mut all_connections = self.all_connections.lock().expect("no panic while holding this");
+        if let Some(connections) = all_connections
+            .iter()
+            .find(|connections| connections.is_of(runtime) && connections.is_tracking() == watches)
+        {
+            return Arc::clone(connections);
         }
-        lanes.retain(|lane| lane.is_alive());
+        all_connections.retain(|connections| connections.is_alive());
         let members = Arc::clone(&self.members);
         let Environment { clock, random, pool, .. } = &*self.environment;
-        let lane = Lane::new(members, clock.clone(), random.clone(), runtime.clone(), events());
-        let lane = Arc::new(lane);
-        lanes.push(Arc::clone(&lane));
+        let connections = Connections::new(members, clock.clone(), random.clone(), runtime.clone(), events());
+        let connections = Arc::new(connections);
+        all_connections.push(Arc::clone(&connections));
         pool.join(runtime.id());
-        lane
+        connections
     }
 }
 
@@ -125,31 +136,31 @@ impl Creditors for NodeSet {
         &self.members
     }
 
-    fn lane(&self, runtime: &Handle) -> Arc<Lane> {
-        self.lane(runtime)
+    fn connections(&self, runtime: &Handle) -> Arc<Connections> {
+        self.connections(runtime)
     }
 
     fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
-    fn owed(&self) -> &Owed {
-        &self.owed
+    fn pending_releases(&self) -> &PendingReleases {
+        &self.pending_releases
     }
 }
 
 impl Drop for NodeSet {
     /// Closes the connections that this set has on the runtimes of blocking calls.
     fn drop(&mut self) {
-        let lanes = mem::take(self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let all_connections = mem::take(self.all_connections.get_mut().unwrap_or_else(PoisonError::into_inner));
         let Environment { pool, clock, .. } = &*self.environment;
         if self.environment.is_foreign() {
             // The parent's connections.
-            mem::forget(lanes);
+            mem::forget(all_connections);
             return;
         }
-        let runtimes: Vec<_> = lanes.iter().map(|lane| lane.runtime_id()).collect();
-        drop(lanes);
+        let runtimes: Vec<_> = all_connections.iter().map(|connections| connections.runtime_id()).collect();
+        drop(all_connections);
         let undriven: Vec<_> = runtimes.into_iter().filter(|runtime| pool.has_made(*runtime)).collect();
         if !undriven.is_empty() {
             runtimes::close(pool, clock, &undriven);

@@ -37,7 +37,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
-use crate::net::connections::{Lane, Members};
+use crate::net::connections::{Connections, Members};
 use crate::net::node::{Connection, Failure};
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;
@@ -72,9 +72,9 @@ pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Reply, Failure>> 
 /// The set of nodes that releases are owed to. Lives for as long as any is.
 pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     fn members(&self) -> &Members;
-    fn lane(&self, runtime: &Handle) -> Arc<Lane>;
+    fn connections(&self, runtime: &Handle) -> Arc<Connections>;
     fn waiters(&self) -> &Waiters;
-    fn owed(&self) -> &Owed;
+    fn pending_releases(&self) -> &PendingReleases;
 }
 
 /// One token and what its releases need.
@@ -112,7 +112,7 @@ impl Account {
         for (node, behind) in releases {
             let unanswered = behind.is_some();
             let pending_work = PendingWork::new(&account.environment.shutdown);
-            let debt = Debt {
+            let pending = PendingRelease {
                 account: Arc::clone(&account),
                 node,
                 behind,
@@ -122,9 +122,9 @@ impl Account {
                 _pending_work: pending_work,
             };
             if unanswered {
-                listened_to.push(debt);
+                listened_to.push(pending);
             } else {
-                debt.owe();
+                pending.owe();
             }
         }
         if !listened_to.is_empty() {
@@ -152,7 +152,7 @@ fn run(environment: &Environment, task: impl Future<Output = ()> + Send + 'stati
 }
 
 /// One node's release that nobody has seen answered.
-struct Debt {
+struct PendingRelease {
     account: Arc<Account>,
     node: usize,
     /// The release queued behind an unanswered create, on the same connection, while it is listened to.
@@ -166,17 +166,17 @@ struct Debt {
     _pending_work: PendingWork,
 }
 
-impl Debt {
+impl PendingRelease {
     /// Whether the release behind its create was answered, which ends the debt: it was executed right behind the create,
     /// so that whatever it found, nothing of the token is left, or will be. Not listened to any more after a failure.
-    fn is_paid(&mut self, lane: &Lane, cx: &mut Context<'_>) -> bool {
+    fn is_done(&mut self, connections: &Connections, cx: &mut Context<'_>) -> bool {
         let Some(behind) = &mut self.behind else { return false };
         let Poll::Ready(answer) = behind.as_mut().poll(cx) else { return false };
         self.behind = None;
         if answer.is_err() {
             return false;
         }
-        lane.heard(self.node);
+        connections.record_reply(self.node);
         self.account.tell_waiters(&answer);
         true
     }
@@ -185,7 +185,7 @@ impl Debt {
     fn owe(self) {
         let (environment, set) = (Arc::clone(&self.account.environment), Arc::clone(&self.account.set));
         let node = self.node;
-        let Entered { is_first, is_news, dropped, is_warning } = set.owed().ledgers[node].enter(self);
+        let Entered { is_first, is_news, dropped, is_warning } = set.pending_releases().ledgers[node].enter(self);
         if dropped.is_some() && is_warning {
             log!(warn, node = %set.members().nodes[node].address,
                 "too many pending releases for the node; leaving the oldest keys to expire"
@@ -196,33 +196,33 @@ impl Debt {
             let paying = Paying { set, environment: Arc::clone(&environment), node, is_over: false };
             run(&environment, async move { Payer::new(paying).run().await });
         } else if is_news {
-            set.owed().ledgers[node].news.notify_one();
+            set.pending_releases().ledgers[node].news.notify_one();
         }
     }
 }
 
 /// Waits for the answers to releases that were queued behind creates; what is not answered in time, or failed, is owed.
-async fn listen(account: Arc<Account>, mut debts: Vec<Debt>) {
-    let lane = account.set.lane(&Handle::current());
-    let mut timer = pin!(lane.clock.sleep(account.node_timeout));
+async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
+    let connections = account.set.connections(&Handle::current());
+    let mut timer = pin!(connections.clock.sleep(account.node_timeout));
     poll_fn(|cx| {
-        debts.retain_mut(|debt| !debt.is_paid(&lane, cx));
-        let (open, failed): (Vec<_>, Vec<_>) = debts.drain(..).partition(|debt| debt.behind.is_some());
-        debts = open;
-        failed.into_iter().for_each(Debt::owe);
-        if debts.is_empty() { Poll::Ready(()) } else { timer.as_mut().poll(cx) }
+        pending.retain_mut(|pending| !pending.is_done(&connections, cx));
+        let (open, failed): (Vec<_>, Vec<_>) = pending.drain(..).partition(|pending| pending.behind.is_some());
+        pending = open;
+        failed.into_iter().for_each(PendingRelease::owe);
+        if pending.is_empty() { Poll::Ready(()) } else { timer.as_mut().poll(cx) }
     })
     .await;
-    debts.into_iter().for_each(Debt::owe);
+    pending.into_iter().for_each(PendingRelease::owe);
 }
 
 /// What is owed to the nodes of one set.
 #[derive(Debug)]
-pub(crate) struct Owed {
+pub(crate) struct PendingReleases {
     ledgers: Vec<Ledger>,
 }
 
-impl Owed {
+impl PendingReleases {
     pub(crate) fn new(nodes: usize) -> Self {
         Self { ledgers: (0..nodes).map(|_| Ledger::new(MOST)).collect() }
     }
@@ -237,8 +237,8 @@ struct Ledger {
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Debt>,
-    later: BTreeMap<(Moment, u64), Debt>,
+    ready: VecDeque<PendingRelease>,
+    later: BTreeMap<(Moment, u64), PendingRelease>,
     next: u64,
     /// Whether there is a payer.
     paying: bool,
@@ -255,7 +255,7 @@ struct Entered {
     /// Whether the payer does not know yet that there is something new.
     is_news: bool,
     /// The oldest debt, where there were too many.
-    dropped: Option<Debt>,
+    dropped: Option<PendingRelease>,
     /// Whether that was the first one to go.
     is_warning: bool,
 }
@@ -275,12 +275,12 @@ impl Ledger {
         self.state.lock().expect("no panic while holding this")
     }
 
-    fn enter(&self, debt: Debt) -> Entered {
+    fn enter(&self, pending: PendingRelease) -> Entered {
         let mut state = self.state();
-        state.ready.push_back(debt);
+        state.ready.push_back(pending);
         // What was asked for before is older than what is still to be asked for.
         let dropped = (state.ready.len() + state.later.len() > self.most)
-            .then(|| state.later.pop_first().map(|(_, debt)| debt).or_else(|| state.ready.pop_front()))
+            .then(|| state.later.pop_first().map(|(_, pending)| pending).or_else(|| state.ready.pop_front()))
             .flatten();
         let is_warning = dropped.is_some() && !std::mem::replace(&mut state.warned, true);
         let is_first = !std::mem::replace(&mut state.paying, true);
@@ -300,16 +300,16 @@ impl Ledger {
     }
 
     /// The next debt to be sent.
-    fn take(&self, now: Moment) -> Option<Debt> {
+    fn take(&self, now: Moment) -> Option<PendingRelease> {
         let mut expired = Vec::new();
         let mut state = self.state();
         while let Some(entry) = state.later.first_entry().filter(|entry| entry.key().0 <= now) {
-            let debt = entry.remove();
-            state.ready.push_back(debt);
+            let pending = entry.remove();
+            state.ready.push_back(pending);
         }
         let taken = loop {
             match state.ready.pop_front() {
-                Some(debt) if debt.until <= now => expired.push(debt),
+                Some(pending) if pending.until <= now => expired.push(pending),
                 taken => break taken,
             }
         };
@@ -318,13 +318,13 @@ impl Ledger {
         taken
     }
 
-    /// Has `debt` sent again at `at`, unless it will have expired.
-    fn postpone(&self, debt: Debt, at: Moment) {
-        if at < debt.until {
+    /// Has `pending` sent again at `at`, unless it will have expired.
+    fn postpone(&self, pending: PendingRelease, at: Moment) {
+        if at < pending.until {
             let mut state = self.state();
             state.next += 1;
             let entry = (at, state.next);
-            state.later.insert(entry, debt);
+            state.later.insert(entry, pending);
         }
     }
 
@@ -334,10 +334,10 @@ impl Ledger {
     }
 
     /// Puts debts back in front, in their order: nobody knows whether they were paid.
-    fn put_back(&self, debts: Vec<Debt>) {
+    fn put_back(&self, pending: Vec<PendingRelease>) {
         let mut state = self.state();
-        for debt in debts.into_iter().rev() {
-            state.ready.push_front(debt);
+        for pending in pending.into_iter().rev() {
+            state.ready.push_front(pending);
         }
     }
 
@@ -345,7 +345,7 @@ impl Ledger {
     fn sweep(&self, now: Moment) {
         let mut state = self.state();
         let ready = std::mem::take(&mut state.ready);
-        let (kept, expired): (VecDeque<_>, VecDeque<_>) = ready.into_iter().partition(|debt| debt.until > now);
+        let (kept, expired): (VecDeque<_>, VecDeque<_>) = ready.into_iter().partition(|pending| pending.until > now);
         state.ready = kept;
         drop(state);
         drop(expired);
@@ -378,7 +378,7 @@ struct Paying {
 
 impl Paying {
     fn ledger(&self) -> &Ledger {
-        &self.set.owed().ledgers[self.node]
+        &self.set.pending_releases().ledgers[self.node]
     }
 }
 
@@ -392,14 +392,14 @@ impl Drop for Paying {
 
 /// A release that was sent.
 struct Sent {
-    debt: Debt,
+    pending: PendingRelease,
     connection: Connection,
     at: Moment,
     answer: Releasing,
 }
 
 /// A release that was answered, or not.
-type Answered = (Debt, Connection, Result<Reply, Failure>);
+type Answered = (PendingRelease, Connection, Result<Reply, Failure>);
 
 /// What a payer waits for.
 enum Event {
@@ -414,7 +414,7 @@ type Opening = Pin<Box<dyn Future<Output = Result<Connection, Failure>> + Send>>
 
 struct Payer {
     paying: Paying,
-    lane: Arc<Lane>,
+    connections: Arc<Connections>,
     sent: VecDeque<Sent>,
     /// So many of them, from the front, have been polled, and so have their places.
     queued: usize,
@@ -433,10 +433,10 @@ struct Payer {
 
 impl Payer {
     fn new(paying: Paying) -> Self {
-        let lane = paying.set.lane(&Handle::current());
+        let connections = paying.set.connections(&Handle::current());
         Self {
             paying,
-            lane,
+            connections,
             sent: VecDeque::new(),
             queued: 0,
             patience: Duration::ZERO,
@@ -474,20 +474,20 @@ impl Payer {
 
     /// Sends what may be sent. Returns until when to wait for anything else, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
-        let now = self.lane.clock.now();
+        let now = self.connections.clock.now();
         let is_resting = !self.paying.ledger().has_news() && now < self.rest;
         let mut due = self.paying.ledger().due(now);
         while !is_resting && self.opening.is_none() && self.sent.len() < self.window() {
             if due.is_none_or(|due| due > now) {
                 break;
             }
-            let Some(connection) = self.lane.connection(self.paying.node) else {
-                let (lane, node) = (Arc::clone(&self.lane), self.paying.node);
-                self.opening = Some(Box::pin(async move { lane.ready(node, false).await }));
+            let Some(connection) = self.connections.current(self.paying.node) else {
+                let (connections, node) = (Arc::clone(&self.connections), self.paying.node);
+                self.opening = Some(Box::pin(async move { connections.get(node, false).await }));
                 break;
             };
-            if let Some(debt) = self.paying.ledger().take(now) {
-                self.send_one(debt, connection, now);
+            if let Some(pending) = self.paying.ledger().take(now) {
+                self.send_one(pending, connection, now);
             }
             due = self.paying.ledger().due(now);
         }
@@ -500,20 +500,20 @@ impl Payer {
         Some(due.unwrap_or(Moment::NEVER).min(self.silent_at()))
     }
 
-    fn send_one(&mut self, mut debt: Debt, connection: Connection, now: Moment) {
-        if debt.is_paid(&self.lane, &mut Context::from_waker(Waker::noop())) {
+    fn send_one(&mut self, mut pending: PendingRelease, connection: Connection, now: Moment) {
+        if pending.is_done(&self.connections, &mut Context::from_waker(Waker::noop())) {
             return;
         }
-        let (lane, node, request, over) =
-            (Arc::clone(&self.lane), self.paying.node, debt.account.release(), connection.clone());
+        let (connections, node, request, over) =
+            (Arc::clone(&self.connections), self.paying.node, pending.account.release(), connection.clone());
         // Polled, and so queued, before anything else of this task is.
         let answer: Releasing = Box::pin(async move {
-            let _watched = lane.watch(node);
+            let _watched = connections.track_request(node);
             over.call_known(&request).await
         });
-        let node_timeout = debt.account.node_timeout;
+        let node_timeout = pending.account.node_timeout;
         self.patience = if self.sent.is_empty() { node_timeout } else { self.patience.max(node_timeout) };
-        self.sent.push_back(Sent { debt, connection, at: now, answer });
+        self.sent.push_back(Sent { pending, connection, at: now, answer });
     }
 
     /// When the node is silent: it has answered nothing since the first of those that were sent, or since its last answer.
@@ -523,10 +523,10 @@ impl Payer {
     }
 
     async fn next(&mut self, until: Moment) -> Event {
-        let clock = self.lane.clock.clone();
+        let clock = self.connections.clock.clone();
         let mut timer = pin!(clock.sleep_until(until));
         let set = Arc::clone(&self.paying.set);
-        let mut news = pin!(set.owed().ledgers[self.paying.node].news.notified());
+        let mut news = pin!(set.pending_releases().ledgers[self.paying.node].news.notified());
         poll_fn(|cx| {
             let answers = self.poll_sent(false, cx);
             if !answers.is_empty() {
@@ -557,7 +557,7 @@ impl Payer {
                 continue;
             };
             self.queued -= usize::from(index < self.queued);
-            answers.extend(self.sent.remove(index).map(|sent| (sent.debt, sent.connection, answer)));
+            answers.extend(self.sent.remove(index).map(|sent| (sent.pending, sent.connection, answer)));
         }
         self.queued = self.sent.len();
         answers
@@ -565,63 +565,63 @@ impl Payer {
 
     /// Takes answers down.
     fn answered(&mut self, answers: Vec<Answered>) {
-        let (now, node) = (self.lane.clock.now(), self.paying.node);
+        let (now, node) = (self.connections.clock.now(), self.paying.node);
         let (mut is_served, mut unheard) = (false, Vec::new());
-        for (debt, connection, answer) in answers {
-            debt.account.tell_waiters(&answer);
+        for (pending, connection, answer) in answers {
+            pending.account.tell_waiters(&answer);
             match &answer {
                 Ok(reply) => {
                     is_served = true;
                     self.window = (2 * self.window).min(WINDOW);
-                    self.paid(debt, reply, now);
+                    self.paid(pending, reply, now);
                 }
                 Err(failure) => {
                     if failure.breaks_connection() {
-                        self.lane.broken(node, &connection);
+                        self.connections.discard_if(node, &connection);
                     }
                     if failure.is_answer() {
                         self.heard = now;
-                        self.again(debt, now);
+                        self.again(pending, now);
                     } else {
-                        unheard.push(debt);
+                        unheard.push(pending);
                     }
                 }
             }
         }
         self.paying.ledger().put_back(unheard);
         if is_served {
-            self.lane.heard(node);
+            self.connections.record_reply(node);
             (self.heard, self.rests, self.rest) = (now, 0, Moment::default());
         } else {
             self.rest();
         }
     }
 
-    /// The node has executed the release of `debt`.
-    fn paid(&self, mut debt: Debt, reply: &Reply, now: Moment) {
+    /// The node has executed the release of `pending`.
+    fn paid(&self, mut pending: PendingRelease, reply: &Reply, now: Moment) {
         // Absent is final, unless a create may still be on its way over another connection.
-        let is_over = matches!(reply, Reply::Deleted { .. }) || !debt.unanswered;
-        if !is_over && !debt.is_paid(&self.lane, &mut Context::from_waker(Waker::noop())) {
-            self.again(debt, now);
+        let is_over = matches!(reply, Reply::Deleted { .. }) || !pending.unanswered;
+        if !is_over && !pending.is_done(&self.connections, &mut Context::from_waker(Waker::noop())) {
+            self.again(pending, now);
         }
     }
 
-    /// Has `debt` sent again after a while.
-    fn again(&self, mut debt: Debt, now: Moment) {
+    /// Has `pending` sent again after a while.
+    fn again(&self, mut pending: PendingRelease, now: Moment) {
         // Thousands that are most likely paid already are no reason to keep the node busy.
-        let pause = backoff::owed(debt.attempt, debt.account.ttl)
+        let pause = backoff::owed(pending.attempt, pending.account.ttl)
             .max(backoff::renewal_spread(self.paying.ledger().postponed()));
         let at = now.after(pause);
-        debt.attempt += 1;
-        if debt.attempt >= LISTENED_TRIES {
-            debt.behind = None;
+        pending.attempt += 1;
+        if pending.attempt >= LISTENED_TRIES {
+            pending.behind = None;
         }
-        self.paying.ledger().postpone(debt, at);
+        self.paying.ledger().postpone(pending, at);
     }
 
     /// Sends nothing for a while, unless something new is owed, and then little.
     fn rest(&mut self) {
-        let now = self.lane.clock.now();
+        let now = self.connections.clock.now();
         if self.rest <= now {
             self.rest = now.after(backoff::owed(self.rests, Duration::ZERO));
             self.rests = self.rests.saturating_add(1);
@@ -632,7 +632,7 @@ impl Payer {
 
     /// The time has come to send more, or the node is silent.
     async fn look(&mut self) {
-        if self.silent_at() > self.lane.clock.now() {
+        if self.silent_at() > self.connections.clock.now() {
             return;
         }
         // Something may have kept this thread from its sockets until now. What has arrived is heard before the node is
@@ -644,9 +644,9 @@ impl Payer {
                 return self.answered(answers);
             }
         }
-        self.lane.missed(self.paying.node);
+        self.connections.record_timeout(self.paying.node);
         self.queued = 0;
-        let unheard = self.sent.drain(..).map(|sent| sent.debt).collect();
+        let unheard = self.sent.drain(..).map(|sent| sent.pending).collect();
         self.paying.ledger().put_back(unheard);
         self.rest();
     }
@@ -666,7 +666,7 @@ mod tests {
     }
 
     /// A debt that expires `TTL` after `now`, for the lock of this number.
-    fn debt(number: usize) -> Debt {
+    fn pending(number: usize) -> PendingRelease {
         let process = Process::current();
         let set = process.set(&Addresses::parse(["memory://owed"]).unwrap()).unwrap();
         let name = Name::parse(number.to_string().as_bytes()).unwrap();
@@ -681,22 +681,30 @@ mod tests {
             ttl: TTL,
         };
         let (account, until) = (Arc::new(account), now().after(TTL));
-        Debt { account, node: 0, behind: None, unanswered: false, until, attempt: 0, _pending_work: pending_work }
+        PendingRelease {
+            account,
+            node: 0,
+            behind: None,
+            unanswered: false,
+            until,
+            attempt: 0,
+            _pending_work: pending_work,
+        }
     }
 
-    fn number(debt: &Debt) -> usize {
-        std::str::from_utf8(&debt.account.keys.lock).unwrap().parse().unwrap()
+    fn number(pending: &PendingRelease) -> usize {
+        std::str::from_utf8(&pending.account.keys.lock).unwrap().parse().unwrap()
     }
 
     fn taken(ledger: &Ledger, now: Moment) -> Vec<usize> {
-        std::iter::from_fn(|| ledger.take(now)).map(|debt| number(&debt)).collect()
+        std::iter::from_fn(|| ledger.take(now)).map(|pending| number(&pending)).collect()
     }
 
     #[test]
     fn the_oldest_goes_first_for_want_of_room_and_is_warned_about_once() {
         let ledger = Ledger::new(3);
         for first in [0, 10] {
-            let entered: Vec<_> = (first..first + 5).map(|number| ledger.enter(debt(number))).collect();
+            let entered: Vec<_> = (first..first + 5).map(|number| ledger.enter(pending(number))).collect();
             let dropped: Vec<_> = entered.iter().map(|entered| entered.dropped.as_ref().map(number)).collect();
             assert_eq!(dropped, [None, None, None, Some(first), Some(first + 1)]);
             let warnings: Vec<_> = entered.iter().map(|entered| entered.is_warning).collect();
@@ -713,16 +721,16 @@ mod tests {
     #[test]
     fn what_was_asked_for_before_goes_before_what_was_not() {
         let ledger = Ledger::new(2);
-        ledger.postpone(debt(0), now().after(TTL / 2));
-        ledger.enter(debt(1));
-        let entered = ledger.enter(debt(2));
+        ledger.postpone(pending(0), now().after(TTL / 2));
+        ledger.enter(pending(1));
+        let entered = ledger.enter(pending(2));
         assert_eq!(entered.dropped.as_ref().map(number), Some(0));
     }
 
     #[test]
     fn what_went_unanswered_keeps_its_place() {
         let ledger = Ledger::new(MOST);
-        (0..4).for_each(|number| drop(ledger.enter(debt(number))));
+        (0..4).for_each(|number| drop(ledger.enter(pending(number))));
         let sent = [ledger.take(now()), ledger.take(now())].map(Option::unwrap);
         ledger.put_back(sent.into());
         assert_eq!(taken(&ledger, now()), [0, 1, 2, 3]);
@@ -732,16 +740,16 @@ mod tests {
     fn a_debt_comes_again_in_time_and_goes_with_its_key() {
         let ledger = Ledger::new(MOST);
         let soon = now().after(TTL / 2);
-        ledger.postpone(debt(0), soon);
-        ledger.postpone(debt(1), now().after(TTL));
+        ledger.postpone(pending(0), soon);
+        ledger.postpone(pending(1), now().after(TTL));
         assert_eq!((ledger.due(now()), taken(&ledger, now())), (Some(soon), vec![]));
         assert_eq!((taken(&ledger, soon), ledger.due(soon)), (vec![0], None));
-        ledger.enter(debt(2));
+        ledger.enter(pending(2));
         ledger.sweep(soon);
         assert_eq!(ledger.due(soon), Some(soon));
         ledger.sweep(now().after(TTL));
         assert_eq!(ledger.due(soon), None);
-        ledger.enter(debt(3));
+        ledger.enter(pending(3));
         assert_eq!(taken(&ledger, now().after(TTL)), [0; 0]);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     fn renew(self: Arc<Self>);
 
     /// Ends it if its validity has ended.
-    fn run_out(&self) -> Option<Unlogged>;
+    fn expire_if_due(&self) -> Option<Unlogged>;
 
     /// A node may have forgotten it: plans its renewal `within` this time. False if nothing changes.
     fn bring_forward(&self, within: Duration) -> bool;
@@ -186,7 +186,7 @@ impl Schedule {
             Next::Expired if planted(Fault::LossUntold) => {}
             Next::Expired => {
                 drop(entries);
-                return lease.run_out();
+                return lease.expire_if_due();
             }
             Next::Done => {}
         }

@@ -11,7 +11,7 @@ pub(crate) struct Outage {
     /// The beginning, moved on by the time behind bars.
     since: Option<Moment>,
     /// When bars were found in the way last, and when they end.
-    barred: Option<(Moment, Moment)>,
+    quarantined: Option<(Moment, Moment)>,
 }
 
 impl Outage {
@@ -22,20 +22,20 @@ impl Outage {
     }
 
     /// Notes that bars stand in the way `now`, which end at `until`.
-    pub(crate) fn barred(&mut self, now: Moment, until: Moment) {
+    pub(crate) fn quarantined(&mut self, now: Moment, until: Moment) {
         self.settle(now);
-        self.barred = Some((now, until));
+        self.quarantined = Some((now, until));
     }
 
     /// The same outage for a call that has known of it since it `began`.
     pub(crate) fn known_since(self, began: Moment) -> Self {
-        let barred = self.barred.map(|(from, until)| (from.max(began), until));
-        Self { since: self.since.map(|since| since.max(began)), barred }
+        let quarantined = self.quarantined.map(|(from, until)| (from.max(began), until));
+        Self { since: self.since.map(|since| since.max(began)), quarantined }
     }
 
     /// Takes the time out that has passed behind bars. A bar that is found again before its end counts once.
     fn settle(&mut self, now: Moment) {
-        if let Some((from, until)) = self.barred.take() {
+        if let Some((from, until)) = self.quarantined.take() {
             self.since = self.since.map(|since| since.after(now.min(until).since(from)));
         }
     }
@@ -52,24 +52,28 @@ mod tests {
     /// What happens at a second: nothing answers, or bars until another second stand in the way.
     enum Event {
         Fails(u64),
-        Barred(u64, u64),
+        Quarantined(u64, u64),
     }
-    use Event::{Barred, Fails};
+    use Event::{Fails, Quarantined};
 
     #[test]
     fn time_behind_bars_is_never_counted() {
         let cases: [(&str, &[Event], u64); 7] = [
             ("failures alone", &[Fails(0), Fails(4), Fails(9)], 9),
-            ("bars first", &[Barred(0, 60), Fails(60), Fails(65)], 5),
-            ("bars in between", &[Fails(0), Barred(3, 60), Fails(60), Fails(61)], 4),
-            ("a bar that is looked at again", &[Fails(0), Barred(3, 60), Barred(5, 60), Barred(50, 60), Fails(62)], 5),
+            ("bars first", &[Quarantined(0, 60), Fails(60), Fails(65)], 5),
+            ("bars in between", &[Fails(0), Quarantined(3, 60), Fails(60), Fails(61)], 4),
+            (
+                "a bar that is looked at again",
+                &[Fails(0), Quarantined(3, 60), Quarantined(5, 60), Quarantined(50, 60), Fails(62)],
+                5,
+            ),
             (
                 "bars and failures in turn",
-                &[Fails(0), Barred(3, 60), Fails(10), Barred(12, 60), Fails(20), Fails(24)],
+                &[Fails(0), Quarantined(3, 60), Fails(10), Quarantined(12, 60), Fails(20), Fails(24)],
                 9,
             ),
-            ("a bar that ended unseen", &[Fails(0), Barred(3, 5), Fails(9)], 7),
-            ("a bar without an end", &[Fails(0), Barred(3, 1_000_000), Fails(500_000)], 3),
+            ("a bar that ended unseen", &[Fails(0), Quarantined(3, 5), Fails(9)], 7),
+            ("a bar without an end", &[Fails(0), Quarantined(3, 1_000_000), Fails(500_000)], 3),
         ];
         for (what, events, expected) in cases {
             let mut outage = Outage::default();
@@ -77,7 +81,7 @@ mod tests {
             for event in events {
                 match *event {
                     Fails(now) => last = outage.lasts(at(now)),
-                    Barred(now, until) => outage.barred(at(now), at(until)),
+                    Quarantined(now, until) => outage.quarantined(at(now), at(until)),
                 }
             }
             assert_eq!(last, Duration::from_secs(expected), "{what}");
@@ -89,7 +93,7 @@ mod tests {
         let mut outage = Outage::default();
         outage.lasts(at(0));
         assert_eq!(outage.known_since(at(7)).lasts(at(9)), Duration::from_secs(2));
-        outage.barred(at(8), at(20));
+        outage.quarantined(at(8), at(20));
         assert_eq!(outage.known_since(at(12)).lasts(at(22)), Duration::from_secs(2));
         assert_eq!(outage.known_since(at(4)).lasts(at(22)), Duration::from_secs(6));
     }

@@ -99,8 +99,8 @@ pub(crate) enum Tally {
 }
 
 /// Whether a round waits for the answer of `node`: always, unless it is suspect and at least q nodes are not.
-fn waits_for(node: usize, nodes: usize, suspects: NodeMask) -> bool {
-    !suspects.has(node) || nodes - suspects.len() < quorum(nodes)
+fn waits_for(node: usize, nodes: usize, unresponsive: NodeMask) -> bool {
+    !unresponsive.has(node) || nodes - unresponsive.len() < quorum(nodes)
 }
 
 /// Counts the ballots of `nodes` nodes. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for
@@ -108,14 +108,14 @@ fn waits_for(node: usize, nodes: usize, suspects: NodeMask) -> bool {
 ///
 /// While at least q nodes are not suspect, pending suspects count as against at once, so that a hung minority delays
 /// nobody; with fewer, the vote waits for them.
-pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, suspects: NodeMask) -> Tally {
+pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, unresponsive: NodeMask) -> Tally {
     let needed = quorum(nodes);
     let (mut carried, mut against) = (0, 0);
     for node in 0..nodes {
         match ballot(node) {
             Ballot::For => carried += 1,
             Ballot::Against => against += 1,
-            Ballot::Pending if !waits_for(node, nodes, suspects) => against += 1,
+            Ballot::Pending if !waits_for(node, nodes, unresponsive) => against += 1,
             Ballot::Pending => {}
         }
     }
@@ -162,7 +162,7 @@ pub(crate) enum Verdict {
 
 /// Judges an attempt. `decided` is the fence that an earlier [`Verdict::Confirm`] fixed; `counts` are the nodes whose
 /// grants count (not barred, not a second name for the same server).
-pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, suspects: NodeMask) -> Verdict {
+pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, unresponsive: NodeMask) -> Verdict {
     let granted = |node: usize| match votes[node] {
         Vote::Granted(fence) | Vote::Confirming(fence) if counts.has(node) => Some(fence),
         _ => None,
@@ -177,7 +177,7 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, su
         (Vote::Confirming(_), _) => Ballot::Pending,
         _ => Ballot::Against,
     };
-    match (tally(votes.len(), ballot, suspects), decided) {
+    match (tally(votes.len(), ballot, unresponsive), decided) {
         (Tally::Open, _) => Verdict::Open,
         (Tally::Rejected, _) => Verdict::Lost,
         (Tally::Carried, Some(decided)) => Verdict::Won(decided),
@@ -226,7 +226,7 @@ pub(crate) enum KeyVerdict {
 
 /// Judges an extension or a release. Keys that are gone mean loss only when fewer than q votes can still come; nodes that
 /// did not answer may still hold theirs. Unknown only when no answer that is waited for can show a loss any more.
-pub(crate) fn keys(votes: &[KeyVote], suspects: NodeMask) -> KeyVerdict {
+pub(crate) fn keys(votes: &[KeyVote], unresponsive: NodeMask) -> KeyVerdict {
     let nodes = votes.len();
     let needed = quorum(nodes);
     let count = |wanted| votes.iter().filter(|vote| **vote == wanted).count();
@@ -240,9 +240,9 @@ pub(crate) fn keys(votes: &[KeyVote], suspects: NodeMask) -> KeyVerdict {
         KeyVote::Ours => Ballot::For,
         KeyVote::Absent | KeyVote::Foreign | KeyVote::Failed => Ballot::Against,
     };
-    let waited_for = |node: &usize| votes[*node] == KeyVote::Pending && waits_for(*node, nodes, suspects);
+    let waited_for = |node: &usize| votes[*node] == KeyVote::Pending && waits_for(*node, nodes, unresponsive);
     let to_come = (0..nodes).filter(waited_for).count();
-    match tally(nodes, ballot, suspects) {
+    match tally(nodes, ballot, unresponsive) {
         Tally::Open => KeyVerdict::Open,
         // Too few to carry it, but the votes to come may still tell that it is lost.
         Tally::Rejected if lost + to_come > nodes - needed => KeyVerdict::Open,
@@ -286,9 +286,9 @@ mod tests {
         votes: String,
         decided: Option<u64>,
         #[serde(default)]
-        barred: Vec<usize>,
+        quarantined: Vec<usize>,
         #[serde(default)]
-        suspects: Vec<usize>,
+        unresponsive: Vec<usize>,
         verdict: String,
     }
 
@@ -341,8 +341,8 @@ mod tests {
             self.votes.split(", ").flat_map(vote).collect()
         }
 
-        fn suspects(&self) -> NodeMask {
-            mask(&self.suspects)
+        fn unresponsive(&self) -> NodeMask {
+            mask(&self.unresponsive)
         }
     }
 
@@ -374,8 +374,8 @@ mod tests {
                 ("failed", None) => Some(Vote::Failed),
                 _ => None,
             });
-            let counts = without(votes.len(), mask(&case.barred));
-            let verdict = match attempt(&votes, case.decided, counts, case.suspects()) {
+            let counts = without(votes.len(), mask(&case.quarantined));
+            let verdict = match attempt(&votes, case.decided, counts, case.unresponsive()) {
                 Verdict::Open => "open".to_owned(),
                 Verdict::Won(fence) => format!("won {fence}"),
                 Verdict::Confirm(fence) => format!("confirm {fence}"),
@@ -402,7 +402,7 @@ mod tests {
                 "failed" => Some(KeyVote::Failed),
                 _ => None,
             });
-            let verdict = match keys(&votes, case.suspects()) {
+            let verdict = match keys(&votes, case.unresponsive()) {
                 KeyVerdict::Open => "open".to_owned(),
                 KeyVerdict::Carried => carried.to_owned(),
                 KeyVerdict::Unknown => "unknown".to_owned(),
@@ -487,10 +487,10 @@ mod tests {
         for nodes in 1..=6 {
             for ballots in every(&[Ballot::Pending, Ballot::For, Ballot::Against], nodes) {
                 let yes = ballots.iter().filter(|ballot| **ballot == Ballot::For).count();
-                for suspects in every_mask(nodes) {
-                    let hung_minority = nodes - suspects.len() >= quorum(nodes);
+                for unresponsive in every_mask(nodes) {
+                    let hung_minority = nodes - unresponsive.len() >= quorum(nodes);
                     let may_come =
-                        |node: &usize| ballots[*node] == Ballot::Pending && !(hung_minority && suspects.has(*node));
+                        |node: &usize| ballots[*node] == Ballot::Pending && !(hung_minority && unresponsive.has(*node));
                     let most = yes + (0..nodes).filter(may_come).count();
                     let expected = match () {
                         () if yes >= quorum(nodes) => Tally::Carried,
@@ -498,9 +498,9 @@ mod tests {
                         () => Tally::Open,
                     };
                     assert_eq!(
-                        tally(ballots.len(), |node| ballots[node], suspects),
+                        tally(ballots.len(), |node| ballots[node], unresponsive),
                         expected,
-                        "{ballots:?}, {suspects:?}"
+                        "{ballots:?}, {unresponsive:?}"
                     );
                 }
                 let verdict = tally(ballots.len(), |node| ballots[node], NodeMask::NONE);
@@ -571,16 +571,16 @@ mod tests {
         fn an_attempt_wins_with_a_quorum_of_its_fence_only(
             (votes, decided) in votes(),
             counts in any::<u16>(),
-            suspects in any::<u16>(),
+            unresponsive in any::<u16>(),
         ) {
             let nodes = votes.len();
             let within = |bits: u16| NodeMask::from_bits(bits & ((1 << nodes) - 1));
-            let (counts, suspects) = (within(counts), within(suspects));
+            let (counts, unresponsive) = (within(counts), within(unresponsive));
             let number = |wanted: &dyn Fn(Vote) -> bool| {
                 (0..nodes).filter(|node| counts.has(*node) && wanted(votes[*node])).count()
             };
             let granted = |fence| number(&|vote| vote == Vote::Granted(fence));
-            match attempt(&votes, decided, counts, suspects) {
+            match attempt(&votes, decided, counts, unresponsive) {
                 Verdict::Won(fence) => {
                     prop_assert!(decided.is_none_or(|decided| decided == fence));
                     prop_assert!(granted(fence) + number(&|vote| vote == Vote::Confirmed) >= quorum(nodes));
@@ -595,12 +595,12 @@ mod tests {
                 Verdict::Lost => {
                     // Whatever the nodes that are waited for may still say, it is no quorum.
                     let may_count = |node: &usize| match votes[*node] {
-                        Vote::Pending => waits_for(*node, nodes, suspects),
+                        Vote::Pending => waits_for(*node, nodes, unresponsive),
                         _ if !counts.has(*node) => false,
                         Vote::Confirmed => true,
-                        Vote::Confirming(_) => waits_for(*node, nodes, suspects),
+                        Vote::Confirming(_) => waits_for(*node, nodes, unresponsive),
                         Vote::Granted(fence) => decided.is_none_or(|decided| {
-                            fence == decided || fence < decided && waits_for(*node, nodes, suspects)
+                            fence == decided || fence < decided && waits_for(*node, nodes, unresponsive)
                         }),
                         Vote::Held | Vote::Failed => false,
                     };

@@ -45,7 +45,7 @@ enum Step {
         attempt: usize,
         proposal: u64,
         counts: u16,
-        suspects: u16,
+        unresponsive: u16,
     },
     /// Bars begin or end.
     Recount {
@@ -136,7 +136,7 @@ impl Step {
                 attempt: dice.attempt(),
                 proposal: 1 + dice.roll(3),
                 counts: dice.mask(7),
-                suspects: dice.mask(0),
+                unresponsive: dice.mask(0),
             },
             28 => Self::Recount { attempt: dice.attempt(), counts: dice.mask(7) },
             29..33 => Self::Execute(dice.any()),
@@ -180,7 +180,7 @@ struct Attempt {
     ballots: Ballots,
     highest: u64,
     counts: NodeMask,
-    suspects: NodeMask,
+    unresponsive: NodeMask,
     decided: Option<u64>,
     /// What each node granted, as far as the client has heard.
     granted: [Option<u64>; NODES],
@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
             ballots: Ballots::new(NODES),
             highest: 0,
             counts: NodeMask::NONE,
-            suspects: NodeMask::NONE,
+            unresponsive: NodeMask::NONE,
             decided: None,
             granted: [None; NODES],
             began: None,
@@ -317,8 +317,8 @@ impl<'a> Run<'a> {
     fn step(&mut self, step: &Step) -> Checked {
         self.now += 1;
         match step {
-            Step::Begin { attempt, proposal, counts, suspects } => {
-                self.begin(*attempt, *proposal, NodeMask::from_bits(*counts), NodeMask::from_bits(*suspects));
+            Step::Begin { attempt, proposal, counts, unresponsive } => {
+                self.begin(*attempt, *proposal, NodeMask::from_bits(*counts), NodeMask::from_bits(*unresponsive));
             }
             Step::Recount { attempt, counts } => self.attempts[*attempt].counts = NodeMask::from_bits(*counts),
             Step::Exchange(number) => {
@@ -391,12 +391,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn begin(&mut self, attempt: usize, proposal: u64, counts: NodeMask, suspects: NodeMask) {
+    fn begin(&mut self, attempt: usize, proposal: u64, counts: NodeMask, unresponsive: NodeMask) {
         let client = &mut self.attempts[attempt];
         if client.began.is_some() {
             return;
         }
-        (client.began, client.counts, client.suspects) = (Some(self.now), counts, suspects);
+        (client.began, client.counts, client.unresponsive) = (Some(self.now), counts, unresponsive);
         let ttl = Duration::from_secs(10_000);
         let label = LABELS[attempt].into();
         self.send_all(
@@ -479,7 +479,7 @@ impl<'a> Run<'a> {
     /// What an attempt does after each vote.
     fn judge(&mut self, attempt: usize) -> Checked {
         let client = &mut self.attempts[attempt];
-        match quorum::attempt(&client.ballots.votes, client.decided, client.counts, client.suspects) {
+        match quorum::attempt(&client.ballots.votes, client.decided, client.counts, client.unresponsive) {
             Verdict::Won(fence) => return self.win(attempt, fence),
             Verdict::Lost => {
                 self.lose(attempt);
@@ -692,7 +692,7 @@ const B: usize = 1;
 
 impl Run<'_> {
     fn asks(&mut self, attempt: usize, proposal: u64) {
-        self.step(&Step::Begin { attempt, proposal, counts: 7, suspects: 0 }).unwrap();
+        self.step(&Step::Begin { attempt, proposal, counts: 7, unresponsive: 0 }).unwrap();
     }
 
     /// The oldest request of an attempt to a node is executed and its reply arrives.

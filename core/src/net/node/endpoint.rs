@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::pace::Pace;
-use super::{Identity, Introduction};
+use super::{Identity, ServerInfo};
 use crate::address::Target;
 use crate::protocol::quorum;
 use crate::sys::clock::Moment;
@@ -169,19 +169,19 @@ impl Endpoint {
 
     /// Takes down who answers here, as a new connection tells. If that changes the facts, all followers have looked at
     /// them before this returns.
-    pub(crate) fn introduced(&self, introduction: &Introduction, now: Moment) -> Remarks {
+    pub(crate) fn record_info(&self, server_info: &ServerInfo, now: Moment) -> Remarks {
         let last_answer = self.last_answer();
         let (remarks, followers) = {
             let mut state = self.state();
             let before = state.facts.clone();
-            let is_changed = state.facts.take(introduction, now, last_answer);
+            let is_changed = state.facts.take(server_info, now, last_answer);
             let remarks = Remarks {
                 is_changed,
-                evicts: introduction.evicts.clone().filter(|_| !state.has_warned_of_eviction),
-                is_silent: introduction.silent && !state.has_warned_of_silence,
+                evicts: server_info.evicts.clone().filter(|_| !state.has_warned_of_eviction),
+                is_silent: server_info.silent && !state.has_warned_of_silence,
             };
-            state.has_warned_of_eviction |= introduction.evicts.is_some();
-            state.has_warned_of_silence |= introduction.silent;
+            state.has_warned_of_eviction |= server_info.evicts.is_some();
+            state.has_warned_of_silence |= server_info.silent;
             let is_news = state.facts != before;
             let followers = if is_news { state.followers.clone() } else { Vec::new() };
             (remarks, followers)
@@ -195,15 +195,15 @@ impl Endpoint {
 
 impl Facts {
     /// Takes an introduction down; true if grants may have been forgotten since the one before.
-    fn take(&mut self, introduction: &Introduction, seen: Moment, last_answer: Moment) -> bool {
+    fn take(&mut self, server_info: &ServerInfo, seen: Moment, last_answer: Moment) -> bool {
         let Some(identity) = &mut self.identity else {
-            self.identity = Some(introduction.identity.clone());
+            self.identity = Some(server_info.identity.clone());
             return false;
         };
-        let has_forgotten = introduction.identity.may_have_forgotten(identity);
-        identity.update(&introduction.identity);
+        let has_forgotten = server_info.identity.may_have_forgotten(identity);
+        identity.update(&server_info.identity);
         if has_forgotten {
-            self.changed_at = Some(quorum::changed_at(seen, introduction.uptime, last_answer));
+            self.changed_at = Some(quorum::changed_at(seen, server_info.uptime, last_answer));
         }
         has_forgotten
     }
@@ -257,8 +257,8 @@ mod tests {
         Identity { role, ..Identity::default() }
     }
 
-    fn told(identity: Identity, silent: bool) -> Introduction {
-        Introduction { identity, uptime: Duration::ZERO, evicts: None, silent, watched: false, again: Moment::NEVER }
+    fn told(identity: Identity, silent: bool) -> ServerInfo {
+        ServerInfo { identity, uptime: Duration::ZERO, evicts: None, silent, watched: false, again: Moment::NEVER }
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         let endpoint = Endpoint::new(true, at(0));
         let meet = |identity: Identity, hours: u32| {
             let silent = identity.run_id.is_empty();
-            drop(endpoint.introduced(&told(identity, silent), at(hours)));
+            drop(endpoint.record_info(&told(identity, silent), at(hours)));
             endpoint.facts()
         };
         let replica = replica(master("1", "a", true));
@@ -315,7 +315,7 @@ mod tests {
         let endpoints = Endpoints::default();
         let meets = |use_it: &dyn Fn(&Endpoint)| {
             let endpoint = endpoints.at(&place(1), true, at(10));
-            drop(endpoint.introduced(&told(master("1", "a", false), false), at(10)));
+            drop(endpoint.record_info(&told(master("1", "a", false), false), at(10)));
             use_it(&endpoint);
         };
         let is_known = |hours: u32| {
@@ -356,10 +356,10 @@ mod tests {
     #[test]
     fn an_endpoint_is_warned_about_once() {
         let endpoint = Endpoint::new(true, at(0));
-        let evicts = Introduction { evicts: Some("allkeys-lru".into()), ..told(master("1", "a", false), false) };
+        let evicts = ServerInfo { evicts: Some("allkeys-lru".into()), ..told(master("1", "a", false), false) };
         let silent = told(quiet(Role::Master), true);
-        let warns = |introduction: &Introduction| {
-            let remarks = endpoint.introduced(introduction, at(0));
+        let warns = |server_info: &ServerInfo| {
+            let remarks = endpoint.record_info(server_info, at(0));
             (remarks.evicts.is_some(), remarks.is_silent, remarks.is_changed)
         };
         assert_eq!(warns(&evicts), (true, false, false));

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::endpoint::{Endpoint, Facts, Follower, Remarks};
-use super::{Failure, Introduction, Role};
+use super::{Failure, Role, ServerInfo};
 use crate::fault::{Fault, planted};
 use crate::protocol::quorum::{self, NodeMask};
 use crate::sys::clock::{Clock, Moment};
@@ -25,7 +25,7 @@ use crate::sys::log::log;
 pub(crate) struct Health {
     /// For messages.
     addresses: Vec<String>,
-    suspects: AtomicU16,
+    unresponsive: AtomicU16,
     endpoints: Vec<Arc<Endpoint>>,
     /// Whether any node is, or was since it is known, a reason to look closer.
     unusual: AtomicBool,
@@ -47,7 +47,7 @@ impl Health {
     pub(crate) fn new(nodes: impl Iterator<Item = (Arc<Endpoint>, String)>, clock: Clock) -> Arc<Self> {
         let (endpoints, addresses): (Vec<_>, Vec<_>) = nodes.unzip();
         let health = Arc::new(Self {
-            suspects: AtomicU16::new(0),
+            unresponsive: AtomicU16::new(0),
             unusual: AtomicBool::new(false),
             verdicts: Mutex::new(vec![Verdict::default(); addresses.len()]),
             addresses,
@@ -67,38 +67,38 @@ impl Health {
     }
 
     /// The nodes that missed their last vote and have not been heard of since.
-    pub(crate) fn suspects(&self) -> NodeMask {
-        NodeMask::from_bits(self.suspects.load(Ordering::Relaxed))
+    pub(crate) fn unresponsive(&self) -> NodeMask {
+        NodeMask::from_bits(self.unresponsive.load(Ordering::Relaxed))
     }
 
     /// `node` answered something.
-    pub(crate) fn heard(&self, node: usize, now: Moment) {
+    pub(crate) fn record_reply(&self, node: usize, now: Moment) {
         self.endpoints[node].heard(now);
         let bit = 1 << node;
-        if self.suspects.load(Ordering::Relaxed) & bit != 0 {
-            self.suspects.fetch_and(!bit, Ordering::Relaxed);
+        if self.unresponsive.load(Ordering::Relaxed) & bit != 0 {
+            self.unresponsive.fetch_and(!bit, Ordering::Relaxed);
             log!(info, node = %self.addresses[node], "node answers again");
         }
     }
 
     /// Whether `node`, which owes an answer since `owing`, has given none for longer than `limit` when the last answer of
     /// any node was heard.
-    pub(crate) fn is_behind(&self, node: usize, owing: Moment, limit: Duration) -> bool {
+    pub(crate) fn is_lagging(&self, node: usize, owing: Moment, limit: Duration) -> bool {
         let last = self.endpoints.iter().map(|endpoint| endpoint.last_answer()).max().unwrap_or_default();
         owing.max(self.endpoints[node].last_answer()).after(limit) < last
     }
 
     /// `node` missed a vote.
-    pub(crate) fn missed(&self, node: usize) {
+    pub(crate) fn record_timeout(&self, node: usize) {
         let bit = 1 << node;
-        if self.suspects.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             log!(warn, node = %self.addresses[node], "node stopped responding; no longer waiting for it");
         }
     }
 
     /// Records who answers at `node`, seen on a new connection, before that is used. The remarks are logged afterwards.
-    pub(crate) fn introduced(&self, node: usize, introduction: &Introduction, now: Moment) -> Remarks {
-        let remarks = self.endpoints[node].introduced(introduction, now);
+    pub(crate) fn record_info(&self, node: usize, server_info: &ServerInfo, now: Moment) -> Remarks {
+        let remarks = self.endpoints[node].record_info(server_info, now);
         // Also where the endpoint knew already: another set may have told it, and this one not have looked yet.
         self.look();
         remarks
@@ -106,27 +106,27 @@ impl Health {
 
     /// The nodes whose grants count now for a lock with this `restart_delay`.
     pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> NodeMask {
-        if !self.unusual.load(Ordering::Acquire) || planted(Fault::NoBars) {
+        if !self.unusual.load(Ordering::Acquire) || planted(Fault::NoQuarantine) {
             return NodeMask::all(self.addresses.len());
         }
         let verdicts = self.verdicts();
         let usable = |node: &usize| {
             let verdict = &verdicts[*node];
-            verdict.standing.is_none() && verdict.bar_end(restart_delay).is_none_or(|end| end <= now)
+            verdict.standing.is_none() && verdict.quarantine_end(restart_delay).is_none_or(|end| end <= now)
         };
         (0..self.addresses.len()).filter(usable).fold(NodeMask::NONE, NodeMask::with)
     }
 
     /// Why `node`'s grant would not count now.
-    pub(crate) fn objection(&self, node: usize, restart_delay: Duration, now: Moment) -> Option<Failure> {
+    pub(crate) fn why_not_counted(&self, node: usize, restart_delay: Duration, now: Moment) -> Option<Failure> {
         if !self.unusual.load(Ordering::Acquire) {
             return None;
         }
         let verdicts = self.verdicts();
         let verdict = &verdicts[node];
         verdict.standing.clone().or_else(|| {
-            let end = verdict.bar_end(restart_delay)?;
-            (end > now).then(|| Failure::Barred(end.since(now)))
+            let end = verdict.quarantine_end(restart_delay)?;
+            (end > now).then(|| Failure::Quarantined(end.since(now)))
         })
     }
 
@@ -136,7 +136,7 @@ impl Health {
             .verdicts()
             .iter()
             .filter(|verdict| verdict.standing.is_none())
-            .map(|verdict| verdict.bar_end(restart_delay).unwrap_or_default())
+            .map(|verdict| verdict.quarantine_end(restart_delay).unwrap_or_default())
             .collect();
         ends.sort_unstable();
         ends.get(quorum::quorum(self.addresses.len()) - 1).copied()
@@ -169,7 +169,7 @@ impl Drop for Health {
 }
 
 impl Verdict {
-    fn bar_end(&self, restart_delay: Duration) -> Option<Moment> {
+    fn quarantine_end(&self, restart_delay: Duration) -> Option<Moment> {
         self.changed_at.map(|changed| changed.after(restart_delay))
     }
 }
@@ -212,9 +212,9 @@ mod tests {
         Health::new(urls.iter().map(node), Clock::System)
     }
 
-    fn run(run_id: &str, role: Role) -> Introduction {
+    fn run(run_id: &str, role: Role) -> ServerInfo {
         let identity = Identity { run_id: run_id.to_owned(), role, ..Identity::default() };
-        Introduction {
+        ServerInfo {
             identity,
             uptime: Duration::ZERO,
             evicts: None,
@@ -235,35 +235,35 @@ mod tests {
         let three = health(&endpoints, &["redis://a", "redis://b", "redis://c"]);
         let one = health(&endpoints, &["redis://user:pass@a/7"]);
         for (node, run_id) in ["1", "2", "3"].into_iter().enumerate() {
-            drop(three.introduced(node, &run(run_id, Role::Master), NOW));
+            drop(three.record_info(node, &run(run_id, Role::Master), NOW));
         }
         assert!(counts(&three) == [true; 3] && counts(&one) == [true]);
         assert!(!three.unusual.load(Ordering::Acquire) && !one.unusual.load(Ordering::Acquire));
 
-        drop(one.introduced(0, &run("4", Role::Master), NOW));
+        drop(one.record_info(0, &run("4", Role::Master), NOW));
         assert!(counts(&three) == [false, true, true] && counts(&one) == [false]);
-        assert_eq!(three.objection(0, DELAY, NOW), Some(Failure::Barred(DELAY)));
+        assert_eq!(three.why_not_counted(0, DELAY, NOW), Some(Failure::Quarantined(DELAY)));
         assert_eq!(counts(&health(&endpoints, &["redis://b", "redis://a"])), [true, false], "a set that is made later");
         drop(one);
         assert_eq!(counts(&health(&endpoints, &["redis://a"])), [false], "after the one that learnt it has gone");
 
         // The same server under two addresses: seen by the set that has both, whoever tells of it.
-        drop(health(&endpoints, &["redis://c"]).introduced(0, &run("2", Role::Master), NOW));
-        assert_eq!(three.objection(2, DELAY, NOW), Some(Failure::Duplicate(1)));
+        drop(health(&endpoints, &["redis://c"]).record_info(0, &run("2", Role::Master), NOW));
+        assert_eq!(three.why_not_counted(2, DELAY, NOW), Some(Failure::Duplicate(1)));
         assert_eq!(three.distinct(), 2);
-        drop(health(&endpoints, &["redis://b"]).introduced(0, &run("2", Role::Replica), NOW));
-        assert_eq!(three.objection(1, DELAY, NOW), Some(Failure::Replica));
+        drop(health(&endpoints, &["redis://b"]).record_info(0, &run("2", Role::Replica), NOW));
+        assert_eq!(three.why_not_counted(1, DELAY, NOW), Some(Failure::Replica));
     }
 
     #[test]
     fn an_answer_to_one_set_is_an_answer_of_the_endpoint() {
         let endpoints = Endpoints::default();
         let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
-        drop(one.introduced(0, &run("1", Role::Master), NOW));
-        other.heard(0, NOW.after(DELAY));
+        drop(one.record_info(0, &run("1", Role::Master), NOW));
+        other.record_reply(0, NOW.after(DELAY));
         // Up since before that answer: when it was replaced is not known.
-        let restarted = Introduction { uptime: DELAY, ..run("2", Role::Master) };
-        drop(one.introduced(0, &restarted, NOW.after(DELAY * 2).before(Duration::from_nanos(1))));
+        let restarted = ServerInfo { uptime: DELAY, ..run("2", Role::Master) };
+        drop(one.record_info(0, &restarted, NOW.after(DELAY * 2).before(Duration::from_nanos(1))));
         assert_eq!(one.quorum_at(DELAY), Some(NOW.after(DELAY * 3).before(Duration::from_nanos(1))));
     }
 
@@ -274,7 +274,7 @@ mod tests {
     impl Follower for Spy {
         fn look(&self) {
             let Some(set) = self.0.lock().unwrap().upgrade() else { return };
-            drop(set.introduced(0, &run("2", Role::Master), NOW));
+            drop(set.record_info(0, &run("2", Role::Master), NOW));
             assert!(counts(&set) == [false], "a set that was told of the restart by a connection of its own");
             self.1.fetch_add(1, Ordering::Relaxed);
         }
@@ -286,9 +286,9 @@ mod tests {
         let target = Address::parse("redis://a").unwrap().target().clone();
         endpoints.at(&target, true, NOW).follow(Arc::downgrade(&spy) as Weak<dyn Follower>);
         let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
-        drop(one.introduced(0, &run("1", Role::Master), NOW));
+        drop(one.record_info(0, &run("1", Role::Master), NOW));
         *spy.0.lock().unwrap() = Arc::downgrade(&other);
-        drop(one.introduced(0, &run("2", Role::Master), NOW));
+        drop(one.record_info(0, &run("2", Role::Master), NOW));
         assert_eq!(spy.1.load(Ordering::Relaxed), 1);
     }
 
@@ -311,17 +311,17 @@ mod tests {
     fn a_change_is_logged_when_it_is_in_force_and_outside_of_every_lock() {
         let endpoints = Endpoints::default();
         let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
-        drop(one.introduced(0, &run("1", Role::Master), NOW));
+        drop(one.record_info(0, &run("1", Role::Master), NOW));
         let (sender, seen) = mpsc::channel();
         let sets = [Arc::clone(&one), Arc::clone(&other)];
         let look = move || {
             for set in &sets {
                 sender.send(counts(set)).unwrap();
-                drop(set.introduced(0, &run("2", Role::Master), NOW));
+                drop(set.record_info(0, &run("2", Role::Master), NOW));
             }
         };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(Looking(look)), || {
-            one.introduced(0, &run("2", Role::Master), NOW).log(&"a");
+            one.record_info(0, &run("2", Role::Master), NOW).log(&"a");
         });
         assert_eq!(seen.iter().collect::<Vec<_>>(), [[false], [false]]);
     }
@@ -332,12 +332,12 @@ mod tests {
         let one = health(&endpoints, &["redis://a"]);
         let subscriber = tracing_subscriber::registry().with(Looking(|| panic!("a subscriber's bug")));
         tracing::subscriber::with_default(subscriber, || {
-            let evicts = Introduction { evicts: Some("allkeys-lru".into()), silent: true, ..run("1", Role::Master) };
-            one.introduced(0, &evicts, NOW).log(&"a");
-            one.introduced(0, &run("2", Role::Master), NOW).log(&"a");
-            one.missed(0);
-            one.heard(0, NOW);
+            let evicts = ServerInfo { evicts: Some("allkeys-lru".into()), silent: true, ..run("1", Role::Master) };
+            one.record_info(0, &evicts, NOW).log(&"a");
+            one.record_info(0, &run("2", Role::Master), NOW).log(&"a");
+            one.record_timeout(0);
+            one.record_reply(0, NOW);
         });
-        assert!(counts(&one) == [false] && one.suspects() == NodeMask::NONE);
+        assert!(counts(&one) == [false] && one.unresponsive() == NodeMask::NONE);
     }
 }

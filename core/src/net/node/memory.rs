@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{EventSink, Failure, Identity, Introduction, NodeEvent, Role};
+use super::{EventSink, Failure, Identity, NodeEvent, Role, ServerInfo};
 use crate::fault::{Fault, planted};
 use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
 use crate::protocol::token::Token;
@@ -406,11 +406,11 @@ impl MemoryNode {
     }
 
     /// A store in memory never restarts, and nothing that it granted outlives it, so its name is identity enough.
-    pub(crate) fn introduction(&self) -> Introduction {
+    pub(crate) fn server_info(&self) -> ServerInfo {
         let run_id = format!("memory-{}", self.1);
         let identity = Identity { run_id, role: Role::Master, ..Identity::default() };
         let (uptime, again) = (Duration::ZERO, Moment::NEVER);
-        Introduction { identity, uptime, evicts: None, silent: false, watched: true, again }
+        ServerInfo { identity, uptime, evicts: None, silent: false, watched: true, again }
     }
 }
 

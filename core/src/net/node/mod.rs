@@ -89,7 +89,7 @@ impl Identity {
 
 /// What a node tells about itself when a connection is made, before a grant on that connection counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Introduction {
+pub(crate) struct ServerInfo {
     pub(crate) identity: Identity,
     /// How long the server has been up, at least.
     pub(crate) uptime: Duration,
@@ -117,7 +117,7 @@ pub(crate) enum Failure {
     /// No answer, or no connection, within this time.
     Silent(Duration),
     /// It did not answer before and has not been heard of since.
-    Suspect,
+    Unresponsive,
     /// The server answered with this error code.
     Refused(Box<str>),
     /// The server refuses these credentials or rights, with this error code.
@@ -125,11 +125,11 @@ pub(crate) enum Failure {
     /// The server does not know the script yet: send its text.
     NoScript,
     /// A reply that no version of the scripts gives.
-    Garbled,
+    UnexpectedReply,
     /// A replica: its copy may lag, so its grants promise nothing.
     Replica,
     /// Restarted or replaced too recently for its grants to count.
-    Barred(Duration),
+    Quarantined(Duration),
     /// The same server as the node with this index.
     Duplicate(usize),
 }
@@ -137,14 +137,14 @@ pub(crate) enum Failure {
 impl Failure {
     /// Whether the connection that gave this failure is of no more use.
     pub(crate) fn breaks_connection(&self) -> bool {
-        matches!(self, Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::Garbled)
+        matches!(self, Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::UnexpectedReply)
             // A demoted master keeps its connections; the address may lead to its successor by now.
             || matches!(self, Self::Refused(code) if &**code == "READONLY")
     }
 
     /// Whether the node read the request and answered it.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::Garbled)
+        matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::UnexpectedReply)
     }
 
     /// Sorts a server's error code.
@@ -167,12 +167,12 @@ impl fmt::Display for Failure {
             Self::HungUp => f.write_str("cannot be reached: connection closed while it was set up"),
             Self::Full => f.write_str("max number of clients reached; raise its maxclients or close connections"),
             Self::Silent(after) => write!(f, "no answer within {after:?}"),
-            Self::Suspect => f.write_str("has stopped answering"),
+            Self::Unresponsive => f.write_str("has stopped answering"),
             Self::Refused(code) | Self::Forbidden(code) => write!(f, "refused with {code}{}", advice(code)),
             Self::NoScript => f.write_str("has lost the script"),
-            Self::Garbled => f.write_str("sent an unexpected reply; is this a Redis or Valkey server?"),
+            Self::UnexpectedReply => f.write_str("sent an unexpected reply; is this a Redis or Valkey server?"),
             Self::Replica => f.write_str("is a replica; list its master instead"),
-            Self::Barred(left) => write!(f, "restarted; its votes count again in {left:?}"),
+            Self::Quarantined(left) => write!(f, "restarted; its votes count again in {left:?}"),
             Self::Duplicate(other) => write!(f, "is the same server as node {}", other + 1),
         }
     }
@@ -275,17 +275,17 @@ impl Node {
         clock: &Clock,
         events: Option<EventSink>,
         is_known: bool,
-    ) -> Result<(Connection, Introduction), Failure> {
+    ) -> Result<(Connection, ServerInfo), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, introduction) = node.connect(events, is_known, clock.now()).await?;
-                Ok((Connection::Redis(connection), introduction))
+                let (connection, server_info) = node.connect(events, is_known, clock.now()).await?;
+                Ok((Connection::Redis(connection), server_info))
             }
-            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.introduction())),
+            Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
-                let (link, introduction) = node.0.connect(events).await?;
-                Ok((Connection::Simulated(link), introduction))
+                let (link, server_info) = node.0.connect(events).await?;
+                Ok((Connection::Simulated(link), server_info))
             }
         }
     }
@@ -293,9 +293,9 @@ impl Node {
 
 /// How a script is named to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum Eval {
     /// By its hash, which the server knows after the first use.
-    Hash,
+    Sha,
     /// By its whole text.
     Text,
 }
@@ -313,7 +313,7 @@ impl Connection {
     /// Asks the node. The request takes its place in the connection's order at the future's first poll. Dropping the
     /// future soon after takes it back; once it is written, or about to be in a bundle with others, it is executed and its
     /// reply discarded.
-    pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
+    pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
         match self {
             Self::Redis(connection) => connection.call(request, by).await,
             Self::Memory(connection) => connection.call(request),
@@ -325,8 +325,8 @@ impl Connection {
     /// As [`Connection::call`], and once more with the script's text if the node does not know the script. Not for
     /// requests that create a key: those must not be sent after their round's verdict.
     pub(crate) async fn call_known(&self, request: &Request) -> Result<Reply, Failure> {
-        match self.call(request, By::Hash).await {
-            Err(Failure::NoScript) => self.call(request, By::Text).await,
+        match self.call(request, Eval::Sha).await {
+            Err(Failure::NoScript) => self.call(request, Eval::Text).await,
             result => result,
         }
     }
@@ -364,7 +364,7 @@ impl fmt::Debug for SimulatedNode {
 /// What connecting to a simulated node returns.
 #[cfg(feature = "simulation")]
 pub(crate) type Connecting =
-    Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, Introduction), Failure>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, ServerInfo), Failure>> + Send>>;
 
 /// How a simulated node is connected to.
 #[cfg(feature = "simulation")]
@@ -375,5 +375,5 @@ pub(crate) trait SimulatedWire: Send + Sync {
 /// One connection to a simulated node.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedLink: Send + Sync {
-    fn call(&self, request: Request, by: By) -> Answer;
+    fn call(&self, request: Request, by: Eval) -> Answer;
 }

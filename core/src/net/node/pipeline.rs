@@ -30,10 +30,10 @@ use crate::sys::task::spawn;
 const FEW: usize = 2;
 
 /// Bundles requests `Q` with answers `A` for one connection.
-pub(super) struct Bundler<Q, A> {
+pub(super) struct Batcher<Q, A> {
     runtime: Handle,
     send: Box<dyn Fn(Vec<Q>) -> Sending<A> + Send + Sync>,
-    bundle: Mutex<Bundle<Q, A>>,
+    batch: Mutex<Batch<Q, A>>,
     /// How many answers are awaited.
     awaited: AtomicUsize,
 }
@@ -41,14 +41,14 @@ pub(super) struct Bundler<Q, A> {
 /// The answers to a bundle, in the order of its requests. Its first poll queues them.
 type Sending<A> = Pin<Box<dyn Future<Output = Vec<A>> + Send>>;
 
-struct Bundle<Q, A> {
+struct Batch<Q, A> {
     requests: Vec<(Q, oneshot::Sender<A>)>,
     open: bool,
 }
 
-impl<Q, A> Bundler<Q, A> {
-    fn bundle(&self) -> MutexGuard<'_, Bundle<Q, A>> {
-        self.bundle.lock().expect("no panic while holding this")
+impl<Q, A> Batcher<Q, A> {
+    fn batch(&self) -> MutexGuard<'_, Batch<Q, A>> {
+        self.batch.lock().expect("no panic while holding this")
     }
 
     /// Counts an answer as awaited until the value returned is dropped.
@@ -58,7 +58,7 @@ impl<Q, A> Bundler<Q, A> {
     }
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Bundler<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
     /// For a connection that lives on `runtime`, with what sends a bundle over it; `None` where all tasks that are ready
     /// run before the one that writes.
     pub(super) fn on<F>(runtime: &Handle, send: impl Fn(Vec<Q>) -> F + Send + Sync + 'static) -> Option<Arc<Self>>
@@ -69,7 +69,7 @@ impl<Q: Send + 'static, A: Send + 'static> Bundler<Q, A> {
             Arc::new(Self {
                 runtime: runtime.clone(),
                 send: Box::new(move |requests| Box::pin(send(requests))),
-                bundle: Mutex::new(Bundle { requests: Vec::new(), open: false }),
+                batch: Mutex::new(Batch { requests: Vec::new(), open: false }),
                 awaited: AtomicUsize::new(0),
             })
         })
@@ -77,16 +77,16 @@ impl<Q: Send + 'static, A: Send + 'static> Bundler<Q, A> {
 
     /// Takes a request into the bundle, or gives it back where it can go by itself.
     pub(super) fn take(self: &Arc<Self>, request: Q) -> Result<oneshot::Receiver<A>, Q> {
-        let mut bundle = self.bundle();
-        if !bundle.open && self.awaited.load(Ordering::Relaxed) <= FEW {
+        let mut batch = self.batch();
+        if !batch.open && self.awaited.load(Ordering::Relaxed) <= FEW {
             return Err(request);
         }
         let (sender, receiver) = oneshot::channel();
-        bundle.requests.push((request, sender));
-        let first = !mem::replace(&mut bundle.open, true);
-        drop(bundle);
+        batch.requests.push((request, sender));
+        let first = !mem::replace(&mut batch.open, true);
+        drop(batch);
         if first {
-            let taking = Taking { bundler: Arc::clone(self), queued: false };
+            let taking = Flush { batcher: Arc::clone(self), queued: false };
             drop(spawn(&self.runtime, taking.run()));
         }
         Ok(receiver)
@@ -103,12 +103,12 @@ impl Drop for Awaited<'_> {
 }
 
 /// Takes one bundle to the connection. Dropped before that, by the end of the runtime, it takes it away.
-struct Taking<Q, A> {
-    bundler: Arc<Bundler<Q, A>>,
+struct Flush<Q, A> {
+    batcher: Arc<Batcher<Q, A>>,
     queued: bool,
 }
 
-impl<Q, A> Taking<Q, A> {
+impl<Q, A> Flush<Q, A> {
     async fn run(mut self)
     where
         A: Send + 'static,
@@ -137,21 +137,21 @@ impl<Q, A> Taking<Q, A> {
     where
         A: Send + 'static,
     {
-        let mut bundle = self.bundler.bundle();
-        (bundle.open, self.queued) = (false, true);
-        let wanted = mem::take(&mut bundle.requests).into_iter().filter(|(_, sender)| !sender.is_closed());
+        let mut batch = self.batcher.batch();
+        (batch.open, self.queued) = (false, true);
+        let wanted = mem::take(&mut batch.requests).into_iter().filter(|(_, sender)| !sender.is_closed());
         let (requests, senders): (Vec<_>, Vec<_>) = wanted.unzip();
-        (senders, begun((self.bundler.send)(requests)))
+        (senders, begun((self.batcher.send)(requests)))
     }
 }
 
-impl<Q, A> Drop for Taking<Q, A> {
+impl<Q, A> Drop for Flush<Q, A> {
     fn drop(&mut self) {
         if !self.queued {
-            let mut bundle = self.bundler.bundle();
-            let requests = mem::take(&mut bundle.requests);
-            bundle.open = false;
-            drop(bundle);
+            let mut batch = self.batcher.batch();
+            let requests = mem::take(&mut batch.requests);
+            batch.open = false;
+            drop(batch);
             drop(requests);
         }
     }
@@ -181,39 +181,39 @@ mod tests {
     }
 
     /// On `runtime`, where the answer to a number is the number; with what was sent together.
-    fn numbers(runtime: &Runtime) -> (Arc<Bundler<u32, u32>>, Receiver<Vec<u32>>) {
+    fn numbers(runtime: &Runtime) -> (Arc<Batcher<u32, u32>>, Receiver<Vec<u32>>) {
         let (tell, sent) = channel();
         let echo = move |requests: Vec<u32>| {
             tell.send(requests.clone()).unwrap();
             std::future::ready(requests)
         };
-        (Bundler::on(runtime.handle(), echo).unwrap(), sent)
+        (Batcher::on(runtime.handle(), echo).unwrap(), sent)
     }
 
     #[test]
     fn few_requests_go_by_themselves_and_many_go_together_in_order() {
         let (runtime, release) = busy();
-        let (bundler, sent) = numbers(&runtime);
-        let _few = [(); FEW].map(|()| bundler.awaits());
-        assert_eq!(bundler.take(1).unwrap_err(), 1);
-        let another = bundler.awaits();
-        let mut answers: Vec<_> = [2, 3].map(|request| bundler.take(request).unwrap()).into();
+        let (batcher, sent) = numbers(&runtime);
+        let _few = [(); FEW].map(|()| batcher.awaits());
+        assert_eq!(batcher.take(1).unwrap_err(), 1);
+        let another = batcher.awaits();
+        let mut answers: Vec<_> = [2, 3].map(|request| batcher.take(request).unwrap()).into();
         drop(another);
-        answers.push(bundler.take(4).expect("it must not get ahead of those in the bundle"));
+        answers.push(batcher.take(4).expect("it must not get ahead of those in the bundle"));
         release.send(()).unwrap();
         assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [2, 3, 4]);
         let answers: Vec<_> = answers.into_iter().map(|answer| answer.blocking_recv().unwrap()).collect();
         assert_eq!(answers, [2, 3, 4]);
-        assert_eq!(bundler.take(5).unwrap_err(), 5, "the bundle is closed");
+        assert_eq!(batcher.take(5).unwrap_err(), 5, "the bundle is closed");
         assert!(sent.try_recv().is_err(), "it was sent twice");
     }
 
     #[test]
     fn what_nobody_wants_any_more_is_left_out() {
         let (runtime, release) = busy();
-        let (bundler, sent) = numbers(&runtime);
-        let _awaited = [(); FEW + 1].map(|()| bundler.awaits());
-        let [kept, gone] = [1, 2].map(|request| bundler.take(request).unwrap());
+        let (batcher, sent) = numbers(&runtime);
+        let _awaited = [(); FEW + 1].map(|()| batcher.awaits());
+        let [kept, gone] = [1, 2].map(|request| batcher.take(request).unwrap());
         drop(gone);
         release.send(()).unwrap();
         assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [1]);
@@ -239,9 +239,9 @@ mod tests {
                 Vec::<u32>::new()
             }
         };
-        let bundler = Bundler::on(runtime.handle(), hang).unwrap();
-        let _awaited = [(); FEW + 1].map(|()| bundler.awaits());
-        let answer = bundler.take(1).unwrap();
+        let batcher = Batcher::on(runtime.handle(), hang).unwrap();
+        let _awaited = [(); FEW + 1].map(|()| batcher.awaits());
+        let answer = batcher.take(1).unwrap();
         sent.recv_timeout(LIMIT).unwrap();
         assert!(dropped.try_recv().is_err());
         drop(answer);
@@ -251,22 +251,22 @@ mod tests {
     #[test]
     fn what_is_in_a_bundle_at_the_end_of_its_runtime_gets_no_answer() {
         let (runtime, release) = busy();
-        let bundler = Bundler::<u32, u32>::on(runtime.handle(), |_| std::future::pending()).unwrap();
-        let _awaited = [(); FEW + 1].map(|()| bundler.awaits());
-        let before = bundler.take(1).unwrap();
+        let batcher = Batcher::<u32, u32>::on(runtime.handle(), |_| std::future::pending()).unwrap();
+        let _awaited = [(); FEW + 1].map(|()| batcher.awaits());
+        let before = batcher.take(1).unwrap();
         runtime.shutdown_background();
-        let after = bundler.take(2).unwrap();
+        let after = batcher.take(2).unwrap();
         drop(release);
         for mut answer in [before, after] {
             eventually("it is let go", || answer.try_recv() == Err(TryRecvError::Closed));
         }
-        let mut later = bundler.take(3).unwrap();
+        let mut later = batcher.take(3).unwrap();
         eventually("nobody comes for it", || later.try_recv() == Err(TryRecvError::Closed));
     }
 
     #[test]
     fn one_thread_needs_no_bundles() {
         let runtime = Builder::new_current_thread().build().unwrap();
-        assert!(Bundler::<(), ()>::on(runtime.handle(), |_| async { Vec::new() }).is_none());
+        assert!(Batcher::<(), ()>::on(runtime.handle(), |_| async { Vec::new() }).is_none());
     }
 }

@@ -27,9 +27,9 @@ use redis::{
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::pipeline::Bundler;
+use super::pipeline::Batcher;
 use super::setup::{self, Plan, Setup};
-use super::{By, EventSink, Failure, Identity, Introduction, NodeEvent, Role};
+use super::{Eval, EventSink, Failure, Identity, NodeEvent, Role, ServerInfo};
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
@@ -123,7 +123,7 @@ impl RedisNode {
         events: Option<EventSink>,
         is_known: bool,
         now: Moment,
-    ) -> Result<(RedisConnection, Introduction), Failure> {
+    ) -> Result<(RedisConnection, ServerInfo), Failure> {
         let hears = events.is_some() && self.hearing.is_some();
         let setup = || {
             let setup = if hears { &self.hearing_setup } else { &self.plain_setup };
@@ -138,9 +138,9 @@ impl RedisNode {
             result = self.set_up(plan, events, now).await;
         }
         match result {
-            Ok((connection, mut introduction)) => {
-                introduction.again = introduction.again.min(setup().done(plan, now));
-                Ok((connection, introduction))
+            Ok((connection, mut server_info)) => {
+                server_info.again = server_info.again.min(setup().done(plan, now));
+                Ok((connection, server_info))
             }
             Err(Offence::Some(failure)) => {
                 setup().hung_up(plan, now);
@@ -157,7 +157,7 @@ impl RedisNode {
         plan: Plan,
         events: Option<EventSink>,
         now: Moment,
-    ) -> Result<(RedisConnection, Introduction), Offence> {
+    ) -> Result<(RedisConnection, ServerInfo), Offence> {
         let hearing = events.filter(|_| plan.hello).zip(self.hearing.as_ref());
         let (client, events) = match (hearing, &self.plain, &self.hearing) {
             (Some((events, client)), ..) => (client, Some(events)),
@@ -198,17 +198,17 @@ impl RedisNode {
             next()?;
             next()?;
         }
-        let mut introduction = introduce(&mut inner, info, plan).await?;
+        let mut server_info = fetch_info(&mut inner, info, plan).await?;
         if let Some(answer) = tracking {
-            introduction.watched = self.is_watched(&answer)?;
-            if !introduction.watched {
-                introduction.again = now.after(setup::AGAIN);
+            server_info.watched = self.is_watched(&answer)?;
+            if !server_info.watched {
+                server_info.again = now.after(setup::AGAIN);
             }
         }
         let connection = inner.clone();
-        let bundler = Bundler::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
-        let connection = RedisConnection { inner, ways: Arc::default(), bundler, watched: introduction.watched };
-        Ok((connection, introduction))
+        let batcher = Batcher::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
+        let connection = RedisConnection { inner, ways: Arc::default(), batcher, watched: server_info.watched };
+        Ok((connection, server_info))
     }
 
     /// Whether the server will tell of changed keys on a connection, by its answer to CLIENT TRACKING.
@@ -355,8 +355,8 @@ fn choose_tls_provider() {
 #[derive(Clone)]
 pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
-    ways: Arc<Ways>,
-    bundler: Option<Arc<Bundler<Cmd, Answer>>>,
+    ways: Arc<ConnectionState>,
+    batcher: Option<Arc<Batcher<Cmd, Answer>>>,
     /// Whether the server tells on this connection of the next change of each key that it reads.
     watched: bool,
 }
@@ -366,9 +366,9 @@ type Answer = Result<Value, Failure>;
 
 /// What has been learnt on a connection about how to send requests.
 #[derive(Default)]
-struct Ways {
+struct ConnectionState {
     /// How each script is sent.
-    scripts: [AtomicU8; Question::COUNT],
+    scripts: [AtomicU8; ScriptId::COUNT],
     /// Whether the hint that somebody waits is left out, because this user may have no right to its key.
     hintless: AtomicBool,
 }
@@ -386,13 +386,13 @@ impl RedisConnection {
         Arc::ptr_eq(&self.ways, &other.ways)
     }
 
-    pub(crate) async fn call(&self, request: &Request, by: By) -> Result<Reply, Failure> {
-        let question = Question::of(&request.action);
+    pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
+        let question = ScriptId::of(&request.action);
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
-        let by = if way == KNOWN { by } else { By::Text };
+        let by = if way == KNOWN { by } else { Eval::Text };
         let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
         let value = self.send(command(request, by, hints, self.watched)).await?;
-        if let (By::Hash, Value::ServerError(error)) = (by, &value)
+        if let (Eval::Sha, Value::ServerError(error)) = (by, &value)
             && is_unknown(error.code(), error.details())
         {
             // It has EVAL alone.
@@ -401,14 +401,14 @@ impl RedisConnection {
         }
         let answer = reply(question, value);
         let (next, answer) = match (by, answer) {
-            (By::Hash, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
+            (Eval::Sha, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
             (_, Err(Failure::Forbidden(_))) if hints => {
                 // Nothing was executed. Once more, without the key that may be one too many.
                 self.ways.hintless.store(true, Ordering::Relaxed);
                 (UNKNOWN, Err(Failure::NoScript))
             }
-            (By::Hash, Err(Failure::Forbidden(_))) => (TEXT_ONLY, Err(Failure::NoScript)),
-            (By::Text, Ok(reply)) if way == UNKNOWN => (KNOWN, Ok(reply)),
+            (Eval::Sha, Err(Failure::Forbidden(_))) => (TEXT_ONLY, Err(Failure::NoScript)),
+            (Eval::Text, Ok(reply)) if way == UNKNOWN => (KNOWN, Ok(reply)),
             (_, answer) => (way, answer),
         };
         if next != way {
@@ -421,9 +421,9 @@ impl RedisConnection {
 impl RedisConnection {
     /// Sends a command, by itself or with others. It has its place in the order from the first poll on.
     async fn send(&self, command: Cmd) -> Answer {
-        let Some(bundler) = &self.bundler else { return send(self.inner.clone(), command).await };
-        let _awaited = bundler.awaits();
-        match bundler.take(command) {
+        let Some(batcher) = &self.batcher else { return send(self.inner.clone(), command).await };
+        let _awaited = batcher.awaits();
+        match batcher.take(command) {
             Ok(answer) => answer.await.unwrap_or(Err(Failure::Closed)),
             Err(command) => send(self.inner.clone(), command).await,
         }
@@ -453,14 +453,14 @@ async fn send_all(mut connection: MultiplexedConnection, commands: Vec<Cmd>) -> 
 }
 
 /// Who a server is, by its answer to INFO. Where that is refused or left out, HELLO still tells the role.
-async fn introduce(
+async fn fetch_info(
     connection: &mut MultiplexedConnection,
     info: Option<Value>,
     plan: Plan,
-) -> Result<Introduction, Offence> {
+) -> Result<ServerInfo, Offence> {
     match info {
         Some(Value::ServerError(error)) if !is_unwanted(error.code(), error.details()) => {
-            accepted(Value::ServerError(error)).and(Err(Offence::None(Failure::Garbled)))
+            accepted(Value::ServerError(error)).and(Err(Offence::None(Failure::UnexpectedReply)))
         }
         refusal @ (Some(Value::ServerError(_)) | None) => {
             let refused = refusal.is_some();
@@ -472,11 +472,11 @@ async fn introduce(
             };
             let identity = Identity { role, ..Identity::default() };
             let (uptime, again) = (Duration::ZERO, Moment::NEVER);
-            Ok(Introduction { identity, uptime, evicts: None, silent: refused, watched: false, again })
+            Ok(ServerInfo { identity, uptime, evicts: None, silent: refused, watched: false, again })
         }
         Some(value) => {
-            let text: String = redis::from_redis_value(value).map_err(|_| Offence::None(Failure::Garbled))?;
-            Ok(introduction(&text))
+            let text: String = redis::from_redis_value(value).map_err(|_| Offence::None(Failure::UnexpectedReply))?;
+            Ok(server_info(&text))
         }
     }
 }
@@ -507,11 +507,11 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-fn introduction(info: &str) -> Introduction {
+fn server_info(info: &str) -> ServerInfo {
     let lines: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| lines.get(name).copied().unwrap_or_default();
     let policy = field("maxmemory_policy");
-    Introduction {
+    ServerInfo {
         identity: Identity {
             run_id: field("run_id").to_owned(),
             replid: field("master_replid").to_owned(),
@@ -539,8 +539,8 @@ impl Text {
     }
 }
 
-/// The scripts, in the order of [`Question`].
-static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
+/// The scripts, in the order of [`ScriptId`].
+static SCRIPTS: LazyLock<[Text; ScriptId::COUNT]> = LazyLock::new(|| {
     [
         Text::new(include_str!("../../protocol/lua/acquire.lua")),
         Text::new(include_str!("../../protocol/lua/confirm.lua")),
@@ -554,10 +554,10 @@ static SCRIPTS: LazyLock<[Text; Question::COUNT]> = LazyLock::new(|| {
 });
 
 /// A command as far as its keys, with room for the rest, so that it does not grow step by step.
-fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
+fn begin(script: &Text, by: Eval, keys: &[&[u8]]) -> Cmd {
     let (name, script) = match by {
-        By::Hash => ("EVALSHA", script.hash.as_str()),
-        By::Text => ("EVAL", script.text),
+        Eval::Sha => ("EVALSHA", script.hash.as_str()),
+        Eval::Text => ("EVAL", script.text),
     };
     let most_arguments = 9;
     let usual_size = script.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 128;
@@ -571,10 +571,10 @@ fn begin(script: &Text, by: By, keys: &[&[u8]]) -> Cmd {
 
 /// The command for a request, with the key of the hint or without; an acquire looks at the lock first where what it
 /// reads is `watched`. Every key stands in KEYS and nothing is built from strings on the server.
-fn command(request: &Request, by: By, hints: bool, watched: bool) -> Cmd {
+fn command(request: &Request, by: Eval, hints: bool, watched: bool) -> Cmd {
     let token = request.token.as_bytes();
     let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
-    let question = Question::of(&request.action);
+    let question = ScriptId::of(&request.action);
     let begin = |keys: &[&[u8]]| begin(&SCRIPTS[question as usize], by, keys);
     match &request.action {
         Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
@@ -658,7 +658,7 @@ fn micros(duration: Duration) -> u64 {
 
 /// Which script a request and its reply belong to.
 #[derive(Clone, Copy)]
-enum Question {
+enum ScriptId {
     Acquire,
     Confirm,
     Extend,
@@ -669,7 +669,7 @@ enum Question {
     SetnxRelease,
 }
 
-impl Question {
+impl ScriptId {
     const COUNT: usize = 8;
 
     fn of(action: &Action) -> Self {
@@ -687,31 +687,31 @@ impl Question {
 }
 
 /// Reads a reply strictly: whatever no script of ours says is a failed vote, never a guess.
-fn reply(question: Question, value: Value) -> Result<Reply, Failure> {
+fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> {
     match (question, value) {
         (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
-        (Question::Acquire, Value::Int(0)) => Ok(Reply::Seen(KeyState::Free)),
-        (Question::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
-        (Question::Acquire, Value::Array(items)) => held(&items),
-        (Question::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
-        (Question::Confirm | Question::Restore, Value::Int(0)) => Ok(Reply::Refused),
-        (Question::Restore, Value::Int(1)) => Ok(Reply::Restored),
-        (Question::Extend, Value::Int(1)) => Ok(Reply::Extended),
-        (Question::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
-        (Question::Release, Value::Int(waiting @ 1..)) => {
+        (ScriptId::Acquire, Value::Int(0)) => Ok(Reply::Seen(KeyState::Free)),
+        (ScriptId::Acquire, Value::Int(fence)) => fence_of(fence).map(Reply::Granted),
+        (ScriptId::Acquire, Value::Array(items)) => held(&items),
+        (ScriptId::Confirm, Value::Int(1)) => Ok(Reply::Confirmed),
+        (ScriptId::Confirm | ScriptId::Restore, Value::Int(0)) => Ok(Reply::Refused),
+        (ScriptId::Restore, Value::Int(1)) => Ok(Reply::Restored),
+        (ScriptId::Extend, Value::Int(1)) => Ok(Reply::Extended),
+        (ScriptId::Extend, Value::Int(-2)) => Ok(Reply::Ahead),
+        (ScriptId::Release, Value::Int(waiting @ 1..)) => {
             Ok(Reply::Deleted { waiting: u32::try_from(waiting - 1).unwrap_or(u32::MAX) })
         }
-        (Question::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
-        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
-        (Question::Extend | Question::Release | Question::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
-        (Question::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
-        (Question::Inspect, Value::Array(items)) => key_state(&items),
-        (Question::SetnxAcquire, Value::Int(expiry)) => {
-            u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::Garbled)
+        (ScriptId::SetnxRelease, Value::Int(1)) => Ok(Reply::Deleted { waiting: 0 }),
+        (ScriptId::Extend | ScriptId::Release | ScriptId::SetnxRelease, Value::Int(0)) => Ok(Reply::Absent),
+        (ScriptId::Extend | ScriptId::Release | ScriptId::SetnxRelease, Value::Int(-1)) => Ok(Reply::Foreign(None)),
+        (ScriptId::Extend, label @ Value::BulkString(_)) => Ok(Reply::Foreign(label_of(&label))),
+        (ScriptId::Inspect, Value::Array(items)) => key_state(&items),
+        (ScriptId::SetnxAcquire, Value::Int(expiry)) => {
+            u64::try_from(expiry).map(Reply::GrantedUntil).map_err(|_| Failure::UnexpectedReply)
         }
-        (Question::SetnxAcquire, Value::Array(items)) => held_until(&items),
-        (Question::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
-        _ => Err(Failure::Garbled),
+        (ScriptId::SetnxAcquire, Value::Array(items)) => held_until(&items),
+        (ScriptId::SetnxRelease, Value::Int(-2)) => Ok(Reply::Late),
+        _ => Err(Failure::UnexpectedReply),
     }
 }
 
@@ -732,7 +732,7 @@ fn refusal(code: &str, details: Option<&str>) -> Failure {
 }
 
 fn fence_of(number: i64) -> Result<u64, Failure> {
-    u64::try_from(number).ok().filter(|fence| FENCES.contains(fence)).ok_or(Failure::Garbled)
+    u64::try_from(number).ok().filter(|fence| FENCES.contains(fence)).ok_or(Failure::UnexpectedReply)
 }
 
 fn ttl_left(millis: i64) -> Option<Duration> {
@@ -742,18 +742,19 @@ fn ttl_left(millis: i64) -> Option<Duration> {
 
 fn held(items: &[Value]) -> Result<Reply, Failure> {
     let [mine, Value::Int(left), label, Value::Int(position), Value::Int(hold)] = items else {
-        return Err(Failure::Garbled);
+        return Err(Failure::UnexpectedReply);
     };
-    let ours = match text(mine).ok_or(Failure::Garbled)? {
+    let ours = match text(mine).ok_or(Failure::UnexpectedReply)? {
         "" => None,
-        digits => Some(fence_of(digits.parse().map_err(|_| Failure::Garbled)?)?),
+        digits => Some(fence_of(digits.parse().map_err(|_| Failure::UnexpectedReply)?)?),
     };
-    let (position, hold) = (u32::try_from(*position).unwrap_or(0), u64::try_from(*hold).map_err(|_| Failure::Garbled)?);
+    let (position, hold) =
+        (u32::try_from(*position).unwrap_or(0), u64::try_from(*hold).map_err(|_| Failure::UnexpectedReply)?);
     Ok(Reply::Held { ours, ttl_left: ttl_left(*left), label: label_of(label), position, hold })
 }
 
 fn held_until(items: &[Value]) -> Result<Reply, Failure> {
-    let [Value::Int(left)] = items else { return Err(Failure::Garbled) };
+    let [Value::Int(left)] = items else { return Err(Failure::UnexpectedReply) };
     Ok(Reply::Held { ours: None, ttl_left: ttl_left(*left), label: None, position: 0, hold: 0 })
 }
 
@@ -762,10 +763,10 @@ fn key_state(items: &[Value]) -> Result<Reply, Failure> {
         [Value::Int(0)] => KeyState::Free,
         [Value::Int(2), Value::Int(left)] => KeyState::Foreign { ttl_left: ttl_left(*left) },
         [Value::Int(1), Value::Int(left), fence, label] => {
-            let digits = text(fence).and_then(|digits| digits.parse().ok()).ok_or(Failure::Garbled)?;
+            let digits = text(fence).and_then(|digits| digits.parse().ok()).ok_or(Failure::UnexpectedReply)?;
             KeyState::Ours { label: label_of(label), fence: fence_of(digits)?, ttl_left: ttl_left(*left) }
         }
-        _ => return Err(Failure::Garbled),
+        _ => return Err(Failure::UnexpectedReply),
     };
     Ok(Reply::Seen(sight))
 }
@@ -784,7 +785,7 @@ fn failure(error: &RedisError) -> Failure {
         ErrorKind::AuthenticationFailed => Failure::Forbidden("WRONGPASS".into()),
         // The crate reads what came of a reply as if it were one.
         ErrorKind::Parse if error.to_string().contains("end of input") => Failure::Closed,
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::Garbled,
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::UnexpectedReply,
         _ if error.is_connection_refusal() => Failure::Unreachable("connection refused".into()),
         _ if error.is_connection_dropped() => Failure::Closed,
         ErrorKind::Io => Failure::Unreachable(io_reason(error)),
@@ -812,7 +813,7 @@ mod tests {
 
     #[test]
     fn who_a_server_is_as_it_tells() {
-        let info = |fields: &str| introduction(&format!("# Replication\r\n{fields}# Server\r\nrun_id:r\r\n")).identity;
+        let info = |fields: &str| server_info(&format!("# Replication\r\n{fields}# Server\r\nrun_id:r\r\n")).identity;
         let identity = |is_successor, role| Identity { run_id: "r".into(), replid: "a".into(), is_successor, role };
         let (none, one) = ("0".repeat(40), "0a".repeat(20));
         for (role, told) in [("master", Role::Master), ("slave", Role::Replica), ("", Role::Untold)] {

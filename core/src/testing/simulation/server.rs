@@ -12,7 +12,7 @@ use super::link::{Down, Line};
 use super::time::{Pace, Time, WallClock};
 use super::{Fate, Leg, Network};
 use crate::net::node::memory::{Content, Store};
-use crate::net::node::{By, Failure};
+use crate::net::node::{Eval, Failure};
 use crate::protocol::request::{Action, Reply, Request};
 
 /// One node.
@@ -266,12 +266,12 @@ impl Node {
         run: u32,
         line: &Arc<Line>,
         request: &Request,
-        by: By,
+        by: Eval,
     ) -> Option<Result<Reply, Failure>> {
         self.executing(run).await?;
         let mut state = self.state();
         let script = script(&request.action);
-        let answer = if by == By::Hash && !state.scripts.contains(script) {
+        let answer = if by == Eval::Sha && !state.scripts.contains(script) {
             Err(Failure::NoScript)
         } else {
             state.scripts.insert(script);

@@ -12,7 +12,7 @@ use super::server::{Node, script};
 use super::time::Time;
 use super::{Fate, Leg};
 use crate::net::node::{
-    Answer, By, Connecting, EventSink, Failure, Identity, Introduction, NodeEvent, Role, SimulatedLink, SimulatedWire,
+    Answer, Connecting, Eval, EventSink, Failure, Identity, NodeEvent, Role, ServerInfo, SimulatedLink, SimulatedWire,
 };
 use crate::protocol::request::Request;
 use crate::sys::clock::Moment;
@@ -46,7 +46,7 @@ impl Wire {
         }
     }
 
-    async fn introduced(self, events: Option<EventSink>) -> Result<(Arc<dyn SimulatedLink>, Introduction), Failure> {
+    async fn record_info(self, events: Option<EventSink>) -> Result<(Arc<dyn SimulatedLink>, ServerInfo), Failure> {
         let refused = || Failure::Unreachable("connection refused".into());
         self.travel(Leg::Connect).await?;
         let run = {
@@ -58,7 +58,7 @@ impl Wire {
             state.run
         };
         self.node.executing(run).await.ok_or(Failure::Closed)?;
-        let (link, introduction) = {
+        let (link, server_info) = {
             let mut state = self.node.state();
             let silent = state.lacks_info;
             let told = |text: String| if silent { String::new() } else { text };
@@ -79,17 +79,17 @@ impl Wire {
             state.lines.push(Arc::downgrade(&line));
             (
                 Link::new(self.clone(), line, run),
-                Introduction { identity, uptime, evicts: None, silent, watched, again: Moment::NEVER },
+                ServerInfo { identity, uptime, evicts: None, silent, watched, again: Moment::NEVER },
             )
         };
         self.travel(Leg::Reply).await?;
-        Ok((Arc::new(link), introduction))
+        Ok((Arc::new(link), server_info))
     }
 }
 
 impl SimulatedWire for Wire {
     fn connect(&self, events: Option<EventSink>) -> Connecting {
-        Box::pin(self.clone().introduced(events))
+        Box::pin(self.clone().record_info(events))
     }
 }
 
@@ -97,7 +97,7 @@ impl SimulatedWire for Wire {
 struct Call {
     id: u64,
     request: Request,
-    by: By,
+    by: Eval,
 }
 
 /// The client's end of a connection.
@@ -117,7 +117,7 @@ impl Link {
 }
 
 impl SimulatedLink for Link {
-    fn call(&self, request: Request, by: By) -> Answer {
+    fn call(&self, request: Request, by: Eval) -> Answer {
         let (line, queue) = (Arc::clone(&self.line), self.queue.clone());
         Box::pin(async move {
             let (id, receiver) = line.ask().ok_or(Failure::Closed)?;
@@ -199,7 +199,7 @@ async fn repeat(node: Node, line: Arc<Line>, at: Instant, request: Request) {
     node.0.time.sleep_until(at).await;
     node.note(|| format!("hears process {} once more", line.process + 1));
     let run = node.state().run;
-    drop(node.execute(run, &line, &request, By::Text).await);
+    drop(node.execute(run, &line, &request, Eval::Text).await);
 }
 
 /// Hands over what arrives at the client.
