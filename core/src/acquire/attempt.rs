@@ -86,7 +86,7 @@ pub(crate) async fn attempt(
                 process.schedule.reached(members, node);
             }
         });
-        let missed = unsent.and(failed);
+        let missed = unsent.union(failed);
         let unit = claim.unit();
         return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed });
     }
@@ -175,7 +175,7 @@ async fn vote(
 fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots, fence: u64, counts: NodeMask) {
     for node in 0..ballots.votes.len() {
         let Vote::Granted(granted) = ballots.votes[node] else { continue };
-        if granted < fence && counts.has(node) {
+        if granted < fence && counts.contains(node) {
             let (fence_ttl, label) = (spec.settings.fence_ttl, Arc::clone(&spec.settings.label));
             round.ask(node, claim.request(Action::Confirm { granted, fence, fence_ttl, label }), None);
             ballots.votes[node] = Vote::Confirming(granted);

@@ -98,7 +98,7 @@ impl Wakeup {
             let now = clock.now();
             let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(positions.due(now));
             let changed = match self.changes(probed.free, backstop.min(limit)).await {
-                Some(changed) => changed.and(self.pause(positions, limit).await),
+                Some(changed) => changed.union(self.pause(positions, limit).await),
                 None if clock.now() >= limit => return,
                 None => NodeMask::all(nodes),
             };
@@ -144,7 +144,7 @@ impl Wakeup {
     /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
     fn is_enough(&self, free: NodeMask) -> bool {
         let counts = self.counts();
-        (0..self.connections.members.len()).filter(|node| free.has(*node) && counts.has(*node)).count()
+        (0..self.connections.members.len()).filter(|node| free.contains(*node) && counts.contains(*node)).count()
             >= quorum(self.connections.members.len())
     }
 
@@ -152,7 +152,7 @@ impl Wakeup {
     fn may_grant(&self, silent: NodeMask) -> bool {
         let counts = self.counts();
         let nodes = self.connections.members.len();
-        (0..nodes).filter(|node| counts.has(*node) && !silent.has(*node)).count() >= quorum(nodes)
+        (0..nodes).filter(|node| counts.contains(*node) && !silent.contains(*node)).count() >= quorum(nodes)
     }
 
     fn counts(&self) -> NodeMask {
@@ -170,8 +170,8 @@ impl Wakeup {
             if changed == NodeMask::NONE {
                 until = until.min(self.connections.clock.now().after(backoff::NOTIFICATION_WINDOW));
             }
-            changed = changed.and(more);
-            if changed.and(free).len() >= quorum(self.connections.members.len()) {
+            changed = changed.union(more);
+            if changed.union(free).len() >= quorum(self.connections.members.len()) {
                 break;
             }
         }
@@ -205,7 +205,7 @@ impl Wakeup {
         let footprint = Arc::new(Footprint::new(nodes));
         let mut round = Round::new(&self.connections, &footprint, node_timeout, limit);
         let token = Token::fresh(&self.context.process.random);
-        for node in (0..nodes).filter(|node| mask.has(*node)) {
+        for node in (0..nodes).filter(|node| mask.contains(*node)) {
             probed.free = probed.free.without(node);
             probed.silent = probed.silent.with(node);
             if !round.leaves_out(node) {

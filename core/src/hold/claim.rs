@@ -143,7 +143,7 @@ impl Claim {
         let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, false);
         loop {
             let unresponsive = connections.members.health.unresponsive();
-            let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !unresponsive.has(node);
+            let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !unresponsive.contains(node);
             if !votes.iter().enumerate().any(waiting) {
                 break;
             }

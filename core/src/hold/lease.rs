@@ -388,7 +388,7 @@ impl Lease {
     /// Begins to put the lock back on `node`. False while that is under way already.
     pub(crate) fn begin_restoring(&self, node: usize) -> bool {
         let mut state = self.state();
-        let is_first = !state.restoring.has(node);
+        let is_first = !state.restoring.contains(node);
         state.restoring = state.restoring.with(node);
         is_first
     }

@@ -120,7 +120,7 @@ fn judge(
             let now = connections.clock.now();
             let grant = Grant::new(context, expiry, now);
             let valid_until = quorum::valid_until(start, settings.ttl, None);
-            if now < valid_until && connections.members.health.counts(settings.restart_delay, now).has(NODE) {
+            if now < valid_until && connections.members.health.counts(settings.restart_delay, now).contains(NODE) {
                 // No fence, and no renewal to spread.
                 return Outcome::Won(Won {
                     right: grant,

@@ -236,7 +236,7 @@ pub(crate) fn explain(connections: &Connections, ballots: &mut Ballots, restart_
     let now = connections.clock.now();
     let unresponsive = connections.members.health.unresponsive();
     for node in 0..ballots.votes.len() {
-        if ballots.votes[node] == Vote::Pending && unresponsive.has(node) {
+        if ballots.votes[node] == Vote::Pending && unresponsive.contains(node) {
             ballots.fail(node, Failure::Unresponsive);
         }
         if ballots.failures[node].is_none() {

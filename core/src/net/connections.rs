@@ -696,7 +696,7 @@ mod tests {
         is_due(&connections);
         connections.connect_quorum(connections.connect_limit()).await;
         assert!(connections.current(0).is_some(), "there is a connection all the time");
-        eventually("the node tells", || connections.tracking_nodes().has(0));
+        eventually("the node tells", || connections.tracking_nodes().contains(0));
         assert!(!connections.is_over(0, &first));
         assert_eq!(connections.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
     }

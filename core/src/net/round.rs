@@ -222,7 +222,7 @@ impl Round {
     pub(crate) fn leaves_out(&self, node: usize) -> bool {
         let unresponsive = self.unresponsive();
         let nodes = self.parts.len();
-        unresponsive.has(node) && nodes - unresponsive.len() >= quorum(nodes) && self.connections.has_request(node)
+        unresponsive.contains(node) && nodes - unresponsive.len() >= quorum(nodes) && self.connections.has_request(node)
     }
 
     /// The next vote, the deadline, or `None` when nothing is pending. Cancel safe.

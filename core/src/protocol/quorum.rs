@@ -55,7 +55,7 @@ impl NodeMask {
         Self(self.0 | 1 << node)
     }
 
-    pub(crate) fn and(self, others: Self) -> Self {
+    pub(crate) fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
@@ -63,7 +63,7 @@ impl NodeMask {
         Self(self.0 & !(1 << node))
     }
 
-    pub(crate) fn has(self, node: usize) -> bool {
+    pub(crate) fn contains(self, node: usize) -> bool {
         self.0 & 1 << node != 0
     }
 
@@ -100,7 +100,7 @@ pub(crate) enum Tally {
 
 /// Whether a round waits for the answer of `node`: always, unless it is suspect and at least q nodes are not.
 fn waits_for(node: usize, nodes: usize, unresponsive: NodeMask) -> bool {
-    !unresponsive.has(node) || nodes - unresponsive.len() < quorum(nodes)
+    !unresponsive.contains(node) || nodes - unresponsive.len() < quorum(nodes)
 }
 
 /// Counts the ballots of `nodes` nodes. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for
@@ -164,12 +164,12 @@ pub(crate) enum Verdict {
 /// grants count (not barred, not a second name for the same server).
 pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, unresponsive: NodeMask) -> Verdict {
     let granted = |node: usize| match votes[node] {
-        Vote::Granted(fence) | Vote::Confirming(fence) if counts.has(node) => Some(fence),
+        Vote::Granted(fence) | Vote::Confirming(fence) if counts.contains(node) => Some(fence),
         _ => None,
     };
     let ballot = |node: usize| match (votes[node], decided) {
         (Vote::Pending, _) => Ballot::Pending,
-        _ if !counts.has(node) => Ballot::Against,
+        _ if !counts.contains(node) => Ballot::Against,
         (Vote::Confirmed, _) | (Vote::Granted(_), None) => Ballot::For,
         (Vote::Granted(fence), Some(decided)) if fence == decided => Ballot::For,
         // Below the fence: its confirm is on the way, or about to be sent.
@@ -351,7 +351,7 @@ mod tests {
     }
 
     fn without(nodes: usize, left_out: NodeMask) -> NodeMask {
-        (0..nodes).filter(|node| !left_out.has(*node)).fold(NodeMask::NONE, NodeMask::with)
+        (0..nodes).filter(|node| !left_out.contains(*node)).fold(NodeMask::NONE, NodeMask::with)
     }
 
     fn millis(number: u64) -> Duration {
@@ -443,16 +443,24 @@ mod tests {
         for nodes in 0..=16 {
             let all = NodeMask::all(nodes);
             assert_eq!(all.len(), nodes);
-            assert!((0..16).all(|node| all.has(node) == (node < nodes)));
+            assert!((0..16).all(|node| all.contains(node) == (node < nodes)));
             assert_eq!(without(nodes, NodeMask::NONE), all);
         }
         for (one, two) in every_mask(4).flat_map(|one| every_mask(4).map(move |two| (one, two))) {
             for node in 0..4 {
-                assert_eq!(one.and(two).has(node), one.has(node) || two.has(node), "{one:?} and {two:?}");
+                assert_eq!(
+                    one.union(two).contains(node),
+                    one.contains(node) || two.contains(node),
+                    "{one:?} and {two:?}"
+                );
                 for other in 0..4 {
                     let is_other = node == other;
-                    assert_eq!(one.with(other).has(node), one.has(node) || is_other, "{one:?} with {other}");
-                    assert_eq!(one.without(other).has(node), one.has(node) && !is_other, "{one:?} without {other}");
+                    assert_eq!(one.with(other).contains(node), one.contains(node) || is_other, "{one:?} with {other}");
+                    assert_eq!(
+                        one.without(other).contains(node),
+                        one.contains(node) && !is_other,
+                        "{one:?} without {other}"
+                    );
                 }
             }
         }
@@ -489,8 +497,9 @@ mod tests {
                 let yes = ballots.iter().filter(|ballot| **ballot == Ballot::For).count();
                 for unresponsive in every_mask(nodes) {
                     let hung_minority = nodes - unresponsive.len() >= quorum(nodes);
-                    let may_come =
-                        |node: &usize| ballots[*node] == Ballot::Pending && !(hung_minority && unresponsive.has(*node));
+                    let may_come = |node: &usize| {
+                        ballots[*node] == Ballot::Pending && !(hung_minority && unresponsive.contains(*node))
+                    };
                     let most = yes + (0..nodes).filter(may_come).count();
                     let expected = match () {
                         () if yes >= quorum(nodes) => Tally::Carried,
@@ -577,7 +586,7 @@ mod tests {
             let within = |bits: u16| NodeMask::from_bits(bits & ((1 << nodes) - 1));
             let (counts, unresponsive) = (within(counts), within(unresponsive));
             let number = |wanted: &dyn Fn(Vote) -> bool| {
-                (0..nodes).filter(|node| counts.has(*node) && wanted(votes[*node])).count()
+                (0..nodes).filter(|node| counts.contains(*node) && wanted(votes[*node])).count()
             };
             let granted = |fence| number(&|vote| vote == Vote::Granted(fence));
             match attempt(&votes, decided, counts, unresponsive) {
@@ -596,7 +605,7 @@ mod tests {
                     // Whatever the nodes that are waited for may still say, it is no quorum.
                     let may_count = |node: &usize| match votes[*node] {
                         Vote::Pending => waits_for(*node, nodes, unresponsive),
-                        _ if !counts.has(*node) => false,
+                        _ if !counts.contains(*node) => false,
                         Vote::Confirmed => true,
                         Vote::Confirming(_) => waits_for(*node, nodes, unresponsive),
                         Vote::Granted(fence) => decided.is_none_or(|decided| {

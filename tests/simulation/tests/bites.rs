@@ -68,7 +68,7 @@ fn shows(fault: Fault) -> Shows {
         | Fault::NoDrift
         | Fault::ValidFromAnswer
         | Fault::SameToken
-        | Fault::NoBars
+        | Fault::NoQuarantine
         | Fault::RestoreCounts
         | Fault::AcquireTakes
         | Fault::ReleaseBlindly

@@ -492,7 +492,7 @@ impl<'a> Run<'a> {
         for node in 0..NODES {
             let client = &mut self.attempts[attempt];
             let Vote::Granted(granted) = client.ballots.votes[node] else { continue };
-            if granted < fence && client.counts.has(node) {
+            if granted < fence && client.counts.contains(node) {
                 client.ballots.votes[node] = Vote::Confirming(granted);
                 let label = LABELS[attempt].into();
                 self.send(attempt, node, Action::Confirm { granted, fence, fence_ttl: FENCE_TTL, label }, None);
@@ -512,7 +512,7 @@ impl<'a> Run<'a> {
                 _ => continue,
             };
             let done = |event: &&Event| (event.node, event.attempt) == (node, attempt) && event.what == what;
-            by[node] = self.history.iter().find(done).map(|event| event.at).filter(|_| client.counts.has(node));
+            by[node] = self.history.iter().find(done).map(|event| event.at).filter(|_| client.counts.contains(node));
         }
         client.over = true;
         client.won = Some(Won { fence, at: now, by });

@@ -226,7 +226,7 @@ mod tests {
 
     fn counts(health: &Health) -> Vec<bool> {
         let counts = health.counts(DELAY, NOW);
-        (0..health.addresses.len()).map(|node| counts.has(node)).collect()
+        (0..health.addresses.len()).map(|node| counts.contains(node)).collect()
     }
 
     #[test]
