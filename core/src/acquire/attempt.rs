@@ -94,7 +94,7 @@ pub(crate) async fn attempt(
         // A vote ends early, and the nodes that answer later have counted the waiter too.
         Some(positions) => {
             round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
-                count(positions, node, answer)
+                count(positions, node, answer);
             });
         }
         // Takes back what was not written yet.

@@ -231,7 +231,7 @@ impl Wakeup {
         }
         if let Some(positions) = positions {
             round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
-                attempt::count(positions, node, answer)
+                attempt::count(positions, node, answer);
             });
         }
         least

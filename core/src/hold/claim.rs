@@ -114,15 +114,13 @@ impl Claim {
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let release = self.request(Action::Release { asks });
-            match trace {
-                Trace::Nothing => continue,
-                Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => continue,
-                Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => round.ask(node, release, None),
-                Trace::Unanswered(connection, _) if inner.is_driven(connections, node, &connection) => {
-                    round.ask(node, release, Some(connection));
+            match Route::from(trace) {
+                Route::Nowhere => continue,
+                Route::Anywhere => round.ask(node, release, None),
+                Route::Behind(create) if inner.is_driven(connections, node, &create) => {
+                    round.ask(node, release, Some(create));
                 }
-                Trace::Unanswered(..) => round.ask_out_of_order(node, release),
-                Trace::Created => round.ask(node, release, None),
+                Route::Behind(_) => round.ask_out_of_order(node, release),
             }
             votes[node] = KeyVote::Pending;
         }
@@ -181,6 +179,28 @@ impl Claim {
     }
 }
 
+/// How the release of a trace goes out.
+enum Route {
+    /// Not at all: there is nothing to release.
+    Nowhere,
+    /// Over any connection.
+    Anywhere,
+    /// Over the connection of an unanswered create, behind it.
+    Behind(Connection),
+}
+
+impl From<Trace> for Route {
+    fn from(trace: Trace) -> Self {
+        match trace {
+            Trace::Nothing => Self::Nowhere,
+            Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => Self::Nowhere,
+            Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => Self::Anywhere,
+            Trace::Unanswered(connection, _) => Self::Behind(connection),
+            Trace::Created => Self::Anywhere,
+        }
+    }
+}
+
 /// Takes down a node's answer to a release. What stays marked in the footprint stays owed.
 fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
     let vote = match answer {
@@ -224,15 +244,12 @@ impl Drop for Slot {
         let ttl = inner.ttl();
         let Inner { process, set, keys, token, node_timeout, .. } = inner;
         let account = Account { environment: process.environment(), set, keys, token, node_timeout, ttl };
-        let behind = |trace| match trace {
-            Trace::Nothing => None,
-            Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => None,
-            Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => Some(None),
-            Trace::Created => Some(None),
-            Trace::Unanswered(connection, _) => Some(Some(account.queue(connection))),
+        let queued = |(node, trace)| match Route::from(trace) {
+            Route::Nowhere => None,
+            Route::Anywhere => Some((node, None)),
+            Route::Behind(create) => Some((node, Some(account.queue(create)))),
         };
-        let releases = traces.into_iter().map(behind).enumerate();
-        let releases = releases.filter_map(|(node, behind)| Some((node, behind?))).collect();
+        let releases = traces.into_iter().enumerate().filter_map(queued).collect();
         account.owe(releases);
     }
 }
