@@ -23,6 +23,24 @@ GIVEN_UP = {
 }
 """What is not written any more, and what is written instead."""
 
+INSIDE = {
+    r"\b[Ll]anes?\b": "connections",
+    r"\b(?:Lookout|Sights?)\b": "Wakeup, Probed, KeyState",
+    r"\b(?:Gates?|InLine|gates?)\b": "Waiters, WaiterQueue, Waiter",
+    r"\b[Aa]gendas?\b|\bRenewal\b": "Schedule",
+    r"\bTitles?\b": "Ownership",
+    r"(?<!:)\bOwned\b": "LeaseOwner",
+    r"\b(?:Hindrance|hindrance|objection)\b": "Precheck, precheck, why_not_counted",
+    r"\bbar(?:s|red)?\b|\bBarred\b|NoBars": "quarantine",
+    r"\b[Ss]uspects?\b": "unresponsive",
+    r"\b(?:Introduction|introduction|introduced)\b": "ServerInfo",
+    r"\b[Bb]undle[rs]?\b": "Batch, Batcher",
+    r"\b(?:Dut(?:y|ies)|dut(?:y|ies))\b": "PendingWork",
+    r"\b(?:Debts?|debts?|owed|owes?)\b": "PendingRelease",
+    r"\b(?:Garbled|Bundler|Taking|Audience|News|Heard|Ear|ears?)\b": "UnexpectedReply, Flush, EventSink, NodeEvent",
+}
+"""The same for the engine's own words, in its sources."""
+
 EXEMPT = ("CHANGELOG.md", "tests/examples/test_words.py", "tests/peers/")
 """What tells of former names, and what is other libraries'."""
 
@@ -33,14 +51,24 @@ def sources() -> list[str]:
     return [path for path in listed.splitlines() if not path.startswith(EXEMPT) and (ROOT / path).is_file()]
 
 
+def lines_with(name: str, path: str, flags: re.RegexFlag = re.NOFLAG) -> list[str]:
+    """Where the file at `path` has `name`."""
+    try:
+        text = (ROOT / path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return []
+    lines = enumerate(text.splitlines(), 1)
+    return [f"{path}:{number}: {line.strip()}" for number, line in lines if re.search(name, line, flags)]
+
+
 @pytest.mark.parametrize("name", GIVEN_UP)
 def test_nobody_uses(name: str) -> None:
-    found = []
-    for path in sources():
-        try:
-            text = (ROOT / path).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            continue
-        lines = enumerate(text.splitlines(), 1)
-        found += [f"{path}:{number}: {line.strip()}" for number, line in lines if re.search(name, line, re.IGNORECASE)]
+    found = [line for path in sources() for line in lines_with(name, path, re.IGNORECASE)]
     assert not found, f"write {GIVEN_UP[name]}:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_the_engine_does_not_use(name: str) -> None:
+    engine = [path for path in sources() if path.startswith("core/src/") and path.endswith(".rs")]
+    found = [line for path in engine for line in lines_with(name, path)]
+    assert not found, f"write {INSIDE[name]}:\n" + "\n".join(found)
