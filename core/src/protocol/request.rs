@@ -133,7 +133,7 @@ pub(crate) enum Reply {
     Foreign(Option<Box<str>>),
     /// Release: deleted, and how many were denied meanwhile and wait.
     Deleted { waiting: u32 },
-    /// Release in the SETNX protocol: too late, nothing was done.
+    /// Release in the SETNX protocol: too late, without effect.
     Late,
     /// Restore: the node has the lock again.
     Restored,
