@@ -1,89 +1,89 @@
-//! PURE: how long to pause between tries.
+//! PURE: the pauses between tries.
 //!
-//! Chance comes in as `unit`, a number in `[0, 1)`, so that the same seed gives the same pauses. `attempt` counts the
-//! tries that have failed since the last success, from 0.
+//! Chance enters as `unit`, a number in `[0, 1)`, so that the same seed gives the same pauses. `attempt` counts the
+//! failed tries since the last success, from 0.
 
 use std::time::Duration;
 
 use crate::sys::clock::Moment;
 
-/// About the time a short critical section takes, so that the first try after a denial often wins.
+/// About the length of a short critical section, so that the first try after a denial often wins.
 const CONTENDED_FIRST: Duration = Duration::from_millis(8);
 /// Four tries a second cost a server nothing and a waiter little.
 const CONTENDED_MOST: Duration = Duration::from_millis(250);
-/// Waiters that all know the moment at which a ttl ends are spread over this much, not sent off together.
+/// Waiters that all know the moment at which a ttl ends are spread over this time.
 const SPREAD: Duration = Duration::from_millis(10);
-/// No answer asks for a try at once: even a ttl that is over gets a pause, or a loop would spin.
+/// No answer causes a try at once: even an expired ttl gets a pause, or a loop would spin.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// How late a change is noticed that nothing has told of.
+/// The delay in noticing a change that was not reported.
 const BACKSTOP: Duration = Duration::from_secs(2);
 
-/// What one place in line is worth: less asks too early, more leaves the lock idle where many wait for it once.
+/// The delay per position in the queue: less asks too early, more leaves the lock idle where many wait for it once.
 const SLOT_FIRST: Duration = Duration::from_millis(2);
-/// Without a least one, many who wait for a lock that is held for long would all ask at once.
+/// Without a minimum, all waiters for a lock that is held for long would ask at once.
 const SLOT_LEAST: Duration = Duration::from_millis(1);
-/// How the slot shrinks with every denial, so that newcomers come later.
+/// The slot's shrinkage with every denial, so that newcomers come later.
 const DENIAL_DECAY: f64 = 0.9;
-/// How long a lock may lie idle because those in front have gone.
+/// The longest a lock may lie idle because waiters in front have gone.
 const WAKE_DELAY_MOST: Duration = Duration::from_millis(100);
-/// Fixed slots fall into step with locks that are always held for the same time: then somebody always comes too early.
+/// Fixed slots fall into step with locks always held for the same time: then one waiter always comes too early.
 const WAKE_DELAY_SPREAD: f64 = 0.4;
-/// More would mix up the order of those far behind.
+/// More would mix up the order of the last waiters.
 const WAKE_DELAY_SPREAD_MOST: Duration = Duration::from_millis(3);
-/// As many places as there are others.
+/// A base, and a share per waiter.
 const HOLD_OFF: Duration = Duration::from_micros(500);
 const HOLD_OFF_EACH: Duration = Duration::from_micros(1_250);
 
 /// A release reaches all nodes within about this time.
 pub(crate) const NOTIFICATION_WINDOW: Duration = Duration::from_millis(2);
 
-/// A node that cannot answer needs longer than a lock that is held.
+/// A node that cannot answer needs longer than a held lock.
 const UNAVAILABLE_FIRST: Duration = Duration::from_millis(50);
-/// How late a recovered quorum may be noticed.
+/// The delay in noticing a recovered quorum.
 const UNAVAILABLE_MOST: Duration = Duration::from_secs(1);
 
-/// Twenty connects a second are no burden to a server that cannot take any.
+/// Twenty connects a second do not burden a server that cannot take any.
 const RECONNECT_FIRST: Duration = Duration::from_millis(50);
-/// How late a node that is back may be noticed.
+/// The delay in noticing a recovered node.
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
-/// A lock is renewed after a third of its ttl, so that two renewals may fail; not all locks at the same instant.
+/// A lock is renewed after a third of its ttl, so that two renewals may fail. The spread keeps locks apart.
 const RENEWAL_SHARE: f64 = 1.0 / 3.0;
 const RENEWAL_SPREAD: f64 = 0.1;
-/// Renewals due within a thousandth of the ttl go in one batch: one wake-up, one write to each node.
+/// Renewals due within a thousandth of the ttl form one batch: one wake-up, one write to each node.
 const RENEWAL_BATCH: u32 = 1_000;
 
-/// Releases whose `node_timeout` ends within such a part of it are seen to at once: each time wakes the background.
+/// Releases whose `node_timeout` ends within this part of it are handled together: each time wakes the background.
 const UNHEARD_BATCH: u32 = 8;
 
-/// A renewal that no quorum answered is tried again after a twentieth of the ttl: often enough to outlast a short
-/// outage, and with the shortest ttl still no loop that spins.
+/// A renewal that no quorum answered is retried after a twentieth of the ttl. That is often enough to outlast a short
+/// outage, and does not spin with the shortest ttl.
 const UNANSWERED_SHARE: u32 = 20;
 const UNANSWERED_LEAST: Duration = Duration::from_millis(10);
 const UNANSWERED_MOST: Duration = Duration::from_millis(500);
 
-/// Renewals that a broken connection brings forward are spread over this much, or more where there are many: as many
-/// as a node answers without keeping the last one waiting.
+/// Renewals that a broken connection brings forward are spread over this time, or more for many locks: as many as a
+/// node answers without keeping the last one waiting.
 const RENEWAL_SPREAD_OF_MANY_LEAST: Duration = Duration::from_millis(50);
 const RENEWAL_SPREAD_OF_MANY_EACH: Duration = Duration::from_micros(100);
 
-/// The first release went unanswered just now; a node is rarely back sooner.
+/// The first release has just gone unanswered; a node is rarely back sooner.
 const OWED_FIRST: Duration = Duration::from_millis(50);
-/// How late the key of a short ttl may go after its node is back.
+/// The delay in deleting a key with a short ttl after its node is back.
 const OWED_MOST: Duration = Duration::from_secs(2);
-/// A release is owed for one ttl at most. Of a long one, some tens of tries are enough for a key that most likely never
-/// comes.
+/// A release stays pending for one ttl at most. For a long one, some tens of tries suffice for a key that most likely
+/// never comes.
 const OWED_TRIES: u32 = 16;
 
-/// Between the news that a lock may be free and the attempt to take it, for whoever has this `position` in line, 1 being
-/// the first, and was denied so many times. Nobody knows how long others hold the lock; those who are early are denied
-/// and keep their order. `position` 0 is not known.
+/// Returns the delay between a report that a lock may be free and the waiter's attempt. `position` 1 is first in the
+/// queue, 0 is unknown; `denials` counts its denials. No waiter knows how long others hold the lock; early waiters are
+/// denied and keep their order.
 pub(crate) fn wake_delay(position: u32, denials: u32, unit: f64) -> Duration {
     let patience = DENIAL_DECAY.powi(i32::try_from(denials.saturating_sub(1)).unwrap_or(i32::MAX));
     let slot = SLOT_FIRST.mul_f64(patience).max(SLOT_LEAST);
     let pause = match position {
-        // Whoever is first, or alone, loses no time.
+        // The first or only waiter loses no time.
         1 => return Duration::ZERO,
         0 => return SLOT_FIRST.saturating_mul(denials.saturating_sub(1)).min(WAKE_DELAY_MOST).mul_f64(unit),
         _ => slot.saturating_mul(position - 1),
@@ -94,60 +94,60 @@ pub(crate) fn wake_delay(position: u32, denials: u32, unit: f64) -> Duration {
     pause.saturating_sub(pause.mul_f64(WAKE_DELAY_SPREAD).min(WAKE_DELAY_SPREAD_MOST).mul_f64(unit))
 }
 
-/// How long a process that has just released a lock leaves it to the `waiting`, as many as were denied meanwhile.
+/// Returns how long a process leaves a lock that it just released to the `waiting` processes denied meanwhile.
 pub(crate) fn hold_off(waiting: u32, unit: f64) -> Duration {
     let pause = HOLD_OFF + HOLD_OFF_EACH.saturating_mul(waiting);
     pause.mul_f64(1.0 - WAKE_DELAY_SPREAD * unit).min(WAKE_DELAY_MOST)
 }
 
-/// After what time a waiter asks although nothing was told.
+/// Returns the time after which a waiter asks without a notification.
 pub(crate) fn backstop(ttl_left: Option<Duration>, unit: f64) -> Duration {
     let free = ttl_left.map_or(Duration::MAX, |left| left.saturating_add(SPREAD.mul_f64(unit)));
     free.min(BACKSTOP.mul_f64(1.0 - unit / 4.0)).max(SHORTEST)
 }
 
-/// Before the next try for a lock that others hold; `ttl_left` is the shortest remaining ttl that nodes reported.
+/// Returns the pause before the next try for a held lock; `ttl_left` is the shortest remaining ttl that nodes reported.
 pub(crate) fn contended(attempt: u32, unit: f64, ttl_left: Option<Duration>) -> Duration {
     let pause = jittered(doubled(CONTENDED_FIRST, CONTENDED_MOST, attempt), unit);
     let free = ttl_left.map_or(Duration::MAX, |left| left.saturating_add(SPREAD.mul_f64(unit)));
     pause.min(free).max(SHORTEST)
 }
 
-/// Before the next round when no quorum could be asked.
+/// Returns the pause before the next round without a reachable quorum.
 pub(crate) fn unavailable(attempt: u32, unit: f64) -> Duration {
     jittered(doubled(UNAVAILABLE_FIRST, UNAVAILABLE_MOST, attempt), unit)
 }
 
-/// Before the next try to connect to a node that no quorum needs.
+/// Returns the pause before the next connect to a node that no quorum needs.
 pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
     jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit).max(RECONNECT_FIRST)
 }
 
-/// When a lock is renewed that was acquired or renewed at `start` for `ttl`.
+/// Returns when to renew a lock that was acquired or renewed at `start` for `ttl`.
 pub(crate) fn renewal(start: Moment, ttl: Duration, unit: f64) -> Moment {
     let spread = 1.0 + RENEWAL_SPREAD * (2.0 * unit - 1.0);
     start.after(ttl.mul_f64(RENEWAL_SHARE * spread)).rounded(ttl / RENEWAL_BATCH).max(start)
 }
 
-/// Before a renewal of a lock with this `ttl` that no quorum answered is tried again.
+/// Returns the pause before retrying an unanswered renewal of a lock with this `ttl`.
 pub(crate) fn unanswered(ttl: Duration, unit: f64) -> Duration {
     jittered((ttl / UNANSWERED_SHARE).clamp(UNANSWERED_LEAST, UNANSWERED_MOST), unit)
 }
 
-/// Within what time this many renewals are brought forward, or releases sent again.
+/// Returns the time over which this many early renewals, or repeated releases, spread.
 pub(crate) fn renewal_spread(locks: usize) -> Duration {
     RENEWAL_SPREAD_OF_MANY_EACH
         .saturating_mul(u32::try_from(locks).unwrap_or(u32::MAX))
         .max(RENEWAL_SPREAD_OF_MANY_LEAST)
 }
 
-/// Before a release of a lock with this `ttl` that is owed to a node is sent again. Without
-/// jitter: they are sent in turn, and nobody waits for them.
+/// Returns the pause before a pending release of a lock with this `ttl` is retried. It has no jitter: retries go in
+/// turn, and no caller waits for them.
 pub(crate) fn owed(attempt: u32, ttl: Duration) -> Duration {
     doubled(OWED_FIRST, OWED_MOST.max(ttl / OWED_TRIES), attempt)
 }
 
-/// When releases that nobody has seen answered by `due` are seen to: a little later, together with those of that time.
+/// Returns when to handle releases not answered by `due`: a little later, together with those of that time.
 pub(crate) fn unheard(due: Moment, node_timeout: Duration) -> Moment {
     let step = node_timeout / UNHEARD_BATCH;
     due.after(step).rounded(step)
@@ -157,7 +157,7 @@ fn doubled(first: Duration, most: Duration, attempt: u32) -> Duration {
     first.saturating_mul(2_u32.saturating_pow(attempt)).min(most)
 }
 
-/// Between half of `pause` and all of it: enough to part waiters that began together, and never a pause near zero.
+/// Returns between half of `pause` and all of it: enough to part waiters that began together, and never near zero.
 fn jittered(pause: Duration, unit: f64) -> Duration {
     pause / 2 + (pause / 2).mul_f64(unit)
 }

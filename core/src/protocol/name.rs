@@ -1,7 +1,7 @@
-//! The name of a lock, and the keys that follow from it.
+//! The name of a lock, and the keys derived from it.
 //!
-//! The lock key is the name, unchanged, so that peers of the plain protocol exclude us and we exclude them. Beside it
-//! stand a fence key and a want key in the same Cluster slot, because one script touches all of them.
+//! The lock key is the name, unchanged, so that other libraries with the plain protocol exclude us and we exclude them.
+//! A fence key and a waiters key share its Cluster slot, because one script touches all of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 
 use crate::error::Error;
 
-/// Longest name. Keys may be far longer, but a name stands in every command and every error.
+/// The longest name. Keys may be far longer, but a name stands in every command and every error.
 const MAX_BYTES: usize = 512;
 
 const FENCE: &[u8] = b"redlock:fence:";
@@ -23,20 +23,20 @@ pub(crate) struct Name {
     tagging: Tagging,
 }
 
-/// How a key made from a name is kept in the name's slot. The first byte after the prefix (`{`, `:` or `-`) tells the
-/// three apart and each can be undone, so two names never share a key.
+/// How a derived key stays in the name's slot. The first byte after the prefix (`{`, `:` or `-`) tells the three apart
+/// and each can be undone, so two names never share a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Tagging {
-    /// There is no `}` in the name, so the whole name can be the hash tag.
+    /// The name contains no `}`, so the whole name can be the hash tag.
     Whole,
-    /// The name brings a hash tag of its own.
+    /// The name has its own hash tag.
     Own,
     /// A `}` in the name would end a hash tag too early: this number is a tag of the same slot.
     Number(u32),
 }
 
 impl Name {
-    /// Takes any 1 to 512 bytes, except names that begin like the keys made here.
+    /// Accepts any 1 to 512 bytes, except names that begin like the keys made here.
     pub(crate) fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
         let bytes = bytes.into();
         if bytes.is_empty() {
@@ -59,22 +59,22 @@ impl Name {
         Ok(Self { tagging: Tagging::of(&bytes), bytes })
     }
 
-    /// The name as it was given.
+    /// Returns the name as given.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The key that is the lock.
+    /// Returns the lock key.
     pub(crate) fn lock_key(&self) -> &Arc<[u8]> {
         &self.bytes
     }
 
-    /// The key where a node remembers the last fence it gave for this name.
+    /// Returns the key where a node remembers its last fence for this name.
     pub(crate) fn fence_key(&self) -> Vec<u8> {
         self.key_beside(FENCE)
     }
 
-    /// The key by which denied attempts may say that somebody waits.
+    /// Returns the waiters key, which denied attempts may count themselves under.
     pub(crate) fn want_key(&self) -> Vec<u8> {
         self.key_beside(WANT)
     }
@@ -116,7 +116,7 @@ impl Tagging {
 /// The slots of a Redis Cluster.
 const SLOTS: u16 = 16_384;
 
-/// The part of a key that alone decides its slot: what is between the first `{` and the next `}`, unless that is empty.
+/// Returns the part of a key that alone decides its slot: between the first `{` and the next `}`, unless empty.
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let open = key.iter().position(|&byte| byte == b'{')?;
     let rest = &key[open + 1..];
@@ -124,20 +124,20 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (close > 0).then(|| &rest[..close])
 }
 
-/// The smallest number whose decimal digits fall into `wanted`.
+/// Returns the smallest number whose decimal digits fall into `wanted`.
 fn number_in_slot(wanted: u16) -> u32 {
     NUMBERS.get_or_init(|| Box::new(numbers()))[usize::from(wanted)]
 }
 
 /// The smallest number of every slot: 64 KiB, made in about 0.3 ms when the process first needs one. Making it takes no
-/// lock, as a fork may happen meanwhile in another thread.
+/// lock, because another thread may fork meanwhile.
 static NUMBERS: OnceBox<Vec<u32>> = OnceBox::new();
 
-/// Looks at every number once, from zero on, until every slot has one. The largest of them is 109,757.
+/// Tries every number once, from zero on, until every slot has one. The largest is 109,757.
 fn numbers() -> Vec<u32> {
     let mut numbers = vec![u32::MAX; usize::from(SLOTS)];
     let mut missing = numbers.len();
-    // The checksum of every number so far: one with another digit behind it takes one more step.
+    // The checksum of every number so far: one more digit takes one more step.
     let mut sums: Vec<u16> = Vec::new();
     for tenth in 0.. {
         let before = if tenth == 0 { 0 } else { sums[tenth as usize] };
@@ -157,14 +157,14 @@ fn numbers() -> Vec<u32> {
     numbers
 }
 
-/// CRC-16/XMODEM, the one Redis Cluster uses.
+/// Computes CRC-16/XMODEM, as Redis Cluster does.
 fn crc16(bytes: &[u8]) -> u16 {
     #[cfg(test)]
     tests::CALCULATIONS.set(tests::CALCULATIONS.get() + 1);
     bytes.iter().fold(0, |crc, &byte| step(crc, byte))
 }
 
-/// The checksum of what has the checksum `crc` and one more byte.
+/// Extends the checksum `crc` by one more byte.
 fn step(crc: u16, byte: u8) -> u16 {
     (crc << 8) ^ CRC16[usize::from((crc >> 8) ^ u16::from(byte))]
 }
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// How many checksums of whole keys this thread has calculated.
+        /// The number of checksums of whole keys calculated by this thread.
         pub(super) static CALCULATIONS: Cell<u32> = const { Cell::new(0) };
     }
 
@@ -224,7 +224,7 @@ mod tests {
         mentions: Vec<String>,
     }
 
-    /// The slot of a key in Redis Cluster, 0 to 16383.
+    /// Returns the slot of a key in Redis Cluster, 0 to 16383.
     fn slot(key: &[u8]) -> u16 {
         crc16(hash_tag(key).unwrap_or(key)) % SLOTS
     }
@@ -233,7 +233,7 @@ mod tests {
         (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
     }
 
-    /// A real server in cluster mode has the last word on slots.
+    /// A real server in cluster mode decides about slots.
     #[test]
     fn a_server_puts_all_keys_of_a_name_in_one_slot() {
         let server = harness::Server::builder().tcp(true).args(["--cluster-enabled", "yes"]).start();
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    /// The definition, looked for from zero on.
+    /// Searches from zero on, by the definition.
     #[test]
     fn the_number_of_every_slot_is_the_smallest() {
         let mut smallest = HashMap::new();
@@ -322,7 +322,7 @@ mod tests {
         vec(byte, 1..12)
     }
 
-    /// Undoes `key_beside`: a function from the key back to the name means that no two names share a key.
+    /// Undoes `key_beside`: a function from the key back to the name means that two names never share a key.
     fn name_of(key: &[u8]) -> &[u8] {
         match key.strip_prefix(FENCE).unwrap() {
             [b'{', name @ .., b'}'] | [b':', name @ ..] => name,

@@ -1,39 +1,39 @@
-//! PURE: for how long no quorum of nodes has answered. Time behind bars does not count: the nodes are there, and it is known
-//! when they count again.
+//! PURE: how long no quorum of nodes has answered. Time in quarantine does not count: the nodes are there, and count
+//! again at a known time.
 
 use std::time::Duration;
 
 use crate::sys::clock::Moment;
 
-/// How long no quorum has answered, as far as one call knows.
+/// The time without an answering quorum, as one call knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// The beginning, moved on by the time behind bars.
+    /// The beginning, moved forward by the time in quarantine.
     since: Option<Moment>,
-    /// When bars were found in the way last, and when they end.
+    /// When quarantines last prevented a quorum, and when they end.
     quarantined: Option<(Moment, Moment)>,
 }
 
 impl Outage {
-    /// Notes that no quorum answers `now`, and returns for how long that has been so.
+    /// Records that no quorum answers `now`, and returns for how long.
     pub(crate) fn lasts(&mut self, now: Moment) -> Duration {
         self.settle(now);
         now.since(*self.since.get_or_insert(now))
     }
 
-    /// Notes that bars stand in the way `now`, which end at `until`.
+    /// Records that quarantines prevent a quorum `now`, and end at `until`.
     pub(crate) fn quarantined(&mut self, now: Moment, until: Moment) {
         self.settle(now);
         self.quarantined = Some((now, until));
     }
 
-    /// The same outage for a call that has known of it since it `began`.
+    /// Returns the part of this outage since a call `began`.
     pub(crate) fn known_since(self, began: Moment) -> Self {
         let quarantined = self.quarantined.map(|(from, until)| (from.max(began), until));
         Self { since: self.since.map(|since| since.max(began)), quarantined }
     }
 
-    /// Takes the time out that has passed behind bars. A bar that is found again before its end counts once.
+    /// Subtracts the time spent in quarantine. A quarantine that is found again before its end counts once.
     fn settle(&mut self, now: Moment) {
         if let Some((from, until)) = self.quarantined.take() {
             self.since = self.since.map(|since| since.after(now.min(until).since(from)));
@@ -49,7 +49,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// What happens at a second: nothing answers, or bars until another second stand in the way.
+    /// An event at a second: no quorum answers, or quarantines until another second prevent one.
     enum Event {
         Fails(u64),
         Quarantined(u64, u64),

@@ -1,10 +1,10 @@
-//! PURE: the places of one waiter in the lines of the nodes, and when its count there has to be kept from lapsing.
+//! PURE: one waiter's positions in the queues of the nodes, and when it must keep its count there alive.
 //!
-//! A node counts its waiters under a key that lives for 5 s. A waiter without a place *joins*, which writes. While the hold
-//! lasts in which it was given its place, its requests only read, and one every [`KEEP`] keeps the count alive. In the next
-//! hold it joins anew: the release has ended the count.
+//! A node counts its waiters under a key that lives for 5 s. A waiter without a position *joins*, which writes. During
+//! the hold in which it got its position, its requests only read, and one every [`KEEP`] keeps the count alive. In the
+//! next hold it joins anew, because the release has ended the count.
 //!
-//! The spots are locked for moments only: an answer may come after the round that asked for it.
+//! The entries are locked only briefly, because an answer may come after its round.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use std::time::Duration;
 use crate::protocol::request::Wants;
 use crate::sys::clock::Moment;
 
-/// A waiter keeps the count alive this long after it did so last. The key lives for 1 s longer.
+/// The interval at which a waiter keeps the count alive. The key lives for 1 s longer.
 const KEEP: Duration = Duration::from_secs(4);
 
 /// Nodes that were asked within this time are asked again together.
 const TOGETHER: Duration = Duration::from_millis(200);
 
-/// A waiter's place at each node.
+/// A waiter's position at each node.
 #[derive(Debug)]
 pub(crate) struct Positions(Mutex<Vec<Entry>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// 0 is none.
+    /// 0 means none.
     position: u32,
-    /// The hold in which the place was given.
+    /// The hold in which the position was given.
     hold: u64,
     /// When the last request was made that kept the count alive.
     kept: Moment,
@@ -35,7 +35,7 @@ struct Entry {
 }
 
 impl Positions {
-    /// For as many nodes, without a place.
+    /// Creates an empty position for each node.
     pub(crate) fn new(nodes: usize) -> Self {
         Self(Mutex::new(vec![Entry::default(); nodes]))
     }
@@ -44,7 +44,7 @@ impl Positions {
         self.0.lock().expect("no panic while holding this")
     }
 
-    /// What the request says that `node` is sent `now`.
+    /// Returns the waiter's part of a request to `node`.
     pub(crate) fn asks(&self, node: usize, now: Moment) -> Wants {
         let mut entries = self.entries();
         let entry = &mut entries[node];
@@ -54,7 +54,7 @@ impl Positions {
         wants
     }
 
-    /// `node` has answered with this `position` in this `hold`. Place 0 is none.
+    /// Records that `node` answered with this `position` in this `hold`. Position 0 means none.
     pub(crate) fn given(&self, node: usize, position: u32, hold: u64) {
         let mut entries = self.entries();
         let entry = &mut entries[node];
@@ -66,14 +66,14 @@ impl Positions {
         (entry.position, entry.hold) = (position, hold);
     }
 
-    /// When the count has to be kept alive next: [`Moment::NEVER`] without a place. A node that was due before `now` and has
-    /// not answered is asked again with the others.
+    /// Returns when the count must be kept alive next: [`Moment::NEVER`] without a position. A node that was due before
+    /// `now` and has not answered is asked again with the others.
     pub(crate) fn due(&self, now: Moment) -> Moment {
         let due = |entry: &Entry| (entry.position > 0).then(|| entry.kept.after(KEEP + TOGETHER));
         self.entries().iter().filter_map(due).filter(|due| *due > now).min().unwrap_or(Moment::NEVER)
     }
 
-    /// The waiter's place: the lowest that a `quorum` of nodes, or all that gave one, does not exceed.
+    /// Returns the waiter's position: the lowest that a `quorum` of nodes, or all that gave one, does not exceed.
     pub(crate) fn position(&self, quorum: usize) -> u32 {
         let mut numbers: Vec<u32> =
             self.entries().iter().map(|entry| entry.position).filter(|position| *position > 0).collect();

@@ -1,6 +1,6 @@
-//! PURE: votes and instants in, verdicts out. All arithmetic of the protocol stands here; no clock, no socket, no
+//! PURE: turns votes and instants into verdicts. All arithmetic of the protocol is here; no clock, no socket, no
 //! randomness. The rules are those of the Redis distributed-locks page ("The Redlock algorithm") with the fence that
-//! `docs/protocol.md` describes; where they meet, a comment says which rule a line implements.
+//! `docs/protocol.md` describes. Where they meet, a comment names the rule that a line implements.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::LostReason;
 use crate::fault::{Fault, planted};
 use crate::sys::clock::Moment;
 
-/// ⌊n/2⌋ + 1: any two quorums share a node.
+/// Returns ⌊n/2⌋ + 1: any two quorums share a node.
 pub(crate) fn quorum(nodes: usize) -> usize {
     if planted(Fault::HalfIsQuorum) {
         return (nodes / 2).max(1);
@@ -16,7 +16,7 @@ pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// What is taken off a lease for clocks that run at different rates: 1 % of the ttl for the rate, 2 ms for the
+/// Returns the time taken off a lease for clocks of different rates: 1 % of the ttl for the rate, 2 ms for the
 /// resolution of a server's expiry (distributed-locks page, "Is the algorithm asynchronous?").
 pub(crate) fn drift(ttl: Duration) -> Duration {
     if planted(Fault::NoDrift) {
@@ -25,13 +25,13 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// Until when a holder may rely on a lease that was asked for at `start`; never past `limit`.
+/// Returns until when a holder may rely on a lease requested at `start`; never past `limit`.
 pub(crate) fn valid_until(start: Moment, ttl: Duration, limit: Option<Moment>) -> Moment {
     let end = start.after(ttl.saturating_sub(drift(ttl)));
     limit.map_or(end, |limit| end.min(limit))
 }
 
-/// The fence to propose: larger than all that this caller has seen, and a readable timestamp.
+/// Returns the fence to propose: larger than all that this caller has seen, and a readable timestamp.
 pub(crate) fn proposal(wall_micros: u64, highest_seen: u64) -> u64 {
     wall_micros.max(highest_seen + 1)
 }
@@ -76,7 +76,7 @@ impl NodeMask {
     }
 }
 
-/// How one node's answer counts towards one question.
+/// One node's answer to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ballot {
     /// Not in yet.
@@ -87,7 +87,7 @@ pub(crate) enum Ballot {
     Against,
 }
 
-/// Where a vote stands.
+/// The state of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tally {
     /// It may still go either way.
@@ -98,16 +98,16 @@ pub(crate) enum Tally {
     Rejected,
 }
 
-/// Whether a round waits for the answer of `node`: always, unless it is suspect and at least q nodes are not.
+/// Returns whether a round waits for `node`: always, unless it is unresponsive and at least q nodes are not.
 fn waits_for(node: usize, nodes: usize, unresponsive: NodeMask) -> bool {
     !unresponsive.contains(node) || nodes - unresponsive.len() < quorum(nodes)
 }
 
-/// Counts the ballots of `nodes` nodes. Over as soon as it is certain: `for ≥ q`, or `against > n − q`; waiting for
-/// `against = q` would wait for ever with an even number of nodes and a split vote.
+/// Counts the ballots of `nodes` nodes. The vote is over as soon as it is certain: `for ≥ q`, or `against > n − q`.
+/// Waiting for `against = q` would never end with an even number of nodes and a split vote.
 ///
-/// While at least q nodes are not suspect, pending suspects count as against at once, so that a hung minority delays
-/// nobody; with fewer, the vote waits for them.
+/// While at least q nodes are responsive, pending unresponsive ones count as against at once, so a hung minority delays
+/// no vote. With fewer, it waits for them.
 pub(crate) fn tally(nodes: usize, ballot: impl Fn(usize) -> Ballot, unresponsive: NodeMask) -> Tally {
     let needed = quorum(nodes);
     let (mut carried, mut against) = (0, 0);
@@ -136,9 +136,9 @@ pub(crate) enum Vote {
     Pending,
     /// Granted with this fence.
     Granted(u64),
-    /// Granted with this fence and asked to confirm a larger one.
+    /// Granted with this fence, and asked to confirm a larger one.
     Confirming(u64),
-    /// Has acknowledged the attempt's fence by an exact confirm.
+    /// Acknowledged the attempt's fence by an exact confirm.
     Confirmed,
     /// Held by another.
     Held,
@@ -146,22 +146,22 @@ pub(crate) enum Vote {
     Failed,
 }
 
-/// What an attempt should do next.
+/// The next step of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Wait for more votes.
     Open,
     /// A quorum has this fence: won, if `valid_until` is still ahead.
     Won(u64),
-    /// A quorum granted, with different fences. This, the largest granted so far, is the attempt's fence; it must be
-    /// confirmed by granted nodes below it.
+    /// A quorum granted, with different fences. This one, the largest granted so far, is the attempt's fence. Granted
+    /// nodes below it must confirm it.
     Confirm(u64),
-    /// No quorum can come any more.
+    /// A quorum is impossible now.
     Lost,
 }
 
-/// Judges an attempt. `decided` is the fence that an earlier [`Verdict::Confirm`] fixed; `counts` are the nodes whose
-/// grants count (not barred, not a second name for the same server).
+/// Judges an attempt. An earlier [`Verdict::Confirm`] fixed the fence `decided`. `counts` are the nodes whose grants
+/// count (not quarantined, not a replica, not a second name for the same server).
 pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, unresponsive: NodeMask) -> Verdict {
     let granted = |node: usize| match votes[node] {
         Vote::Granted(fence) | Vote::Confirming(fence) if counts.contains(node) => Some(fence),
@@ -172,7 +172,7 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, un
         _ if !counts.contains(node) => Ballot::Against,
         (Vote::Confirmed, _) | (Vote::Granted(_), None) => Ballot::For,
         (Vote::Granted(fence), Some(decided)) if fence == decided => Ballot::For,
-        // Below the fence: its confirm is on the way, or about to be sent.
+        // Below the fence: its confirm is sent, or about to be.
         (Vote::Granted(fence), Some(decided)) if fence < decided => Ballot::Pending,
         (Vote::Confirming(_), _) => Ballot::Pending,
         _ => Ballot::Against,
@@ -183,7 +183,7 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, un
         (Tally::Carried, Some(decided)) => Verdict::Won(decided),
         (Tally::Carried, None) => {
             let fences = || (0..votes.len()).filter_map(granted);
-            // One same value from a quorum needs no second round (any quorum of the granting nodes may be chosen).
+            // One same value from a quorum needs no second round: any quorum of the granting nodes may be chosen.
             let agreed = |fence: &u64| fences().filter(|other| other == fence).count() >= quorum(votes.len());
             match fences().find(agreed) {
                 _ if planted(Fault::FirstFence) => Verdict::Won(fences().next().unwrap_or(0)),
@@ -195,37 +195,37 @@ pub(crate) fn attempt(votes: &[Vote], decided: Option<u64>, counts: NodeMask, un
     }
 }
 
-/// What one node says of the key that an extension or a release is about.
+/// One node's answer about the key of an extension or a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum KeyVote {
     /// Not in yet.
     #[default]
     Pending,
-    /// It was ours: it lives longer, or is deleted; also absent where a release had to be sent twice.
+    /// It was ours: it lives longer, or is deleted. Also absent where a release had to be sent twice.
     Ours,
-    /// There is no key.
+    /// The key is absent.
     Absent,
-    /// Another owner's key, or one of ours that was granted after the fence was decided: it can never count.
+    /// Another owner's key, or ours but granted after the fence was decided: it can never count.
     Foreign,
-    /// No usable answer; the key may well be there.
+    /// No usable answer; the key may still exist.
     Failed,
 }
 
-/// What an extension or a release means.
+/// The outcome of an extension or a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyVerdict {
     /// Wait for more votes.
     Open,
     /// A quorum had the lock.
     Carried,
-    /// No quorum answered: nothing is known.
+    /// No quorum answered: the outcome is unknown.
     Unknown,
     /// Fewer than a quorum of votes for it can still come, now and later.
     Lost(LostReason),
 }
 
-/// Judges an extension or a release. Keys that are gone mean loss only when fewer than q votes can still come; nodes that
-/// did not answer may still hold theirs. Unknown only when no answer that is waited for can show a loss any more.
+/// Judges an extension or a release. Missing keys mean loss only when fewer than q votes can still come, because nodes
+/// that did not answer may still hold theirs. Unknown only when no awaited answer can show a loss any more.
 pub(crate) fn keys(votes: &[KeyVote], unresponsive: NodeMask) -> KeyVerdict {
     let nodes = votes.len();
     let needed = quorum(nodes);
@@ -244,15 +244,15 @@ pub(crate) fn keys(votes: &[KeyVote], unresponsive: NodeMask) -> KeyVerdict {
     let to_come = (0..nodes).filter(waited_for).count();
     match tally(nodes, ballot, unresponsive) {
         Tally::Open => KeyVerdict::Open,
-        // Too few to carry it, but the votes to come may still tell that it is lost.
+        // Too few to carry it, but the votes to come may still show a loss.
         Tally::Rejected if lost + to_come > nodes - needed => KeyVerdict::Open,
         Tally::Carried => KeyVerdict::Carried,
         Tally::Rejected => KeyVerdict::Unknown,
     }
 }
 
-/// Until when a node is barred, given when its change of identity is counted from: the server's own start if that is
-/// after its last answer to us, else the moment we saw the change (the restart fell somewhere in between).
+/// Returns when the quarantine after a change of identity begins. That is the server's own start if it is after its
+/// last answer to us, else the moment we saw the change (the restart fell somewhere in between).
 pub(crate) fn changed_at(seen: Moment, uptime: Duration, last_answer: Moment) -> Moment {
     let started = seen.before(uptime);
     if started > last_answer { started } else { seen }
@@ -326,7 +326,7 @@ mod tests {
     }
 
     impl Case {
-        /// One vote for each node; `read` takes a word and the number behind it.
+        /// Returns one vote for each node; `read` takes a word and its number.
         fn votes<V: Clone>(&self, read: impl Fn(&str, Option<u64>) -> Option<V>) -> Vec<V> {
             let vote = |text: &str| {
                 let mut parts: Vec<_> = text.split(' ').collect();
@@ -466,14 +466,14 @@ mod tests {
         }
     }
 
-    /// Every list of `length` items.
+    /// Returns every list of `length` items.
     fn every<T: Copy>(items: &[T], length: usize) -> Vec<Vec<T>> {
         (0..length).fold(vec![Vec::new()], |lists, _| {
             lists.iter().flat_map(|list| items.iter().map(move |item| [&list[..], &[*item]].concat())).collect()
         })
     }
 
-    /// Every way in which one more vote can come in.
+    /// Returns every way in which one more vote can arrive.
     fn next<T: Copy + PartialEq>(votes: &[T], pending: T, others: &[T]) -> Vec<Vec<T>> {
         let filled = |node: usize| {
             others.iter().map(move |vote| {
@@ -538,7 +538,7 @@ mod tests {
                 assert!(verdict != KeyVerdict::Open || votes.contains(&KeyVote::Pending), "{votes:?}");
                 for later in next(&votes, KeyVote::Pending, &others) {
                     match (verdict, keys(&later, NodeMask::NONE)) {
-                        // Taken may be found out later.
+                        // `Taken` may be found later.
                         (KeyVerdict::Open, _) | (KeyVerdict::Lost(_), KeyVerdict::Lost(_)) => {}
                         (verdict, now) => assert_eq!(now, verdict, "{votes:?}, {later:?}"),
                     }
@@ -558,7 +558,7 @@ mod tests {
         ]
     }
 
-    /// Votes of 1 to 7 nodes as they can stand: nothing is confirmed before a fence is decided.
+    /// Generates possible votes of 1 to 7 nodes: no node confirms before a fence is decided.
     fn votes() -> impl Strategy<Value = (Vec<Vote>, Option<u64>)> {
         (vec(vote(), 1..=7), prop::option::of(1_u64..5)).prop_map(|(mut votes, decided)| {
             for vote in &mut votes {
@@ -602,7 +602,7 @@ mod tests {
                     prop_assert!((1..5).all(|fence| granted(fence) < quorum(nodes)));
                 }
                 Verdict::Lost => {
-                    // Whatever the nodes that are waited for may still say, it is no quorum.
+                    // The nodes that are waited for cannot make a quorum any more.
                     let may_count = |node: &usize| match votes[*node] {
                         Vote::Pending => waits_for(*node, nodes, unresponsive),
                         _ if !counts.contains(*node) => false,

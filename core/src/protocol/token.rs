@@ -1,7 +1,7 @@
-//! The token: 128 random bits that say whose key it is, and its text on the wire.
+//! The token: 128 random bits that identify a key's owner, and its text on the wire.
 //!
 //! A token is drawn for every attempt and never used again, so that a late message of an earlier attempt cannot act for
-//! a later one. It stands in no log, no `Debug` and no inspection: whoever knows it can release the lock.
+//! a later one. It appears in no log, no `Debug` and no inspection, because it can release the lock.
 
 use std::fmt;
 
@@ -15,15 +15,15 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 pub(crate) struct Token([u8; 32]);
 
 impl Token {
-    /// Length of a token's text.
+    /// The length of a token's text.
     pub(crate) const LEN: usize = 32;
 
-    /// A token nobody has seen.
+    /// Draws a new token.
     pub(crate) fn fresh(random: &Random) -> Self {
         Self::fresh_with_unit(random).0
     }
 
-    /// A token nobody has seen, and from the same draw a number in [0, 1) that says nothing about it.
+    /// Draws a new token, and from the same draw a number in [0, 1) that reveals nothing about it.
     pub(crate) fn fresh_with_unit(random: &Random) -> (Self, f64) {
         let mut bits = [0; 20];
         random.fill(&mut bits);
@@ -39,12 +39,12 @@ impl Token {
         (Self(text), random::unit(u32::from_le_bytes([*a, *b, *c, *d])))
     }
 
-    /// The text that stands in the lock's value.
+    /// Returns the text in the lock's value.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The value this token's owner keeps under the lock key of a node that granted `fence`.
+    /// Returns the owner's value under the lock key of a node that granted `fence`.
     pub(crate) fn value(&self, fence: u64, label: &str) -> Vec<u8> {
         let mut value = Vec::with_capacity(Self::LEN + 18 + label.len());
         value.extend_from_slice(&self.0);

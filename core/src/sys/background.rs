@@ -1,11 +1,11 @@
-//! The background: one thread named `redlock` with a runtime of its own, started at first use, that waits, renews and
-//! cleans up for everybody in the process.
+//! The background: one thread named `redlock` with its own runtime, started at first use. It waits, renews and cleans
+//! up for the whole process.
 //!
-//! It never ends: nothing it runs belongs to a caller's runtime, so that a caller's runtime may end at any time. After a
-//! fork the child's process value has another one, not started yet.
+//! It never ends. Its tasks do not belong to a caller's runtime, so a caller's runtime may end at any time. After a
+//! fork the child has its own background, not started yet.
 //!
-//! What other threads hand in lies in its inbox until it looks there, and it is woken once for all that lies there: a
-//! wake-up is a system call, and tokio makes one for every task that is spawned from elsewhere.
+//! Other threads queue jobs in its inbox. One wake-up covers all jobs queued since the last one, because a wake-up is a
+//! system call. tokio makes one for every task that another thread spawns.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -19,35 +19,35 @@ use crate::error::{Error, ErrorKind};
 use crate::sys::log::log;
 use crate::sys::task::spawn;
 
-/// Where background work runs.
+/// The runner of background work.
 #[derive(Debug)]
 pub(crate) struct Background(Mutex<Option<Started>>);
 
-/// A background that runs.
+/// A running background.
 #[derive(Clone, Debug)]
 pub(crate) struct Started {
     runtime: Handle,
-    /// `None` where the background has no thread of its own.
+    /// `None` if the background has no thread of its own.
     inbox: Option<Arc<Inbox>>,
 }
 
-/// What is to be begun on the background's thread, in order.
+/// The jobs to begin on the background's thread, in order.
 #[derive(Default)]
 struct Inbox {
     jobs: Mutex<Vec<Job>>,
     filled: Notify,
 }
 
-/// Begins a task on the background's runtime. Must neither block nor panic.
+/// The start of a task on the background's runtime. Must neither block nor panic.
 type Job = Box<dyn FnOnce(&Handle) + Send>;
 
 impl Background {
-    /// A thread of its own, started at first use.
+    /// Uses its own thread, started at first use.
     pub(crate) const fn thread() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// A runtime that exists already; for a simulation.
+    /// Uses an existing runtime, for a simulation.
     #[cfg(feature = "simulation")]
     pub(crate) const fn on(runtime: Handle) -> Self {
         Self(Mutex::new(Some(Started { runtime, inbox: None })))
@@ -59,7 +59,7 @@ impl Background {
     ///
     /// `unavailable` if the operating system gives no thread or no event queue.
     pub(crate) fn start(&self) -> Result<Started, Error> {
-        // A panic while starting leaves nothing half done in here.
+        // A panic while starting leaves no half-done state here.
         let mut background = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = &*background {
             return Ok(started.clone());
@@ -69,13 +69,13 @@ impl Background {
         Ok(started)
     }
 
-    /// The background, if it runs.
+    /// Returns the background, if running.
     pub(crate) fn started(&self) -> Option<Started> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs `task` in the background. If the background cannot be started the task is dropped, and says what that
-    /// means in its own drop.
+    /// Runs `task` in the background. If the background cannot be started, the task is dropped and must report that in
+    /// its own drop.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.start() {
             Ok(started) => started.spawn(task),
@@ -83,11 +83,7 @@ impl Background {
         }
     }
 
-    /// Runs `call` in the background and awaits its result; for callers that have no runtime.
-    ///
-    /// # Errors
-    ///
-    /// `unavailable` if the background cannot be started, or ends.
+    /// Runs `call` in the background and awaits its result, for callers without a runtime.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: impl Future<Output = T> + Send + 'static,
@@ -98,13 +94,13 @@ impl Background {
     }
 }
 
-/// The error of a call whose task the background has dropped.
+/// Returns the error of a call whose task the background dropped.
 pub(crate) fn stopped() -> Error {
     Error::new(ErrorKind::Unavailable, "the redlock background thread stopped before the call finished")
 }
 
 impl Started {
-    /// Whether this is the background's runtime.
+    /// Returns whether `runtime` is the background's.
     pub(crate) fn is(&self, runtime: &Handle) -> bool {
         self.runtime.id() == runtime.id()
     }
@@ -114,7 +110,7 @@ impl Started {
         self.begin(move |runtime| drop(spawn(runtime, task)));
     }
 
-    /// Has `job` begin a task in the background: at once if the caller is there, else when the background looks into its
+    /// Begins a task in the background with `job`: at once if the caller runs there, else when the background reads its
     /// inbox.
     pub(crate) fn begin(&self, job: impl FnOnce(&Handle) + Send + 'static) {
         match &self.inbox {
@@ -135,9 +131,9 @@ impl Inbox {
         }
     }
 
-    /// Begins on `runtime` what is handed in, for ever.
+    /// Begins the queued jobs on `runtime`, for ever.
     async fn serve(&self, runtime: &Handle) {
-        // Two lists that change places and keep their room: neither thread gives back a list that the other has made.
+        // Two lists swap and keep their capacity, so that neither thread frees a list that the other has made.
         let mut jobs = Vec::new();
         loop {
             self.filled.notified().await;

@@ -1,8 +1,8 @@
 //! The clock: the only file that reads time or sleeps.
 //!
-//! Validity is measured on a clock that goes on while the machine is suspended (`CLOCK_BOOTTIME` on Linux): a lease on
-//! a server runs out during a suspend, and a monotonic clock that stops would not notice. Wall time is used for one
-//! thing only, the proposal of a fence, which no promise depends on while the nodes keep their fence keys.
+//! Validity is measured on a clock that counts suspend (`CLOCK_BOOTTIME` on Linux). A lease on a server expires during
+//! a suspend, and a monotonic clock that stops would not notice. Wall time serves only the proposal of a fence. No
+//! promise depends on it while the nodes keep their fence keys.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -25,7 +25,7 @@ use crate::sys::log::log;
 pub(crate) struct Moment(u64);
 
 impl Moment {
-    /// Far enough away never to come: more than 500 years.
+    /// An instant that never comes: more than 500 years away.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
@@ -36,25 +36,25 @@ impl Moment {
         self.0
     }
 
-    /// This instant plus `duration`, `NEVER` where that cannot be told.
+    /// Returns this instant plus `duration`, `NEVER` on overflow.
     pub(crate) fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
 
-    /// This instant minus `duration`, not before the origin.
+    /// Returns this instant minus `duration`, not before the origin.
     pub(crate) fn before(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_sub(nanos))
     }
 
-    /// This instant, or the last multiple of `step` before it.
+    /// Rounds this instant down to a multiple of `step`.
     pub(crate) fn rounded(self, step: Duration) -> Self {
         let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self(self.0 - self.0 % step)
     }
 
-    /// How long after `earlier` this instant is; zero if it is not after.
+    /// Returns how long this instant is after `earlier`, zero if not after.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -71,7 +71,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// Now, on the suspend-aware clock.
+    /// Reads the suspend-aware clock.
     pub(crate) fn now(&self) -> Moment {
         match self {
             Self::System => Moment(boottime_nanos()),
@@ -80,7 +80,7 @@ impl Clock {
         }
     }
 
-    /// Microseconds since the Unix epoch on the wall clock.
+    /// Reads the wall clock, in microseconds since the Unix epoch.
     pub(crate) fn wall_micros(&self) -> u64 {
         match self {
             Self::System => {
@@ -92,7 +92,7 @@ impl Clock {
         }
     }
 
-    /// Sleeps until `until`; returns at once if that is past. Cancel safe.
+    /// Sleeps until `until`, or returns at once if that is past. Cancel safe.
     pub(crate) async fn sleep_until(&self, until: Moment) {
         if until == Moment::NEVER {
             return std::future::pending().await;
@@ -134,8 +134,8 @@ async fn until<T>(end: impl Future<Output = ()>, future: impl Future<Output = T>
     .await
 }
 
-/// Is ready about once per `period` of polling, however many futures poll it in turn: its timer is armed once per
-/// period, not once per call.
+/// A timer ready about once per `period` of polling, however many futures poll it in turn. It is armed once per period,
+/// not once per call.
 #[derive(Debug)]
 pub(crate) struct Tick {
     period: Duration,
@@ -147,7 +147,7 @@ impl Tick {
         Self { period, timer: None }
     }
 
-    /// Ready when a period has passed since it was ready last. Must be polled in the same runtime each time.
+    /// Becomes ready a period after it last was. Must be polled in the same runtime each time.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         #[expect(clippy::disallowed_methods, reason = "this file owns sleeping")]
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.period)));
@@ -161,11 +161,11 @@ impl Tick {
     }
 }
 
-/// How late a suspend may be noticed where no timer of the operating system counts it.
+/// The delay in noticing a suspend where no timer of the operating system counts it.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Rings at an instant of the suspend-aware clock: on Linux even if the machine was suspended in between, as soon as it
-/// runs again; elsewhere within [`TICK`] of that. For one runtime, in which it is made.
+/// An alarm at an instant of the suspend-aware clock. After a suspend it rings as soon as the machine runs again on
+/// Linux, elsewhere within [`TICK`] of that. It serves one runtime, in which it is made.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     clock: Clock,
@@ -174,7 +174,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Must be called in the runtime that will wait for it.
+    /// Makes an alarm in the runtime that will wait for it.
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
@@ -189,8 +189,8 @@ impl Alarm {
         }
     }
 
-    /// Waits until `at`, or for a part of it: who waits has to look at the clock again. For ever if that is
-    /// [`Moment::NEVER`]. Cancel safe.
+    /// Waits until `at` or less, so the caller must read the clock again. Waits for ever for [`Moment::NEVER`]. Cancel
+    /// safe.
     pub(crate) async fn ring(&self, at: Moment) {
         if at == Moment::NEVER {
             return std::future::pending().await;
@@ -205,7 +205,7 @@ impl Alarm {
     }
 }
 
-/// A timer of Linux that goes on while the machine is suspended.
+/// A timer of Linux that counts suspend.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
 struct BootTimer(AsyncFd<OwnedFd>);
@@ -225,14 +225,14 @@ impl BootTimer {
     async fn ring(&self, at: Moment) -> io::Result<()> {
         const SECOND: u64 = 1_000_000_000;
         let whole = |number: u64| number.try_into().unwrap_or(i64::MAX);
-        // All zero would disarm it.
+        // All zeros would disarm it.
         let at = at.nanos().max(1);
         let it_value = Timespec { tv_sec: whole(at / SECOND), tv_nsec: whole(at % SECOND) };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         rustix::time::timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::ABSTIME, &once)?;
         loop {
             let mut ready = self.0.readable().await?;
-            // Setting it takes back what it had to tell; tokio may still remember that there was something.
+            // Setting the timer discards an unread expiry, but tokio may still remember that it was readable.
             let told = ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut [0; 8])?));
             if let Ok(told) = told {
                 return told.map(drop);
@@ -265,14 +265,14 @@ fn micros(seconds: i64, nanos: i64) -> u64 {
 #[derive(Clone)]
 pub(crate) struct SimulatedClock(pub(crate) Arc<dyn SimulatedTime>);
 
-/// What a simulated clock must be able to do.
+/// The operations of a simulated clock.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedTime: Send + Sync {
-    /// Nanoseconds on the process's suspend-aware clock.
+    /// Reads the process's suspend-aware clock, in nanoseconds.
     fn monotonic_nanos(&self) -> u64;
-    /// Microseconds since the epoch on the process's wall clock.
+    /// Reads the process's wall clock, in microseconds since the epoch.
     fn wall_micros(&self) -> u64;
-    /// Sleeps until the suspend-aware clock has gone on by `duration`.
+    /// Sleeps until the suspend-aware clock has advanced by `duration`.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -334,7 +334,7 @@ mod tests {
         let clock = Clock::System;
         let first = clock.now();
         assert!(clock.now() >= first);
-        // 2023-11-14, long before this was written; 2100-01-01.
+        // 2023-11-14, before this was written, to 2100-01-01.
         assert!((1_700_000_000_000_000..4_102_444_800_000_000).contains(&clock.wall_micros()));
     }
 }

@@ -1,12 +1,12 @@
-//! What a fork means for a process: which one this is, and values that a forked child must not share.
+//! The current process, and values that a forked child must not share.
 
 use std::convert::Infallible;
 use std::{fmt, mem};
 
 use once_cell::race::OnceBox;
 
-/// The process that a call runs in. A call asks the operating system once, when it begins, and hands the answer down:
-/// each time is a system call. Not kept any longer, and not while anything else may run: it may fork.
+/// The process that a call runs in. A call asks the operating system once, at its start, and passes the answer down:
+/// each query is a system call. It is not kept longer, nor while other code may run, which may fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pid(pub(crate) u32);
 
@@ -16,13 +16,13 @@ impl Pid {
     }
 }
 
-/// A value that every process has of its own: made at first use, and anew in a forked child. Takes no lock: a fork may
-/// happen at any time in another thread. The values of other processes are never touched, not even dropped.
+/// A value that every process has of its own: created at first use, and anew in a forked child. Takes no lock, because
+/// another thread may fork at any time. The values of other processes are never touched, not even dropped.
 pub(crate) struct PerProcess<T>(OnceBox<Link<T>>);
 
 struct Link<T> {
     pid: Pid,
-    /// `None` only while it is dropped.
+    /// `None` only during its drop.
     value: Option<T>,
     child: PerProcess<T>,
 }
@@ -32,7 +32,7 @@ impl<T> PerProcess<T> {
         Self(OnceBox::new())
     }
 
-    /// With a value for this process.
+    /// Starts with `value` for this process.
     pub(crate) fn with(value: T) -> Self {
         let first = OnceBox::new();
         let link = Link { pid: Pid::now(), value: Some(value), child: Self::new() };
@@ -40,15 +40,15 @@ impl<T> PerProcess<T> {
         Self(first)
     }
 
-    /// The value of the process `pid`, which is this one, made by `make` if there is none yet. Where threads race to make
-    /// it, one wins.
+    /// Returns the value of this process, `pid`, and creates it with `make` if there is none yet. If threads race, one
+    /// wins.
     pub(crate) fn of(&self, pid: Pid, make: impl Fn() -> T) -> &T {
         let result: Result<&T, Infallible> = self.try_of(pid, || Ok(make()));
         let Ok(value) = result;
         value
     }
 
-    /// As [`PerProcess::of`], where it may fail.
+    /// Works as [`PerProcess::of`], but `make` may fail.
     pub(crate) fn try_of<E>(&self, pid: Pid, make: impl Fn() -> Result<T, E>) -> Result<&T, E> {
         let mut place = self;
         loop {

@@ -1,4 +1,4 @@
-//! Small pieces of waiting that many files need.
+//! Small helpers for waiting.
 
 use std::future::{Future, ready};
 use std::pin::{Pin, pin};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-/// Polls `future` once, which makes a request take its place in its connection's order, and returns what is left of it.
+/// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.
 pub(crate) fn begun<T: Send + 'static>(
     mut future: Pin<Box<dyn Future<Output = T> + Send>>,
 ) -> Pin<Box<dyn Future<Output = T> + Send>> {
@@ -16,11 +16,11 @@ pub(crate) fn begun<T: Send + 'static>(
     }
 }
 
-/// Waits until `check` returns a value, which is asked now and after each notification. Cancel safe.
+/// Waits until `check` returns a value. Calls it now and after each notification. Cancel safe.
 pub(crate) async fn notified_until<T>(changed: &Notify, mut check: impl FnMut() -> Option<T>) -> T {
     loop {
         let mut notified = pin!(changed.notified());
-        // Before the check: a change between the two must not be missed.
+        // Before the check, so that no change between the two is missed.
         notified.as_mut().enable();
         if let Some(value) = check() {
             return value;

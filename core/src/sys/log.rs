@@ -1,7 +1,7 @@
 //! Log events, through `tracing`.
 //!
-//! A subscriber is the program's code: it may block or panic. So an event is emitted after the change that it describes,
-//! outside of every lock, and a panic in a subscriber ends there.
+//! A subscriber is the program's code: it may block or panic. So an event is emitted after the change that it
+//! describes, outside of every lock, and a panic in a subscriber ends there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,7 +14,7 @@ macro_rules! log {
 
 pub(crate) use log;
 
-/// Runs `emit`; a panic in it changes nothing here.
+/// Runs `emit` and ignores a panic in it.
 pub(crate) fn shielded(emit: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(emit)));
 }

@@ -1,7 +1,7 @@
 //! Randomness: the only file that draws it.
 //!
-//! Every draw comes from the operating system. There is no generator in this process whose state a fork could copy, so
-//! two processes never draw the same token.
+//! Every draw comes from the operating system. This process has no generator whose state a fork could copy, so two
+//! processes never draw the same token.
 
 #[cfg(feature = "simulation")]
 use std::{fmt, sync::Arc};
@@ -21,7 +21,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// If the operating system has no randomness to give, which supported systems rule out once they have booted.
+    /// If the operating system has no randomness, which supported systems rule out once they have booted.
     #[expect(clippy::disallowed_methods, reason = "this file owns randomness")]
     pub(crate) fn fill(&self, bytes: &mut [u8]) {
         match self {
@@ -31,7 +31,7 @@ impl Random {
         }
     }
 
-    /// The same in every draw from this source; for a planted fault.
+    /// Returns the same in every draw from this source; for a planted fault.
     pub(crate) fn constant(&self) -> [u8; 16] {
         match self {
             Self::System => [0; 16],
@@ -40,7 +40,7 @@ impl Random {
         }
     }
 
-    /// A number in [0, 1), for jitter.
+    /// Draws a number in [0, 1), for jitter.
     pub(crate) fn unit(&self) -> f64 {
         let mut bytes = [0; 4];
         self.fill(&mut bytes);
@@ -48,7 +48,7 @@ impl Random {
     }
 }
 
-/// 32 random bits as a number in [0, 1).
+/// Converts 32 random bits to a number in [0, 1).
 pub(crate) fn unit(bits: u32) -> f64 {
     f64::from(bits) / (f64::from(u32::MAX) + 1.0)
 }

@@ -1,19 +1,23 @@
-//! Runtimes for callers without one: a thread that makes a blocking call drives a small runtime itself, so that its
+//! Runtimes for callers without one. A thread that makes a blocking call drives a small runtime itself, so that its
 //! request needs no hop to another thread and back.
 //!
-//! A runtime is *idle* in the pool or *driven* by exactly one thread. Between calls nobody drives it: replies wait in
-//! its sockets, and a call first takes in what has arrived unless the last call is less than [`FRESH`] ago. A thread for
-//! which the background waits has given its runtime back, and is parked. What may interrupt a call:
+//! States of a runtime:
 //!
-//! - its caller, asked every [`TICK`]: the call is dropped and the runtime kept. The caller is asked outside of the
-//!   runtime, which waits meanwhile, so that it can make other calls before it answers: they have runtimes of their own;
-//! - a fork by the caller while it is asked: the child leaves the runtime alone, which is its parent's;
-//! - a panic, which unwinds through the runtime and drops it with its connections.
+//! - *idle*: it lies in the pool, and replies wait in its sockets;
+//! - *driven*: exactly one thread drives it.
 //!
-//! A runtime counts the sets of nodes that have connections on it. When a set is gone, its connections are closed: with
-//! the runtime if it served no other set, else by driving the runtime for a moment. A runtime that is driven at that time
-//! is *stale*, and the thread that drives it does that after its call. The drop of a set does not block, in a tokio
-//! context either.
+//! A call first reads the replies that have arrived, unless the last call is less than [`FRESH`] ago. While the
+//! background waits on behalf of a thread, the thread has returned its runtime and is parked. What may interrupt a
+//! call:
+//!
+//! - its caller, asked every [`TICK`]: the call is dropped and the runtime kept. The caller is asked outside the
+//!   runtime, so it can make other calls before it answers: they use other runtimes;
+//! - a fork by the caller while it is asked: the child leaves the parent's runtime alone;
+//! - a panic: it unwinds through the runtime and drops it with its connections.
+//!
+//! A runtime counts the node sets that have connections on it. A dropped set's connections are closed with the runtime
+//! if it served no other set, else by driving the runtime for a moment. A runtime that is driven at that time is
+//! *stale*, and its thread closes them after its call. Dropping a set does not block, even in a tokio context.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -28,37 +32,37 @@ use tokio::runtime::{Builder, Handle, Id, Runtime};
 use crate::sys::clock::{Clock, Moment, Tick};
 use crate::sys::log::log;
 
-/// Most idle runtimes kept; a burst of threads beyond it pays for its own connections.
+/// The most idle runtimes kept. Threads of a larger burst open their own connections.
 const IDLE_MAX: usize = 64;
 
-/// Time in which nothing worth a look can have arrived: a look costs two system calls, a call of a busy loop has five.
+/// The time in which no reply worth a check can arrive: a check costs two system calls, a busy loop's call five.
 const FRESH: Duration = Duration::from_millis(1);
 
-/// How often a call looks whether it is interrupted: at once, to whoever pressed Ctrl-C.
+/// The interval between checks for an interruption: immediate for a user who presses Ctrl-C.
 const TICK: Duration = Duration::from_millis(25);
 
-/// Turns of a runtime in which dropped connections are closed.
+/// The turns of a runtime in which dropped connections are closed.
 const TURNS: usize = 8;
 
-/// The runtimes of one process. Where both mutexes are locked, `stock` is first.
+/// The runtimes of one process. Of the two mutexes, `stock` is locked first.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     stock: Mutex<Stock>,
-    /// Every one that there is, idle or driven.
+    /// Every runtime, idle or driven.
     made: Mutex<Vec<Made>>,
 }
 
 #[derive(Debug, Default)]
 struct Stock {
     idle: Vec<Idle>,
-    /// Those that still have dropped connections to close.
+    /// Those with dropped connections still to close.
     stale: Vec<Id>,
 }
 
 #[derive(Debug)]
 struct Made {
     runtime: Id,
-    /// How many sets of nodes have connections on it.
+    /// The number of node sets with connections on it.
     sets: usize,
 }
 
@@ -69,19 +73,19 @@ struct Idle {
     tick: Tick,
 }
 
-/// Why a call ends before its time.
+/// The reason why a call ends early.
 #[derive(Debug)]
 pub(crate) enum Break<E> {
     /// Its caller ends it.
     Interrupted(E),
-    /// The caller has forked while it was asked, and this is the child. The call is the parent's. Keeps the caller's
-    /// interruption, if there was one.
+    /// The caller forked while it was asked, and this is the child. The call is the parent's. Keeps the caller's
+    /// interruption, if any.
     Forked(Option<E>),
 }
 
-/// Awaits on the parked thread, without a runtime, what the background does. Asks `interrupted` every [`TICK`] if there is
-/// one, and drops the future if that fails. `interrupted` may park the thread too and take a wake-up of this future, so the
-/// future is polled each time after it.
+/// Awaits background work on the parked thread, without a runtime. Calls `interrupted`, if given, every [`TICK`], and
+/// drops the future if that fails. `interrupted` may park the thread too and consume a wake-up of this future, so the
+/// future is polled after each call.
 pub(crate) fn park_unless<T, E>(
     future: impl Future<Output = T>,
     mut interrupted: Option<impl FnMut() -> Result<(), E>>,
@@ -120,19 +124,19 @@ impl Pool {
         self.made.lock().expect("no panic while holding this")
     }
 
-    /// Whether the runtime is one of these, which nobody drives between two calls.
+    /// Returns whether the pool made this runtime, which no thread drives between calls.
     pub(crate) fn has_made(&self, runtime: Id) -> bool {
         self.made().iter().any(|made| made.runtime == runtime)
     }
 
-    /// One more set of nodes has connections on `runtime`, if that is one of these.
+    /// Counts another node set with connections on `runtime`, if the pool made it.
     pub(crate) fn join(&self, runtime: Id) {
         if let Some(made) = self.made().iter_mut().find(|made| made.runtime == runtime) {
             made.sets += 1;
         }
     }
 
-    /// Forgets `runtime` if no set of nodes has connections on it; false if one has.
+    /// Forgets `runtime` and returns true, unless a node set has connections on it.
     fn forgets(&self, runtime: Id) -> bool {
         let mut made = self.made();
         let alone = !made.iter().any(|made| made.runtime == runtime && made.sets > 0);
@@ -155,8 +159,8 @@ impl Pool {
         Ok(Idle { runtime, since: clock.now(), tick: Tick::every(TICK) })
     }
 
-    /// Drives `future` to its end on the calling thread, on the runtime `home` if that is idle. Returns its output, and
-    /// the runtime it ran on. Must not be called in a tokio context.
+    /// Drives `future` to its end on the calling thread, on the runtime `home` if that is idle. Returns its output and
+    /// the runtime used. Must not be called in a tokio context.
     pub(crate) fn drive<T>(
         &self,
         clock: &Clock,
@@ -173,8 +177,8 @@ impl Pool {
         Ok((output, self.put_back(clock, runtime, tick)))
     }
 
-    /// As [`Pool::drive`], but asks `interrupted` every [`TICK`] of the call, and drops the future if that fails. Where there
-    /// is none, the call costs nothing while nothing happens. `afterwards` is driven then, so that what the drop left to be sent is sent.
+    /// Works as [`Pool::drive`], but calls `interrupted` every [`TICK`] and drops the future if that fails. Then drives
+    /// `afterwards`, so that the messages left by the drop are sent. Without `interrupted`, an idle call costs nothing.
     pub(crate) fn drive_unless<T, E>(
         &self,
         clock: &Clock,
@@ -208,7 +212,7 @@ impl Pool {
         };
         match output {
             Ok(output) => Ok(Ok((output, self.put_back(clock, runtime, tick)))),
-            // The runtime's event queue is the parent's too: neither driven nor closed here.
+            // Neither driven nor closed here: the parent shares the runtime's event queue.
             Err(Break::Forked(said)) => {
                 mem::forget(runtime);
                 Ok(Err(Break::Forked(said)))
@@ -228,14 +232,14 @@ impl Pool {
         let mut stock = self.stock();
         let idle = match home.and_then(|home| stock.idle.iter().rposition(|idle| idle.runtime.handle().id() == home)) {
             Some(place) => Some(stock.idle.remove(place)),
-            // The one used last has the warmest connections.
+            // The last used has the warmest connections.
             None => stock.idle.pop(),
         };
         drop(stock);
         idle.map_or_else(|| self.make(clock), Ok)
     }
 
-    /// Puts back a runtime that the calling thread has driven. If it is stale, closes its dropped connections first.
+    /// Puts back a runtime that the calling thread drove. If it is stale, closes its dropped connections first.
     fn put_back(&self, clock: &Clock, runtime: Runtime, tick: Tick) -> Id {
         let id = runtime.handle().id();
         let mut stock = self.stock();
@@ -263,7 +267,7 @@ impl Pool {
         id
     }
 
-    /// Closes the dropped connections on every stale runtime that is idle. Not for a tokio context.
+    /// Closes the dropped connections on every idle stale runtime. Not for a tokio context.
     fn sweep(&self, clock: &Clock) {
         loop {
             let mut stock = self.stock();
@@ -292,8 +296,7 @@ impl Drop for Driven<'_> {
     }
 }
 
-/// Closes the connections of a set of nodes on `runtimes`, after they were dropped. Returns at once, also in a tokio
-/// context.
+/// Closes a dropped node set's connections on `runtimes`. Returns at once, even in a tokio context.
 pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, runtimes: &[Id]) {
     let mut over = Vec::new();
     let mut stock = pool.stock();
@@ -324,8 +327,8 @@ pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, runtimes: &[Id]) {
     }
 }
 
-/// With `look`, lets the runtime look at its sockets, and then its connections read. So a call knows the replies that
-/// have arrived since the last one.
+/// Lets the runtime poll its sockets, and then its connections read, if `look` is true. The call then knows the replies
+/// that arrived since the last one.
 async fn take_in(look: bool) {
     if look {
         tokio::task::yield_now().await;
@@ -338,13 +341,13 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    /// How many runtimes there are, how many of them are idle, and how many are stale.
+    /// Returns the number of runtimes, of idle ones and of stale ones.
     fn counts(pool: &Pool) -> (usize, usize, usize) {
         let (stock, made) = (pool.stock(), pool.made());
         (made.len(), stock.idle.len(), stock.stale.len())
     }
 
-    /// Has a call for so many sets of nodes, at whose end `last` is called on the thread that drives it.
+    /// Makes a call for `sets` node sets, which finally calls `last` on the driving thread.
     fn call(pool: &Pool, sets: usize, last: impl FnOnce(Id)) -> Id {
         let driven = pool.drive(&Clock::System, None, async {
             let runtime = Handle::current().id();

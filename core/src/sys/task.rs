@@ -1,6 +1,6 @@
-//! Starting a task on a runtime: the only file that does.
+//! Starts tasks on a runtime: the only file that does.
 //!
-//! In a simulation another thing may stand for a runtime, whose tasks can be stopped and ended all at once.
+//! In a simulation a stand-in may replace a runtime. Its tasks can be stopped and ended all at once.
 
 use std::future::Future;
 
@@ -16,7 +16,7 @@ pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 's
     runtime.spawn(task).abort_handle()
 }
 
-/// What stands for runtimes in a simulation, which is one thread.
+/// The stand-ins for runtimes in a simulation, which is one thread.
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated {
     use std::cell::RefCell;
@@ -31,7 +31,7 @@ pub(crate) mod simulated {
     /// A task of any kind.
     pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-    /// Takes the tasks that are meant for a runtime.
+    /// A receiver of tasks meant for a runtime.
     pub(crate) trait StandIn {
         fn spawn(self: Arc<Self>, task: Task) -> AbortHandle;
     }
@@ -40,17 +40,17 @@ pub(crate) mod simulated {
         static STAND_INS: RefCell<HashMap<Id, Arc<dyn StandIn>>> = RefCell::default();
     }
 
-    /// What stands for `runtime`.
+    /// Returns the stand-in for `runtime`.
     pub(super) fn stand_in(runtime: &Handle) -> Option<Arc<dyn StandIn>> {
         STAND_INS.with_borrow(|stand_ins| stand_ins.get(&runtime.id()).cloned())
     }
 
-    /// From now on `stand_in` stands for `runtime`.
+    /// Makes `stand_in` replace `runtime` from now on.
     pub(crate) fn enter(runtime: &Handle, stand_in: Arc<dyn StandIn>) {
         STAND_INS.with_borrow_mut(|stand_ins| stand_ins.insert(runtime.id(), stand_in));
     }
 
-    /// Nothing stands for the runtime any more.
+    /// Removes the stand-in for the runtime.
     pub(crate) fn leave(runtime: Id) {
         drop(STAND_INS.with_borrow_mut(|stand_ins| stand_ins.remove(&runtime)));
     }

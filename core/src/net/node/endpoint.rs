@@ -1,16 +1,21 @@
-//! One endpoint: what this process knows of the server that answers at one place, whoever asks it.
+//! One endpoint: this process's knowledge of the server at one target, for all callers.
 //!
-//! A program may make a client for each request, and the clients of one server may differ in user, database and options.
-//! So this knowledge belongs to the place (host, port and TLS, or a path) and to the process. All node sets that name
-//! the place share it, and it outlives the last of them by a day.
+//! A program may make a client for each request, and the clients of one server may differ in user, database and
+//! options. So this knowledge belongs to the process and the target (host, port and TLS, or a path). All node sets that
+//! name the target share it, and it outlives the last of them by a day.
 //!
-//! An endpoint is *unknown* until a connection tells who answers there. From then on it is *known*, and *changed* once a
-//! later connection tells that the server may have forgotten its grants. What may interrupt it:
+//! States:
+//!
+//! - *unknown*: no connection has reported the server's identity;
+//! - *known*: a connection has;
+//! - *changed*: a later connection reported that the server may have forgotten its grants.
+//!
+//! What may interrupt it:
 //!
 //! - the last client goes: the endpoint stays for [`KEPT`];
-//! - two connections tell of a change at once: the first one takes it down, the second one finds it there. Both let
-//!   their own node set look at it before their connection is used, and the first one lets all other sets look too;
-//! - a fork: the child's [`Process`](crate::process::Process) has endpoints of its own, unknown ones.
+//! - two connections report a change at once: the first one records it, and the second one finds it recorded. Both let
+//!   their own node set look before their connection is used, and the first one lets all other sets look too;
+//! - a fork: the child's [`Process`](crate::process::Process) has its own endpoints, unknown ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,17 +33,17 @@ use crate::sys::log::log;
 /// How long an endpoint is remembered after its last use.
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
 
-/// Most endpoints that are remembered. Only those that clients name may be more.
+/// The most endpoints remembered. Only those that clients name may be more.
 const MOST: usize = 1_024;
 
 /// The endpoints of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<BTreeMap<Target, Arc<Endpoint>>>);
 
-/// What is known of one endpoint.
+/// The knowledge about one endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// When anybody in the process may connect to it.
+    /// The pace of all connects from this process.
     pub(crate) pace: Pace,
     /// Whether a server may outlive its clients here. A store in memory does not.
     lasting: bool,
@@ -57,22 +62,22 @@ struct State {
     followers: Vec<Weak<dyn Follower>>,
 }
 
-/// What a vote depends on.
+/// The facts behind a vote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Who answered last; `None` before anybody did.
+    /// The last server that answered; `None` before.
     pub(crate) identity: Option<Identity>,
-    /// What the bar after a change of identity is counted from.
+    /// The start of the quarantine after a change of identity.
     pub(crate) changed_at: Option<Moment>,
 }
 
-/// Is asked to look at the facts again after a change.
+/// Looks at the facts again after a change.
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
-    /// Called outside of the endpoint's lock, before the connection that told of the change is used.
+    /// Looks at the facts. Called outside the endpoint's lock, before the reporting connection is used.
     fn look(&self);
 }
 
-/// What an introduction says that an operator should know. To be logged when nothing waits for it any more.
+/// Server info for an operator. To be logged when no caller waits for it any more.
 #[derive(Debug, Default)]
 #[must_use = "remarks are for the log"]
 pub(crate) struct Remarks {
@@ -86,7 +91,7 @@ impl Endpoints {
         self.0.lock().expect("no panic while holding this")
     }
 
-    /// The endpoint at `target`, named by a node set from `now` on.
+    /// Returns the endpoint at `target`, which a node set names from `now` on.
     pub(crate) fn at(&self, target: &Target, lasting: bool, now: Moment) -> Arc<Endpoint> {
         let mut entries = self.entries();
         if let Some(endpoint) = entries.get(target) {
@@ -105,14 +110,14 @@ impl Endpoints {
         endpoint
     }
 
-    /// Forgets the endpoints that no node set names, and that were last used more than a day ago.
+    /// Forgets endpoints that no node set names: lasting ones a day after their last use, others at once.
     pub(crate) fn forget(&self, now: Moment) {
         let is_kept = |endpoint: &Endpoint| endpoint.lasting && endpoint.last_use().after(KEPT) > now;
         self.entries().retain(|_, endpoint| is_named(endpoint) || is_kept(endpoint));
     }
 }
 
-/// Whether a node set names `endpoint`, which stands in the map.
+/// Returns whether a node set names `endpoint`, which is in the map.
 fn is_named(endpoint: &Arc<Endpoint>) -> bool {
     Arc::strong_count(endpoint) > 1
 }
@@ -132,17 +137,17 @@ impl Endpoint {
         self.state.lock().expect("no panic while holding this")
     }
 
-    /// A node set begins or ceases to name it.
+    /// Records that a node set begins or ceases to name it.
     pub(crate) fn named(&self, now: Moment) {
         self.named.store(now.nanos(), Ordering::Relaxed);
     }
 
-    /// It answered something.
+    /// Records an answer.
     pub(crate) fn heard(&self, now: Moment) {
         self.last_answer.store(now.nanos(), Ordering::Relaxed);
     }
 
-    /// When it answered last; the origin before it ever did.
+    /// Returns when it answered last; the origin if never.
     pub(crate) fn last_answer(&self) -> Moment {
         Moment::from_nanos(self.last_answer.load(Ordering::Relaxed))
     }
@@ -151,7 +156,7 @@ impl Endpoint {
         self.last_answer().max(Moment::from_nanos(self.named.load(Ordering::Relaxed)))
     }
 
-    /// Whether it has told who it is.
+    /// Returns whether it reported its identity.
     pub(crate) fn is_known(&self) -> bool {
         self.state().facts.identity.as_ref().is_some_and(|identity| !identity.run_id.is_empty())
     }
@@ -160,15 +165,15 @@ impl Endpoint {
         self.state().facts.clone()
     }
 
-    /// Lets `follower` look whenever the facts have changed. It looks for the first time after this.
+    /// Lets `follower` look whenever the facts have changed. The caller makes the first look after this.
     pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
         let followers = &mut self.state().followers;
         followers.retain(|follower| follower.strong_count() > 0);
         followers.push(follower);
     }
 
-    /// Takes down who answers here, as a new connection tells. If that changes the facts, all followers have looked at
-    /// them before this returns.
+    /// Records the server info of a new connection. If that changes the facts, all followers have looked at them before
+    /// this returns.
     pub(crate) fn record_info(&self, server_info: &ServerInfo, now: Moment) -> Remarks {
         let last_answer = self.last_answer();
         let (remarks, followers) = {
@@ -194,7 +199,7 @@ impl Endpoint {
 }
 
 impl Facts {
-    /// Takes an introduction down; true if grants may have been forgotten since the one before.
+    /// Records server info; returns true if grants may have been forgotten since the last.
     fn take(&mut self, server_info: &ServerInfo, seen: Moment, last_answer: Moment) -> bool {
         let Some(identity) = &mut self.identity else {
             self.identity = Some(server_info.identity.clone());

@@ -1,5 +1,5 @@
-//! The node in memory answers and keeps exactly what the scripts do on a real server: the same random requests, presets
-//! and deletes on both, compared after every step.
+//! The node in memory answers and keeps exactly what the scripts do on a real server: both get the same random
+//! requests, presets and deletes, compared after every step.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::sys::random::Random;
 /// With so much slack no proposal made here is clamped, and a server's clock does not show in a fence.
 const NO_CLAMP: Duration = Duration::from_secs(200 * 365 * 86_400);
 
-/// How far ahead of its clock a node's last fence must be for the clock not to show in the next one without slack.
+/// The least lead of a node's last fence over its clock that keeps the clock out of the next fence without slack.
 const AHEAD: u64 = 86_400_000_000;
 
 const LABELS: [&str; 6] = ["", "worker-7", "a:b:c", ":", "büro 🔒 東京", "7:8"];
 
-/// Values under a fence key. All are below or far beyond what a clock says, for the sake of slack 0.
+/// Values of a fence key. All are below or far beyond a clock's value, because of slack 0.
 const FENCES: [&str; 18] = [
     "0",
     "1",
@@ -48,7 +48,7 @@ const FENCES: [&str; 18] = [
     "nan",
 ];
 
-/// What stands behind the colon of a lock value; some of it in our form.
+/// The text behind the colon of a lock value; some of it in our form.
 const TAILS: [&str; 14] = [
     "3",
     "3:label",
@@ -66,13 +66,13 @@ const TAILS: [&str; 14] = [
     "three",
 ];
 
-/// Fences and proposals: around each other, so that they meet, and far apart.
+/// Generates fences and proposals: around each other, so that they meet, and far apart.
 fn number() -> impl Strategy<Value = u64> {
     let far = vec![4_999_999_999_999_999, 5_000_000_000_000_001, 7_000_000_000_000_000];
     prop_oneof![6 => 1_u64..9, 1 => prop::sample::select(far)]
 }
 
-/// In seconds. Far apart from each other, so that the time a test takes does not change which is longer.
+/// In seconds. Far apart from each other, so that a test's duration does not change their order.
 const TTLS: [u64; 4] = [1_000, 2_000, 4_000, 8_000];
 
 fn ttl() -> impl Strategy<Value = Duration> {
@@ -80,11 +80,11 @@ fn ttl() -> impl Strategy<Value = Duration> {
 }
 
 fn label() -> impl Strategy<Value = Arc<str>> {
-    // The empty one and one more come back often enough to be met again.
+    // The empty one and one more return often enough to be met again.
     prop_oneof![2 => Just(0), 2 => Just(1), 1 => 0..LABELS.len()].prop_map(|index| LABELS[index].into())
 }
 
-/// Holds are the fences that locks here have most often, and 0 for a lock without one.
+/// Holds are the most frequent fences of locks here, and 0 for a lock without one.
 fn wants() -> impl Strategy<Value = Wants> {
     (0..4_u32, 0..9_u64, any::<bool>()).prop_map(|(position, hold, keep)| Wants {
         position,
@@ -119,12 +119,12 @@ fn action() -> impl Strategy<Value = Action> {
 /// In seconds. Much longer than such a test runs.
 const HOUR: i64 = 3_600;
 
-/// A Unix second: what a client of the SETNX protocol writes.
+/// Returns a Unix second, as a client of the SETNX protocol writes it.
 fn seconds_from_now(seconds: i64) -> u64 {
     (Clock::System.wall_micros() / 1_000_000).checked_add_signed(seconds).unwrap()
 }
 
-/// What another client may have left under the lock key.
+/// Another client's value under the lock key.
 #[derive(Clone, Debug)]
 enum Left {
     /// `<token>:<tail>`, with the token of this number.
@@ -135,7 +135,7 @@ enum Left {
     Upper(usize),
     /// Anything.
     Raw(Vec<u8>),
-    /// A value of the SETNX protocol: so many seconds from now, and what stands behind the number.
+    /// A value of the SETNX protocol: so many seconds from now, and the text behind the number.
     Seconds(i64, &'static str),
     List,
     Hash,
@@ -182,7 +182,7 @@ fn left() -> impl Strategy<Value = Left> {
 enum Step {
     /// The owner of the token of this number asks.
     Ask(usize, Action),
-    /// As [`Step::Ask`], but a confirm of exactly what stands under the lock key.
+    /// As [`Step::Ask`], but a confirm of exactly the lock key's value.
     ConfirmExactly {
         fence: u64,
         fence_ttl: Duration,
@@ -224,7 +224,7 @@ fn thing(left: &Left, tokens: &[Token; TOKENS]) -> Thing {
     })
 }
 
-/// Both nodes, the keys of one lock on them, and who asks.
+/// Both nodes, the keys of one lock on them, and the callers' tokens.
 struct Pair {
     memory: InMemory,
     server: OnServer,
@@ -257,7 +257,7 @@ impl Pair {
         self.server.delete(key);
     }
 
-    /// Asks both and says where their answers or their keys differ.
+    /// Asks both and returns how their answers or keys differ.
     fn ask(&mut self, token: usize, action: Action) -> Result<Result<Reply, Failure>, String> {
         let request = Request { keys: Arc::clone(&self.keys), token: self.tokens[token], action };
         let (memory, server) = (self.memory.ask(&request), self.server.ask(&request));
@@ -301,7 +301,7 @@ impl Pair {
         }
     }
 
-    /// Without slack the fence would follow the clocks of both, unless the last one is ahead of them.
+    /// Adds slack unless the last fence is ahead of both clocks: else the fence would follow them.
     fn timeless(&mut self, mut action: Action) -> Action {
         if let Action::Acquire { slack, .. } = &mut action {
             let last = self.memory.look(&self.keys.fence).and_then(|seen| number_in(seen.text()?));
@@ -368,8 +368,8 @@ fn without_clock(reply: &Reply) -> (Reply, Option<String>) {
     }
 }
 
-/// What a number says. One that may be a Unix second which some ttl from now leads to may be another on the other node,
-/// whose clock it was counted from.
+/// Describes a number. A Unix second that some ttl from now leads to may differ on the other node, which counts from
+/// its own clock.
 fn ttl_from_now(number: u64) -> String {
     let is_near = |ttl: &&u64| number.abs_diff(seconds_from_now(0) + **ttl) <= TOLERANCE.as_secs();
     TTLS.iter().find(is_near).map_or_else(|| number.to_string(), |ttl| format!("{ttl} s from now"))
@@ -401,7 +401,7 @@ fn memory_equals_the_scripts_on_the_systems_server() {
     }
 }
 
-/// In micros since 1970: a client's clock that is hopelessly wrong.
+/// In microseconds since 1970: a client's clock that is hopelessly wrong.
 const IN_2100: u64 = 4_102_444_800_000_000;
 
 fn acquire(proposal: u64, slack: Duration) -> Action {
@@ -409,7 +409,7 @@ fn acquire(proposal: u64, slack: Duration) -> Action {
     Action::Acquire { ttl: hour, proposal, slack, fence_ttl: hour, label: "".into(), wants: None }
 }
 
-/// Acquires on an empty server and says which fence was granted, and between which two readings of its clock.
+/// Acquires on an empty server. Returns the granted fence, and two readings of its clock around it.
 fn fence_of(server: &mut OnServer, action: Action) -> (u64, u64, u64) {
     server.clear();
     let keys = Keys::of(&Name::parse(*b"foo").unwrap());
@@ -451,8 +451,8 @@ fn text(text: &str) -> Thing {
     Thing::Text(text.into())
 }
 
-/// What Lua's `tonumber` takes for a number is none: a fence key with such a value must stop confirm and restore as it
-/// stops acquire, or the node would seem to remember a fence that it does not know.
+/// A fence key whose value only Lua's `tonumber` accepts must stop confirm and restore as it stops acquire. Otherwise
+/// the node would seem to remember a fence that it does not know.
 #[test]
 fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
     let hour = Duration::from_secs(3_600);
@@ -472,14 +472,14 @@ fn a_fence_key_that_is_no_number_stops_every_script_that_needs_it() {
                 pair.put(&keys.lock, &Thing::Text(value), None);
                 let confirm = Action::Confirm { granted: 5, fence: 6, fence_ttl: hour, label: "".into() };
                 assert_eq!(pair.ask(0, confirm), refused, "confirm, {odd:?}");
-                // Whoever looks at a held lock needs no fence.
+                // A look at a held lock needs no fence.
                 assert_eq!(pair.ask(1, acquire(5, NO_CLAMP)), Ok(Ok(held.clone())), "held, {odd:?}");
             }
         }
     });
 }
 
-/// A waiter writes when it joins, when it keeps the count alive, and in no other case.
+/// A waiter writes only when it joins and when it keeps the count alive.
 #[test]
 fn a_waiter_is_counted_once_in_each_hold() {
     let minute = Duration::from_secs(60);
@@ -516,8 +516,8 @@ fn a_waiter_is_counted_once_in_each_hold() {
     });
 }
 
-/// Only what has the whole form of a lock's value shows a fence or a label; whatever begins with a token and a colon
-/// may still be released and extended by that token's owner.
+/// Only a value in the whole form shows a fence or a label. The token's owner may still release and extend any value
+/// that begins with the token and a colon.
 #[test]
 fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
     let hour = Duration::from_secs(3_600);
@@ -539,7 +539,7 @@ fn a_value_nearly_in_our_form_is_foreign_to_who_looks() {
     });
 }
 
-/// What a try in the SETNX protocol makes of a value: granted, or held for so long.
+/// Returns how a try in the SETNX protocol takes a value: granted, or held for so long.
 fn try_setnx(pair: &mut Pair, value: &str) -> Reply {
     pair.clear();
     let key = pair.keys.lock.clone();
@@ -547,7 +547,7 @@ fn try_setnx(pair: &mut Pair, value: &str) -> Reply {
     pair.ask(0, Action::SetnxAcquire { ttl: Duration::from_secs(1_000) }).unwrap().unwrap()
 }
 
-/// Only a number that can be a Unix second can be over; everything else is held for as long as it is there.
+/// Only a number that can be a Unix second can be over; any other value is held while it is there.
 #[test]
 fn only_a_unix_second_can_be_over() {
     on_both(|pair| {
@@ -570,7 +570,7 @@ fn only_a_unix_second_can_be_over() {
     });
 }
 
-/// In the SETNX protocol nothing but the time tells whose key it is, so that is all that a release looks at.
+/// In the SETNX protocol only the time identifies the owner, so a release looks only at the time.
 #[test]
 fn a_setnx_release_deletes_while_its_time_is_not_over() {
     on_both(|pair| {

@@ -1,13 +1,13 @@
-//! What one node set goes by: which of its nodes have stopped answering, and whose grants count.
+//! The health of one node set: which of its nodes are unresponsive, and whose grants count.
 //!
-//! What is known of a server belongs to its [`Endpoint`], which all node sets of the process share. A set keeps a
-//! verdict on each of its nodes, made from the endpoints: a replica or a second address of one server has no vote, and
-//! a node that changed is barred. The hot path reads atomics. A mutex is taken only on a new connection, and while
-//! something is unusual (a bar, a duplicate, a replica).
+//! The knowledge of a server belongs to its [`Endpoint`], which all node sets of the process share. A set keeps a
+//! verdict on each of its nodes, made from the endpoints. A replica or a second address of one server has no vote, and
+//! a changed node is quarantined. The hot path reads atomics. A mutex is taken only on a new connection, and while a
+//! node is unusual (quarantined, a duplicate, a replica).
 //!
-//! The verdicts are made under the set's mutex, from endpoints that are read after it was taken. Whoever changes an
-//! endpoint lets the set look afterwards, so the last look sees every change. A connection is used only after its own
-//! set has looked, whichever connection told of the change first.
+//! The set makes verdicts under its mutex, from endpoints that it reads after taking it. Each change of an endpoint
+//! makes the set look afterwards, so the last look sees every change. A connection is used only after its own set has
+//! looked, whichever connection reported the change first.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -27,23 +27,23 @@ pub(crate) struct Health {
     addresses: Vec<String>,
     unresponsive: AtomicU16,
     endpoints: Vec<Arc<Endpoint>>,
-    /// Whether any node is, or was since it is known, a reason to look closer.
+    /// Whether any node has no vote, or has ever changed.
     unusual: AtomicBool,
     verdicts: Mutex<Vec<Verdict>>,
     clock: Clock,
 }
 
-/// What one node's vote is worth.
+/// The worth of one node's vote.
 #[derive(Clone, Debug, Default)]
 struct Verdict {
-    /// Why it has no vote at all, however long one waits.
+    /// The reason why it has no vote, regardless of time.
     standing: Option<Failure>,
-    /// What the bar after a change of identity is counted from.
+    /// The start of the quarantine after a change of identity.
     changed_at: Option<Moment>,
 }
 
 impl Health {
-    /// For the nodes at these endpoints, each with its address as it is shown.
+    /// Makes the health of nodes, each given by its endpoint and its shown address.
     pub(crate) fn new(nodes: impl Iterator<Item = (Arc<Endpoint>, String)>, clock: Clock) -> Arc<Self> {
         let (endpoints, addresses): (Vec<_>, Vec<_>) = nodes.unzip();
         let health = Arc::new(Self {
@@ -66,12 +66,12 @@ impl Health {
         self.verdicts.lock().expect("no panic while holding this")
     }
 
-    /// The nodes that missed their last vote and have not been heard of since.
+    /// Returns the nodes that missed their last vote and have not answered since.
     pub(crate) fn unresponsive(&self) -> NodeMask {
         NodeMask::from_bits(self.unresponsive.load(Ordering::Relaxed))
     }
 
-    /// `node` answered something.
+    /// Records an answer of `node`.
     pub(crate) fn record_reply(&self, node: usize, now: Moment) {
         self.endpoints[node].heard(now);
         let bit = 1 << node;
@@ -81,14 +81,14 @@ impl Health {
         }
     }
 
-    /// Whether `node`, which owes an answer since `owing`, has given none for longer than `limit` when the last answer of
-    /// any node was heard.
+    /// Returns whether `node`, whose answer is due since `owing`, gave none for longer than `limit` before the last
+    /// answer of any node.
     pub(crate) fn is_lagging(&self, node: usize, owing: Moment, limit: Duration) -> bool {
         let last = self.endpoints.iter().map(|endpoint| endpoint.last_answer()).max().unwrap_or_default();
         owing.max(self.endpoints[node].last_answer()).after(limit) < last
     }
 
-    /// `node` missed a vote.
+    /// Records that `node` missed a vote.
     pub(crate) fn record_timeout(&self, node: usize) {
         let bit = 1 << node;
         if self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
@@ -96,15 +96,16 @@ impl Health {
         }
     }
 
-    /// Records who answers at `node`, seen on a new connection, before that is used. The remarks are logged afterwards.
+    /// Records the server info of a new connection to `node`, before that is used. The caller logs the remarks
+    /// afterwards.
     pub(crate) fn record_info(&self, node: usize, server_info: &ServerInfo, now: Moment) -> Remarks {
         let remarks = self.endpoints[node].record_info(server_info, now);
-        // Also where the endpoint knew already: another set may have told it, and this one not have looked yet.
+        // Even if the endpoint knew it: another set may have reported it, and this one not have looked yet.
         self.look();
         remarks
     }
 
-    /// The nodes whose grants count now for a lock with this `restart_delay`.
+    /// Returns the nodes whose grants count now for a lock with this `restart_delay`.
     pub(crate) fn counts(&self, restart_delay: Duration, now: Moment) -> NodeMask {
         if !self.unusual.load(Ordering::Acquire) || planted(Fault::NoQuarantine) {
             return NodeMask::all(self.addresses.len());
@@ -117,7 +118,7 @@ impl Health {
         (0..self.addresses.len()).filter(usable).fold(NodeMask::NONE, NodeMask::with)
     }
 
-    /// Why `node`'s grant would not count now.
+    /// Returns why `node`'s grant would not count now.
     pub(crate) fn why_not_counted(&self, node: usize, restart_delay: Duration, now: Moment) -> Option<Failure> {
         if !self.unusual.load(Ordering::Acquire) {
             return None;
@@ -130,7 +131,7 @@ impl Health {
         })
     }
 
-    /// When enough bars will have ended for a quorum; `None` if bars are not what stands in the way.
+    /// Returns when enough quarantines will have ended for a quorum; `None` if too few nodes can vote.
     pub(crate) fn quorum_at(&self, restart_delay: Duration) -> Option<Moment> {
         let mut ends: Vec<Moment> = self
             .verdicts()
@@ -142,7 +143,7 @@ impl Health {
         ends.get(quorum::quorum(self.addresses.len()) - 1).copied()
     }
 
-    /// How many different servers the addresses can lead to, as far as is known.
+    /// Returns the number of different servers behind the addresses, as far as known.
     pub(crate) fn distinct(&self) -> usize {
         let is_other = |verdict: &&Verdict| !matches!(verdict.standing, Some(Failure::Duplicate(_)));
         self.verdicts().iter().filter(is_other).count()
@@ -161,7 +162,7 @@ impl Follower for Health {
 }
 
 impl Drop for Health {
-    /// The endpoints were in use until now.
+    /// Records that the endpoints were in use until now.
     fn drop(&mut self) {
         let now = self.clock.now();
         self.endpoints.iter().for_each(|endpoint| endpoint.named(now));
@@ -174,14 +175,14 @@ impl Verdict {
     }
 }
 
-/// Why `node` has no vote at all, however long one waits.
+/// Returns why `node` has no vote, regardless of time.
 fn standing(facts: &[Facts], node: usize) -> Option<Failure> {
     let identity = facts[node].identity.as_ref()?;
     if identity.role == Role::Replica {
         return Some(Failure::Replica);
     }
     let same = |other: &Facts| other.identity.as_ref().is_some_and(|other| other.run_id == identity.run_id);
-    // The same server under two addresses votes once, whichever database the addresses name.
+    // One server under two addresses votes once, whichever databases they name.
     let first = facts[..node].iter().position(same);
     first.filter(|_| !identity.run_id.is_empty()).map(Failure::Duplicate)
 }
@@ -247,7 +248,7 @@ mod tests {
         drop(one);
         assert_eq!(counts(&health(&endpoints, &["redis://a"])), [false], "after the one that learnt it has gone");
 
-        // The same server under two addresses: seen by the set that has both, whoever tells of it.
+        // One server under two addresses: the set that has both sees it, whichever connection reports it.
         drop(health(&endpoints, &["redis://c"]).record_info(0, &run("2", Role::Master), NOW));
         assert_eq!(three.why_not_counted(2, DELAY, NOW), Some(Failure::Duplicate(1)));
         assert_eq!(three.distinct(), 2);
@@ -261,13 +262,13 @@ mod tests {
         let (one, other) = (health(&endpoints, &["redis://a"]), health(&endpoints, &["redis://a/7"]));
         drop(one.record_info(0, &run("1", Role::Master), NOW));
         other.record_reply(0, NOW.after(DELAY));
-        // Up since before that answer: when it was replaced is not known.
+        // Up since before that answer, so its replacement's time is unknown.
         let restarted = ServerInfo { uptime: DELAY, ..run("2", Role::Master) };
         drop(one.record_info(0, &restarted, NOW.after(DELAY * 2).before(Duration::from_nanos(1))));
         assert_eq!(one.quorum_at(DELAY), Some(NOW.after(DELAY * 3).before(Duration::from_nanos(1))));
     }
 
-    /// Looks before the others do, in the midst of a change.
+    /// A follower that looks before others, during a change.
     #[derive(Debug, Default)]
     struct Spy(Mutex<Weak<Health>>, AtomicU32);
 
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(spy.1.load(Ordering::Relaxed), 1);
     }
 
-    /// Calls `look` on every event, in a thread of its own, and waits for it.
+    /// Calls `look` on every event, in its own thread, and waits for it.
     struct Looking<F>(F);
 
     impl<S: tracing::Subscriber, F: Fn() + Send + Sync + Clone + 'static> Layer<S> for Looking<F> {

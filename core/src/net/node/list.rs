@@ -1,14 +1,17 @@
-//! Node lists: which nodes the clients of this process list, and whether one name is locked over lists that differ.
+//! Node lists: the lists of nodes that this process uses, and whether one name is locked over lists that differ.
 //!
-//! Clients whose lists differ may each find a quorum, and then they do not exclude each other. Nothing notices that
-//! between processes. Within one it is warned about, once for each pair of lists. Lists that name no server and database
-//! in common are different on purpose, and the order of a list does not matter.
+//! Clients whose lists differ may each find a quorum, and then they do not exclude each other. The library cannot
+//! notice that between processes. Within one it warns, once for each pair of lists. Lists without a common server and
+//! database differ on purpose, and the order of a list does not matter.
 //!
-//! A list is *plain* until another one overlaps with it, and a call on it costs one relaxed load. From then on it is
-//! *watched*: the names that are acquired or renewed over it are remembered, until a name of the other list is among
-//! them. Lists are remembered after their clients have gone, because a program may make a client for each call. Memory
-//! is bounded: the oldest lists without clients are forgotten, and so are the names that were not used for longest.
-//! Nothing is awaited here. A warning is logged outside the lock.
+//! States of a list:
+//!
+//! - *plain*: no overlapping list is left to warn about, and a call on it costs one relaxed load;
+//! - *watched*: names acquired or renewed over it are remembered, until a name of the other list is among them.
+//!
+//! Lists are remembered after their clients have gone, because a program may make a client for each call. Memory is
+//! bounded: the oldest lists without clients are forgotten, and so are the least recently used names. This file awaits
+//! nothing. It logs warnings outside the lock.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,10 +23,10 @@ use crate::address::{Address, Target};
 use crate::protocol::name::Name;
 use crate::sys::log::log;
 
-/// Most lists that are remembered. Only those that have clients may be more.
+/// The most lists remembered. Only those with clients may be more.
 const LISTS_MAX: usize = 64;
 
-/// Half of the names that are remembered of one list.
+/// Half of the names remembered of one list.
 const NAMES_MAX: usize = 512;
 
 /// The lists of one process.
@@ -42,12 +45,12 @@ pub(crate) struct NodeList {
 #[derive(Debug)]
 struct Entry {
     list: Arc<NodeList>,
-    /// The lists that overlap with this one but differ, and that were not warned about together with it.
+    /// The lists that overlap with this one but differ, and whose pair was not warned about.
     rivals: Vec<Arc<NodeList>>,
     names: Names,
 }
 
-/// The names that were used last, as hashes.
+/// The last used names, as hashes.
 #[derive(Debug, Default)]
 struct Names {
     recent: HashSet<u64>,
@@ -59,7 +62,7 @@ impl NodeLists {
         self.0.lock().expect("no panic while holding this")
     }
 
-    /// The list of these nodes, which a node set has from now on.
+    /// Returns the list of these nodes, which a node set has from now on.
     pub(crate) fn of<'a>(&self, nodes: impl Iterator<Item = &'a Address>) -> Arc<NodeList> {
         let mut nodes: Vec<&Address> = nodes.collect();
         nodes.sort_unstable_by_key(|address| (address.target(), address.db()));
@@ -91,7 +94,7 @@ impl NodeLists {
         list
     }
 
-    /// A lock with this name is acquired or renewed over `list`.
+    /// Records that `name` is acquired or renewed over `list`.
     pub(crate) fn used(&self, list: &Arc<NodeList>, name: &Name) {
         if list.watched.load(Ordering::Relaxed) {
             for other in self.rivals(list, name) {
@@ -103,7 +106,7 @@ impl NodeLists {
         }
     }
 
-    /// The lists that have used `name` too, each pair once.
+    /// Returns the lists that used `name` too, each pair once.
     fn rivals(&self, list: &Arc<NodeList>, name: &Name) -> Vec<Arc<NodeList>> {
         let mut entries = self.entries();
         let Some(own) = entries.iter().position(|entry| Arc::ptr_eq(&entry.list, list)) else { return Vec::new() };
@@ -122,7 +125,7 @@ impl NodeLists {
     }
 }
 
-/// Whether a node set has the list at `index`. Its rivals have it too.
+/// Returns whether a node set has the list at `index`. Its rivals have it too.
 fn is_in_use(entries: &[Entry], index: usize) -> bool {
     let list = &entries[index].list;
     let as_rival = |entry: &Entry| entry.rivals.iter().filter(|rival| Arc::ptr_eq(rival, list)).count();
@@ -137,12 +140,12 @@ fn forget(entries: &mut Vec<Entry>, index: usize) {
 }
 
 impl Entry {
-    /// Watches its list for as long as it has rivals.
+    /// Watches its list while it has rivals.
     fn watch(&self) {
         self.list.watched.store(!self.rivals.is_empty(), Ordering::Relaxed);
     }
 
-    /// `list` is a rival no longer.
+    /// Removes the rival `list`.
     fn leave(&mut self, list: &Arc<NodeList>) {
         self.rivals.retain(|rival| !Arc::ptr_eq(rival, list));
         self.watch();
@@ -197,7 +200,7 @@ mod tests {
         list.watched.load(Ordering::Relaxed)
     }
 
-    /// How many other lists have used it too, as far as was not said before.
+    /// Returns how many other lists used it too, each reported once.
     fn met(lists: &NodeLists, list: &Arc<NodeList>, text: &str) -> usize {
         lists.rivals(list, &name(text)).len()
     }

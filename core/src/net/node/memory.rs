@@ -1,7 +1,7 @@
 //! A node in memory: the transitions of the scripts on a map, for unit tests, first steps and the simulation. A
-//! property test against a real server holds the two equal.
+//! property test holds it equal to a real server.
 //!
-//! It excludes nobody outside this process.
+//! It excludes no client outside this process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -17,19 +17,19 @@ use crate::sys::clock::{Clock, Moment};
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
 const FENCE_MAX: u64 = 9_007_199_254_740_990;
 
-/// More are not told of.
+/// More are not reported.
 const WAITING_MAX: u64 = 100_000;
 
-/// How long the waiters are counted after the last of them joined, or kept the count alive.
+/// The lifetime of the waiters' count after the last of them joined, or kept it alive.
 const WANT_KEEP: Duration = Duration::from_secs(5);
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
 
-/// What a value of the SETNX protocol can be, in Unix seconds.
+/// The possible values of the SETNX protocol, in Unix seconds.
 const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
 
-/// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as a
-/// server has it.
+/// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as on
+/// a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     keys: BTreeMap<Vec<u8>, Entry>,
@@ -38,11 +38,11 @@ pub(crate) struct Store {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     value: Content,
-    /// In microseconds on the node's clock; `None` lives for ever.
+    /// In microseconds on the node's clock; `None` never expires.
     expires: Option<u64>,
 }
 
-/// What stands under a key.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A string.
@@ -53,7 +53,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// The number that this is in digits, if it is one.
+    /// Returns the number, if this is all digits.
     fn digits(&self) -> Option<u64> {
         let Self::Text(text) = self else { return None };
         number(text).filter(|_| leading_digits(text).len() == text.len())
@@ -61,7 +61,7 @@ impl Content {
 }
 
 impl Store {
-    /// Deletes what has expired.
+    /// Deletes expired keys.
     pub(crate) fn expire(&mut self, now: u64) {
         self.keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
     }
@@ -91,7 +91,7 @@ impl Store {
         }
     }
 
-    /// The answer where the lock is held, with a place in line if the caller `wants` one.
+    /// Returns the answer if the lock is held, with a position if the caller `wants` one.
     fn held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
         let lock = &request.keys.lock;
         let value = Value::read(&self.keys.get(&**lock)?.value);
@@ -104,7 +104,7 @@ impl Store {
         Some(Reply::Held { ours, ttl_left, label, position, hold })
     }
 
-    /// Counts one more waiter, unless it was counted in this `hold` already. 0 if the key is not a count.
+    /// Counts one more waiter, unless counted in this `hold` already. Returns 0 if the key is not a count.
     fn line_up(&mut self, now: u64, want: &[u8], wants: Wants, hold: u64) -> u32 {
         if wants.position > 0 && wants.hold == hold {
             match self.keys.get_mut(want) {
@@ -174,7 +174,7 @@ impl Store {
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
         let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
         let Some(rest) = rest else { return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)) };
-        // Not the whole form, only what it takes to be safe.
+        // Not the whole form, only as much as safety takes.
         let ahead = number(leading_digits(rest)).is_none_or(|fence| fence > mine);
         if ahead && !planted(Fault::ExtendByToken) {
             return Reply::Ahead;
@@ -256,7 +256,7 @@ impl Store {
         }
     }
 
-    /// What the fence key says; 0 where there is none.
+    /// Reads the fence key; 0 if there is none.
     fn last_fence(&self, key: &[u8]) -> Result<u64, Failure> {
         match self.keys.get(key).map(|entry| &entry.value) {
             None => Ok(0),
@@ -272,7 +272,7 @@ impl Store {
         self.keys.insert(key.to_vec(), entry);
     }
 
-    /// Makes a key live for at least `ttl`; a key without a ttl gets one only if `limit` says so.
+    /// Makes a key live for at least `ttl`. A key without a ttl gets one only with `limit`.
     fn lengthen(&mut self, now: u64, key: &[u8], ttl: Duration, limit: bool) {
         if let Some(entry) = self.keys.get_mut(key) {
             let until = now + micros(ttl);
@@ -288,7 +288,7 @@ impl Store {
         Some(Duration::from_micros(expires.saturating_sub(now)))
     }
 
-    /// Puts anything under a key, as another client of the server could; for tests and faults.
+    /// Puts any value under a key, as another client of the server could; for tests and faults.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn put(&mut self, key: &[u8], value: Content, expires: Option<u64>) {
         self.keys.insert(key.to_vec(), Entry { value, expires });
@@ -300,14 +300,14 @@ impl Store {
         self.keys.remove(key);
     }
 
-    /// Every key that has not expired, with its content; for a simulation.
+    /// Returns every key that has not expired, with its content; for a simulation.
     #[cfg(feature = "simulation")]
     pub(crate) fn contents(&self, now: u64) -> impl Iterator<Item = (&[u8], &Content)> {
         let alive = move |entry: &Entry| entry.expires.is_none_or(|expires| expires > now);
         self.keys.iter().filter(move |(_, entry)| alive(entry)).map(|(key, entry)| (key.as_slice(), &entry.value))
     }
 
-    /// What stands under a key; for tests.
+    /// Returns a key's value; for tests.
     #[cfg(test)]
     pub(crate) fn peek(&self, now: u64, key: &[u8]) -> Option<&Content> {
         self.keys.get(key).filter(|entry| entry.expires.is_none_or(|expires| expires > now)).map(|entry| &entry.value)
@@ -342,7 +342,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The expiry in a value of the SETNX protocol, in whole Unix seconds; some clients write a fraction too.
+/// Returns the expiry in a value of the SETNX protocol, in whole Unix seconds; some clients write a fraction too.
 fn setnx_expiry(content: &Content) -> Option<u64> {
     let Content::Text(text) = content else { return None };
     let whole = leading_digits(text);
@@ -359,7 +359,7 @@ fn leading_digits(text: &[u8]) -> &[u8] {
     &text[..digits]
 }
 
-/// Reads digits; as many as no `u64` has are beyond every limit as well. `None` where there are none.
+/// Parses digits, `None` without any. A number too large for `u64` is beyond every limit too.
 fn number(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.is_empty())?;
     Some(digits.parse().unwrap_or(u64::MAX))
@@ -373,20 +373,20 @@ fn micros(duration: Duration) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryNode(Arc<Mutex<Shared>>, Arc<str>);
 
-/// What the connections to one node share.
+/// The state shared by one node's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     store: Store,
-    /// The connections that are told of the next change of a key, once.
+    /// The connections to notify of a key's next change, once.
     armed: HashMap<Vec<u8>, Vec<Weak<Line>>>,
 }
 
-/// The nodes in memory of one process, by name. They hang on the process so that a forked child starts with none.
+/// The nodes in memory of one process, by name. The process owns them, so a forked child starts with none.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryNodes(Mutex<HashMap<String, Weak<Mutex<Shared>>>>);
 
 impl MemoryNodes {
-    /// The node with this name, made at its first use. It lives for as long as a client names it.
+    /// Returns the node with this name, made at its first use. It lives while a client names it.
     pub(crate) fn named(&self, name: &str) -> MemoryNode {
         let mut nodes = self.0.lock().expect("no panic while holding this");
         nodes.retain(|_, store| store.strong_count() > 0);
@@ -405,7 +405,7 @@ impl MemoryNode {
         MemoryConnection { shared: Arc::clone(&self.0), clock: clock.clone(), line: Arc::new(Line { events }) }
     }
 
-    /// A store in memory never restarts, and nothing that it granted outlives it, so its name is identity enough.
+    /// Identifies the node by its name: a store never restarts, and its grants do not outlive it.
     pub(crate) fn server_info(&self) -> ServerInfo {
         let run_id = format!("memory-{}", self.1);
         let identity = Identity { run_id, role: Role::Master, ..Identity::default() };
@@ -422,7 +422,7 @@ pub(crate) struct MemoryConnection {
     line: Arc<Line>,
 }
 
-/// What one connection hears of changed keys.
+/// One connection's notifications of changed keys.
 #[derive(Debug)]
 pub(crate) struct Line {
     events: Option<EventSink>,
@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(left, ["other", "third"]);
     }
 
-    /// What a connection was told of, and one that listens.
+    /// Returns a connection that listens, and its number of notifications.
     fn listener(node: &MemoryNode) -> (MemoryConnection, Arc<Mutex<u32>>) {
         let told = Arc::new(Mutex::new(0));
         let count = Arc::clone(&told);
@@ -537,7 +537,7 @@ mod tests {
         assert_eq!(counts(), (1, 2), "of one's own change one knows");
     }
 
-    /// The clocks of the property test are no use at the edge of a second.
+    /// The property test's clocks are no use at the edge of a second.
     #[test]
     fn a_setnx_lock_ends_at_whole_seconds() {
         let (mut store, granted) = (Store::default(), 1_700_000_000 * SECOND + 999_999);

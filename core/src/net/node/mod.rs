@@ -1,7 +1,5 @@
-//! One node: one endpoint, one vote. Says how a node is connected to and asked, and what can fail about it; the kinds
-//! of nodes stand in the files beside this one.
-//!
-//! [`Node`] and [`Connection`] are enums, not trait objects, so that the hot path to a server is not boxed twice.
+//! One node: one endpoint, one vote. Defines how a node is connected to and asked, and what can fail about it. The
+//! kinds of nodes are in the files beside this one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -32,26 +30,26 @@ pub(crate) mod testing;
 
 pub(crate) use memory::MemoryNodes;
 
-/// What a call to a simulated node returns.
+/// The result of a call to a simulated node.
 #[cfg(feature = "simulation")]
 pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
-/// Who a node is: changes when its server restarts, is replaced or changes its role.
+/// A node's identity: changes when its server restarts, is replaced or changes its role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// New at every start of the server; empty where INFO is refused.
+    /// New at every start of the server; empty if INFO is refused.
     pub(crate) run_id: String,
-    /// Names the history of the server's data; empty where INFO is refused.
+    /// Names the history of the server's data; empty if INFO is refused.
     pub(crate) replid: String,
-    /// Whether that history goes on from another master's (`master_replid2` is set).
+    /// Whether that history continues another master's (`master_replid2` is set).
     pub(crate) is_successor: bool,
     pub(crate) role: Role,
 }
 
-/// What a server is to others.
+/// A server's role in replication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It did not say.
+    /// Not reported.
     #[default]
     Untold,
     Master,
@@ -60,10 +58,11 @@ pub(crate) enum Role {
 }
 
 impl Identity {
-    /// Whether a node that was `before` may have forgotten grants since. What was not told, then or now, shows nothing.
+    /// Returns whether a node that was `before` may have forgotten grants since. A field that was not reported, then or
+    /// now, shows nothing.
     ///
-    /// A new `replid` alone shows nothing either: a server draws one when its first replica comes, or when it has had no
-    /// replica for some time. Where the data came from elsewhere, the server also keeps the former id as its second.
+    /// A new `replid` alone shows nothing either: a server draws one when its first replica comes, or after some time
+    /// without a replica. Where the data came from elsewhere, the server also keeps the former id as its second.
     pub(crate) fn may_have_forgotten(&self, before: &Self) -> bool {
         let differs = |now: &str, before: &str| !now.is_empty() && !before.is_empty() && now != before;
         let is_told = self.role != Role::Untold && before.role != Role::Untold;
@@ -72,7 +71,7 @@ impl Identity {
             || self.is_successor && differs(&self.replid, &before.replid)
     }
 
-    /// Takes over what is `told` now. The rest stays as another user was told it.
+    /// Updates the fields reported in `told`. The others stay as reported to another user.
     pub(crate) fn update(&mut self, told: &Self) {
         if !told.run_id.is_empty() {
             self.run_id.clone_from(&told.run_id);
@@ -87,23 +86,23 @@ impl Identity {
     }
 }
 
-/// What a node tells about itself when a connection is made, before a grant on that connection counts.
+/// A node's report about itself when a connection is made, before a grant on that connection counts.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerInfo {
     pub(crate) identity: Identity,
-    /// How long the server has been up, at least.
+    /// The server's uptime, at least.
     pub(crate) uptime: Duration,
     /// The eviction policy, if it may remove keys that have not expired.
     pub(crate) evicts: Option<String>,
-    /// Whether the node refused to tell (no right to INFO): no restart can be seen then.
+    /// Whether the node refused the report (no right to INFO): no restart can be seen then.
     pub(crate) silent: bool,
-    /// Whether the node will tell of changed keys on this connection.
+    /// Whether the node will report changed keys on this connection.
     pub(crate) watched: bool,
-    /// When another connection may tell more, because something was refused or left out on this one.
+    /// When another connection may report more: a command was refused or left out on this one.
     pub(crate) again: Moment,
 }
 
-/// Why a node's vote is missing. Carries no raw text of a server: its error texts echo arguments.
+/// The reason why a node's vote is missing. Carries no raw server text, because error texts echo arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// No connection could be made.
@@ -116,7 +115,7 @@ pub(crate) enum Failure {
     Full,
     /// No answer, or no connection, within this time.
     Silent(Duration),
-    /// It did not answer before and has not been heard of since.
+    /// The node missed a vote, and has not answered since.
     Unresponsive,
     /// The server answered with this error code.
     Refused(Box<str>),
@@ -135,14 +134,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the connection that gave this failure is of no more use.
+    /// Returns whether this failure makes its connection useless.
     pub(crate) fn breaks_connection(&self) -> bool {
         matches!(self, Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::UnexpectedReply)
             // A demoted master keeps its connections; the address may lead to its successor by now.
             || matches!(self, Self::Refused(code) if &**code == "READONLY")
     }
 
-    /// Whether the node read the request and answered it.
+    /// Returns whether the node read and answered the request.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::UnexpectedReply)
     }
@@ -178,7 +177,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What to do about a server's error code.
+/// Returns the advice about a server's error code.
 fn advice(code: &str) -> &'static str {
     match code {
         "OOM" => " (out of memory: raise maxmemory)",
@@ -196,24 +195,23 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// What a node reports without being asked.
+/// A node's unsolicited report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeEvent<'a> {
-    /// The connection has ended, and this side did not end it.
+    /// The connection ended, and not by this side.
     Disconnected,
-    /// There is a new connection.
+    /// A connection was made.
     Connected {
-        /// Whether the node may have forgotten or changed keys unheard since it was last asked.
+        /// Whether the node may have forgotten or changed keys unnoticed since the last request.
         may_differ: bool,
     },
-    /// The value of this key has changed since it was read.
+    /// The value of this key changed since it was read.
     Changed(&'a [u8]),
     /// Any key may have changed.
     AllChanged,
 }
 
-/// Receives the events of one node as they come. Called by the task that drives the connection: must neither block nor
-/// panic.
+/// Receives the events of one node as they come. Called by the connection's task, so it must neither block nor panic.
 #[derive(Clone)]
 pub(crate) struct EventSink {
     emit: Arc<dyn Fn(NodeEvent<'_>) + Send + Sync>,
@@ -221,8 +219,8 @@ pub(crate) struct EventSink {
 }
 
 impl EventSink {
-    /// With `tracks` the node is asked to report, once, the next change by anybody else of each key that is read on the
-    /// connection.
+    /// Makes an event sink. With `tracks`, the node reports, once, the next change by another client of each key read
+    /// on the connection.
     pub(crate) fn new(tracks: bool, emit: impl Fn(NodeEvent<'_>) + Send + Sync + 'static) -> Self {
         Self { emit: Arc::new(emit), tracks }
     }
@@ -262,14 +260,14 @@ impl Node {
         })
     }
 
-    /// Whether a server may outlive its clients here. A store in memory does not.
+    /// Returns whether a server may outlive its clients here. A store in memory does not.
     pub(crate) fn is_lasting(&self) -> bool {
         !matches!(self, Self::Memory(_))
     }
 
-    /// Makes a connection and asks the node who it is, without fail if it has told that before (`is_known`). Takes as
-    /// long as it takes: the caller sets the limit. `events` gets what the node reports, where that can be had. Cancel safe: nothing
-    /// that needs undoing is sent.
+    /// Makes a connection and fetches the server info, without fail if the node reported it before (`is_known`). Sets
+    /// no time limit: the caller does. `events` receives the node's reports, where available. Cancel safe: it sends
+    /// nothing that needs undoing.
     pub(crate) async fn connect(
         &self,
         clock: &Clock,
@@ -291,7 +289,7 @@ impl Node {
     }
 }
 
-/// How a script is named to a server.
+/// The form of a script sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eval {
     /// By its hash, which the server knows after the first use.
@@ -310,9 +308,9 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Asks the node. The request takes its place in the connection's order at the future's first poll. Dropping the
-    /// future soon after takes it back; once it is written, or about to be in a bundle with others, it is executed and its
-    /// reply discarded.
+    /// Asks the node. The future's first poll fixes the request's position in the connection's order. Dropping the
+    /// future soon after withdraws the request. Once it is written, or about to be in a batch with others, it is
+    /// executed and its reply discarded.
     pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
         match self {
             Self::Redis(connection) => connection.call(request, by).await,
@@ -322,8 +320,8 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::call`], and once more with the script's text if the node does not know the script. Not for
-    /// requests that create a key: those must not be sent after their round's verdict.
+    /// Calls, and once more with the script's text if the node does not know the script. Not for requests that create a
+    /// key: those must not be sent after their round's verdict.
     pub(crate) async fn call_known(&self, request: &Request) -> Result<Reply, Failure> {
         match self.call(request, Eval::Sha).await {
             Err(Failure::NoScript) => self.call(request, Eval::Text).await,
@@ -331,7 +329,7 @@ impl Connection {
         }
     }
 
-    /// Whether `other` is a handle to the same connection.
+    /// Returns whether `other` is a handle to the same connection.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Redis(one), Self::Redis(two)) => one.same(two),
@@ -361,12 +359,12 @@ impl fmt::Debug for SimulatedNode {
     }
 }
 
-/// What connecting to a simulated node returns.
+/// The result of connecting to a simulated node.
 #[cfg(feature = "simulation")]
 pub(crate) type Connecting =
     Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, ServerInfo), Failure>> + Send>>;
 
-/// How a simulated node is connected to.
+/// The connector of a simulated node.
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedWire: Send + Sync {
     fn connect(&self, events: Option<EventSink>) -> Connecting;

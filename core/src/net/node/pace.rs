@@ -1,21 +1,26 @@
-//! How often a process connects to one node: at most twenty times a second while it cannot be reached, all connections
-//! of the process together.
+//! The pace at which a process connects to one node: at most twenty times a second while it cannot be reached, all
+//! connections of the process together.
 //!
-//! The node is *calm* (nothing has failed since it was last connected to: everybody connects at once) or *troubled*,
-//! from the end of a connection or the failure of a connect until one succeeds. In trouble
+//! States of a node:
 //!
-//! - one connect begins in [`GAP`], whoever asks; others wait for what it comes to;
-//! - none begins sooner than [`GAP`] after the last failure: who asks before that gets this failure;
-//! - who is not urgent gets it for longer, doubling up to a second;
-//! - what a server answered to a login of one kind is no answer to another: who has another waits instead.
+//! - *calm*: no connect or connection failed since the last connect, and every caller connects at once;
+//! - *troubled*: from the end of a connection or the failure of a connect until one succeeds.
 //!
-//! A connection that ends although it worked is not a failure, so that one connect begins at once. One that was asked soon
-//! after it was made, and ends without having worked, is one. The end of one that nobody has asked says little: who is urgent connects at once, and
-//! who is not comes at twice the distance each time. If a connection ended soon after it was made, success means little: connects stay [`GAP`] apart for a while,
-//! also while they succeed. A connection that was made before the last success says nothing by its end.
+//! In trouble:
 //!
-//! [`Record`] decides, with time and chance as arguments. [`Pace`] shares one among the lanes of a process. It is locked
-//! for the decision only, and never on the way of a request.
+//! - one connect begins per [`GAP`]; other callers wait for its result;
+//! - no connect begins sooner than [`GAP`] after the last failure: a caller that asks before gets this failure;
+//! - a caller that is not urgent gets it for longer, doubling up to a second;
+//! - a server's answer to one login is not an answer to another: a caller with another waits instead.
+//!
+//! The end of a connection that worked is not a failure, so one connect begins at once. The end of one that was asked
+//! soon after it was made, and never worked, is a failure. The end of one that was not asked says little: an urgent
+//! caller connects at once, and others at twice the distance each time. If a connection ended soon after it was made,
+//! success means little: connects stay [`GAP`] apart for a while, even while they succeed. The end of a connection made
+//! before the last success says nothing.
+//!
+//! [`Record`] decides, with time and chance as arguments. [`Pace`] shares one among all connections of a process. It is
+//! locked only for the decision, never on the way of a request.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -28,46 +33,46 @@ use crate::address::Address;
 use crate::protocol::backoff;
 use crate::sys::clock::Moment;
 
-/// Between two connects to a node in trouble: twenty a second.
+/// The interval of connects to a troubled node: twenty a second.
 pub(crate) const GAP: Duration = Duration::from_millis(50);
 
 /// A connection that ends sooner than this after it was made shows that making one proves little.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// A server that says that it is full does not always get to say so before it closes the connection.
+/// A full server does not always get to say so before it closes the connection.
 const FULL_FOR: Duration = Duration::from_secs(1);
 
-/// Whether a connect may begin.
+/// The leave for a connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// At once.
     Granted,
     /// Not before this moment, unless something changes sooner.
     Waits(Moment),
-    /// Not now. This is what came of the last one.
+    /// Not now. The last connect failed like this.
     Refused(Failure),
 }
 
-/// What is known of the connects to one node.
+/// The knowledge about connects to one node.
 #[derive(Debug, Default)]
 struct Record {
     /// The last failure, while the node is in trouble because of one.
     failure: Option<(Failure, Moment)>,
-    /// Who got it, if it was an answer of the server.
+    /// The address that got it, if the server answered.
     answered: Option<Address>,
-    /// Whether nothing has been connected since a connection ended or could not be made.
+    /// Whether no connect succeeded since a connection ended or could not be made.
     troubled: bool,
-    /// Up to when connects are apart although they succeed.
+    /// Until when connects are apart although they succeed.
     apart_until: Moment,
     /// Failures in a row since a connection last worked.
     failures: u32,
-    /// When those connect again who are not urgent.
+    /// When callers that are not urgent connect again.
     retry_at: Moment,
-    /// When the last connect began, if one did.
+    /// When the last connect began, if any.
     began: Option<Moment>,
     /// When one last succeeded.
     connected: Moment,
-    /// When the server last said that it has too many clients.
+    /// When the server last reported too many clients.
     full: Option<Moment>,
 }
 
@@ -103,7 +108,7 @@ impl Record {
         self.connected = now;
     }
 
-    /// Returns the failure as it is to be told.
+    /// Returns the failure to report.
     fn failed(&mut self, who: &Address, began: Moment, failure: Failure, now: Moment, unit: f64) -> Failure {
         let failure = match failure {
             Failure::Full => {
@@ -113,7 +118,7 @@ impl Record {
             Failure::HungUp if self.full.is_some_and(|full| now < full.after(FULL_FOR)) => Failure::Full,
             failure => failure,
         };
-        // Those that began before the last one failed say the same as it.
+        // Connects that began before the last failure say the same as it.
         if self.failure.as_ref().is_none_or(|(_, failed)| *failed <= began) {
             self.retry_at = now.after(backoff::reconnect(self.failures, unit));
             self.failures = self.failures.saturating_add(1);
@@ -140,7 +145,7 @@ impl Record {
 
     fn failed_early(&mut self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
         self.ended(made, now);
-        // One that had stood idle may have ended long before it was asked.
+        // An idle connection may have ended long before it was asked.
         if made >= self.connected && now < made.after(BRIEF) {
             self.failed(who, made, failure, now, unit);
         }
@@ -159,7 +164,7 @@ impl Record {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     record: Mutex<Record>,
-    /// Something has come of a connect.
+    /// Notifies of a connect's result.
     changed: Notify,
 }
 
@@ -173,45 +178,45 @@ impl Pace {
         self.record().ask(who, now, urgent)
     }
 
-    /// Ready when it is worth asking again before the time that [`Leave::Waits`] told.
+    /// Becomes ready when it is worth asking again before the time in [`Leave::Waits`].
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    /// A connect has succeeded: the node is asked who it is, and answers.
+    /// Records that a connect succeeded: the node answered with its server info.
     pub(crate) fn connected(&self, now: Moment) {
         self.record().connected(now);
         self.changed.notify_waiters();
     }
 
-    /// A connect that `began` then has failed. Returns the failure as it is to be told.
+    /// Records that a connect that `began` then failed. Returns the failure to report.
     pub(crate) fn failed(&self, who: &Address, began: Moment, failure: Failure, now: Moment, unit: f64) -> Failure {
         let failure = self.record().failed(who, began, failure, now, unit);
         self.changed.notify_waiters();
         failure
     }
 
-    /// The first request on a connection was answered.
+    /// Records that the first request on a connection was answered.
     pub(crate) fn worked(&self) {
         self.record().worked();
     }
 
-    /// A connection that was `made` then, and has worked, is over.
+    /// Records the end of a connection, `made` then, that worked.
     pub(crate) fn ended(&self, made: Moment, now: Moment) {
         self.record().ended(made, now);
     }
 
-    /// A connection that was `made` then is over, and nobody had asked anything on it.
+    /// Records the end of a connection, `made` then, that was never asked.
     pub(crate) fn ended_unasked(&self, made: Moment, now: Moment, unit: f64) {
         self.record().ended_unasked(made, now, unit);
     }
 
-    /// A connection that was `made` then is over, and was asked, but never worked.
+    /// Records the end of a connection, `made` then, that was asked but never worked.
     pub(crate) fn failed_early(&self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
         self.record().failed_early(who, made, failure, now, unit);
     }
 
-    /// When who is not urgent may have leave, if nothing happens until then.
+    /// Returns when a caller that is not urgent may have leave, if no change comes before.
     pub(crate) fn retry_at(&self, now: Moment) -> Moment {
         self.record().retry_at.max(now.after(GAP))
     }
@@ -239,27 +244,27 @@ mod tests {
     /// What happens, at a moment.
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// Who needs a quorum asks, and is granted leave.
+        /// An urgent caller asks, and is granted leave.
         Goes,
-        /// Who is not urgent asks, and is granted leave.
+        /// A caller that is not urgent asks, and is granted leave.
         GoesIdly,
-        /// Asks, and is to ask again at this moment.
+        /// An urgent caller asks, and must wait until then.
         Waits(u64),
-        /// Asks, and gets the last failure.
+        /// An urgent caller gets the last failure.
         Refused,
-        /// As `Refused`, and is not urgent.
+        /// As `Refused`, but not urgent.
         RefusedIdly,
-        /// As `RefusedIdly`, where nothing has failed.
+        /// As `RefusedIdly`, without a failure before.
         IdlyClosed,
         Connected,
         Worked,
         /// A connect that began then has failed.
         Failed(u64),
-        /// A connection that was made then has ended, after it had worked.
+        /// A connection that was made then has ended, after it worked.
         Ended(u64),
-        /// The same, and it never had.
+        /// The same, but it never worked.
         EndedEarly(u64),
-        /// The same, and nobody had asked.
+        /// The same, but not asked.
         EndedUnasked(u64),
     }
 
@@ -497,13 +502,13 @@ mod tests {
             assert_eq!(pace.ask(&right, at(49), urgent), Leave::Waits(at(50)));
         }
         assert_eq!(pace.ask(&right, at(50), false), Leave::Granted);
-        // But who cannot be reached cannot be reached by anybody.
+        // But an unreachable node is unreachable for every caller.
         pace.failed(&wrong, at(100), refused(), at(100), 0.0);
         assert_eq!(pace.ask(&right, at(149), true), Leave::Refused(refused()));
     }
 
     proptest! {
-        /// Many who ask as often as they like, and whose connects fail after a while, or are made and end at once.
+        /// Many callers ask as often as they like. Their connects fail after a while, or succeed and end at once.
         #[test]
         fn never_more_than_twenty_in_a_second(
             lasts in prop::collection::vec((0..400_u64, any::<bool>()), 1..50),

@@ -1,16 +1,21 @@
-//! Bundles: what many tasks ask for over one connection, queued there in one step.
+//! Batches: requests of many tasks over one connection, queued there in one step.
 //!
-//! On a runtime with several threads, the task that writes to a connection runs on the thread of the one that has woken
-//! it and right behind that, so that it writes one request, and is woken by the next. Where several answers are awaited
-//! already, a request waits in a bundle for the tasks that the same answers have woken. Else it goes by itself, at once.
+//! On a runtime with several threads, the task that writes to a connection runs on the thread of the task that woke it,
+//! right behind that task. So it writes one request, and is woken by the next. Where several answers are awaited
+//! already, a request therefore waits in a batch for the tasks that the same answers woke. Else it is sent alone, at
+//! once.
 //!
-//! A bundle is *closed* (requests go by themselves) → *open* (they join it; a task will take it) → *queued* and closed
-//! again in one step, so that nothing gets ahead of it: a request has its place in the order from its first poll on, in a
-//! bundle or by itself. What may interrupt it:
+//! States of a batch:
 //!
-//! - nobody wants an answer any more: the request is left out, unless it was queued already; a bundle of which nobody
-//!   wants any answer is let go;
-//! - the runtime ends: what is still in the bundle gets no answer.
+//! - *closed*: requests are sent alone;
+//! - *open*: requests join it, and a task will take it;
+//! - *queued*: it is closed again in the same step, so that no request gets ahead of it.
+//!
+//! A request has its position in the order from its first poll on, in a batch or alone. What may interrupt it:
+//!
+//! - its caller drops it: the request is left out, unless queued already; a batch is dropped when all its callers have
+//!   gone;
+//! - the runtime ends: requests still in the batch get no answer.
 
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -25,20 +30,20 @@ use tokio::sync::oneshot;
 use crate::sys::future::begun;
 use crate::sys::task::spawn;
 
-/// So many answers awaited at a time, that of the request in question included, are no reason to wait for others: one task
-/// leaves a slow node's behind when the others have decided.
+/// The number of awaited answers, the request's own included, that does not justify waiting for others. One task leaves
+/// a slow node's answer behind when the others have decided.
 const FEW: usize = 2;
 
-/// Bundles requests `Q` with answers `A` for one connection.
+/// Batches requests `Q` with answers `A` for one connection.
 pub(super) struct Batcher<Q, A> {
     runtime: Handle,
     send: Box<dyn Fn(Vec<Q>) -> Sending<A> + Send + Sync>,
     batch: Mutex<Batch<Q, A>>,
-    /// How many answers are awaited.
+    /// The number of awaited answers.
     awaited: AtomicUsize,
 }
 
-/// The answers to a bundle, in the order of its requests. Its first poll queues them.
+/// The answers to a batch, in the order of its requests. Its first poll queues them.
 type Sending<A> = Pin<Box<dyn Future<Output = Vec<A>> + Send>>;
 
 struct Batch<Q, A> {
@@ -51,7 +56,7 @@ impl<Q, A> Batcher<Q, A> {
         self.batch.lock().expect("no panic while holding this")
     }
 
-    /// Counts an answer as awaited until the value returned is dropped.
+    /// Counts an answer as awaited until the returned value is dropped.
     pub(super) fn awaits(&self) -> Awaited<'_> {
         self.awaited.fetch_add(1, Ordering::Relaxed);
         Awaited(&self.awaited)
@@ -59,7 +64,7 @@ impl<Q, A> Batcher<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
-    /// For a connection that lives on `runtime`, with what sends a bundle over it; `None` where all tasks that are ready
+    /// Makes a batcher for a connection on `runtime`; `send` sends a batch over it. Returns `None` if all ready tasks
     /// run before the one that writes.
     pub(super) fn on<F>(runtime: &Handle, send: impl Fn(Vec<Q>) -> F + Send + Sync + 'static) -> Option<Arc<Self>>
     where
@@ -75,7 +80,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
         })
     }
 
-    /// Takes a request into the bundle, or gives it back where it can go by itself.
+    /// Takes a request into the batch, or returns it if it can be sent alone.
     pub(super) fn take(self: &Arc<Self>, request: Q) -> Result<oneshot::Receiver<A>, Q> {
         let mut batch = self.batch();
         if !batch.open && self.awaited.load(Ordering::Relaxed) <= FEW {
@@ -93,7 +98,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
     }
 }
 
-/// One answer that is awaited.
+/// One awaited answer.
 pub(super) struct Awaited<'a>(&'a AtomicUsize);
 
 impl Drop for Awaited<'_> {
@@ -102,7 +107,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// Takes one bundle to the connection. Dropped before that, by the end of the runtime, it takes it away.
+/// Takes one batch to the connection. If the runtime's end drops it before, it discards the batch.
 struct Flush<Q, A> {
     batcher: Arc<Batcher<Q, A>>,
     queued: bool,
@@ -113,7 +118,7 @@ impl<Q, A> Flush<Q, A> {
     where
         A: Send + 'static,
     {
-        // Behind everything that is ready.
+        // Behind all ready tasks.
         tokio::task::yield_now().await;
         let (mut senders, mut sending) = self.queue();
         let mut gone = 0;
@@ -124,7 +129,7 @@ impl<Q, A> Flush<Q, A> {
                 }
                 gone += 1;
             }
-            // Nobody waits any more: the connection is not kept for it.
+            // No caller waits any more, so the connection is not kept.
             Poll::Ready(Vec::new())
         })
         .await;
@@ -167,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// A runtime whose only thread is busy until it is let go.
+    /// Returns a runtime whose only thread is busy until released.
     fn busy() -> (Runtime, Sender<()>) {
         let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (release, held) = channel();
@@ -180,7 +185,7 @@ mod tests {
         (runtime, release)
     }
 
-    /// On `runtime`, where the answer to a number is the number; with what was sent together.
+    /// Makes a batcher that answers a number with itself, and reports each batch.
     fn numbers(runtime: &Runtime) -> (Arc<Batcher<u32, u32>>, Receiver<Vec<u32>>) {
         let (tell, sent) = channel();
         let echo = move |requests: Vec<u32>| {

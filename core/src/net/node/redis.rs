@@ -1,13 +1,13 @@
 //! A Redis or Valkey server: the only file that uses the `redis` crate.
 //!
-//! One connection is a handle to a task of the crate that writes requests in the order in which they were queued and
-//! hands out replies; it lives on the runtime that made it. Requests of many tasks go to it in bundles. The crate's own
-//! time-outs, retries and reconnects are off: a request may outlive the wait for it, and only the lane knows when a
-//! connection has to go.
+//! A connection is a handle to a task of the crate, on the runtime that made it. The task writes requests in the order
+//! in which they were queued and hands out replies. Requests of many tasks go to it in batches. The crate's own
+//! time-outs, retries and reconnects are off: a request may outlive the wait for it, and only the runtime's connections
+//! know when one has to go.
 //!
-//! A connection is made by the crate, with HELLO where it is to hear what the server says by itself. All else that sets it
-//! up goes out in one write: login and database, INFO, CLIENT TRACKING, CLIENT SETINFO. What is optional among that may
-//! be refused, on this connection, or left out because a server hangs up on it; see [`Setup`].
+//! The crate makes a connection, with HELLO if it is to receive the server's own messages. The rest of the setup goes
+//! out in one write: login and database, INFO, CLIENT TRACKING, CLIENT SETINFO. The optional commands may be refused,
+//! on this connection, or left out because a server hangs up on them; see [`Setup`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,23 +36,23 @@ use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, W
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
 
-/// Requests that may wait for one connection's writer. As many as can be: a request must take its place in the order at
-/// its first poll, and one that waits for room has none, so that a release could be written before its create. It costs
-/// no memory before it is used. What bounds the number is that a silent node is not asked again, and that little of
-/// what is owed is on its way at a time.
+/// The requests that may wait for one connection's writer: as many as possible. A request must get its position in the
+/// order at its first poll. One that waits for room has none, so a release could be written before its create. Unused
+/// room costs no memory. The number is bounded because a silent node is not asked again, and few pending releases are
+/// on their way at a time.
 const QUEUE: usize = Semaphore::MAX_PERMITS;
 
 /// A server's address, ready to connect to.
 pub(crate) struct RedisNode {
-    /// Without HELLO; `None` where the address asks for RESP3.
+    /// Without HELLO; `None` if the address asks for RESP3.
     plain: Option<Client>,
-    /// With HELLO, which it takes to be told anything; `None` where the address asks for RESP2.
+    /// With HELLO, which the server's own messages need; `None` if the address asks for RESP2.
     hearing: Option<Client>,
-    /// What is sent first on every connection that is made without HELLO.
+    /// Sent first on every connection that is made without HELLO.
     login: Option<Cmd>,
-    /// What is sent first, or next, on every connection.
+    /// Sent first, or next, on every connection.
     selection: Option<Cmd>,
-    /// What is left out on connections that hear, and on the others.
+    /// The commands left out on connections with events, and on the others.
     hearing_setup: Mutex<Setup>,
     plain_setup: Mutex<Setup>,
     /// For logs: without credentials.
@@ -60,7 +60,7 @@ pub(crate) struct RedisNode {
 }
 
 impl fmt::Debug for RedisNode {
-    /// The crate's own shows user names.
+    /// Hides user names, unlike the crate's own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RedisNode")
     }
@@ -81,9 +81,9 @@ impl RedisNode {
             let info = target
                 .clone()
                 .into_connection_info()?
-                // Whatever is not HELLO is sent here: the crate drops what a server says before it hangs up.
+                // All commands but HELLO are sent here: the crate drops a server's words before it hangs up.
                 .set_redis_settings(settings.set_skip_set_lib_name())
-                // A lock's requests are small and each is waited for: never hold one back to fill a packet.
+                // A lock's requests are small and each is awaited: never hold one back to fill a packet.
                 .set_tcp_settings(TcpSettings::default().set_nodelay(true));
             Client::open(info)
         };
@@ -117,7 +117,7 @@ impl RedisNode {
         })
     }
 
-    /// Connects at `now`. What a server takes offence at is left out; see [`Setup`].
+    /// Connects at `now`. Leaves out the commands that a server rejects; see [`Setup`].
     pub(crate) async fn connect(
         &self,
         events: Option<EventSink>,
@@ -194,7 +194,7 @@ impl RedisNode {
         let info = Some(next()?).filter(|_| plan.info);
         let tracking = if watches { Some(next()?) } else { None };
         if plan.named {
-            // Which server knows it, and what it thinks of it, is of no interest.
+            // Whether the server knows the commands, and how it answers, does not matter.
             next()?;
             next()?;
         }
@@ -211,7 +211,7 @@ impl RedisNode {
         Ok((connection, server_info))
     }
 
-    /// Whether the server will tell of changed keys on a connection, by its answer to CLIENT TRACKING.
+    /// Returns whether the server will report changed keys on a connection, by its answer to CLIENT TRACKING.
     fn is_watched(&self, answer: &Value) -> Result<bool, Offence> {
         let Value::ServerError(error) = answer else { return Ok(matches!(answer, Value::Okay)) };
         if is_full(error.code(), error.details()) {
@@ -223,18 +223,18 @@ impl RedisNode {
     }
 }
 
-/// Why no connection came of a try, and whether it may be for what was sent.
+/// The reason why a connect failed, and whether the commands sent may be the cause.
 #[derive(Debug)]
 enum Offence {
     /// HELLO was refused by name.
     Hello,
-    /// The server hung up, or refused something without saying what.
+    /// The server hung up, or refused a command without naming it.
     Some(Failure),
-    /// It was not for what was sent.
+    /// The commands were not the cause.
     None(Failure),
 }
 
-/// What the crate made of the connection, or of HELLO, the only command that it sends.
+/// Sorts the crate's error about the connection, or about HELLO, the only command that it sends.
 fn offence(error: &RedisError) -> Offence {
     let code = match error.kind() {
         ErrorKind::RESP3NotSupported => return Offence::Hello,
@@ -249,7 +249,7 @@ fn offence(error: &RedisError) -> Offence {
     }
 }
 
-/// A failure before a connection was set up.
+/// Sorts a failure before a connection was set up.
 fn during_setup(failure: Failure) -> Offence {
     match failure {
         Failure::Closed => Offence::Some(Failure::HungUp),
@@ -257,7 +257,7 @@ fn during_setup(failure: Failure) -> Offence {
     }
 }
 
-/// An answer to a command that is needed.
+/// Checks the answer to a required command.
 fn accepted(answer: Value) -> Result<Value, Offence> {
     match answer {
         Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
@@ -266,25 +266,25 @@ fn accepted(answer: Value) -> Result<Value, Offence> {
     }
 }
 
-/// Whether the server has more clients already than it takes. It says so as soon as it is connected to, and hangs up.
+/// Returns whether the server has its maximum of clients. It says so as soon as it is connected to, and hangs up.
 fn is_full(code: &str, details: Option<&str>) -> bool {
     code == "ERR" && details.is_some_and(|details| details.starts_with("max number of clients"))
 }
 
-/// Whether a command is refused by name: this server does not know it, or this user may not send it.
+/// Returns whether a command is refused by name: this server does not know it, or this user may not send it.
 fn is_unwanted(code: &str, details: Option<&str>) -> bool {
     matches!(code, "NOPERM" | "NOPROTO") || is_unknown(code, details)
 }
 
-/// Whether a server, or a proxy, does not know a command. Only the text tells.
+/// Returns whether a server, or a proxy, does not know a command. Only the text shows it.
 fn is_unknown(code: &str, details: Option<&str>) -> bool {
     const TEXTS: [&str; 4] = ["unknown command", "unknown subcommand", "unsupported command", "command not supported"];
     let details = details.unwrap_or_default().to_ascii_lowercase();
     code == "ERR" && TEXTS.iter().any(|text| details.starts_with(text))
 }
 
-/// What a connection begins with: `first`, and then what is optional, in this order: INFO, CLIENT TRACKING, CLIENT
-/// SETINFO. In place of INFO something that every server answers: until then it may hang up.
+/// Returns a connection's first commands: `first`, and then the optional INFO, CLIENT TRACKING and CLIENT SETINFO, in
+/// this order. A command that every server answers replaces an omitted INFO: until then the server may hang up.
 fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
     let command = |words: &[&str]| {
         let mut command = redis::cmd(words[0]);
@@ -294,7 +294,7 @@ fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
     let mut commands = first;
     commands.push(if plan.info { command(&["INFO"]) } else { command(&["EVAL", "return 0", "0"]) });
     if watches {
-        // Without those that this connection changes itself.
+        // Without this connection's own changes.
         commands.push(command(&["CLIENT", "TRACKING", "ON", "NOLOOP"]));
     }
     if plan.named {
@@ -304,7 +304,7 @@ fn opening(first: Vec<Cmd>, plan: Plan, watches: bool) -> Vec<Cmd> {
     commands
 }
 
-/// Asks all of `commands` in one write. Each has an answer of its own, up to where the server hung up.
+/// Sends all of `commands` in one write. Each has its own answer, up to where the server hung up.
 async fn ask_all(connection: &MultiplexedConnection, commands: Vec<Cmd>) -> Vec<Answer> {
     let mut asked: Vec<_> =
         commands.into_iter().map(|command| (Some(Box::pin(send(connection.clone(), command))), None)).collect();
@@ -320,7 +320,7 @@ async fn ask_all(connection: &MultiplexedConnection, commands: Vec<Cmd>) -> Vec<
     asked.into_iter().map(|(_, answer)| answer.unwrap_or(Err(Failure::Closed))).collect()
 }
 
-/// Hands on what a server says without being asked.
+/// Emits a server's own messages as events.
 fn hear(events: &EventSink, push: &PushInfo) {
     match (&push.kind, push.data.as_slice()) {
         (PushKind::Disconnection, _) => events.emit(NodeEvent::Disconnected),
@@ -331,22 +331,22 @@ fn hear(events: &EventSink, push: &PushInfo) {
                 }
             }
         }
-        // Without keys: all of them, by FLUSHALL or FLUSHDB.
+        // Without keys: all changed, by FLUSHALL or FLUSHDB.
         (PushKind::Invalidate, _) => events.emit(NodeEvent::AllChanged),
         _ => {}
     }
 }
 
-/// Without time-outs of the crate's own.
+/// Disables the crate's own time-outs.
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_pipeline_buffer_size(QUEUE)
 }
 
-/// With more than one TLS provider compiled into a program, rustls panics unless one is chosen; a choice that the
-/// program made before is kept.
+/// Chooses a TLS provider unless the program chose one. With more than one compiled in, rustls panics unless one is
+/// chosen.
 fn choose_tls_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Lost to another thread that chose at the same time: then one is chosen, which is all that is wanted.
+        // If another thread chose at the same time, its choice is enough.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
 }
@@ -357,28 +357,28 @@ pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
     ways: Arc<ConnectionState>,
     batcher: Option<Arc<Batcher<Cmd, Answer>>>,
-    /// Whether the server tells on this connection of the next change of each key that it reads.
+    /// Whether the server reports, on this connection, the next change of each key that it reads.
     watched: bool,
 }
 
-/// What comes of one command.
+/// The result of one command.
 type Answer = Result<Value, Failure>;
 
-/// What has been learnt on a connection about how to send requests.
+/// The knowledge, gained on a connection, about how to send requests.
 #[derive(Default)]
 struct ConnectionState {
-    /// How each script is sent.
+    /// The way to send each script.
     scripts: [AtomicU8; ScriptId::COUNT],
-    /// Whether the hint that somebody waits is left out, because this user may have no right to its key.
+    /// Whether the waiters key is left out, because this user may have no right to it.
     hintless: AtomicBool,
 }
 
-/// As text, because it has not been answered on this connection: to learn that the server does not know it would cost a
-/// round trip, and the second sending its place in the order.
+/// As text, because it has not been answered on this connection. An unknown hash would cost a round trip, and its
+/// second sending would lose its position in the order.
 const UNKNOWN: u8 = 0;
 /// By its hash, which the server knows.
 const KNOWN: u8 = 1;
-/// As text for as long as the connection lasts: this user may not send hashes.
+/// As text while the connection lasts: hashes are unknown, or forbidden to this user.
 const TEXT_ONLY: u8 = 2;
 
 impl RedisConnection {
@@ -395,7 +395,7 @@ impl RedisConnection {
         if let (Eval::Sha, Value::ServerError(error)) = (by, &value)
             && is_unknown(error.code(), error.details())
         {
-            // It has EVAL alone.
+            // The server has only EVAL.
             self.ways.scripts[question as usize].store(TEXT_ONLY, Ordering::Relaxed);
             return Err(Failure::NoScript);
         }
@@ -403,7 +403,7 @@ impl RedisConnection {
         let (next, answer) = match (by, answer) {
             (Eval::Sha, Err(Failure::NoScript)) => (UNKNOWN, Err(Failure::NoScript)),
             (_, Err(Failure::Forbidden(_))) if hints => {
-                // Nothing was executed. Once more, without the key that may be one too many.
+                // The server executed nothing. Once more, without the waiters key, which may be forbidden.
                 self.ways.hintless.store(true, Ordering::Relaxed);
                 (UNKNOWN, Err(Failure::NoScript))
             }
@@ -419,7 +419,7 @@ impl RedisConnection {
 }
 
 impl RedisConnection {
-    /// Sends a command, by itself or with others. It has its place in the order from the first poll on.
+    /// Sends a command, alone or with others. Its first poll fixes its position in the order.
     async fn send(&self, command: Cmd) -> Answer {
         let Some(batcher) = &self.batcher else { return send(self.inner.clone(), command).await };
         let _awaited = batcher.awaits();
@@ -431,12 +431,12 @@ impl RedisConnection {
 }
 
 async fn send(mut connection: MultiplexedConnection, command: Cmd) -> Answer {
-    // Out of tokio's cooperative budget: the first poll must queue the request even in a task that has used its budget
+    // Outside tokio's cooperative budget: the first poll must queue the request even in a task that has used its budget
     // up, or a release could fall behind.
     tokio::task::unconstrained(connection.send_packed_command(&command)).await.map_err(|error| failure(&error))
 }
 
-/// The answers to `commands`, in their order; all of them come when the last one does.
+/// Returns the answers to `commands`, in their order; all arrive with the last one.
 async fn send_all(mut connection: MultiplexedConnection, commands: Vec<Cmd>) -> Vec<Answer> {
     let count = commands.len();
     if count == 0 {
@@ -452,7 +452,7 @@ async fn send_all(mut connection: MultiplexedConnection, commands: Vec<Cmd>) -> 
     }
 }
 
-/// Who a server is, by its answer to INFO. Where that is refused or left out, HELLO still tells the role.
+/// Returns a server's info by its answer to INFO. Where that is refused or left out, HELLO still reports the role.
 async fn fetch_info(
     connection: &mut MultiplexedConnection,
     info: Option<Value>,
@@ -464,7 +464,7 @@ async fn fetch_info(
         }
         refusal @ (Some(Value::ServerError(_)) | None) => {
             let refused = refusal.is_some();
-            // Asked without a protocol it changes nothing. Who refuses it is a master, as far as can be told.
+            // Without a protocol HELLO changes nothing. A refusal leaves the role untold, and the node may vote.
             let role = if plan.hello {
                 role_of_hello(&send(connection.clone(), redis::cmd("HELLO")).await.map_err(during_setup)?)
             } else {
@@ -553,7 +553,7 @@ static SCRIPTS: LazyLock<[Text; ScriptId::COUNT]> = LazyLock::new(|| {
     ]
 });
 
-/// A command as far as its keys, with room for the rest, so that it does not grow step by step.
+/// Begins a command up to its keys, with room for the rest, so that it does not grow stepwise.
 fn begin(script: &Text, by: Eval, keys: &[&[u8]]) -> Cmd {
     let (name, script) = match by {
         Eval::Sha => ("EVALSHA", script.hash.as_str()),
@@ -569,8 +569,8 @@ fn begin(script: &Text, by: Eval, keys: &[&[u8]]) -> Cmd {
     command
 }
 
-/// The command for a request, with the key of the hint or without; an acquire looks at the lock first where what it
-/// reads is `watched`. Every key stands in KEYS and nothing is built from strings on the server.
+/// Builds the command for a request, with the waiters key if `hints`. An acquire looks at the lock first if its reads
+/// are `watched`. Every key stands in KEYS and no key is built from strings on the server.
 fn command(request: &Request, by: Eval, hints: bool, watched: bool) -> Cmd {
     let token = request.token.as_bytes();
     let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
@@ -580,7 +580,7 @@ fn command(request: &Request, by: Eval, hints: bool, watched: bool) -> Cmd {
         Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
             command.arg(token).arg(millis(*ttl)).arg(millis(*fence_ttl));
-            // What says nothing would cost the server some time, so it is sent only where more follows.
+            // An empty argument would cost the server some time, so it is sent only where more follows.
             let wants = wants.unwrap_or_default();
             let (is_proposed, is_labelled) = (!slack.is_zero(), !label.is_empty());
             let is_in_line = watched || wants.position > 0;
@@ -637,7 +637,7 @@ fn command(request: &Request, by: Eval, hints: bool, watched: bool) -> Cmd {
     }
 }
 
-/// A waiter's place in line, as far as it has one.
+/// Appends a waiter's position, if it has one.
 fn say_position(command: &mut Cmd, wants: Wants) {
     command.arg(wants.position);
     if wants.position > 0 {
@@ -656,7 +656,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Which script a request and its reply belong to.
+/// The script of a request and its reply.
 #[derive(Clone, Copy)]
 enum ScriptId {
     Acquire,
@@ -686,7 +686,7 @@ impl ScriptId {
     }
 }
 
-/// Reads a reply strictly: whatever no script of ours says is a failed vote, never a guess.
+/// Reads a reply strictly: a value unknown to our scripts is a failed vote, never a guess.
 fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> {
     match (question, value) {
         (_, Value::ServerError(error)) => Err(refusal(error.code(), error.details())),
@@ -715,12 +715,12 @@ fn reply(question: ScriptId, value: Value) -> Result<Reply, Failure> {
     }
 }
 
-/// Sorts a script's error. For what this user may not do inside a script servers say ERR: only the text tells.
+/// Sorts a script's error. If this user may not do something inside a script, servers say ERR: only the text shows it.
 fn refusal(code: &str, details: Option<&str>) -> Failure {
     // Redis 7.2, Valkey and later; Redis 7.0 and before.
     const RIGHTS: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
     let whole = format!("{code} {}", details.unwrap_or_default());
-    // Redis 6.2 says ERR, and where in the script, and only then what its command said.
+    // Redis 6.2 says ERR, then the line of the script, and then its command's error.
     let said = whole.split_once("@user_script: ").and_then(|(_, inside)| inside.split_once(": "));
     let (code, details) = match said.map(|(_, said)| said.strip_prefix('-').ok_or(said)) {
         None => (code, details.unwrap_or_default()),
@@ -776,14 +776,14 @@ fn label_of(value: &Value) -> Option<Box<str>> {
     request::label(bytes)
 }
 
-/// Sorts an error of the crate. Only the server's code is kept: its text may echo arguments.
+/// Sorts an error of the crate. Keeps only the server's code, because its text may echo arguments.
 fn failure(error: &RedisError) -> Failure {
     if let Some(code) = error.code() {
         return Failure::of_code(code);
     }
     match error.kind() {
         ErrorKind::AuthenticationFailed => Failure::Forbidden("WRONGPASS".into()),
-        // The crate reads what came of a reply as if it were one.
+        // The crate parses a truncated reply as if it were whole.
         ErrorKind::Parse if error.to_string().contains("end of input") => Failure::Closed,
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Failure::UnexpectedReply,
         _ if error.is_connection_refusal() => Failure::Unreachable("connection refused".into()),
@@ -793,10 +793,10 @@ fn failure(error: &RedisError) -> Failure {
     }
 }
 
-/// An I/O error in the operating system's words, or those of TLS, which carry no arguments of ours.
+/// Returns the kind of an I/O error, or TLS's own words, without arguments of ours.
 fn io_reason(error: &RedisError) -> Cow<'static, str> {
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
-    // The crate hands out its cause behind a pointer, whose own `source` passes the cause by.
+    // The crate wraps its cause in a pointer, whose own `source` skips the cause.
     let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Shared>());
     let Some(io) = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()) else {
         return Cow::Borrowed("input or output error");

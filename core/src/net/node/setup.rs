@@ -1,24 +1,24 @@
-//! PURE: what is left out when a connection to a server is set up.
+//! PURE: the commands left out when a connection to a server is set up.
 //!
-//! Nothing is needed but EVAL. Who cannot be asked for more is asked for less: two hang-ups in a row while a connection
-//! is set up leave out HELLO and CLIENT SETINFO, two more INFO too, and two more begin again with all of it, because then
-//! it was not for these commands that the server hung up. What is left out is tried again after [`AGAIN`]; so is HELLO
-//! after the server has refused it by name.
+//! Only EVAL is needed. A server that hangs up is asked for less: two hang-ups in a row while a connection is set up
+//! leave out HELLO and CLIENT SETINFO, two more INFO too, and two more restore all of it, because then these commands
+//! were not the cause. Omitted commands are tried again after [`AGAIN`]; so is HELLO after the server has refused it by
+//! name.
 
 use std::time::Duration;
 
 use crate::sys::clock::Moment;
 
-/// When a command is tried again that a server takes offence at.
+/// The time until a command that a server rejects is tried again.
 pub(super) const AGAIN: Duration = Duration::from_secs(60);
 
-/// The same, the first time: a server behind a proxy that was gone for a moment has nothing against any command.
+/// The same, the first time: a server behind a proxy that was gone for a moment rejects no command.
 const PROOF: Duration = Duration::from_secs(1);
 
 /// One may be chance.
 const HANG_UPS: u32 = 2;
 
-/// What is sent when a connection is set up, from all to nothing.
+/// The commands sent when a connection is set up, from all to none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Extent {
     #[default]
@@ -27,32 +27,32 @@ enum Extent {
     Bare,
 }
 
-/// What the next connection is set up with.
+/// The setup of the next connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     extent: Extent,
-    /// HELLO, without which the server tells nothing by itself.
+    /// HELLO, without which the server reports nothing by itself.
     pub(super) hello: bool,
     /// CLIENT SETINFO.
     pub(super) named: bool,
     pub(super) info: bool,
 }
 
-/// What is known of a server's dislikes.
+/// The knowledge of what a server rejects.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
     extent: Extent,
     /// In a row, with this extent.
     hang_ups: u32,
-    /// When all is tried again; `None` while nothing less has worked.
+    /// When all is tried again; `None` before a smaller extent works.
     all_again: Option<Moment>,
-    /// When HELLO is tried again that was refused by name.
+    /// When HELLO is tried again after a refusal by name.
     hello_again: Moment,
 }
 
 impl Setup {
-    /// What to send now. INFO is never left out where it was answered before (`is_known`): without it a restart would not
-    /// be seen.
+    /// Returns the commands to send now. INFO is never left out where it was answered before (`is_known`): else a
+    /// restart would not be seen.
     pub(super) fn plan(&self, now: Moment, is_known: bool) -> Plan {
         let extent = if self.all_again.is_some_and(|again| again <= now) { Extent::All } else { self.extent };
         Plan {
@@ -63,15 +63,15 @@ impl Setup {
         }
     }
 
-    /// HELLO was refused by name.
+    /// Records that HELLO was refused by name.
     pub(super) fn refused_hello(&mut self, now: Moment) {
         self.hello_again = now.after(AGAIN);
     }
 
-    /// The server hung up during `plan`.
+    /// Records that the server hung up during `plan`.
     pub(super) fn hung_up(&mut self, plan: Plan, now: Moment) {
         if plan.extent < self.extent {
-            // It still does not like what it did not like before.
+            // The server still rejects what it rejected before.
             self.all_again = self.all_again.map(|_| now.after(AGAIN));
             return;
         }
@@ -87,14 +87,15 @@ impl Setup {
         };
     }
 
-    /// The connection was made. Returns when another one may be set up with more; never if there is no more.
+    /// Records that the connection was made. Returns when another one may be set up with more; never if there is no
+    /// more.
     pub(super) fn done(&mut self, plan: Plan, now: Moment) -> Moment {
         self.hang_ups = 0;
         if plan.extent == Extent::All {
             (self.extent, self.all_again) = (Extent::All, None);
             return if plan.hello { Moment::NEVER } else { self.hello_again };
         }
-        // Whether it hung up on what was sent or had gone for a moment shows when all is tried once more.
+        // Another try with all commands shows whether it rejects one or was briefly gone.
         let again = now.after(if self.all_again.is_none() { PROOF } else { AGAIN });
         // Another connection may have learnt meanwhile that all of it works.
         if self.extent == plan.extent {
@@ -112,7 +113,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// What is sent, in the order of HELLO, CLIENT SETINFO, INFO.
+    /// Returns what is sent, in the order of HELLO, CLIENT SETINFO, INFO.
     fn sent(plan: Plan) -> [bool; 3] {
         [plan.hello, plan.named, plan.info]
     }

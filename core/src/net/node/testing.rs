@@ -1,5 +1,5 @@
-//! One node seen from both sides, for tests: asked through the scripts, and prepared and looked at as any other client
-//! of it could. A store in memory and a real server behind one trait.
+//! One node seen from both sides, for tests: asked through the scripts, and prepared and read as by any other client. A
+//! store in memory and a real server behind one trait.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::address::Address;
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Clock;
 
-/// How much of a ttl may pass between the same step on two nodes, or between a step and the look at it. Ttls in these
-/// tests are far larger, so that nothing expires by itself.
+/// The part of a ttl that may pass between the same step on two nodes, or between a step and its check. Ttls in these
+/// tests are far larger, so that no key expires.
 pub(crate) const TOLERANCE: Duration = Duration::from_secs(100);
 
-/// Something to put under a key that no script of ours puts there.
+/// A value that no script of ours puts under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
     Text(Vec<u8>),
@@ -25,7 +25,7 @@ pub(crate) enum Thing {
     Hash,
 }
 
-/// What a look at a key shows: its content, and how long it has left unless it lives for ever.
+/// A key's content, and how long it has left unless it lives for ever.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) content: Content,
@@ -52,9 +52,9 @@ impl fmt::Debug for Seen {
 
 /// A node as a test has it.
 pub(crate) trait World {
-    /// Has the node execute a script.
+    /// Makes the node execute a script.
     fn ask(&mut self, request: &Request) -> Result<Reply, Failure>;
-    /// Puts something under a key, whatever is there.
+    /// Puts a value under a key, replacing any.
     fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>);
     /// Deletes a key, as its expiry would.
     fn delete(&mut self, key: &[u8]);
@@ -106,7 +106,7 @@ impl World for InMemory {
     }
 }
 
-/// A real server: asked on a connection of the library's, prepared and looked at on one of the test's.
+/// A real server: the library's connection asks it, and the test's own prepares and reads it.
 pub(crate) struct OnServer {
     connection: Connection,
     runtime: Runtime,
@@ -123,14 +123,14 @@ impl OnServer {
         Self { connection: Connection::Redis(connection), runtime, own: server.connect(), _server: server }
     }
 
-    /// Microseconds on the server's own clock.
+    /// Reads the server's clock, in microseconds.
     pub(crate) fn time(&mut self) -> u64 {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.own).unwrap();
         seconds * 1_000_000 + micros
     }
 }
 
-/// Whatever is under a key, in one request.
+/// Reads any key in one request.
 const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
 return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}";
 
