@@ -1,7 +1,7 @@
 //! Node addresses: from URLs to what a connection needs, and back to a text without credentials.
 //!
-//! The redis crate ignores what it does not know in a URL. Here everything unknown is refused before anything is sent,
-//! and no message repeats a URL: a password with an unescaped `@`, `/` or `#` can end up in any part of it.
+//! The redis crate ignores unknown parts of a URL. Here they are refused before anything is sent. Messages never repeat
+//! a URL: a password with an unescaped `@`, `/` or `#` can end up in any part of it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,19 +15,19 @@ use url::{Host, ParseError, Url};
 use crate::error::Error;
 use crate::options::CONNECT_TIMEOUT_DEFAULT;
 
-/// Where a server listens that nobody configured.
+/// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 const DEFAULT_PORT: u16 = 6379;
 
-/// Every acquisition asks all nodes: beyond this it gets slower, and no safer.
+/// Most nodes: every acquisition asks all, and more are slower, not safer.
 const MOST_NODES: usize = 15;
 
 const NO_HOST: &str = "has no host; write it like redis://host:6379 (in a password, percent-encode / ? # and @)";
 
-/// Why an address is refused, as the rest of a sentence that begins with `the address`.
+/// A refusal's reason, which completes a sentence that begins with `the address`.
 type Refusal = Cow<'static, str>;
 
-/// One node: where it is and how to log in.
+/// One node's location and login.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     target: Target,
@@ -37,7 +37,7 @@ pub(crate) struct Address {
     protocol: Option<u8>,
 }
 
-/// Where a node is.
+/// A node's location.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Target {
     /// A host name in lower case or an IP address (IPv6 without brackets).
@@ -52,8 +52,7 @@ pub(crate) enum Target {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Secret(Arc<str>);
 
-/// The nodes of one client in the order given: 1 to 15, none of them twice; and how long one connection to them may take.
-/// Cheap to clone.
+/// One client's nodes in the given order, 1 to 15 without duplicates, and the limit for one connection. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Addresses {
     nodes: Arc<[Address]>,
@@ -71,12 +70,12 @@ impl Address {
         &self.target
     }
 
-    /// The database to select; 0 where none is given.
+    /// Returns the database to select, 0 by default.
     pub(crate) fn db(&self) -> i64 {
         self.db
     }
 
-    /// The user to log in as. Only ever given together with a password.
+    /// Returns the user to log in as. It always comes with a password.
     pub(crate) fn username(&self) -> Option<&str> {
         self.username.as_ref().map(Secret::expose)
     }
@@ -85,12 +84,12 @@ impl Address {
         self.password.as_ref().map(Secret::expose)
     }
 
-    /// The RESP version that is asked for, 2 or 3, if any is.
+    /// Returns the requested RESP version, 2 or 3, if any.
     pub(crate) fn protocol(&self) -> Option<u8> {
         self.protocol
     }
 
-    /// The address without user and password. The same for every way to write the same place.
+    /// Returns the address without user and password. All spellings of one location give the same text.
     pub(crate) fn redacted(&self) -> String {
         self.to_string()
     }
@@ -130,7 +129,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself; for the server and for comparisons, never for a message.
+    /// Returns the text, for the server and comparisons, never for a message.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -152,10 +151,10 @@ impl Addresses {
         Self::read(&urls).map_err(Error::invalid)
     }
 
-    /// Reads the value of `REDLOCK_URLS`: URLs with commas between them. Without a value, the local server.
+    /// Reads the value of `REDLOCK_URLS`: URLs separated by commas. Defaults to the local server.
     pub(crate) fn from_env_value(value: Option<&str>) -> Result<Self, Error> {
         let Some(value) = value else { return Self::parse([DEFAULT_URL]) };
-        // An empty variable is more often a template gone wrong than a wish for the local server.
+        // An empty variable is more often a broken template than a wish for the local server.
         if value.trim().is_empty() {
             return Err(Error::invalid(format!(
                 "REDLOCK_URLS is empty; list the nodes in it, or unset it to use {DEFAULT_URL}"
@@ -186,13 +185,13 @@ impl Addresses {
         Ok(Self { nodes: nodes.into(), connect_timeout: CONNECT_TIMEOUT_DEFAULT })
     }
 
-    /// The same nodes, with another time for one connection.
+    /// Returns the same nodes with another limit for connections.
     pub(crate) fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
         Self { connect_timeout, ..self }
     }
 
-    /// How long one connection may take. Part of what the nodes are: whoever gives them another time shares no
-    /// connection with us.
+    /// Returns the limit for one connection. It is part of the nodes' identity: clients with different limits do not
+    /// share connections.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
@@ -303,7 +302,7 @@ fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
     if path.is_empty() || path.ends_with('/') || path.contains('\0') {
         return Err("has no path of a socket; write it like unix:///run/redis.sock".into());
     }
-    // Through its components, because `//run` and `/run/.` are other ways to write the same place.
+    // Uses components, because `//run` and `/run/.` name the same place.
     let path = Path::new(&path).components().collect();
     let mut address = Address { target: Target::Unix { path }, db: 0, username: None, password: None, protocol: None };
     let (mut user, mut pass) = (String::new(), String::new());
@@ -339,12 +338,12 @@ fn unreadable(error: ParseError) -> Refusal {
         ParseError::InvalidPort => {
             "has a port that is not a number from 1 to 65535 (in a password, percent-encode / ? # and @)".into()
         }
-        // These are fixed texts that do not repeat the URL.
+        // These texts are fixed and do not repeat the URL.
         other => format!("cannot be read: {other}").into(),
     }
 }
 
-/// What stands between `://` and the path or query.
+/// Returns the text between `://` and the path or query.
 fn authority(rest: &str) -> &str {
     rest.split(['/', '?']).next().unwrap_or_default()
 }
@@ -360,7 +359,7 @@ fn host(url: &Url) -> Result<String, Refusal> {
         }
         Some(Host::Domain(name)) if is_zero(name) => wildcard,
         Some(Host::Domain(name)) => Ok(name.to_ascii_lowercase()),
-        // In URLs that are not the web's, the parser takes it for a name.
+        // The parser treats it as a name in schemes other than the web's.
         Some(Host::Ipv4(ip)) => Ok(ip.to_string()),
         Some(Host::Ipv6(ip)) if is_unspecified(ip) => wildcard,
         Some(Host::Ipv6(ip)) => Ok(ip.to_string()),
@@ -371,7 +370,7 @@ fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
-/// Whether resolvers read this as 0.0.0.0: `0`, `0.0`, `0x0` and the like are all ways to write it.
+/// Whether resolvers read this as 0.0.0.0, as they do `0`, `0.0`, `0x0` and the like.
 fn is_zero(host: &str) -> bool {
     host.split('.').all(|part| part.starts_with('0') && part.bytes().all(|byte| b"0xX".contains(&byte)))
 }
@@ -397,7 +396,7 @@ fn protocol(value: &str) -> Result<u8, Refusal> {
     }
 }
 
-/// An empty user or password is none, as in `redis://:@host`.
+/// Treats empty users and passwords as absent, as in `redis://:@host`.
 fn credentials(user: &str, password: &str) -> Result<(Option<Secret>, Option<Secret>), Refusal> {
     if !user.is_empty() && password.is_empty() {
         return Err(
@@ -410,7 +409,7 @@ fn credentials(user: &str, password: &str) -> Result<(Option<Secret>, Option<Sec
     Ok((secret(user), secret(password)))
 }
 
-/// The parameters of a URL with their values decoded; unknown and repeated ones are refused.
+/// Returns a URL's parameters with decoded values. Refuses unknown and repeated ones.
 fn parameters<const N: usize>(
     url: &Url,
     known: [&'static str; N],
@@ -431,7 +430,7 @@ fn parameters<const N: usize>(
         if found.iter().any(|(earlier, _)| *earlier == name) {
             return Err(format!("has the parameter `{name}` twice").into());
         }
-        // Forms mean a blank by it and people do not: a password with one would be changed silently.
+        // Forms read it as a blank and people do not, so a password would change silently.
         if value.contains('+') {
             return Err(format!("has a + in the parameter `{name}`; write it as %2B, or a blank as %20").into());
         }
@@ -440,8 +439,8 @@ fn parameters<const N: usize>(
     Ok(found)
 }
 
-/// Whether the name of an unknown first parameter can be shown: it cannot be the rest of a password with a `?` in it
-/// where there is no `@`, and it looks like a name.
+/// Whether the name of an unknown first parameter can be shown. Without an `@` it cannot be the rest of a password with
+/// a `?`, and it must look like a name.
 fn may_repeat(url: &Url, name: &str) -> bool {
     !url.as_str().contains('@') && !name.is_empty() && name.len() <= 32 && is_plain(name)
 }
@@ -450,7 +449,7 @@ fn percents_are_whole(text: &str) -> bool {
     text.split('%').skip(1).all(|after| after.len() >= 2 && after.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Undoes percent-encoding; every `%` has its two digits.
+/// Decodes percent-encoding. Every `%` has its two digits.
 fn decoded(text: &str, what: &str) -> Result<String, Refusal> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -468,7 +467,7 @@ fn decoded(text: &str, what: &str) -> Result<String, Refusal> {
     String::from_utf8(bytes).map_err(|_| format!("has a {what} that is not UTF-8").into())
 }
 
-/// A path as it stands in a URL; what would end it there or upset a terminal is percent-encoded.
+/// Writes a path for a URL. Characters that would end it or upset a terminal are percent-encoded.
 fn encoded(path: &Path) -> String {
     let mut text = String::new();
     for c in path.to_string_lossy().chars() {
@@ -624,7 +623,7 @@ mod tests {
         text.bytes().flat_map(|byte| format!("%{byte:02x}").into_bytes()).map(char::from).collect()
     }
 
-    /// What people paste between `:` and `@`: everything that means something in a URL.
+    /// Passwords pasted between `:` and `@`, with every character that means something in URLs.
     fn pasted() -> impl Strategy<Value = String> {
         "[a1:@/?#%&=+,\\[\\]. ]{0,5}S3CR3T[a1:@/?#%&=+,\\[\\]. ]{0,5}"
     }

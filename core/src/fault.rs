@@ -1,64 +1,64 @@
-//! Planted faults: one wrong step each, for a simulation that must find it. Nothing of it is left in any other build.
+//! Planted faults: single wrong steps that a simulation must find. No other build contains any of them.
 
-/// What is done wrong.
+/// One wrong step.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub, reason = "public in a simulation"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Half of the nodes are a quorum.
     HalfIsQuorum,
-    /// Nothing is set aside for clocks that run at different rates.
+    /// The validity has no margin for clock drift.
     NoDrift,
     /// The validity is counted from the answers, not from the question.
     ValidFromAnswer,
-    /// The fence is the one that came first.
+    /// The fence is the first one that came.
     FirstFence,
-    /// The largest fence is taken without telling the nodes that are below it.
+    /// The largest fence is used without confirming it on nodes below it.
     NoConfirm,
     /// Every attempt has the same token.
     SameToken,
-    /// What a lost attempt has created is left.
+    /// A lost attempt leaves its keys.
     NoCleanUp,
-    /// A release does not go behind the create that is unanswered.
+    /// A release is not sent behind the unanswered create.
     ReleaseElsewhere,
-    /// A create that is unanswered is not released.
+    /// An unanswered create is not released.
     UnansweredLeft,
-    /// Clean-up runs where the caller does, and ends with it.
+    /// Clean-up runs on the caller's runtime, and ends with it.
     CleanUpWithCaller,
     /// A node counts although it has just restarted.
     NoQuarantine,
-    /// A node that has lost the lock, and gets it back, counts at once.
+    /// A node that lost the lock, and gets it back, counts at once.
     RestoreCounts,
-    /// A loss is not told by the clock.
+    /// The clock does not report a loss.
     LossUntold,
-    /// A key that changes between a waiter's question and its sleep does not keep it from sleeping.
+    /// A waiter misses a key change between its question and its sleep.
     ChangeMissed,
-    /// A lock is renewed from the moment it is won, whether its caller ever takes it or not.
+    /// A lock is renewed from the moment it is won, even if its caller never takes it.
     RenewedUntaken,
-    /// An extension counts although its quorum came after the end of the validity, and the loss was told.
+    /// An extension counts although its quorum came after the end of the validity, and the loss was reported.
     LateExtension,
     /// A caller gets a lock although its quorum came after the end of the validity.
     LateGrant,
-    /// The node's acquire takes what is held.
+    /// The node's acquire takes a held lock.
     AcquireTakes,
     /// The node's acquire does not remember the fence.
     FenceForgotten,
-    /// The node's confirm does not look whether the value is still the one that was granted.
+    /// The node's confirm does not check that the value is still the granted one.
     BlindConfirm,
-    /// The node's extend makes the key anew.
+    /// The node's extend recreates the key.
     ExtendCreates,
-    /// The node's extend looks at the token alone, and not at the fence.
+    /// The node's extend compares the token alone, not the fence.
     ExtendByToken,
-    /// The node's restore puts back what has a smaller fence than the node has granted since.
+    /// The node's restore writes a fence smaller than the node has granted since.
     RestoreBlindly,
-    /// The node's release does not look at the token.
+    /// The node's release does not compare the token.
     ReleaseBlindly,
-    /// The node's acquire in the older protocol takes what has not expired.
+    /// The node's SETNX acquire takes a key that has not expired.
     SetnxTakes,
 }
 
 #[cfg(feature = "simulation")]
 impl Fault {
-    /// Every fault.
+    /// All faults.
     pub const ALL: [Self; 25] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
@@ -93,19 +93,19 @@ std::thread_local! {
     static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
-/// From now on, in this thread, `fault` is there and no other.
+/// Plants `fault` in this thread, in place of any other.
 #[cfg(feature = "simulation")]
 pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }
 
-/// Whether `fault` is there.
+/// Whether `fault` is planted.
 #[cfg(feature = "simulation")]
 pub(crate) fn planted(fault: Fault) -> bool {
     PLANTED.get() == Some(fault)
 }
 
-/// Never.
+/// Returns false.
 #[cfg(not(feature = "simulation"))]
 pub(crate) const fn planted(_: Fault) -> bool {
     false

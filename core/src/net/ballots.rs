@@ -1,4 +1,4 @@
-//! What the nodes said in a round: votes and failures, what they mean for the call, and how people are told.
+//! The nodes' answers in a round: votes and failures, what they mean for the call, and their wording.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
-/// What the nodes said in an attempt that was not won.
+/// The nodes' answers in an attempt that was not won.
 #[derive(Debug)]
 pub(crate) struct Ballots {
     pub(crate) votes: Vec<Vote>,
     pub(crate) failures: Vec<Option<Failure>>,
-    /// The shortest time that any holder's key has left.
+    /// The shortest remaining ttl of any holder's key.
     pub(crate) ttl_left: Option<Duration>,
     /// Whether every node had its time to answer.
     pub(crate) complete: bool,
-    /// The nodes that are free: they had granted, and were told to delete.
+    /// The free nodes: they granted, and then deleted the key.
     pub(crate) freed: NodeMask,
 }
 
 impl Ballots {
-    /// Before any node has answered.
+    /// Creates ballots without answers.
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
             votes: vec![Vote::Pending; nodes],
@@ -35,7 +35,7 @@ impl Ballots {
         }
     }
 
-    /// Of a lock that this process itself holds.
+    /// Creates ballots of a lock this process holds.
     pub(crate) fn held(nodes: usize) -> Self {
         Self { votes: vec![Vote::Held; nodes], ..Self::new(nodes) }
     }
@@ -44,24 +44,26 @@ impl Ballots {
         quorum::quorum(self.votes.len())
     }
 
-    /// Whether a quorum answered at all, granted or held. A node that had not answered when the others had decided
-    /// against us counts as one that would have: a vote ends early, and only failures can say that no quorum answers.
+    /// Whether a quorum answered at all, granted or held.
+    ///
+    /// A node still pending at an early verdict against us counts as answered: only failures show that no quorum
+    /// answers.
     pub(crate) fn is_contended(&self) -> bool {
         self.missing() == 0
     }
 
-    /// How many nodes more would have to answer for a quorum.
+    /// Returns how many more answers a quorum needs.
     fn missing(&self) -> usize {
         let answers = |(vote, failure): &(&Vote, &Option<Failure>)| match (vote, failure) {
             (Vote::Failed, _) => false,
-            // A barred node cannot grant, but it can say that others hold the lock.
+            // A quarantined node cannot grant, but it can report that others hold the lock.
             (Vote::Held, Some(Failure::Quarantined(_))) => true,
             (_, why_not_counted) => why_not_counted.is_none(),
         };
         self.quorum().saturating_sub(self.votes.iter().zip(&self.failures).filter(answers).count())
     }
 
-    /// For how long bars alone stand in the way of a quorum; `None` where they do not, or where too few other nodes
+    /// Returns for how long quarantines alone prevent a quorum. `None` if they do not, or if too few other nodes
     /// answer.
     pub(crate) fn quarantined_for(&self) -> Option<Duration> {
         let quarantine = |(vote, failure): (&Vote, &Option<Failure>)| match (vote, failure) {
@@ -74,7 +76,7 @@ impl Ballots {
         quarantines.get(self.missing().checked_sub(1)?).copied()
     }
 
-    /// The barred nodes and when they count again, for a log.
+    /// Lists quarantined nodes and when they count again, for a log.
     pub(crate) fn quarantines(&self, members: &Members) -> String {
         let quarantine = |(node, failure): (usize, &Option<Failure>)| match failure {
             Some(Failure::Quarantined(left)) => Some(format!("{} in {left:.1?}", members.nodes[node].address)),
@@ -83,18 +85,18 @@ impl Ballots {
         self.failures.iter().enumerate().filter_map(quarantine).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether nodes that refuse our credentials or rights rule a quorum out by themselves.
+    /// Whether nodes that refuse our credentials or rights alone prevent a quorum.
     pub(crate) fn is_forbidden(&self) -> bool {
         let forbidden = |failure: &&Option<Failure>| matches!(failure, Some(Failure::Forbidden(_)));
         self.failures.iter().filter(forbidden).count() > self.votes.len() - self.quorum()
     }
 
-    /// Whether a connection from before broke under the attempt.
+    /// Whether an earlier connection broke during the attempt.
     pub(crate) fn saw_closed(&self) -> bool {
         self.failures.iter().any(|failure| matches!(failure, Some(Failure::Closed)))
     }
 
-    /// What each node answered, for an error. A bar is shown with the time that it lasts from now on.
+    /// Lists each node's answer, for an error. A quarantine is shown with the time it lasts from now on.
     pub(crate) fn answers(&self, members: &Members, restart_delay: Duration, now: Moment) -> Vec<NodeAnswer> {
         let answer = |(node, vote): (usize, &Vote)| NodeAnswer {
             node: members.nodes[node].address.to_string(),
@@ -119,7 +121,7 @@ impl Ballots {
     }
 }
 
-/// What the nodes said to a request about the keys of a held lock.
+/// The nodes' answers to a request about the keys of a held lock.
 #[derive(Debug)]
 pub(crate) struct KeyBallots {
     votes: Vec<KeyVote>,
@@ -128,7 +130,7 @@ pub(crate) struct KeyBallots {
 }
 
 impl KeyBallots {
-    /// Before any node has answered. Nodes that are not asked have their vote already.
+    /// Creates ballots without answers. Nodes that are not asked already have their vote.
     pub(crate) fn new(votes: Vec<KeyVote>) -> Self {
         let nodes = votes.len();
         Self { votes, answers: vec![None; nodes], sent: vec![Delivery::InOrder; nodes] }
@@ -143,7 +145,7 @@ impl KeyBallots {
         self.answers[node] = Some(Err(failure));
     }
 
-    /// Reads answers until there is a verdict; `vote` says what an answer means. At the deadline the silent nodes fail.
+    /// Reads answers until there is a verdict. `vote` says what an answer means. At the deadline the silent nodes fail.
     /// Cancel safe.
     pub(crate) async fn decide(
         &mut self,
@@ -172,7 +174,7 @@ impl KeyBallots {
         }
     }
 
-    /// What each node answered, for an error. `describe` words a vote, and the reply that it was read from.
+    /// Lists each node's answer, for an error. `describe` words a vote and the reply it was read from.
     pub(crate) fn answers(
         &self,
         members: &Members,
@@ -192,18 +194,18 @@ impl KeyBallots {
     }
 }
 
-/// Why no quorum can come before anything is sent.
+/// Why no quorum is possible before anything is sent.
 #[derive(Debug)]
 pub(crate) enum Precheck {
-    /// Replicas rule a quorum out; they may be promoted.
+    /// Replicas prevent a quorum; they may be promoted.
     Lost(Ballots),
-    /// Bars leave no quorum before this instant.
+    /// Quarantines prevent a quorum before this instant.
     Quarantined(Moment, Ballots),
-    /// Too many addresses lead to the same server for a quorum ever to come.
+    /// Too many addresses lead to the same server for any quorum.
     Indistinct(Ballots),
 }
 
-/// Why no quorum can come before anything is sent.
+/// Returns why no quorum is possible before anything is sent.
 pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Option<Precheck> {
     let health = &connections.members.health;
     let nodes = connections.members.len();
@@ -215,7 +217,7 @@ pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Op
     for node in 0..nodes {
         if let Some(why_not_counted) = health.why_not_counted(node, restart_delay, now) {
             if why_not_counted == Failure::Replica {
-                // Its role is asked for when a connection is made: ask again, it may be promoted by now.
+                // A new connection asks for the role again, because the replica may have been promoted.
                 connections.discard(node);
             }
             ballots.fail(node, why_not_counted);
@@ -226,12 +228,12 @@ pub(crate) fn precheck(connections: &Connections, restart_delay: Duration) -> Op
     }
     match health.quorum_at(restart_delay) {
         Some(until) if until > now => Some(Precheck::Quarantined(until, ballots)),
-        // Replicas rule a quorum out: a lost attempt like any other, for they may be promoted.
+        // Replicas prevent a quorum. The attempt is lost like any other, because they may be promoted.
         _ => Some(Precheck::Lost(ballots)),
     }
 }
 
-/// Says of grants that did not count why, and which nodes were not waited for.
+/// Records why votes did not count, and which nodes the attempt did not wait for.
 pub(crate) fn explain(connections: &Connections, ballots: &mut Ballots, restart_delay: Duration) {
     let now = connections.clock.now();
     let unresponsive = connections.members.health.unresponsive();

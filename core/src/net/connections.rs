@@ -1,21 +1,27 @@
-//! A lane: the connections to one set of nodes on one runtime.
+//! The connections of one runtime to one set of nodes.
 //!
-//! Every slot is one of: *empty* (no connection), *leaving* (one task of the lane's runtime waits for leave to connect,
-//! which all lanes of the process have from one [`Pace`](crate::net::node::pace::Pace)), *connecting* (the same task, for at
-//! most `connect_timeout`) or *ready*. An empty slot whose node may not be connected to now stays empty, with the failure that is why. A ready slot
-//! whose node refused to tell something is *asking again* after a while: it connects once more, and keeps the connection
-//! that it has until there is a better one. What may interrupt it:
+//! States of a slot, which is for one node:
 //!
-//! - leave is refused meanwhile, because another lane's connect has failed: empties the slot, with that failure;
-//! - the caller is cancelled: connecting goes on in its own task, the next caller finds it further on;
-//! - the runtime ends: its tasks are dropped, which empties a connecting slot and marks the lane as dead, so that the
-//!   next caller builds another (a runtime's id may be given to a later runtime);
-//! - the connection breaks: seen by the request that fails on it, which empties the slot; in the background also at
-//!   once, and again when there is a new one, for whoever holds locks there. In the background it is made again by itself,
-//!   *mended*, until there is one or some seconds have passed;
-//! - the node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever;
-//! - nobody drives the runtime (a caller-driven lane between two calls): everything above waits, nothing is lost;
-//! - a caller's future is never polled again: what it asked counts as asked for [`REQUEST_TIMEOUT`], and keeps nobody else back.
+//! - *empty*: it has no connection, but keeps the failure if its node may not be connected to now.
+//! - *waiting*: one task on the runtime waits for the node's [`Pace`](crate::net::node::pace::Pace), shared by all
+//!   connections of the process, to permit a connect.
+//! - *connecting*: the same task connects, for at most `connect_timeout`.
+//! - *ready*: it has a connection.
+//! - *asking again*: its node refused something, so it connects once more after a while, and keeps its connection until
+//!   there is a better one.
+//!
+//! What may interrupt it:
+//!
+//! - Another connect to the node fails meanwhile: the pace refuses, which empties the slot, with that failure.
+//! - The caller is cancelled: connecting goes on in its own task, for the next caller.
+//! - The runtime ends: its tasks are dropped, which empties a connecting slot and marks the connections as dead. The
+//!   next caller builds others, because a later runtime may get the same id.
+//! - The connection breaks: the request that fails on it empties the slot. In the background it is emptied at once, the
+//!   event sinks are notified of that and of the next connection, and [`mend`] retries for some seconds.
+//! - The node is silent: a second miss in a row empties the slot, or a black hole would be kept for ever.
+//! - The runtime is not driven, as between two blocking calls: everything above waits, and no state is lost.
+//! - A caller never polls its future again: its requests stop counting after [`REQUEST_TIMEOUT`] and block no other
+//!   caller.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -41,33 +47,34 @@ use crate::sys::log::log;
 use crate::sys::random::Random;
 use crate::sys::task::spawn;
 
-/// How long a request counts as on its way. Whoever made it may never look for the answer.
+/// How long a request counts as in flight. Its caller may never read the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a node may owe an answer, while others give theirs, before it is the last to be written to.
+/// How long a node may lag behind the answers of others before it is written to last.
 const LAG_LIMIT: Duration = Duration::from_millis(10);
 
-/// When a node is asked again to tell more than it does, after a try of which nothing came.
+/// The pause after a failed try to replace a connection on which the node refused something.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// How often a connection that ended is made again by itself: with pauses that double up to a second, for some seconds.
+/// How often the background reconnects after a connection ended: for some seconds, with pauses that double up to a
+/// second.
 const MENDS_MOST: u32 = 8;
 
-/// How much later than it is due a timer fires only where nobody drives the runtime: between two blocking calls.
+/// How late a timer fires only if its runtime was not driven, as between two blocking calls.
 const UNDRIVEN: Duration = Duration::from_millis(100);
 
-/// How often a connect gets its time once more because nobody drove it.
+/// How often a connect gets more time because its runtime was not driven.
 const RESPITES: u32 = 8;
 
-/// Misses in a row after which a connection is given up.
+/// Misses in a row after which a connection is discarded.
 const MISSES_MAX: u32 = 2;
 
-/// The nodes of a set and what is known about them; shared by all lanes to them.
+/// The nodes of a set and what is known about them, shared by all connections to them.
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(crate) nodes: Vec<Member>,
     pub(crate) health: Arc<Health>,
-    /// Longest time for one connection: name look-up, handshake, credentials and the node's introduction.
+    /// The limit for one connection: name look-up, handshake, credentials and server info.
     pub(crate) connect_timeout: Duration,
 }
 
@@ -76,12 +83,12 @@ pub(crate) struct Members {
 pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) address: Address,
-    /// What the process knows of the server there.
+    /// The process's knowledge of the server there.
     pub(crate) endpoint: Arc<Endpoint>,
 }
 
 impl Member {
-    /// Asks for leave to connect.
+    /// Asks for permission to connect.
     fn ask(&self, now: Moment, urgent: bool) -> Leave {
         self.endpoint.pace.ask(&self.address, now, urgent)
     }
@@ -93,7 +100,7 @@ impl Members {
     }
 }
 
-/// The connections to one set of nodes on one runtime.
+/// The connections of one runtime to one set of nodes.
 #[derive(Debug)]
 pub(crate) struct Connections {
     pub(crate) members: Arc<Members>,
@@ -101,13 +108,13 @@ pub(crate) struct Connections {
     random: Random,
     runtime: Handle,
     slots: Vec<Slot>,
-    /// The deadlines of the rounds on this lane.
+    /// The deadlines of the rounds on these connections.
     pub(crate) deadlines: Arc<Deadlines>,
-    /// What each node's events go to; empty where the lane is not driven all the time, and could not hear of them.
+    /// One event sink per node. Empty unless the runtime is always driven, because events would not be read.
     events: Vec<EventSink>,
-    /// Some slot has become ready or empty.
+    /// Notified when a try to connect ends.
     changed: Notify,
-    /// When the first ready slot asks again, in nanoseconds.
+    /// When the first ready slot connects again, in nanoseconds.
     again: AtomicU64,
     sentinel: Sentinel,
 }
@@ -118,13 +125,13 @@ struct Slot {
     misses: AtomicU32,
     /// Whether a request was answered on the connection.
     worked: AtomicBool,
-    /// Whether somebody looks after the end of the last connection.
+    /// Whether [`mend`] runs for this slot.
     mending: AtomicBool,
-    /// Requests on their way whose fate is still watched.
+    /// Requests in flight that are still tracked.
     in_flight: AtomicU32,
     /// When the last of them was made, in nanoseconds.
     asked: AtomicU64,
-    /// When the first of them was made that found no other on its way, in nanoseconds.
+    /// When their number last rose from zero, in nanoseconds.
     lagging_since: AtomicU64,
 }
 
@@ -132,16 +139,16 @@ struct Slot {
 struct State {
     connection: Option<Connection>,
     connecting: bool,
-    /// Finished tries to connect, so that a waiter can tell a new failure from an old one.
+    /// Finished tries to connect, to tell a new failure from an old one.
     tries: u64,
-    /// The try that the connection came of, and when.
+    /// The try that made the connection, and when.
     made: (u64, Moment),
     failure: Option<Failure>,
-    /// When another connection may tell more than this one.
+    /// When another connection may support more than this one.
     again: Moment,
-    /// Whether there was a connection before, so that the next one may lead to a node that has forgotten.
+    /// Whether there was a connection before, so that the node of the next one may have forgotten keys.
     is_again: bool,
-    /// Whether the node tells of changed keys on the connection.
+    /// Whether the node reports changed keys on the connection.
     watched: bool,
 }
 
@@ -151,7 +158,7 @@ impl Slot {
     }
 }
 
-/// A task that ends with the runtime, and what it leaves behind.
+/// A task that ends with the runtime, and its flag.
 #[derive(Debug)]
 struct Sentinel {
     alive: Arc<AtomicBool>,
@@ -197,17 +204,17 @@ impl Connections {
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, sentinel }
     }
 
-    /// Whether this lane is of `runtime` and that runtime still runs.
+    /// Whether these connections belong to `runtime` and it still runs.
     pub(crate) fn is_of(&self, runtime: &Handle) -> bool {
         self.runtime.id() == runtime.id() && self.is_alive()
     }
 
-    /// Whether this lane's nodes are asked to tell of changed keys.
+    /// Whether the nodes are asked to report changed keys.
     pub(crate) fn is_tracking(&self) -> bool {
         self.events.first().is_some_and(EventSink::tracks)
     }
 
-    /// The nodes that will tell of the next change of every key that was read on this lane.
+    /// Returns the nodes that will report the next change of every key read on these connections.
     pub(crate) fn tracking_nodes(&self) -> NodeMask {
         let is_watched = |node: &usize| {
             let state = self.slots[*node].state();
@@ -224,34 +231,35 @@ impl Connections {
         self.sentinel.alive.load(Ordering::Acquire)
     }
 
-    /// Runs `task` on the lane's runtime, where its connections are driven.
+    /// Runs `task` on the runtime, where the connections are driven.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(spawn(&self.runtime, task));
     }
 
-    /// The connection to `node`, if there is one.
+    /// Returns the connection to `node`, if any.
     pub(crate) fn current(&self, node: usize) -> Option<Connection> {
         self.slots[node].state().connection.clone()
     }
 
-    /// Whether `connection` is the one that this lane has to `node`.
+    /// Whether `connection` is the current one to `node`.
     pub(crate) fn is_over(&self, node: usize, connection: &Connection) -> bool {
         self.slots[node].state().connection.as_ref().is_some_and(|current| current.same(connection))
     }
 
-    /// How many nodes could be asked at once.
+    /// Counts the nodes that are connected.
     fn ready_count(&self) -> usize {
         self.slots.iter().filter(|slot| slot.state().connection.is_some()).count()
     }
 
-    /// When a call that begins to connect now has no more time for it.
+    /// Returns when a connect that begins now is out of time.
     pub(crate) fn connect_limit(&self) -> Moment {
         self.clock.now().after(self.members.connect_timeout)
     }
 
-    /// Waits until a quorum is connected, until no more can be, or until `limit`. Starts connecting to every node that
-    /// is not connected; those that a quorum does not need are not waited for, and are tried less often while they fail.
-    /// Cancel safe.
+    /// Waits until a quorum is connected, until no more can be, or until `limit`. Cancel safe.
+    ///
+    /// Starts connecting to every node that is not connected. Nodes that a quorum does not need are not waited for, and
+    /// are tried less often while they fail.
     pub(crate) async fn connect_quorum(self: &Arc<Self>, limit: Moment) {
         let needed = quorum(self.slots.len());
         let ready = self.ready_count();
@@ -269,14 +277,15 @@ impl Connections {
             (self.ready_count() >= needed || !is_connecting).then_some(())
         };
         let connected = async {
-            // While one node keeps the call waiting, another one that has failed may be back.
+            // While one node keeps the call waiting, another that failed may be back.
             while self.clock.timeout(pace::GAP, notified_until(&self.changed, is_over)).await.is_none() {}
         };
         self.clock.timeout_at(limit, connected).await;
     }
 
-    /// The connection to `node`, waiting for one that is being made. Fails at once with the last failure while the
-    /// node is left alone after it, which is shorter for who is `urgent`. Cancel safe.
+    /// Returns the connection to `node`, and waits for one that is being made. Cancel safe.
+    ///
+    /// Fails at once with the last failure during the pause after it, which is shorter if `urgent`.
     pub(crate) async fn get(self: &Arc<Self>, node: usize, urgent: bool) -> Result<Connection, Failure> {
         self.start_connecting(node, urgent);
         let tries = self.slots[node].state().tries;
@@ -291,7 +300,7 @@ impl Connections {
         .await
     }
 
-    /// Connects to `node` unless that is done or under way, if there is leave. A connect is `urgent` if a quorum needs it.
+    /// Connects to `node` if the pace permits it, unless done or under way. A connect is `urgent` if a quorum needs it.
     fn start_connecting(self: &Arc<Self>, node: usize, urgent: bool) {
         let begun = {
             let mut state = self.slots[node].state();
@@ -318,7 +327,7 @@ impl Connections {
         self.spawn(async move { attempt.run(begun).await });
     }
 
-    /// Connects once more to the nodes that refused something some time ago.
+    /// Connects once more to nodes that refused something some time ago.
     fn ask_again(self: &Arc<Self>) {
         let again = Moment::from_nanos(self.again.load(Ordering::Relaxed));
         if again != Moment::NEVER && again <= self.clock.now() {
@@ -342,7 +351,7 @@ impl Connections {
         }
     }
 
-    /// What hears of the end of the connection that is being made to `node`.
+    /// Returns the event sink for the connection that is being made to `node`.
     fn sink(self: &Arc<Self>, node: usize) -> Option<EventSink> {
         let tracks = self.events.get(node)?.tracks();
         let number = self.slots[node].state().tries + 1;
@@ -356,8 +365,8 @@ impl Connections {
         }))
     }
 
-    /// The connection to `node` that was made with this try has ended while nobody asked: at once a new one, if it
-    /// worked, and otherwise soon.
+    /// Replaces the connection to `node` that try `number` made, after it ended unasked: at once if it worked,
+    /// otherwise soon.
     fn ended(self: &Arc<Self>, node: usize, number: u64) {
         if let Some(worked) = self.take(node, Failure::Closed, |state| state.made.0 == number) {
             self.start_connecting(node, worked);
@@ -368,7 +377,7 @@ impl Connections {
         }
     }
 
-    /// Empties `node`'s slot if its connection `is_meant`, and tells the pace how it ended. Returns whether it worked.
+    /// Empties `node`'s slot if its connection `is_meant`, and reports its end to the pace. Returns whether it worked.
     fn take(&self, node: usize, failure: Failure, is_meant: impl FnOnce(&State) -> bool) -> Option<bool> {
         let slot = &self.slots[node];
         let (connection, made, worked) = {
@@ -408,7 +417,7 @@ impl Connections {
             state.failure = None;
             slot.misses.store(0, Ordering::Relaxed);
             slot.worked.store(false, Ordering::Relaxed);
-            // Those who wait have not been told of anything by a node that was not there when they asked.
+            // Waiters that asked while the node was away have no report from it.
             (std::mem::replace(&mut state.is_again, true) || self.is_tracking(), state.connection.replace(connection))
         };
         drop(replaced);
@@ -418,7 +427,7 @@ impl Connections {
         self.emit(node, NodeEvent::Connected { may_differ });
     }
 
-    /// No connection came of a try. One from before, which was to be replaced, stays.
+    /// Records a failed try to connect. A connection that it was to replace stays.
     fn unconnected(&self, node: usize, failure: Failure) {
         {
             let mut state = self.slots[node].state();
@@ -433,7 +442,7 @@ impl Connections {
         self.changed.notify_waiters();
     }
 
-    /// A reply from `node` was read.
+    /// Records a reply from `node`.
     pub(crate) fn record_reply(&self, node: usize) {
         let slot = &self.slots[node];
         slot.misses.store(0, Ordering::Relaxed);
@@ -444,7 +453,7 @@ impl Connections {
         self.members.health.record_reply(node, self.clock.now());
     }
 
-    /// `node` did not answer in time. Its connection goes after the second miss in a row.
+    /// Records that `node` did not answer in time. Discards its connection after two misses in a row.
     pub(crate) fn record_timeout(&self, node: usize) {
         if self.slots[node].misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES_MAX {
             self.slots[node].misses.store(0, Ordering::Relaxed);
@@ -453,35 +462,37 @@ impl Connections {
         self.members.health.record_timeout(node);
     }
 
-    /// `connection` to `node` is of no more use.
+    /// Discards `connection` to `node` if it is current.
     pub(crate) fn discard_if(&self, node: usize, connection: &Connection) {
         let is_meant = |state: &State| state.connection.as_ref().is_some_and(|current| current.same(connection));
         self.take(node, Failure::Closed, is_meant);
     }
 
-    /// Gives up the connection to `node`, so that the next one asks anew who answers there.
+    /// Discards the connection to `node`, so that the next one asks anew which server answers.
     pub(crate) fn discard(&self, node: usize) {
         self.take(node, Failure::Unresponsive, |_| true);
     }
 
-    /// `node` granted. Replicas cannot: one that does was promoted after this connection asked it who it is, and would
-    /// not count for as long as the connection lasts. The next one asks anew.
+    /// Discards the connection to `node`, which granted, if it counts as a replica. It was promoted after this
+    /// connection asked for its role, and would not count until the next one asks.
     pub(crate) fn granted(&self, node: usize) {
         if self.members.health.why_not_counted(node, Duration::ZERO, self.clock.now()) == Some(Failure::Replica) {
             self.discard(node);
         }
     }
 
-    /// Whether a request to `node` is on its way and still watched.
+    /// Whether `node` has a request in flight, made within [`REQUEST_TIMEOUT`].
     pub(crate) fn has_request(&self, node: usize) -> bool {
         let slot = &self.slots[node];
         let asked = Moment::from_nanos(slot.asked.load(Ordering::Relaxed));
         slot.in_flight.load(Ordering::Relaxed) > 0 && self.clock.now() < asked.after(REQUEST_TIMEOUT)
     }
 
-    /// Whether `node` has owed an answer for longer than [`LAG_LIMIT`], up to the last answer of any node: while nobody reads
-    /// answers, nobody falls behind. No count of what is owed would do: callers who want one lock would write to the nodes
-    /// in orders of their own, and the votes would be split.
+    /// Whether `node` had not answered for longer than [`LAG_LIMIT`] at the last answer of any node. While answers are
+    /// not read, no node lags.
+    ///
+    /// A count of missing answers would not do: callers that want one lock would write to the nodes in different
+    /// orders, and split the votes.
     pub(crate) fn is_lagging(&self, node: usize) -> bool {
         let slot = &self.slots[node];
         slot.in_flight.load(Ordering::Relaxed) > 0
@@ -492,7 +503,7 @@ impl Connections {
             )
     }
 
-    /// Counts a request to `node` until the value returned is dropped.
+    /// Counts a request to `node` until the returned value is dropped.
     pub(crate) fn track_request(self: &Arc<Self>, node: usize) -> InFlight {
         let slot = &self.slots[node];
         let now = self.clock.now().nanos();
@@ -510,7 +521,7 @@ impl Drop for Connections {
     }
 }
 
-/// Connects to `node` again although nobody asks, for as long as a server takes to restart.
+/// Reconnects to `node` without a request, for as long as a server takes to restart.
 async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     for tries in 1..=MENDS_MOST {
         let Some(until) = connections
@@ -532,7 +543,7 @@ async fn mend(connections: Weak<Connections>, node: usize, clock: Clock) {
     }
 }
 
-/// One request on its way.
+/// One request in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     connections: Arc<Connections>,
@@ -554,7 +565,7 @@ struct Connecting {
 }
 
 impl Connecting {
-    /// Connects, with leave that was granted when it has `begun`, or as soon as there is leave.
+    /// Connects, with the permission granted at `begun`, or as soon as it is granted.
     async fn run(mut self, begun: Option<Moment>) {
         let (connections, node) = (Arc::clone(&self.connections), self.node);
         let begun = match begun {
@@ -574,14 +585,14 @@ impl Connecting {
             Ok((connection, server_info)) => {
                 let remarks = health.record_info(node, &server_info, connections.clock.now());
                 connections.connected(node, connection, &server_info);
-                // What follows may log, which takes as long as it takes.
+                // The following calls may log, which may take long.
                 health.record_reply(node, connections.clock.now());
                 remarks.log(&connections.members.nodes[node].address);
             }
             Err(failure) => {
                 connections.unconnected(node, failure.clone());
                 match &failure {
-                    // Another connection may be there still, and be answered.
+                    // Another connection may still exist, and be answered.
                     Failure::Silent(_) if connections.current(node).is_none() => health.record_timeout(node),
                     failure if failure.is_answer() => {
                         connections.slots[node].misses.store(0, Ordering::Relaxed);
@@ -594,7 +605,7 @@ impl Connecting {
         }
     }
 
-    /// Waits for leave to connect. The failure that is why there is none.
+    /// Waits for permission to connect. Fails with the reason if it is refused.
     async fn leave(&self) -> Result<Moment, Failure> {
         let (connections, member) = (&self.connections, &self.connections.members.nodes[self.node]);
         loop {
@@ -629,7 +640,7 @@ impl Connecting {
                 if now < due.after(UNDRIVEN) || respites == 0 {
                     return Poll::Ready(Err(Failure::Silent(limit)));
                 }
-                // Nobody has driven this runtime for a while, so that what the node answered was not read.
+                // The runtime was not driven for a while, so that the node's answer was not read.
                 respites -= 1;
                 due = now.after(limit);
                 timer.set(connections.clock.sleep(limit));
@@ -660,7 +671,7 @@ mod tests {
     use crate::net::node::MemoryNodes;
     use crate::net::node::endpoint::Endpoints;
 
-    /// A lane on which the background waits.
+    /// Connections on which the background waits.
     fn waiting(server: &Server) -> Arc<Connections> {
         let address = Addresses::parse([server.url()]).unwrap()[0].clone();
         let node = Node::new(&address, &MemoryNodes::default()).unwrap();
@@ -672,7 +683,7 @@ mod tests {
         Arc::new(Connections::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
     }
 
-    /// As if the time had come.
+    /// Makes the next try due.
     fn is_due(connections: &Connections) {
         let now = connections.clock.now();
         connections.slots[0].state().again = now;
@@ -716,7 +727,7 @@ mod tests {
         eventually("it was tried", || !connections.slots[0].state().connecting);
         assert!(connections.is_over(0, &first));
         assert!(connections.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
-        // It is replaced when it is of no more use.
+        // It is replaced once it is discarded.
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(100).exec(&mut admin).unwrap();
         connections.discard_if(0, &first);
         assert!(connections.current(0).is_none());

@@ -1,4 +1,4 @@
-//! The network: nodes, the connections to them, and requests to many of them at once.
+//! The network: nodes, connections to them, and requests to many at once.
 //!
 //! May import `protocol` and what lies below it.
 

@@ -1,15 +1,21 @@
-//! A round: one script to all nodes, or some, and their answers in the order in which they come.
+//! A round: one script to all nodes, or some, and their answers in order of arrival.
 //!
-//! Acquire, confirm, extend and release all go through here, so that they cannot differ in fan-out, time-outs or what a
-//! missing answer means. A round counts nothing: its caller reads the votes and decides when it is over.
+//! Acquire, confirm, extend and release share it, so that fan-out, time-outs and the meaning of a missing answer cannot
+//! differ. A round counts nothing: its caller reads the votes and decides when it is over.
 //!
-//! States of one node's part: *idle*, *connecting* (the request is not sent; dropping it leaves nothing), *asked*,
-//! *answered*. What may interrupt `next`:
+//! States of one node's part:
 //!
-//! - dropping the round: requests that were not written are taken back, the others are executed unheard; the footprint
-//!   knows on which connection a create went out;
-//! - the deadline: every node still silent has missed its vote;
-//! - the runtime ending: as dropping.
+//! - *idle*: it has no request.
+//! - *connecting*: the request is not sent, and dropping it leaves nothing.
+//! - *asked*: the request is sent.
+//! - *answered*: the answer was read.
+//!
+//! What may interrupt `next`:
+//!
+//! - The round is dropped: unwritten requests are withdrawn, the others are executed unread. The footprint knows the
+//!   connection of a create.
+//! - The deadline comes: each silent node has missed its vote.
+//! - The runtime ends: as if dropped.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -26,7 +32,7 @@ use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
 
-/// What one node answered, with the connection it was asked on.
+/// One node's answer, with the connection that carried the request.
 type Asked = (Option<Connection>, Result<Reply, Failure>);
 
 /// One script on its way to some nodes.
@@ -38,13 +44,13 @@ pub(crate) struct Round {
     deadline: Moment,
     timer: Deadline,
     parts: Vec<Part>,
-    /// Whether every vote may decide what a caller is told, so that nodes which failed are connected to sooner.
+    /// Whether every vote may decide the caller's result, so that failed nodes are reconnected sooner.
     urgent: bool,
-    /// Answers that came while another was handed out.
+    /// Answers that arrived while another was returned.
     arrived: VecDeque<(usize, Asked)>,
-    /// False once the verdict has fallen: from then on nothing that creates a key is sent.
+    /// False after the verdict: from then on no request that creates a key is sent.
     open: bool,
-    /// Whether the silent nodes have missed their vote: once a round, though its stragglers are listened to afterwards.
+    /// Whether the silent nodes have missed their vote. It counts once per script, even while stragglers are read.
     counted: bool,
 }
 
@@ -52,16 +58,16 @@ pub(crate) struct Round {
 struct Part {
     asking: Option<Pin<Box<dyn Future<Output = Asked> + Send>>>,
     request: Option<Request>,
-    /// Whether the request has been polled, and so has its place.
+    /// Whether the request was polled, and so has its position.
     queued: bool,
-    /// Whether the node is written to after the others: it owes answers, and theirs are what decides.
+    /// Whether the node is written to last, because it lags and the others' answers decide.
     late: bool,
     resent: bool,
     sent: Delivery,
 }
 
 impl Part {
-    /// Polls the request if it is pending; the first time gives it its place.
+    /// Polls the request if it is pending. The first poll assigns its position.
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<Poll<Asked>> {
         let polled = self.asking.as_mut()?.as_mut().poll(cx);
         self.queued = true;
@@ -72,7 +78,7 @@ impl Part {
     }
 }
 
-/// How a node's request went out, which says what an answer that finds nothing means.
+/// How a node's request was sent. This decides what an answer that finds nothing means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// Once, behind everything that this token has sent there.
@@ -80,21 +86,21 @@ pub(crate) enum Delivery {
     InOrder,
     /// A second time: the first may have been executed.
     Retried,
-    /// Over another connection than a create that is unanswered, and which may be executed after it.
+    /// Over another connection than an unanswered create, which may be executed after it.
     OutOfOrder,
 }
 
-/// What happened in a round.
+/// An event of a round.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A node answered, or failed to.
     Vote(usize, Result<Reply, Failure>),
-    /// The deadline came; the nodes still pending have not answered.
+    /// The deadline came before the pending nodes answered.
     TimeUp,
 }
 
 impl Round {
-    /// A round that starts now and ends after `node_timeout`, or at `limit` if that is sooner.
+    /// Starts a round that ends after `node_timeout`, or at `limit` if that is sooner.
     pub(crate) fn new(
         connections: &Arc<Connections>,
         footprint: &Arc<Footprint>,
@@ -119,8 +125,8 @@ impl Round {
         }
     }
 
-    /// The same, for a caller who needs every vote: others may have deleted the lock from some nodes, and then those that
-    /// were away for a moment decide.
+    /// Makes the round urgent, for a caller that needs every vote. If others deleted the lock from some nodes, the
+    /// nodes that were briefly away decide.
     pub(crate) fn urgent(mut self) -> Self {
         self.urgent = true;
         self
@@ -130,7 +136,7 @@ impl Round {
         self.started
     }
 
-    /// How long the nodes have to answer, unless a limit is sooner.
+    /// Returns how long the nodes have, unless a limit is sooner.
     pub(crate) fn node_timeout(&self) -> Duration {
         self.node_timeout
     }
@@ -143,18 +149,19 @@ impl Round {
         self.timer.reset(self.deadline);
     }
 
-    /// Whether the caller's limit leaves the nodes less than `node_timeout`: silence until then says nothing about them.
+    /// Whether the caller's limit leaves the nodes less than `node_timeout`. Silence until then says nothing about
+    /// them.
     pub(crate) fn is_cut(&self) -> bool {
         self.deadline < self.started.after(self.node_timeout)
     }
 
-    /// How long the nodes have to answer, in whole milliseconds: that is what people read.
+    /// Returns how long the nodes have to answer, in whole milliseconds, for people to read.
     pub(crate) fn time_given(&self) -> Duration {
         let given = self.deadline.since(self.started);
         Duration::from_millis(u64::try_from(given.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Whether nothing is pending.
+    /// Whether no answer is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.arrived.is_empty() && self.parts.iter().all(|part| part.asking.is_none())
     }
@@ -163,18 +170,18 @@ impl Round {
         self.parts[node].asking.is_some()
     }
 
-    /// How `node`'s request went out.
+    /// Returns how `node`'s request was sent.
     pub(crate) fn sent(&self, node: usize) -> Delivery {
         self.parts[node].sent
     }
 
-    /// Asks `node` over the lane's connection although a create is unanswered on another one.
+    /// Asks `node` over the round's connections although a create is unanswered on another.
     pub(crate) fn ask_out_of_order(&mut self, node: usize, request: Request) {
         self.ask(node, request, None);
         self.parts[node].sent = Delivery::OutOfOrder;
     }
 
-    /// Asks `node`, over `via` or else over the lane's connection, as soon as there is one.
+    /// Asks `node`, over `via` or else over the round's connections, as soon as possible.
     pub(crate) fn ask(&mut self, node: usize, request: Request, via: Option<Connection>) {
         let asking = self.asking(node, request.clone(), via, Eval::Sha);
         let late = self.connections.is_lagging(node);
@@ -212,20 +219,20 @@ impl Round {
         })
     }
 
-    /// The nodes that do not answer.
+    /// Returns the unresponsive nodes.
     pub(crate) fn unresponsive(&self) -> NodeMask {
         self.connections.members.health.unresponsive()
     }
 
-    /// Whether `node` is left out for now: it does not answer, a quorum of others does, and the one request that will
-    /// show when it answers again is on its way already.
+    /// Whether `node` is left out for now: it is unresponsive, a quorum of others is not, and one request that will
+    /// show its recovery is already in flight.
     pub(crate) fn leaves_out(&self, node: usize) -> bool {
         let unresponsive = self.unresponsive();
         let nodes = self.parts.len();
         unresponsive.contains(node) && nodes - unresponsive.len() >= quorum(nodes) && self.connections.has_request(node)
     }
 
-    /// The next vote, the deadline, or `None` when nothing is pending. Cancel safe.
+    /// Returns the next vote, the deadline, or `None` if none is pending. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             let Some((node, (connection, answer))) = self.wait().await? else {
@@ -250,8 +257,8 @@ impl Round {
         }
     }
 
-    /// A script that the node does not know is sent again as text, and a request that may be executed twice is sent again
-    /// over another connection if the first one broke.
+    /// Sends an unknown script again as text. Sends a repeatable request again over another connection if the first one
+    /// broke. Returns whether it sent.
     fn ask_again(&mut self, node: usize, connection: Option<Connection>, answer: &Result<Reply, Failure>) -> bool {
         let Some(request) = self.parts[node].request.clone() else { return false };
         let creates = request.action.creates();
@@ -271,7 +278,7 @@ impl Round {
         true
     }
 
-    /// `None` when nothing is pending, `Some(None)` at the deadline.
+    /// Returns `None` if no answer is pending, `Some(None)` at the deadline.
     async fn wait(&mut self) -> Option<Option<(usize, Asked)>> {
         let asked = poll_fn(|cx| {
             let answer = self.poll_parts(cx);
@@ -284,8 +291,8 @@ impl Round {
             Some(None) => {}
             asked => return asked,
         }
-        // Something may have kept this runtime from its sockets until now. Once to look at them, once to let the
-        // connections read: what has arrived is heard before anybody is called silent.
+        // Something may have kept this runtime from its sockets until now. The first yield looks at them, the second
+        // lets the connections read, so that no answer that has arrived is missed.
         for _ in 0..2 {
             tokio::task::yield_now().await;
             let asked = poll_fn(|cx| match self.poll_parts(cx) {
@@ -300,9 +307,10 @@ impl Round {
         Some(None)
     }
 
-    /// The next answer; ready with `None` when nothing is pending. A request takes its place in its connection's order
-    /// when it is first polled: none is left for later because another is answered already, or what the caller sends
-    /// after the verdict could overtake it. Those who owe answers come last.
+    /// Returns the next answer, or `None` when no answer is pending.
+    ///
+    /// A request's first poll fixes its position on its connection. All are polled even if one is answered already, or
+    /// requests sent after the verdict could overtake them. Lagging nodes come last.
     fn poll_parts(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Asked)>> {
         let mut first = self.arrived.pop_front();
         let mut pending = false;
@@ -333,8 +341,8 @@ impl Round {
         Event::TimeUp
     }
 
-    /// The verdict has fallen: nothing that creates a key is sent from here on. Returns the nodes to which such a request
-    /// was still to be sent.
+    /// Stops sending requests that create a key, after the verdict. Returns the nodes to which one was still to be
+    /// sent.
     fn close(&mut self) -> NodeMask {
         self.open = false;
         let mut unsent = NodeMask::NONE;
@@ -354,16 +362,18 @@ impl Round {
         unsent
     }
 
-    /// The verdict has fallen, and yet every answer matters: from here on the round has no deadline.
+    /// Closes the round after the verdict and removes its deadline, because every answer still matters.
     pub(crate) fn wait_for_all(&mut self) {
         self.close();
         self.deadline = Moment::NEVER;
         self.timer.reset(self.deadline);
     }
 
-    /// The verdict has fallen: listens to the stragglers in the background of the lane's runtime for the rest of
-    /// `node_timeout`, so that the node's health and the footprint stay true. `heard` is called with `kept`, the node, its
-    /// answer and how its request went out. Returns the nodes to which a request that creates a key was still to be sent.
+    /// Closes the round after the verdict and reads stragglers in a task on the same runtime for the rest of
+    /// `node_timeout`. This keeps the nodes' health and the footprint true.
+    ///
+    /// Calls `heard` with `kept`, the node, its answer and how its request was sent. Returns the nodes to which a
+    /// request that creates a key was still to be sent.
     pub(crate) fn drain_in_background<T: Send + 'static>(
         mut self,
         kept: T,

@@ -1,12 +1,20 @@
-//! Deadlines: one timer of the runtime for all rounds of a lane.
+//! Deadlines: one runtime timer for all rounds on the same connections.
 //!
-//! A round nearly always ends before its deadline, and arming a timer of the runtime costs more than anything else a
-//! round does on its own. So one task, the keeper, sleeps until the soonest deadline it knew when it went to sleep; a
-//! later one is a line in a list and wakes nobody. The keeper outlives the rounds it slept for and looks again then.
+//! A round nearly always ends before its deadline, and arming a runtime timer costs more than anything else in it. So
+//! one task, the keeper, sleeps until the soonest deadline it knew when it went to sleep. A later one only adds a list
+//! entry. The keeper outlives the rounds it slept for and then looks again.
 //!
-//! States of a deadline: *unarmed*, *listed*, *over*. What may interrupt it: dropping it takes it off the list; a
-//! keeper that is not driven, as its runtime, wakes nobody until it is; the runtime ending drops the keeper, and every
-//! round of its lane with it.
+//! States of a deadline:
+//!
+//! - *unarmed*: it is not listed yet.
+//! - *listed*: the keeper knows it.
+//! - *over*: its time has come.
+//!
+//! What may interrupt it:
+//!
+//! - It is dropped: it leaves the list.
+//! - The runtime is not driven: the keeper wakes no task until it is.
+//! - The runtime ends: the keeper is dropped, with every round there.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +26,7 @@ use tokio::task::AbortHandle;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::task::spawn;
 
-/// The deadlines of one lane.
+/// The deadlines of these rounds.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     runtime: Handle,
@@ -30,7 +38,7 @@ pub(crate) struct Deadlines {
 struct List {
     entries: Vec<Entry>,
     next: u64,
-    /// What the keeper sleeps until; `None` before there is one.
+    /// When the keeper wakes; `None` before it exists.
     sleeping: Option<Moment>,
     keeper: Option<AbortHandle>,
 }
@@ -43,7 +51,7 @@ struct Entry {
 }
 
 impl Deadlines {
-    /// The deadlines of a lane on `runtime`.
+    /// Creates the list for connections on `runtime`.
     pub(crate) fn new(runtime: Handle) -> Self {
         Self { runtime, list: Mutex::default(), sooner: Notify::new() }
     }
@@ -52,7 +60,7 @@ impl Deadlines {
         self.list.lock().expect("no panic while holding this")
     }
 
-    /// Ends the keeper; for the end of the lane.
+    /// Ends the keeper, when the connections end.
     pub(crate) fn end(&self) {
         if let Some(keeper) = self.list().keeper.take() {
             keeper.abort();
@@ -70,7 +78,7 @@ impl Deadlines {
         }
     }
 
-    /// Wakes whose deadline has come; returns the soonest of the others, which the keeper sleeps until.
+    /// Wakes each round whose deadline has come. Returns the soonest other deadline, for the keeper's sleep.
     fn wake(&self, now: Moment) -> Moment {
         let mut due = Vec::new();
         let mut list = self.list();
@@ -109,7 +117,7 @@ impl Deadline {
         self.at = at;
     }
 
-    /// Ready from the deadline on.
+    /// Returns ready from the deadline on.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.clock.now() >= self.at {
             self.unlist();

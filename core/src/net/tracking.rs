@@ -1,13 +1,16 @@
-//! Hears that a key has changed, for those in the background who wait for that.
+//! Counts key changes that nodes report, for waiters in the background.
 //!
-//! For every name that somebody waits for there is a count of changes for each node. A waiter notes the counts *before* it
-//! asks ([`KeyWatch::seen`]) and sleeps only while they are what they were ([`KeyWatch::changed`]): a change that is told
-//! between the answer and the sleep is not missed. On one connection the answer and the news of the next change come in
-//! this order, so that nothing can change unheard in between.
+//! Each watched key has a count of changes for each node. A waiter notes the counts *before* it asks
+//! ([`KeyWatch::seen`]) and sleeps only while they stay the same ([`KeyWatch::changed`]). So it does not miss a change
+//! reported between the answer and the sleep. On one connection the answer arrives before the report of the next
+//! change, so that no change goes unreported in between.
 //!
-//! What may interrupt it: the connection ends, or comes back, or all keys are flushed: every count of that node rises,
-//! since anything may have changed unheard; the waiter is dropped: with the last one of a name its counts go; news of
-//! a name that nobody waits for any more is dropped.
+//! What may interrupt it:
+//!
+//! - The connection ends or comes back, or all keys are flushed: every count of that node rises, because any key may
+//!   have changed unreported.
+//! - A waiter is dropped: the counts go with the last waiter of a key.
+//! - A report names a key without a waiter: it is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +23,7 @@ use crate::net::node::NodeEvent;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::future::notified_until;
 
-/// The names of one set of nodes that somebody waits for. In order, so that a seed wakes them in the same one.
+/// The watched keys of one set of nodes. Ordered, so that a seed wakes waiters in the same order.
 #[derive(Debug, Default)]
 pub(crate) struct Tracking(Mutex<BTreeMap<Vec<u8>, Entry>>);
 
@@ -30,7 +33,7 @@ struct Entry {
     changes: Arc<Changes>,
 }
 
-/// How often one key has changed on each node, as far as was heard.
+/// The number of changes of one key that each node has reported.
 #[derive(Debug)]
 struct Changes {
     counts: Vec<AtomicU64>,
@@ -49,7 +52,7 @@ impl Tracking {
         self.0.lock().expect("no panic while holding this")
     }
 
-    /// Counts the changes of `key` on each of `nodes` nodes, until the watcher is dropped.
+    /// Counts the changes of `key` on each of `nodes` nodes, until the [`KeyWatch`] is dropped.
     pub(crate) fn on(self: &Arc<Self>, key: &[u8], nodes: usize) -> KeyWatch {
         let mut entries = self.entries();
         let entry = entries.entry(key.to_vec()).or_insert_with(|| Entry {
@@ -60,7 +63,7 @@ impl Tracking {
         KeyWatch { tracking: Arc::clone(self), key: key.to_vec(), changes: Arc::clone(&entry.changes) }
     }
 
-    /// Takes down what `node` has reported.
+    /// Records what `node` has reported.
     pub(crate) fn heard(&self, node: usize, event: NodeEvent<'_>) {
         let entries = self.entries();
         match event {
@@ -75,7 +78,7 @@ impl Tracking {
     }
 }
 
-/// Somebody who waits for one key to change.
+/// One waiter for changes of one key.
 #[derive(Debug)]
 pub(crate) struct KeyWatch {
     tracking: Arc<Tracking>,
@@ -83,18 +86,18 @@ pub(crate) struct KeyWatch {
     changes: Arc<Changes>,
 }
 
-/// How often a key had changed on each node at some instant.
+/// The change counts of one key on each node at some instant.
 #[derive(Clone, Debug)]
 pub(crate) struct Versions(Vec<u64>);
 
 impl KeyWatch {
-    /// The counts so far, to be noted before the nodes are asked.
+    /// Returns the counts so far. Note them before asking the nodes.
     pub(crate) fn seen(&self) -> Versions {
         Versions(self.changes.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
     }
 
-    /// The nodes on which the key has changed since `seen`, and the counts with which that was found; waits for the
-    /// first. Cancel safe.
+    /// Waits until the key has changed on some node since `seen`. Returns all such nodes, and the counts found. Cancel
+    /// safe.
     pub(crate) async fn changed(&self, seen: &Versions) -> (NodeMask, Versions) {
         let late = planted(Fault::ChangeMissed).then(|| self.seen());
         let seen = late.as_ref().unwrap_or(seen);
@@ -102,7 +105,7 @@ impl KeyWatch {
             .await
     }
 
-    /// The nodes on which the key has changed since `seen`, if any, and the counts with which that was found.
+    /// Returns the nodes, if any, on which the key has changed since `seen`, and the counts found.
     pub(crate) fn since(&self, seen: &Versions) -> (NodeMask, Versions) {
         let now = self.seen();
         let changed = (0..seen.0.len()).filter(|node| now.0[*node] != seen.0[*node]);

@@ -1,4 +1,4 @@
-//! What every call on a lock needs: the process, the set of nodes, and what is to be locked.
+//! The context of every call on a lock: the process, the node set and the lock's spec.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::process::shutdown::Ending;
 use crate::protocol::name::Name;
 use crate::protocol::request::Keys;
 
-/// What is to be locked, and how; fixed when the call begins.
+/// A lock's name, keys and settings, fixed when the call begins.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) name: Name,
@@ -17,7 +17,7 @@ pub(crate) struct Spec {
     pub(crate) settings: Settings,
 }
 
-/// Where attempts are made from.
+/// One call's context.
 #[derive(Clone, Debug)]
 pub(crate) struct LockContext {
     pub(crate) process: Arc<Process>,

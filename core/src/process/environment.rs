@@ -1,5 +1,6 @@
-//! What the engine needs of the process that it runs in: its clock, randomness, background, runtimes and end. Production has
-//! one value for each process, stamped with its id; a simulation makes many in one program.
+//! The engine's view of its process: clock, randomness, background, runtimes and shutdown.
+//!
+//! Production has one value per process, stamped with its id. A simulation makes many in one program.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::sys::fork::Pid;
 use crate::sys::random::Random;
 use crate::sys::runtimes::Pool;
 
-/// Where the engine runs.
+/// The engine's environment.
 pub(crate) struct Environment {
     /// `None` for a simulated process, which has no pid of its own.
     pid: Option<Pid>,
@@ -27,12 +28,12 @@ impl Environment {
         Self { pid, clock, random, background, pool: Arc::default(), shutdown: Arc::default() }
     }
 
-    /// Whether this is the value of another process: we are in a forked child and must not touch it.
+    /// Whether this value belongs to another process. Then this is a forked child, which must not touch it.
     pub(crate) fn is_foreign(&self) -> bool {
         self.is_foreign_to(Pid::now())
     }
 
-    /// Whether this is not the value of the process `pid`, which is this one.
+    /// Whether this value does not belong to `pid`, the current process.
     pub(crate) fn is_foreign_to(&self, pid: Pid) -> bool {
         self.pid.is_some_and(|own| own != pid)
     }

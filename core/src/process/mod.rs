@@ -1,14 +1,15 @@
-//! What exists once per process: where it runs, its node sets with their health, the schedule of its locks, and what is
-//! known of endpoints and of node lists. Production has one value, stamped with the process id; a simulation makes many in
-//! one program.
+//! The values that exist once per process: its environment, node sets with their health, the schedule of its locks, and
+//! the knowledge of endpoints and node lists.
 //!
-//! Node sets come and go with their clients. What is known of a server stays, for a day after its last use, and so do the
-//! last node lists: both are bounded in number.
+//! Production has one value, stamped with the process id. A simulation makes many in one program.
 //!
-//! Fork is handled here and nowhere else. In a forked child the parent's value must not be touched: its mutexes may be
-//! locked by threads that do not exist any more, and dropping its sockets would deregister the parent's. So a child
-//! gets a new value, the old one is leaked, and whoever holds something of the old one asks [`Environment::is_foreign`]
-//! first. Whatever else has to begin anew in a child is a [`PerProcess`].
+//! Node sets live as long as their clients. Knowledge of a server stays for a day after its last use. The last node
+//! lists stay too. Both are bounded in number.
+//!
+//! A forked child must not touch the parent's value: its mutexes may be locked by threads that no longer exist, and
+//! dropping its sockets would deregister the parent's. So the child gets a new value, and the old one is leaked. Code
+//! that holds a part of the old one first asks [`Environment::is_foreign`]. Anything else that must begin anew in a
+//! child is a [`PerProcess`].
 //!
 //! May import `net` and what lies below it.
 
@@ -63,7 +64,7 @@ impl Deref for Process {
 static CURRENT: PerProcess<Arc<Process>> = PerProcess::new();
 
 impl Process {
-    /// The value of this process.
+    /// Returns this process's value.
     pub(crate) fn current() -> Arc<Self> {
         let pid = Pid::now();
         let make = || Arc::new(Self::new(Some(pid), Clock::System, Random::System, Background::thread()));
@@ -85,8 +86,8 @@ impl Process {
         }
     }
 
-    /// The set of nodes at `addresses`, one per process, so that all clients of it share lanes, gates and watch. Sets
-    /// that differ share what is known of the endpoints that they have in common.
+    /// Returns the set of nodes at `addresses`, one per process, so that its clients share connections, waiters and
+    /// tracking. Different sets share the knowledge of common endpoints.
     pub(crate) fn set(&self, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
         let mut sets = self.sets.lock().expect("no panic while holding this");
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
@@ -100,18 +101,18 @@ impl Process {
         Ok(set)
     }
 
-    /// Where this process runs.
+    /// Returns this process's environment.
     pub(crate) fn environment(&self) -> Arc<Environment> {
         Arc::clone(&self.environment)
     }
 
-    /// The set of these nodes.
+    /// Makes a set of these nodes.
     pub(crate) fn node_set(&self, nodes: Vec<Member>, connect_timeout: Duration) -> NodeSet {
         let list = self.lists.of(nodes.iter().map(|member| &member.address));
         NodeSet::new(nodes, connect_timeout, list, &self.environment, &self.schedule)
     }
 
-    /// These nodes, each with what this process knows of its endpoint.
+    /// Returns these nodes, each with the process's knowledge of its endpoint.
     pub(crate) fn members(&self, nodes: impl IntoIterator<Item = (Node, Address)>) -> Vec<Member> {
         let now = self.clock.now();
         self.endpoints.forget(now);
@@ -124,13 +125,13 @@ impl Process {
 }
 
 impl fmt::Debug for Process {
-    /// What hangs on it is everybody's, and of no use to who looks at a client.
+    /// Omits the shared rest, which does not help with debugging a client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("environment", &self.environment).finish_non_exhaustive()
     }
 }
 
-/// The host's name, cut so that label and pid keep within a label's limit.
+/// Returns `host:pid`, with the host cut to keep within a label's limit.
 fn label(host: &str, pid: u32) -> String {
     let host: String = host.chars().filter(|character| !character.is_control()).take(24).collect();
     format!("{host}:{pid}")
@@ -188,7 +189,7 @@ mod tests {
         use super::*;
         use crate::sys::clock::{SimulatedClock, SimulatedTime};
 
-        /// Goes on only when it is set.
+        /// A clock that advances only when set.
         struct Hands(AtomicU64);
 
         impl SimulatedTime for Hands {

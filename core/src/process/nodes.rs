@@ -1,4 +1,4 @@
-//! A set of nodes: its connections, what they tell, those who wait for its locks, and the releases that it is owed.
+//! A set of nodes: its connections, what they report, the waiters for its locks, and its pending releases.
 
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +17,11 @@ use crate::process::schedule::Schedule;
 use crate::process::waiters::Waiters;
 use crate::sys::runtimes;
 
-/// A set of nodes with the lanes that lead to it.
+/// A set of nodes and the connections to it.
 #[derive(Debug)]
 pub(crate) struct NodeSet {
     pub(crate) members: Arc<Members>,
-    /// For those who look out for lists that differ.
+    /// For detecting lists that differ.
     pub(crate) list: Arc<NodeList>,
     environment: Arc<Environment>,
     schedule: Arc<Schedule>,
@@ -54,7 +54,7 @@ impl NodeSet {
         }
     }
 
-    /// For the background's lane, which is always driven: locks held on these nodes are looked after.
+    /// Creates event sinks for held locks, only on the background's connections, which are always driven.
     fn lease_sinks(&self, runtime: &Handle) -> Vec<EventSink> {
         if !self.environment.background.started().is_some_and(|background| background.is(runtime)) {
             return Vec::new();
@@ -74,7 +74,7 @@ impl NodeSet {
         (0..self.members.len()).map(sink).collect()
     }
 
-    /// For the lane of those who wait.
+    /// Creates event sinks for waiters.
     fn tracking_sinks(&self) -> Vec<EventSink> {
         let sink = |node| {
             let tracking = Arc::downgrade(&self.tracking);
@@ -87,7 +87,7 @@ impl NodeSet {
         (0..self.members.len()).map(sink).collect()
     }
 
-    /// The lane whose connection to `node` this is, if that has not been given up and its runtime still runs.
+    /// Returns the connections that `connection` to `node` belongs to, unless it was discarded or their runtime ended.
     pub(crate) fn connections_over(&self, node: usize, connection: &Connection) -> Option<Arc<Connections>> {
         let all_connections = self.all_connections.lock().expect("no panic while holding this");
         all_connections
@@ -96,13 +96,15 @@ impl NodeSet {
             .cloned()
     }
 
-    /// The lane of `runtime`, made at first use and again when an earlier runtime with the same id has ended.
+    /// Returns the connections of `runtime`, made at first use and again after an earlier runtime with the same id
+    /// ended.
     pub(crate) fn connections(&self, runtime: &Handle) -> Arc<Connections> {
         self.connections_with(runtime, false, || self.lease_sinks(runtime))
     }
 
-    /// The lane on which the background waits: its nodes tell of every key that was read on it when that changes. Apart
-    /// from the other one, because what is told of a key that nobody waits for is work for nothing.
+    /// Returns the background's connections for waiting, on which nodes report changes of every key read.
+    ///
+    /// They are separate because reports about keys without a waiter are wasted work.
     pub(crate) fn waiting_connections(&self, background: &Handle) -> Arc<Connections> {
         self.connections_with(background, true, || self.tracking_sinks())
     }

@@ -1,29 +1,33 @@
-//! What is owed: releases that nobody has seen answered, and that the background sends until a node says what came of
-//! them.
+//! Pending releases: unanswered releases that the background retries until a node reports the outcome.
 //!
-//! Each node of a set has a *ledger*. A debt in it is *ready* (to be sent, the oldest first), *sent* (on its way) or
-//! *later* (answered, but not finally: sent again then). While a ledger has any debt, one task of the background, its
-//! *payer*, sends what is ready, over the background's own connection. So thousands of releases that come to be owed at
-//! once cost one task and one timer, and a node that is down is asked for by one.
+//! Each node of a set has a *ledger* of them. While a ledger is not empty, one task, its *payer*, sends what is ready
+//! over the background's own connection. So thousands of new pending releases cost one task and one timer, and one task
+//! asks for a node that is down.
 //!
-//! At most [`WINDOW`] releases are on their way to a node at a time, in the order in which they came to be owed; each
-//! one's time begins when it is sent. A node is silent when it has answered none of them for `node_timeout`: answers that
-//! take long because there are many releases say nothing against it. After silence, a broken connection or a refusal the
-//! payer rests, and then sends one release, twice as many after each answer.
+//! States of a pending release:
 //!
-//! A release that was queued right behind its create, on the same connection, is *listened to* first, for `node_timeout`,
-//! by a task of its own. Then it is owed as all others, and still listened to for a while: its answer alone is final, as
-//! long as the create may be on its way.
+//! - *ready*: it is to be sent, the oldest first.
+//! - *sent*: it is in flight.
+//! - *later*: it was answered, but not finally, and is sent again then.
+//!
+//! At most [`WINDOW`] releases are in flight to a node, in the order in which they became pending. Each one's time
+//! begins when it is sent. A node is silent when it has answered none of them for `node_timeout`. Slow answers to many
+//! releases do not count against it. After silence, a broken connection or a refusal, the payer rests. Then it sends
+//! one release, and twice as many after each answer.
+//!
+//! A release queued right behind its create, on the same connection, is first awaited for `node_timeout` by its own
+//! task. Then it is pending as all others, and still awaited for a while: its answer alone is final while the create
+//! may be on its way.
 //!
 //! What may interrupt a payer:
 //!
-//! - it waits for a connection: nothing is sent, and what is owed keeps its order;
-//! - the connection breaks, or the node is silent: what was sent is ready again, in front, and one miss is counted,
-//!   however many releases went unanswered;
-//! - something new is owed while it rests: the rest ends, as that might be the first sign of a node that is back;
-//! - a debt is older than its ttl: the key has expired, and the debt is let go;
-//! - the background cannot start, or ends in a simulation: everything in the ledger is let go, and the keys expire;
-//! - the process forks: the child has other ledgers, empty ones.
+//! - It waits for a connection: it sends no release, and they keep their order.
+//! - The connection breaks, or the node is silent: sent releases are ready again, in front. Silence counts one miss,
+//!   however many were unanswered.
+//! - A new release becomes pending during a rest: the rest ends, because the node may be back.
+//! - A release is older than its ttl: the key has expired, and the release is dropped.
+//! - The background cannot start, or ends in a simulation: the ledger drops all releases, and the keys expire.
+//! - The process forks: the child has its own, empty ledgers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -50,26 +54,26 @@ use crate::sys::future::begun;
 use crate::sys::log::log;
 use crate::sys::task::spawn;
 
-/// Most releases that are owed to one node at a time. Each takes some hundred bytes, less than the held lock that it
-/// comes from, so that a program that could hold so many can owe them too. Only a program that gives up ten thousand
-/// locks a second for more than a minute, while the node is down, owes more.
+/// Most pending releases of one node. Each takes some hundred bytes, less than the held lock that it comes from, so a
+/// program that could hold so many can keep them too. Only ten thousand abandoned locks a second for more than a
+/// minute, while the node is down, exceed it.
 const MOST: usize = 1_000_000;
 
-/// Most releases on their way to one node at a time. A server answers so many within some milliseconds: those who use
-/// the same connection (renewals, event loops) hardly notice. More would be faster only over a long way.
+/// Most releases in flight to one node. A server answers so many within some milliseconds: other users of the
+/// connection (renewals, event loops) hardly notice. More would be faster only over a long way.
 const WINDOW: usize = 256;
 
-/// The same in a process that is ending, which uses the connection for nothing else and has little time.
+/// The same in an ending process, which uses the connection for nothing else and has little time.
 const WINDOW_AT_END: usize = 4_096;
 
-/// For so many tries, a few seconds, a release that was queued behind its create is listened to: no longer, because its
-/// connection is kept for it.
+/// Number of tries, over a few seconds, while the release behind its create is awaited. Its connection is kept that
+/// long.
 const LISTENED_TRIES: u32 = 6;
 
-/// A release on its way.
+/// A release in flight.
 pub(crate) type Releasing = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
-/// The set of nodes that releases are owed to. Lives for as long as any is.
+/// The node set of pending releases. Lives as long as any of them.
 pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     fn members(&self) -> &Members;
     fn connections(&self, runtime: &Handle) -> Arc<Connections>;
@@ -77,7 +81,7 @@ pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     fn pending_releases(&self) -> &PendingReleases;
 }
 
-/// One token and what its releases need.
+/// One token and its releases' data.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) environment: Arc<Environment>,
@@ -85,7 +89,7 @@ pub(crate) struct Account {
     pub(crate) keys: Arc<Keys>,
     pub(crate) token: Token,
     pub(crate) node_timeout: Duration,
-    /// The ttl that the keys were given last.
+    /// The ttl last given to the keys.
     pub(crate) ttl: Duration,
 }
 
@@ -104,7 +108,7 @@ impl Account {
         tell_waiters(&self.environment, self.set.waiters(), &self.keys, answer);
     }
 
-    /// Owes a release to each of these nodes, beside those that were queued behind a create.
+    /// Makes a release pending on each of these nodes. One queued behind a create is awaited first.
     pub(crate) fn owe(self, releases: Vec<(usize, Option<Releasing>)>) {
         let account = Arc::new(self);
         let until = account.environment.clock.now().after(account.ttl);
@@ -133,7 +137,7 @@ impl Account {
     }
 }
 
-/// Tells those of this process who wait, and leaves the lock to others if there are any.
+/// Notifies this process's waiters of a deletion, and leaves the lock to others that wait.
 pub(crate) fn tell_waiters(environment: &Environment, waiters: &Waiters, keys: &Keys, answer: &Result<Reply, Failure>) {
     if let Ok(Reply::Deleted { waiting }) = answer {
         waiters.released(&keys.lock, *waiting, environment.clock.now(), || environment.random.unit());
@@ -151,15 +155,15 @@ fn run(environment: &Environment, task: impl Future<Output = ()> + Send + 'stati
     environment.background.spawn(task);
 }
 
-/// One node's release that nobody has seen answered.
+/// One node's unanswered release.
 struct PendingRelease {
     account: Arc<Account>,
     node: usize,
-    /// The release queued behind an unanswered create, on the same connection, while it is listened to.
+    /// The release queued behind an unanswered create, on the same connection, while it is awaited.
     behind: Option<Releasing>,
     /// Whether a create may still be on its way over another connection.
     unanswered: bool,
-    /// When its key has expired.
+    /// When its key expires.
     until: Moment,
     /// How often it was answered, but not finally.
     attempt: u32,
@@ -167,8 +171,8 @@ struct PendingRelease {
 }
 
 impl PendingRelease {
-    /// Whether the release behind its create was answered, which ends the debt: it was executed right behind the create,
-    /// so that whatever it found, nothing of the token is left, or will be. Not listened to any more after a failure.
+    /// Whether the release behind its create was answered, which settles it. It was executed right behind the create,
+    /// so the token has no key left there, whatever it found. After a failure it is not awaited any more.
     fn is_done(&mut self, connections: &Connections, cx: &mut Context<'_>) -> bool {
         let Some(behind) = &mut self.behind else { return false };
         let Poll::Ready(answer) = behind.as_mut().poll(cx) else { return false };
@@ -181,7 +185,7 @@ impl PendingRelease {
         true
     }
 
-    /// Enters the debt in the ledger, and sees to it that somebody pays.
+    /// Enters the release in the ledger, and makes sure that a payer runs.
     fn owe(self) {
         let (environment, set) = (Arc::clone(&self.account.environment), Arc::clone(&self.account.set));
         let node = self.node;
@@ -201,7 +205,7 @@ impl PendingRelease {
     }
 }
 
-/// Waits for the answers to releases that were queued behind creates; what is not answered in time, or failed, is owed.
+/// Waits for answers to releases queued behind creates. Those that fail, or are not answered in time, enter the ledger.
 async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
     let connections = account.set.connections(&Handle::current());
     let mut timer = pin!(connections.clock.sleep(account.node_timeout));
@@ -216,7 +220,7 @@ async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
     pending.into_iter().for_each(PendingRelease::owe);
 }
 
-/// What is owed to the nodes of one set.
+/// The pending releases of one node set.
 #[derive(Debug)]
 pub(crate) struct PendingReleases {
     ledgers: Vec<Ledger>,
@@ -228,7 +232,7 @@ impl PendingReleases {
     }
 }
 
-/// What is owed to one node.
+/// One node's pending releases.
 struct Ledger {
     most: usize,
     state: Mutex<State>,
@@ -240,23 +244,23 @@ struct State {
     ready: VecDeque<PendingRelease>,
     later: BTreeMap<(Moment, u64), PendingRelease>,
     next: u64,
-    /// Whether there is a payer.
+    /// Whether a payer runs.
     paying: bool,
-    /// Whether something came to be owed since the payer looked.
+    /// Whether a release became pending since the payer looked.
     news: bool,
-    /// Whether a debt was let go for want of room since there was nothing owed.
+    /// Whether a release was dropped for lack of room since the ledger was last empty.
     warned: bool,
 }
 
-/// What came of entering a debt.
+/// The result of entering a release.
 struct Entered {
-    /// Whether nobody pays yet.
+    /// Whether no payer runs yet.
     is_first: bool,
-    /// Whether the payer does not know yet that there is something new.
+    /// Whether the payer has not been notified of new releases yet.
     is_news: bool,
-    /// The oldest debt, where there were too many.
+    /// The oldest release, if there were too many.
     dropped: Option<PendingRelease>,
-    /// Whether that was the first one to go.
+    /// Whether it was the first one dropped.
     is_warning: bool,
 }
 
@@ -278,7 +282,7 @@ impl Ledger {
     fn enter(&self, pending: PendingRelease) -> Entered {
         let mut state = self.state();
         state.ready.push_back(pending);
-        // What was asked for before is older than what is still to be asked for.
+        // Postponed releases were sent before, so they are older than ready ones.
         let dropped = (state.ready.len() + state.later.len() > self.most)
             .then(|| state.later.pop_first().map(|(_, pending)| pending).or_else(|| state.ready.pop_front()))
             .flatten();
@@ -288,18 +292,18 @@ impl Ledger {
         Entered { is_first, is_news, dropped, is_warning }
     }
 
-    /// Whether something came to be owed since this was asked last.
+    /// Whether a release became pending since the last call.
     fn has_news(&self) -> bool {
         std::mem::take(&mut self.state().news)
     }
 
-    /// When the first debt may be sent; now where one is ready, `None` where nothing is owed.
+    /// Returns when the next release may be sent: now if one is ready, `None` if there is none.
     fn due(&self, now: Moment) -> Option<Moment> {
         let state = self.state();
         if state.ready.is_empty() { state.later.keys().next().map(|(at, _)| *at) } else { Some(now) }
     }
 
-    /// The next debt to be sent.
+    /// Takes the next release to send.
     fn take(&self, now: Moment) -> Option<PendingRelease> {
         let mut expired = Vec::new();
         let mut state = self.state();
@@ -318,7 +322,7 @@ impl Ledger {
         taken
     }
 
-    /// Has `pending` sent again at `at`, unless it will have expired.
+    /// Has `pending` sent again at `at`, unless its key will have expired.
     fn postpone(&self, pending: PendingRelease, at: Moment) {
         if at < pending.until {
             let mut state = self.state();
@@ -328,12 +332,12 @@ impl Ledger {
         }
     }
 
-    /// How many are sent again later.
+    /// Counts those to be sent again later.
     fn postponed(&self) -> usize {
         self.state().later.len()
     }
 
-    /// Puts debts back in front, in their order: nobody knows whether they were paid.
+    /// Puts releases back in front, in their order, because their outcome is unknown.
     fn put_back(&self, pending: Vec<PendingRelease>) {
         let mut state = self.state();
         for pending in pending.into_iter().rev() {
@@ -341,7 +345,7 @@ impl Ledger {
         }
     }
 
-    /// Lets go of what has expired.
+    /// Drops ready releases that have expired.
     fn sweep(&self, now: Moment) {
         let mut state = self.state();
         let ready = std::mem::take(&mut state.ready);
@@ -351,7 +355,7 @@ impl Ledger {
         drop(expired);
     }
 
-    /// Ends the paying; false if something is owed.
+    /// Ends the payer; false if a release is pending.
     fn end(&self) -> bool {
         let mut state = self.state();
         let is_over = state.ready.is_empty() && state.later.is_empty();
@@ -361,14 +365,14 @@ impl Ledger {
         is_over
     }
 
-    /// Lets go of everything: nobody will pay.
+    /// Drops everything: no payer will send it.
     fn give_up(&self) {
         let state = std::mem::take(&mut *self.state());
         drop(state);
     }
 }
 
-/// The one who pays what is owed to a node, so that there is no second one.
+/// The role of a node's one payer.
 struct Paying {
     set: Arc<dyn Creditors>,
     environment: Arc<Environment>,
@@ -398,10 +402,10 @@ struct Sent {
     answer: Releasing,
 }
 
-/// A release that was answered, or not.
+/// A release and its answer or failure.
 type Answered = (PendingRelease, Connection, Result<Reply, Failure>);
 
-/// What a payer waits for.
+/// An event that wakes a payer.
 enum Event {
     Answers(Vec<Answered>),
     Opened(Result<Connection, Failure>),
@@ -409,19 +413,19 @@ enum Event {
     Time,
 }
 
-/// A connection that is being made.
+/// A connection being made.
 type Opening = Pin<Box<dyn Future<Output = Result<Connection, Failure>> + Send>>;
 
 struct Payer {
     paying: Paying,
     connections: Arc<Connections>,
     sent: VecDeque<Sent>,
-    /// So many of them, from the front, have been polled, and so have their places.
+    /// How many, from the front, were polled and so have their positions.
     queued: usize,
     /// How long the node may leave them all unanswered.
     patience: Duration,
     opening: Option<Opening>,
-    /// How many releases may be on their way.
+    /// How many releases may be in flight.
     window: usize,
     /// Rests since the last answer.
     rests: u32,
@@ -448,7 +452,7 @@ impl Payer {
         }
     }
 
-    /// Pays until nothing is owed.
+    /// Sends until no release is pending.
     async fn run(mut self) {
         loop {
             let Some(until) = self.send() else {
@@ -472,7 +476,7 @@ impl Payer {
         if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
-    /// Sends what may be sent. Returns until when to wait for anything else, `None` if there is nothing to wait for.
+    /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
         let now = self.connections.clock.now();
         let is_resting = !self.paying.ledger().has_news() && now < self.rest;
@@ -494,7 +498,7 @@ impl Payer {
         if self.sent.is_empty() && self.opening.is_none() {
             return due.map(|due| if is_resting { due.max(self.rest) } else { due });
         }
-        // While some are on their way, an answer makes room for others.
+        // While some are in flight, an answer makes room for others.
         let has_room = self.opening.is_none() && self.sent.len() < self.window();
         let due = due.filter(|due| has_room && *due > now).map(|due| due.max(self.rest));
         Some(due.unwrap_or(Moment::NEVER).min(self.silent_at()))
@@ -506,7 +510,7 @@ impl Payer {
         }
         let (connections, node, request, over) =
             (Arc::clone(&self.connections), self.paying.node, pending.account.release(), connection.clone());
-        // Polled, and so queued, before anything else of this task is.
+        // This task polls, and so queues, it before anything else.
         let answer: Releasing = Box::pin(async move {
             let _watched = connections.track_request(node);
             over.call_known(&request).await
@@ -516,7 +520,8 @@ impl Payer {
         self.sent.push_back(Sent { pending, connection, at: now, answer });
     }
 
-    /// When the node is silent: it has answered nothing since the first of those that were sent, or since its last answer.
+    /// Returns when the node is silent: `patience` after the oldest sent release or its last answer, whichever is
+    /// later.
     fn silent_at(&self) -> Moment {
         let first = self.sent.front();
         first.map_or(Moment::NEVER, |first| first.at.max(self.heard).after(self.patience))
@@ -546,8 +551,8 @@ impl Payer {
         .await
     }
 
-    /// Polls what was sent, and takes out what is answered. A connection answers in order: behind one that is not answered
-    /// only those are looked at that were not polled yet, which queues them, unless `all` are to be.
+    /// Polls sent releases, and takes out the answered ones. A connection answers in order: behind an unanswered
+    /// release only unpolled ones are polled, which queues them, unless `all` are to be.
     fn poll_sent(&mut self, all: bool, cx: &mut Context<'_>) -> Vec<Answered> {
         let mut answers = Vec::new();
         let mut index = 0;
@@ -563,7 +568,7 @@ impl Payer {
         answers
     }
 
-    /// Takes answers down.
+    /// Records answers.
     fn answered(&mut self, answers: Vec<Answered>) {
         let (now, node) = (self.connections.clock.now(), self.paying.node);
         let (mut is_served, mut unheard) = (false, Vec::new());
@@ -597,7 +602,7 @@ impl Payer {
         }
     }
 
-    /// The node has executed the release of `pending`.
+    /// Settles `pending`, which the node executed, or postpones it.
     fn paid(&self, mut pending: PendingRelease, reply: &Reply, now: Moment) {
         // Absent is final, unless a create may still be on its way over another connection.
         let is_over = matches!(reply, Reply::Deleted { .. }) || !pending.unanswered;
@@ -606,9 +611,9 @@ impl Payer {
         }
     }
 
-    /// Has `pending` sent again after a while.
+    /// Postpones `pending`.
     fn again(&self, mut pending: PendingRelease, now: Moment) {
-        // Thousands that are most likely paid already are no reason to keep the node busy.
+        // Thousands that are most likely executed already should not keep the node busy.
         let pause = backoff::owed(pending.attempt, pending.account.ttl)
             .max(backoff::renewal_spread(self.paying.ledger().postponed()));
         let at = now.after(pause);
@@ -619,7 +624,7 @@ impl Payer {
         self.paying.ledger().postpone(pending, at);
     }
 
-    /// Sends nothing for a while, unless something new is owed, and then little.
+    /// Rests for a while, unless a release becomes pending, and then sends little.
     fn rest(&mut self) {
         let now = self.connections.clock.now();
         if self.rest <= now {
@@ -630,13 +635,13 @@ impl Payer {
         self.window = 1;
     }
 
-    /// The time has come to send more, or the node is silent.
+    /// Handles the timer: more may be sent, or the node is silent.
     async fn look(&mut self) {
         if self.silent_at() > self.connections.clock.now() {
             return;
         }
-        // Something may have kept this thread from its sockets until now. What has arrived is heard before the node is
-        // called silent.
+        // Something may have kept this thread from its sockets until now. Arrived answers are read before the node
+        // counts as silent.
         for _ in 0..2 {
             tokio::task::yield_now().await;
             let answers = poll_fn(|cx| Poll::Ready(self.poll_sent(true, cx))).await;
@@ -665,7 +670,7 @@ mod tests {
         Moment::from_nanos(1)
     }
 
-    /// A debt that expires `TTL` after `now`, for the lock of this number.
+    /// A release that expires `TTL` after `now`, for the lock of this number.
     fn pending(number: usize) -> PendingRelease {
         let process = Process::current();
         let set = process.set(&Addresses::parse(["memory://owed"]).unwrap()).unwrap();
@@ -713,7 +718,7 @@ mod tests {
             assert_eq!(payers, 1, "one pays for all");
             assert!(!ledger.end(), "something is owed");
             assert_eq!(taken(&ledger, now()), [first + 2, first + 3, first + 4]);
-            // Normal again: the next one to go is news.
+            // The ledger was empty: the next drop warns again.
             assert!(ledger.end());
         }
     }

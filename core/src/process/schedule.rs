@@ -1,15 +1,18 @@
-//! Renewal and local loss: the agenda of all held locks, and of claims whose answers are awaited, kept by the
-//! background.
+//! The schedule: renewals and local losses of all held locks, and claims that await answers, kept by the background.
 //!
-//! One task sleeps until the soonest thing that is due, a renewal or the end of a validity. A lock that is acquired and
-//! released before anything of it is due costs an entry in a map and wakes nobody, because the task is woken only for
-//! something sooner than what it sleeps for. A loss is told from here, by the clock, without waiting for any reply. What
-//! is logged of losses comes after all that is due: a subscriber may block, and then nothing else would be told.
+//! One task sleeps until the soonest entry is due: a renewal or the end of a validity. A lock that is acquired and
+//! released before that costs one map entry and no wake-up, because only a sooner entry wakes the task.
 //!
-//! A claim whose release answers nobody may ever hear stays on the agenda for the nodes' time, for the same price.
+//! The task reports a loss by the clock, without waiting for a reply. It logs losses after all that is due, because a
+//! subscriber may block and would delay other reports.
 //!
-//! What may interrupt it: a release or a loss takes the lock's entry away; a renewal on its way is a task of its own,
-//! and finds the lock not held when it comes back; after a fork the child's agenda is another, empty one.
+//! A claim whose release answers may never be read stays on the schedule for the nodes' time, at the same cost.
+//!
+//! What may interrupt it:
+//!
+//! - A lock is released or lost: its entry is removed.
+//! - A renewal is on its way: it is its own task, and finds the lock not held when it returns.
+//! - The process forks: the child has its own, empty schedule.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,15 +31,15 @@ use crate::protocol::name::Name;
 use crate::sys::clock::{Alarm, Moment};
 use crate::sys::log::log;
 
-/// A held lock, as far as the agenda is concerned.
+/// A held lock, as the schedule sees it.
 pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Whether it is held on `members`.
     fn is_on(&self, members: &Members) -> bool;
 
-    /// What is to be done about it at `now`.
+    /// Returns what to do about it at `now`.
     fn next(&self, now: Moment) -> Next;
 
-    /// Notes its place on the agenda and returns the one it had; an error if it must not have one any more.
+    /// Records its schedule entry and returns the former one. Fails if it must not have one any more.
     fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld>;
 
     /// Starts one renewal.
@@ -45,32 +48,32 @@ pub(crate) trait Timed: fmt::Debug + Send + Sync {
     /// Ends it if its validity has ended.
     fn expire_if_due(&self) -> Option<Unlogged>;
 
-    /// A node may have forgotten it: plans its renewal `within` this time. False if nothing changes.
+    /// Plans its renewal `within` this time, as a node may have forgotten it. False if unchanged.
     fn bring_forward(&self, within: Duration) -> bool;
 
     /// Whether it may be missing on `node`, to which there is a new connection.
     fn may_lack(&self, node: usize) -> bool;
 
-    /// Puts it back on `node`, `within` this time.
+    /// Restores it on `node`, `within` this time.
     fn restore(self: Arc<Self>, node: usize, within: Duration);
 
-    /// Has the background connect to `node` as soon as that can be reached.
+    /// Has the background connect to `node` once it can be reached.
     fn seek(&self, node: usize);
 
     /// Releases it in the background.
     fn release_all(&self);
 }
 
-/// What the agenda should do with a lock whose time has come.
+/// The schedule's action for a due lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Come back then.
+    /// Look again then.
     Sleep(Moment),
-    /// Renew now, and come back then.
+    /// Renew now, and look again then.
     Renew(Moment),
     /// Its validity has ended.
     Expired,
-    /// Nothing any more.
+    /// No action any more.
     Done,
 }
 
@@ -78,7 +81,7 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct NotHeld;
 
-/// A loss that is told to everybody but the log. Not logged while a mutex is held, nor before other losses are told.
+/// A reported loss that is not logged yet. It is logged outside of every mutex, after other losses are reported.
 #[derive(Debug)]
 #[must_use = "a loss is logged"]
 pub(crate) struct Unlogged {
@@ -96,13 +99,13 @@ impl Unlogged {
     }
 }
 
-/// The agenda of one process.
+/// The schedule of one process.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     environment: Arc<Environment>,
     entries: Mutex<Entries>,
     sooner: Notify,
-    /// The nodes that are sought: the place of their set in memory, and the index.
+    /// The nodes being sought: the memory address of their set, and their index.
     sought: Mutex<BTreeSet<(usize, usize)>>,
 }
 
@@ -110,21 +113,21 @@ pub(crate) struct Schedule {
 struct Entries {
     map: BTreeMap<(Moment, u64), Item>,
     next: u64,
-    /// What the task sleeps until; `None` before it is started.
+    /// The end of the task's sleep; `None` before it starts.
     sleeping: Option<Moment>,
 }
 
-/// What is due.
+/// One due item.
 #[derive(Debug)]
 enum Item {
-    /// A held lock is renewed, or ends.
+    /// A held lock to renew or end.
     Lock(Arc<dyn Timed>),
-    /// A claim is dropped: what is still unanswered of its releases is owed from then on.
+    /// A claim, to be dropped. Its unanswered releases are pending from then on.
     Claim(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send>),
 }
 
 impl Item {
-    /// The lock that this is, if it is held on `members`.
+    /// Returns the lock, if it is held on `members`.
     fn lock_on(&self, members: &Members) -> Option<&Arc<dyn Timed>> {
         match self {
             Self::Lock(lease) if lease.is_on(members) => Some(lease),
@@ -141,7 +144,7 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Begins to seek `node` of `members`; `None` if it is sought already.
+    /// Begins to seek `node` of `members`. `None` if it is sought already.
     pub(crate) fn begin(schedule: &Arc<Schedule>, members: &Arc<Members>, node: usize) -> Option<Self> {
         let sought = (Arc::as_ptr(members).addr(), node);
         let is_first = schedule.sought().insert(sought);
@@ -165,17 +168,17 @@ impl Schedule {
         self.entries.lock().expect("no panic while holding this")
     }
 
-    /// Does what is due about a held lock, and gives it its one place on the agenda. The background is woken only if
-    /// that is the soonest entry.
+    /// Handles a held lock now and gives it its one schedule entry. Wakes the background only if that entry is the
+    /// soonest.
     pub(crate) fn add(self: &Arc<Self>, lease: Arc<dyn Timed>) {
         if let Some(unlogged) = self.see_to(lease) {
             unlogged.log();
         }
     }
 
-    /// As [`Schedule::add`], but a loss is not logged yet.
+    /// Does as [`Schedule::add`], but returns a loss unlogged.
     fn see_to(self: &Arc<Self>, lease: Arc<dyn Timed>) -> Option<Unlogged> {
-        // Decided and entered in one step, so that of two threads the one that knows more comes last.
+        // Decides and enters in one step, so that of two threads the better informed comes last.
         let entries = self.entries();
         match lease.next(self.environment.clock.now()) {
             Next::Sleep(due) => self.enter(entries, lease, due),
@@ -205,7 +208,7 @@ impl Schedule {
         }
     }
 
-    /// The locks that are held on `members`.
+    /// Returns the locks held on `members`.
     fn held_on(&self, members: &Members) -> Vec<Arc<dyn Timed>> {
         let held_on = |item: &Item| item.lock_on(members).cloned();
         self.entries().map.values().filter_map(held_on).collect()
@@ -216,8 +219,8 @@ impl Schedule {
         self.entries().map.values().any(|item| item.lock_on(members).is_some())
     }
 
-    /// A connection to `node` of `members` has ended, or is back: what is held there is renewed soon, and a node that is
-    /// one of several is sought.
+    /// Renews soon what is held on `members`, because a connection to `node` has ended or is back. Seeks `node` if it
+    /// is one of several.
     pub(crate) fn bring_forward(self: &Arc<Self>, members: &Members, node: usize) {
         let concerned = self.held_on(members);
         let within = backoff::renewal_spread(concerned.len());
@@ -231,7 +234,7 @@ impl Schedule {
         }
     }
 
-    /// There is a new connection to `node` of `members`: what is held and may be missing there is put there.
+    /// Restores held locks that may be missing on `node` of `members`, to which there is a new connection.
     pub(crate) fn reached(&self, members: &Members, node: usize) {
         if members.len() == 1 {
             return;
@@ -257,7 +260,7 @@ impl Schedule {
         self.look(entries, due);
     }
 
-    /// Sees to it that the task looks at the agenda when something is `due`.
+    /// Makes the task look at the schedule when something is `due`.
     fn look(self: &Arc<Self>, mut entries: MutexGuard<'_, Entries>, due: Moment) {
         match entries.sleeping {
             Some(sleeping) if sleeping <= due => {}
@@ -275,7 +278,7 @@ impl Schedule {
         }
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub(crate) fn remove(&self, entry: Option<(Moment, u64)>) {
         if let Some(entry) = entry {
             let removed = self.entries().map.remove(&entry);
@@ -283,7 +286,7 @@ impl Schedule {
         }
     }
 
-    /// Releases every lock on the agenda: the process is ending.
+    /// Releases every lock on the schedule, as the process ends.
     pub(crate) fn release_all(&self) {
         let entries = std::mem::take(&mut self.entries().map);
         for item in entries.into_values() {
@@ -319,7 +322,7 @@ impl Schedule {
         }
     }
 
-    /// The soonest item whose time has come, taken off the agenda.
+    /// Takes the soonest due item off the schedule.
     fn next(&self, now: Moment) -> Option<Item> {
         let mut entries = self.entries();
         let entry = entries.map.first_entry().filter(|entry| entry.key().0 <= now)?;

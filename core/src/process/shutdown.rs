@@ -1,11 +1,17 @@
-//! What a process does before it ends: it gives back what it holds, and waits for a moment until the servers have heard
-//! of it.
+//! Shutdown: before a process ends, it releases its locks and waits briefly for the servers.
 //!
-//! Python and Node have a hook for it; a program in Rust says it itself. States of a process: *running* → *ending*, for
-//! good. Once it is ending, nothing new is acquired, and each waiting call is answered at once: `unavailable`. In Python the
-//! answer reaches no code: lock objects stop their threads, except the thread that ends the process, because these must
-//! not return into an interpreter that is being taken apart; and the queues of event loops drop their calls. What may
-//! interrupt it: nothing, it has a limit of its own.
+//! Python and Node have a hook for it. A Rust program calls it itself.
+//!
+//! States of a process:
+//!
+//! - *running*: it can acquire locks.
+//! - *ending*, for good: it acquires no lock, and each waiting call is answered at once with `unavailable`.
+//!
+//! In Python that answer reaches no code, because threads must not return into an interpreter that is being torn down.
+//! So lock objects park their threads, except the one that ends the process. The queues of event loops drop their
+//! calls.
+//!
+//! What may interrupt it: it cannot be interrupted, but has its own limit.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::sys::future::notified_until;
 
-/// The end of something, which others wait for: it is said once, and stays said.
+/// An end that others wait for. Once started, it stays so.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     has_started: AtomicBool,
@@ -25,7 +31,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Says it.
+    /// Starts it.
     pub(crate) fn start(&self) {
         self.has_started.store(true, Ordering::Release);
         self.started.notify_waiters();
@@ -35,13 +41,13 @@ impl Ending {
         self.has_started.load(Ordering::Acquire)
     }
 
-    /// Waits until it is said. Cancel safe.
+    /// Waits for its start. Cancel safe.
     pub(crate) async fn wait_started(&self) {
         notified_until(&self.started, || self.has_started().then_some(())).await;
     }
 }
 
-/// Whether the process is ending, and what it still has to do.
+/// Whether the process is ending, and its pending work.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     ending: Ending,
@@ -51,9 +57,9 @@ pub(crate) struct Shutdown {
     listeners: Mutex<Vec<Weak<dyn OnShutdown>>>,
 }
 
-/// What has locks that nobody has taken yet, and lets go of them when the process ends.
+/// A listener with locks that no caller has taken, to be released when the process ends.
 pub(crate) trait OnShutdown: fmt::Debug + Send + Sync {
-    /// Drops what is under way or was won.
+    /// Drops calls under way or won.
     fn drop_calls(&self);
 }
 
@@ -63,7 +69,7 @@ impl Shutdown {
         self.ending.has_started()
     }
 
-    /// Stops every other thread than the one that ends the process, once it is ending.
+    /// Parks the calling thread for ever if another thread is ending the process.
     pub(crate) fn park_if_shut_down(&self) {
         if self.has_started() && self.thread.get().is_some_and(|thread| *thread != thread::current().id()) {
             loop {
@@ -72,7 +78,7 @@ impl Shutdown {
         }
     }
 
-    /// Has `listener` called when the process ends.
+    /// Registers `listener` for the end of the process.
     pub(crate) fn on_shutdown(&self, listener: Weak<dyn OnShutdown>) {
         let mut listeners = self.listeners();
         listeners.retain(|listener| listener.strong_count() > 0);
@@ -83,7 +89,7 @@ impl Shutdown {
         self.listeners.lock().expect("no panic while holding this")
     }
 
-    /// Begins to end the process, from this thread; false if that has begun before.
+    /// Begins to end the process, from this thread. Returns false if that had begun.
     pub(crate) fn start(&self) -> bool {
         if self.thread.set(thread::current().id()).is_err() {
             return false;
@@ -94,7 +100,7 @@ impl Shutdown {
         true
     }
 
-    /// Whether a duty is left.
+    /// Whether work is pending.
     pub(crate) fn has_pending_work(&self) -> bool {
         self.pending_work.load(Ordering::Acquire) > 0
     }
@@ -104,7 +110,7 @@ impl Shutdown {
         self.ending.wait_started().await;
     }
 
-    /// Waits until no duty is left, for at most `limit` of the clock's time. Cancel safe.
+    /// Waits until no work is pending, or until `limit` completes. Cancel safe.
     pub(crate) async fn done(&self, limit: impl Future<Output = ()>) {
         tokio::select! {
             biased;
@@ -114,7 +120,7 @@ impl Shutdown {
     }
 }
 
-/// Something that an ending process waits for: a release, or clean-up. Done when dropped.
+/// Work that an ending process awaits: a release or clean-up. Dropping it marks it done.
 #[derive(Debug)]
 pub(crate) struct PendingWork(Arc<Shutdown>);
 

@@ -1,15 +1,25 @@
-//! The gate of a name: of all calls in this process that wait for it, one at a time talks to the servers.
+//! Waiters: of all calls in this process that wait for one name, one at a time talks to the servers.
 //!
-//! A waiting call is *in line*, in the order of arrival, → *in front*, when those before it have won, failed or gone →
-//! *out*. While the one that was in front before it holds the lock, the new front hears of the release from this process,
-//! and asks nobody at first. Where the hold lasts, it looks at the key as every other waiter does: somebody may delete it by
-//! hand. What may interrupt it: dropped anywhere, it leaves the line, and the next one moves up; the holder is lost, its
-//! release is never answered, or the key is gone: the front asks the servers; the process forks: the child has its own
-//! gates, without anybody in line. Only the background stands in line, whose tasks are always driven: a caller that stops polling
-//! its future keeps nobody back.
+//! States of a waiting call:
 //!
-//! A gate also keeps its process from coming back at once after a release when others are known to want the lock: whoever
-//! has just released is nearest, and so is who stands behind it, and would win every time.
+//! - *in the queue*: it waits in order of arrival.
+//! - *in front*: the calls before it have won, failed or left.
+//! - *out*: it has left the queue.
+//!
+//! While the former front holds the lock, the new front is notified of the release by this process, and asks no node at
+//! first. During a long hold it watches the key as every other waiter does, because the key may be deleted by hand.
+//!
+//! What may interrupt it:
+//!
+//! - The call is dropped: it leaves the queue, and the next one moves up.
+//! - The holder is lost, its release is not answered, or the key is gone: the front asks the servers.
+//! - The process forks: the child has its own, empty queues.
+//!
+//! Only background tasks are in the queue, and these are always driven. So a caller that stops polling its future
+//! blocks no other caller.
+//!
+//! After a release, the process also leaves the lock to others briefly if any are known to want it. Otherwise it, or
+//! its next waiter, would ask first and win every time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,11 +35,11 @@ use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
 use crate::sys::clock::{Clock, Moment};
 
-/// The gates of one set of nodes. There is one for each name that somebody waits for.
+/// The queues of one set of nodes: one for each name with a waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    /// How many gates and yields there are: the way past an empty house costs no lock.
+    /// How many queues and hold-offs there are. A call locks no mutex while there are none.
     count: AtomicUsize,
 }
 
@@ -40,33 +50,33 @@ struct State {
     hold_offs: HashMap<Vec<u8>, Moment>,
 }
 
-/// A held lock, as far as those who wait for it in the same process are concerned.
+/// A held lock, as its waiters in the same process see it.
 pub(crate) trait Ends: fmt::Debug + Send + Sync {
-    /// Waits until it is not held any more, be it released, lost or run out. Cancel safe.
+    /// Waits until it is not held any more: released, lost or expired. Cancel safe.
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Whether it is held.
     fn is_held(&self) -> bool;
 
-    /// How long it can still be relied on.
+    /// Returns until when it is valid.
     fn valid_until(&self) -> Moment;
 }
 
-/// What the calls that wait for one name share.
+/// The state that waiters for one name share.
 #[derive(Debug, Default)]
 struct WaiterQueue {
     turn: tokio::sync::Mutex<()>,
     latest: Mutex<SharedOutcome>,
-    /// What the last one in front has won.
+    /// The lease that the last front won.
     lease: Mutex<Option<Weak<dyn Ends>>>,
-    /// A node has deleted the key for this process.
+    /// Notified when a node deletes the key for this process.
     released: Notify,
 }
 
-/// What the front has found out, for those behind it and for the next one in front.
+/// The front's findings, for the waiters behind it and the next front.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedOutcome {
-    /// What the nodes said last.
+    /// The nodes' last answers.
     pub(crate) ballots: Option<Arc<Ballots>>,
     /// For how long no quorum has answered.
     pub(crate) outage: Outage,
@@ -81,7 +91,7 @@ impl Waiters {
         self.count.store(state.queues.len() + state.hold_offs.len(), Ordering::Release);
     }
 
-    /// Joins the line at the gate of `key`.
+    /// Joins the queue of `key`.
     pub(crate) fn enter(self: &Arc<Self>, key: &[u8]) -> Waiter {
         let mut state = self.state();
         let (calls, queue) = state.queues.entry(key.to_vec()).or_default();
@@ -91,8 +101,8 @@ impl Waiters {
         Waiter { waiters: Arc::clone(self), key: key.to_vec(), queue }
     }
 
-    /// Until when a call that begins `now` has to leave `key` to others; `now` itself if it only has to join the line.
-    /// `None` for one that may try at once.
+    /// Returns until when a call that begins `now` must leave `key` to others: `now` itself if it only has to join the
+    /// queue, `None` if it may try at once.
     pub(crate) fn must_wait_until(&self, key: &[u8], now: Moment) -> Option<Moment> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -102,8 +112,8 @@ impl Waiters {
         held_off.or_else(|| state.queues.contains_key(key).then_some(now))
     }
 
-    /// A node has deleted `key` for this process. If `waiting` others were denied meanwhile, it leaves the name to them
-    /// for a moment, which `unit` spreads.
+    /// Records that a node deleted `key` for this process. If `waiting` others were denied meanwhile, leaves the name
+    /// to them for a moment, which `unit` spreads.
     pub(crate) fn released(&self, key: &[u8], waiting: u32, now: Moment, unit: impl FnOnce() -> f64) {
         if waiting == 0 && self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -122,7 +132,7 @@ impl Waiters {
     }
 }
 
-/// A place in the line at one gate.
+/// One call's position in a queue.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     waiters: Arc<Waiters>,
@@ -130,28 +140,28 @@ pub(crate) struct Waiter {
     queue: Arc<WaiterQueue>,
 }
 
-/// The front of the line, until it is dropped.
+/// The front of the queue, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Front<'a>(#[expect(dead_code, reason = "held to be dropped")] tokio::sync::MutexGuard<'a, ()>);
 
 impl Waiter {
-    /// Waits for the front of the line. Cancel safe, but only the place keeps its order if it is polled on.
+    /// Waits for the front of the queue. Cancel safe, but a dropped future loses its position.
     pub(crate) async fn turn(&self) -> Front<'_> {
         Front(self.queue.turn.lock().await)
     }
 
-    /// The front has won `lease`.
+    /// Records the front's `lease`.
     pub(crate) fn won(&self, lease: &Arc<dyn Ends>) {
         *self.queue.lease.lock().expect("no panic while holding this") = Some(Arc::downgrade(lease));
     }
 
-    /// What the call that was in front before has won, and may hold.
+    /// Returns the lease that the former front won and may hold.
     pub(crate) fn former(&self) -> Option<Arc<dyn Ends>> {
         self.queue.lease.lock().expect("no panic while holding this").as_ref()?.upgrade()
     }
 
-    /// Waits until this process does not hold `lease` any more, and then for a moment until a node has deleted the key.
-    /// Cancel safe.
+    /// Waits until this process does not hold `lease` any more, then briefly until a node has deleted the key. Cancel
+    /// safe.
     pub(crate) async fn handed_over(&self, clock: &Clock, lease: &dyn Ends) {
         let mut released = std::pin::pin!(self.queue.released.notified());
         released.as_mut().enable();
@@ -159,7 +169,7 @@ impl Waiter {
         clock.timeout(backoff::NOTIFICATION_WINDOW, released).await;
     }
 
-    /// Waits for as long as others are given, unless that is past `deadline`. Cancel safe.
+    /// Waits until the hold-off ends, unless that is past `deadline`. Cancel safe.
     pub(crate) async fn hold_off(&self, clock: &Clock, deadline: Moment) {
         let held_off = self.waiters.state().hold_offs.get(&self.key).copied();
         if let Some(until) = held_off.filter(|until| *until > clock.now() && *until < deadline) {
@@ -167,7 +177,7 @@ impl Waiter {
         }
     }
 
-    /// Tells those in line what a call has found out by itself before it joined them, if they know nothing yet.
+    /// Shares what a call found out before it joined the queue, unless the queue has answers already.
     pub(crate) fn offer(&self, ballots: Option<&Arc<Ballots>>) {
         let mut latest = self.queue.latest.lock().expect("no panic while holding this");
         if latest.ballots.is_none() {
@@ -175,12 +185,12 @@ impl Waiter {
         }
     }
 
-    /// Tells those behind what the front has found out.
+    /// Shares the front's findings with the waiters behind it.
     pub(crate) fn publish(&self, latest: SharedOutcome) {
         *self.queue.latest.lock().expect("no panic while holding this") = latest;
     }
 
-    /// What the front has found out so far.
+    /// Returns the front's findings so far.
     pub(crate) fn latest(&self) -> SharedOutcome {
         self.queue.latest.lock().expect("no panic while holding this").clone()
     }
