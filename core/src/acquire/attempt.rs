@@ -1,17 +1,17 @@
-//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won. A try in the older SETNX protocol
-//! is in `hold::setnx`; both end in an [`Outcome`].
+//! One try to take a lock: acquire round, confirm round if needed, clean-up if not won. A try in the older SETNX
+//! protocol is in `hold::setnx`. Both end in an [`Outcome`].
 //!
 //! States: *opening* (fewer than q connections) → *asking* (acquire round) → *confirming* (the fences differ; the
-//! largest is written back) → *won*, or *settling* (releases to whatever was created) → *lost*. What may interrupt each
-//! await:
+//! largest is written back) → *won*, or *cleaning up* (releases to every possible key) → *lost*. What may interrupt
+//! each await:
 //!
-//! - dropped while opening: nothing was sent;
+//! - dropped while opening: no request was sent;
 //! - dropped, or the runtime ended, while asking or confirming: the claim's drop releases, on the same connections;
-//! - dropped while settling: the claim's drop owes the rest;
-//! - a late answer: reaches the footprint only; it can neither win nor lose the attempt any more.
+//! - dropped while cleaning up: the claim's drop leaves the rest to pending releases;
+//! - a late answer: reaches only the footprint. It cannot win or lose the attempt.
 //!
-//! A token is used for one attempt. Nothing is resent here: a fresh attempt has a fresh token, or the fence's proof
-//! would not hold.
+//! A token is used for one attempt. Requests are not resent here: a fresh attempt has a fresh token, or the fence's
+//! proof would not hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,21 +29,21 @@ use crate::protocol::quorum::{self, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Reply, Wants};
 use crate::sys::clock::Moment;
 
-/// How far a proposed fence may be off the server's clock with several nodes. With one node the server's clock alone
-/// counts, so that no client's clock matters.
+/// The most that a proposed fence may differ from the server's clock with several nodes. With one node only the
+/// server's clock counts, and no client's.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// What a call carries from one attempt to the next.
+/// A call's state between its attempts.
 #[derive(Debug, Default)]
 pub(crate) struct AttemptState {
     /// The highest fence seen.
     pub(crate) highest: u64,
-    /// Its places in line, once it waits in front of its process's line. Only then the nodes count it: before that it has
-    /// not waited, or the call in front of it is counted, and most calls get the lock without waiting.
+    /// Its positions, once it is in front of its process's queue. The nodes count it only then: before that it has not
+    /// waited, or the front is counted for it, and most calls get the lock without waiting.
     pub(crate) positions: Option<Arc<Positions>>,
 }
 
-/// One try, on `connections`. Votes end at `limit` if that is sooner than `node_timeout`.
+/// Runs one try on `connections`. Votes end after `node_timeout`, or at `limit` if sooner.
 pub(crate) async fn attempt(
     context: &LockContext,
     connections: &Arc<Connections>,
@@ -79,7 +79,7 @@ pub(crate) async fn attempt(
         let failed = |(_, vote): &(usize, &Vote)| **vote == Vote::Failed;
         let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
-        // A straggler that did not know the script is not asked again after the verdict, and has nothing either.
+        // A straggler without the script is not asked again after the verdict, and has no key either.
         let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&context.set.members)));
         let unsent = round.drain_in_background(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
@@ -97,7 +97,7 @@ pub(crate) async fn attempt(
                 count(positions, node, answer);
             });
         }
-        // Takes back what was not written yet.
+        // Takes back unwritten requests.
         None => drop(round),
     }
     if planted(Fault::NoCleanUp) {
@@ -120,7 +120,7 @@ fn acquire(spec: &Spec, nodes: usize, proposal: u64, wants: Option<Wants>) -> Ac
     }
 }
 
-/// Reads votes until the verdict: the fence if a quorum has it.
+/// Reads votes until the verdict. Returns the fence of a quorum.
 async fn vote(
     context: &LockContext,
     connections: &Arc<Connections>,
@@ -171,7 +171,7 @@ async fn vote(
     }
 }
 
-/// Sends confirms to the granted nodes that are below `fence`.
+/// Sends confirms to counted nodes that granted less than `fence`.
 fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots, fence: u64, counts: NodeMask) {
     for node in 0..ballots.votes.len() {
         let Vote::Granted(granted) = ballots.votes[node] else { continue };
@@ -183,17 +183,17 @@ fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots,
     }
 }
 
-/// Notes the place in line that a node has given.
+/// Records the position that a node has given.
 pub(crate) fn count(positions: &Positions, node: usize, answer: &Result<Reply, Failure>) {
     if let Ok(Reply::Held { ours: None, position, hold, .. }) = answer {
         positions.given(node, *position, *hold);
     }
 }
 
-/// Takes one answer down.
+/// Records one answer.
 fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, highest: &mut u64) {
     match answer {
-        // Held by this very attempt: a message that came twice. The value tells what was granted.
+        // This attempt holds it: the message came twice. The value shows the granted fence.
         Ok(Reply::Granted(fence) | Reply::Held { ours: Some(fence), .. }) => {
             *highest = (*highest).max(fence);
             ballots.votes[node] = Vote::Granted(fence);

@@ -1,24 +1,24 @@
-//! Acquiring: one try where the caller is, then waiting in the background.
+//! Acquiring: one try on the caller's runtime, then waiting in the background.
 //!
-//! States: *trying* (the caller's lane; not if others of this process wait already, or if it has just released and others
-//! want the lock) → *in line* at the name's gate → *in front* (attempts on the background's lane for waiting, asleep
-//! between them) → *won* or *failed*. What may interrupt each await:
+//! States: *trying* (over the caller's connections; skipped if others of this process wait already, or if it has just
+//! released and others want the lock) → *in the queue* of the name's waiters → *in front* (attempts over the
+//! background's connections for waiting, asleep between them) → *won* or *failed*. What may interrupt each await:
 //!
 //! - dropped while trying: the attempt's claim releases;
-//! - dropped in line or in front: the receiver is gone, the background's wait ends, drops its attempt with it, and the next
-//!   in line moves up;
+//! - dropped in the queue or in front: the receiver is gone, so the background's wait ends and drops its attempt, and
+//!   the next waiter moves up;
 //! - won, but dropped before it was received: the channel drops the lock, which releases it;
-//! - won, but received after `valid_until`: released, and waiting goes on within the timeout;
+//! - won, but received after `valid_until`: the lock is released, and waiting goes on within the timeout;
 //! - the caller's runtime ends: as dropping;
-//! - the background cannot start: `unavailable`, before anything is sent;
-//! - redlock is shut down: the background's wait ends, drops its attempt with it, and answers `unavailable`;
-//! - the client is closed: the same, with `invalid_argument`; a call in its first attempt hears of it when that is over, unless it has
-//!   won.
+//! - the background cannot start: `unavailable`, before any request is sent;
+//! - redlock is shut down: the background's wait ends, drops its attempt, and answers `unavailable`;
+//! - the client is closed: the same, with `invalid_argument`. A call in its first attempt receives this after the
+//!   attempt, unless it has won.
 //!
-//! Each call keeps its own timeout, in line too, at whose end it reports what the one in front has found out.
+//! Each call keeps its own timeout, in the queue too. When it ends, the call reports the front's last answers.
 //!
-//! Nodes that restarted and do not count yet (*bars*) are `unavailable` in every call, never `timeout`, and their time is
-//! not part of the 10 s after which a call without a timeout gives up: what a call waits for is logged instead.
+//! Nodes in *quarantine* after a restart are `unavailable` in every call, never `timeout`. Their time is not part of
+//! the 10 s after which a call without a timeout gives up. The call logs that it waits for them.
 //!
 //! May import `hold` and what lies below it.
 
@@ -51,7 +51,7 @@ use crate::sys::background;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
 
-/// How long nodes that give no quorum are tried where the caller set no timeout.
+/// How long a call without a timeout tries nodes that give no quorum.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// A call to acquire, wherever it runs at the moment.
@@ -60,32 +60,31 @@ pub(crate) struct Acquire {
     context: LockContext,
     began: Moment,
     deadline: Moment,
-    /// When votes end at the latest: the deadline, or for a timeout of zero, which is one whole try, the time that one
-    /// try may take.
+    /// The latest end of votes: the deadline or, for a timeout of zero, the time that one whole try may take.
     limit: Moment,
     state: AttemptState,
     attempts: u32,
     /// How long the background waits before its first attempt.
     pause: Duration,
-    /// What the nodes said in the last attempt that gave them their time.
+    /// Each node's answer in the last attempt that gave them their time.
     last: Option<Arc<Ballots>>,
-    /// For how long no quorum has answered, bars not counted.
+    /// How long no quorum has answered, quarantine excluded.
     outage: Outage,
-    /// Whether it was logged that bars are waited for.
+    /// Whether the wait for quarantined nodes was logged.
     quarantine_logged: bool,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Debug)]
 enum Step {
     Won(LeaseOwner),
     /// Others hold the lock, or were taking it.
     Denied(Arc<Ballots>),
-    /// No quorum could be asked, or would answer: again after this time.
+    /// No quorum could be asked, or would answer: retry after this time.
     Later(Duration),
 }
 
-/// The error of a call on the lock `name` of a client that is closed.
+/// Returns the error of a call on the lock `name` of a closed client.
 pub(crate) fn closed(name: &[u8]) -> Error {
     Error::invalid("the client is closed; make a new one").with_name(name)
 }
@@ -99,7 +98,8 @@ pub(crate) async fn acquire(context: LockContext) -> Result<LeaseOwner, Error> {
     Acquire::begin(context)?.finish().await
 }
 
-/// One try, on `connections` where the protocol leaves the choice. Votes end at `limit` if that is sooner than `node_timeout`.
+/// Runs one try, on `connections` if the protocol leaves the choice. Votes end after `node_timeout`, or at `limit` if
+/// sooner.
 async fn attempt(
     context: &LockContext,
     connections: &Arc<Connections>,
@@ -119,11 +119,11 @@ fn shut_down(context: &LockContext) -> Error {
 }
 
 impl Acquire {
-    /// The beginning of a call.
+    /// Begins a call.
     ///
     /// # Errors
     ///
-    /// `unavailable` if the background cannot be started, or ends with the process.
+    /// `unavailable` if the background cannot be started, or redlock is shut down.
     pub(crate) fn begin(context: LockContext) -> Result<Self, Error> {
         if context.process.shutdown.has_started() {
             return Err(shut_down(&context));
@@ -163,8 +163,8 @@ impl Acquire {
         }
     }
 
-    /// Attempts until won: the first of a call where the caller is, all others in the background. Who gets the lock has to
-    /// [activate](Self::activate) it.
+    /// Attempts until won, first on the caller's runtime, then in the background. The caller has to
+    /// [activate](Self::activate) the lock.
     pub(crate) async fn win(mut self) -> Result<(Self, LeaseOwner), Error> {
         if let Some(pause) = self.must_wait() {
             self.pause = pause;
@@ -177,7 +177,7 @@ impl Acquire {
         self.wait_out().await
     }
 
-    /// The first attempt of a call, on `runtime`, where the caller is; `None` if the background goes on.
+    /// Makes a call's first attempt, on the caller's `runtime`. Returns `None` if the background goes on.
     pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
         let connections = self.context.set.connections(runtime);
         match self.attempt(&connections).await? {
@@ -188,7 +188,7 @@ impl Acquire {
         Ok(None)
     }
 
-    /// The lock reaches its user. If it could not be relied on any more it is released, and the call goes on.
+    /// Hands the lock to its user. If it has expired, releases it and returns the call, which goes on.
     ///
     /// # Errors
     ///
@@ -210,8 +210,8 @@ impl Acquire {
         Ok(Err(self))
     }
 
-    /// For how long the way to the lock is closed to a call that begins now: zero to join the line behind others. Who
-    /// gives it one try takes it, whoever waits, and who has less time than others are given has a try at once.
+    /// Returns how long a call that begins now has to leave the lock to others; zero to join the queue behind them.
+    /// `None` if it tries at once, as does a call with one try, or with less time than that.
     pub(crate) fn must_wait(&self) -> Option<Duration> {
         if self.attempts > 0 || self.is_one_try() {
             return None;
@@ -225,14 +225,14 @@ impl Acquire {
         self.context.spec.settings.timeout == Some(Duration::ZERO)
     }
 
-    /// One attempt.
+    /// Makes one attempt.
     async fn attempt(&mut self, connections: &Arc<Connections>) -> Result<Step, Error> {
-        // One whole try leaves the nodes their time for its clean-up.
+        // A single try leaves the nodes `node_timeout` for its clean-up.
         let node_timeout = self.context.spec.settings.node_timeout;
         let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
         let mut outcome = attempt(&self.context, connections, limit, &mut self.state).await;
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && connections.clock.now() < limit {
-            // An idle connection had been closed: that says nothing about the lock. At once, with a fresh token.
+            // A closed idle connection says nothing about the lock: retries at once, with a fresh token.
             outcome = attempt(&self.context, connections, limit, &mut self.state).await;
         }
         self.attempts = self.attempts.saturating_add(1);
@@ -250,7 +250,7 @@ impl Acquire {
         }
     }
 
-    /// What to do after a lost attempt.
+    /// Decides the step after a lost attempt.
     fn lost(&mut self) -> Result<Step, Error> {
         let Some(ballots) = self.last.clone() else { return Ok(Step::Later(Duration::ZERO)) };
         if ballots.is_forbidden() {
@@ -281,7 +281,7 @@ impl Acquire {
         Ok(Step::Later(quarantine.map_or(pause, |left| pause.min(left))))
     }
 
-    /// Bars leave no quorum before `until`.
+    /// Postpones the call: quarantine ends at `until`.
     fn quarantined(&mut self, until: Moment, ballots: &Arc<Ballots>) -> Result<Step, Error> {
         let now = self.context.process.clock.now();
         self.last = Some(Arc::clone(ballots));
@@ -292,7 +292,7 @@ impl Acquire {
         Ok(Step::Later(until.since(now)))
     }
 
-    /// Waiting for bars to end is not waiting for nodes to answer. Says once what is waited for.
+    /// Keeps quarantine out of the outage, and logs once that the call waits for it.
     fn wait_for_quarantine(&mut self, now: Moment, until: Moment, ballots: &Ballots) {
         self.outage.quarantined(now, until);
         if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
@@ -302,7 +302,7 @@ impl Acquire {
         }
     }
 
-    /// Hands the waiting over to the background.
+    /// Hands the call over to the background.
     async fn wait_out(mut self) -> Result<(Self, LeaseOwner), Error> {
         let (process, pause) = (Arc::clone(&self.context.process), mem::take(&mut self.pause));
         let (sender, receiver) = oneshot::channel();
@@ -311,7 +311,7 @@ impl Acquire {
         Ok((acquire, result?))
     }
 
-    /// The background's part: attempts until won, failed or not wanted any more.
+    /// Runs the background's part: attempts until won, failed or cancelled.
     async fn run(mut self, pause: Duration, mut sender: oneshot::Sender<(Self, Result<LeaseOwner, Error>)>) {
         let context = self.context.clone();
         let result = tokio::select! {
@@ -325,7 +325,7 @@ impl Acquire {
         drop(sender.send((self, result)));
     }
 
-    /// One try, or in line and then attempts until won or failed.
+    /// Tries once, or joins the queue and attempts until won or failed.
     async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
         let set = Arc::clone(&self.context.set);
         if self.is_one_try() {
@@ -351,10 +351,10 @@ impl Acquire {
         };
         let latest = waiter.latest();
         self.last = latest.ballots.or_else(|| self.last.take());
-        // Its turn may come in the instant in which its time is over.
+        // It may reach the front just as its timeout ends.
         let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
             let is_ours = || waiter.former().is_some_and(|lease| lease.is_held());
-            // Whatever the one in front had heard before it won.
+            // Overrides what the front found out before it won.
             if is_ours() {
                 self.last = Some(Arc::new(Ballots::held(set.members.len())));
             }
@@ -366,7 +366,7 @@ impl Acquire {
         Ok(owner)
     }
 
-    /// In front of the line: waits while the one that was in front before holds the lock. Cancel safe.
+    /// Waits at the front while the former front holds the lock, then for the hold-off. Cancel safe.
     async fn until_free(&self, waiter: &Waiter) {
         let clock = &self.context.process.clock;
         if let Some(lease) = waiter.former() {
@@ -381,7 +381,7 @@ impl Acquire {
         waiter.hold_off(clock, self.deadline).await;
     }
 
-    /// In front of the line: attempts, and sleep between them, until won or failed.
+    /// Attempts at the front, asleep between attempts, until won or failed.
     async fn in_front(&mut self, waiter: &Waiter) -> Result<LeaseOwner, Error> {
         let clock = self.context.process.clock.clone();
         let connections = self.context.set.waiting_connections(&Handle::current());
@@ -392,12 +392,12 @@ impl Acquire {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
             }
-            // A connection that is made is news too, but none to who has not asked over it yet.
+            // A new connection is a change too, but not for a waiter that has not asked over it yet.
             connections.connect_quorum(connections.connect_limit().min(self.deadline)).await;
             wakeup.note();
             let step = self.attempt(&connections).await;
             let is_won = matches!(step, Ok(Step::Won(_)));
-            // What it heard before is over with that.
+            // A win ends what it had found out.
             waiter.publish(if is_won {
                 SharedOutcome::default()
             } else {
@@ -411,16 +411,16 @@ impl Acquire {
         }
     }
 
-    /// The timeout is over, whatever was seen until then.
+    /// Returns the error of a timeout, even without answers.
     fn over_unseen(&self) -> Error {
         if let Some(ballots) = &self.last {
             return self.over(ballots);
         }
-        // Others of this process were in front all the time, and have not heard from the nodes yet: nothing is known.
+        // Other calls of this process were always in front and have no answers yet: the lock's state is unknown.
         self.unavailable(&Ballots::new(self.context.set.members.len()))
     }
 
-    /// The timeout is over.
+    /// Returns the timeout's error.
     fn over(&self, ballots: &Ballots) -> Error {
         if ballots.is_contended() {
             let message = match self.context.spec.settings.timeout {

@@ -1,24 +1,25 @@
-//! Sleeping until a lock may be free: for the one waiter of a name that is in front of its gate.
+//! Sleeping until a lock may be free: for the front of a name's waiters.
 //!
-//! States: *asking* (an attempt is under way; every node that denies it will tell of the next change of the key) →
-//! *asleep* → *looking* (several nodes: those that have told of a change are asked whether there is a key, which also
-//! has them tell again) → *asleep*, or *pausing* (a quorum is free: not all waiters of the world at once) → asking.
+//! States: *asking* (an attempt is under way; every node that denies it will report the next change of the key) →
+//! *asleep* → *pausing* (a node has reported a change: not all waiters ask at once) → *probing* (several nodes: those
+//! that reported are asked for the key's state, which also has them report again) → *asleep*, or *asking* if a quorum
+//! is free.
 //!
 //! What may interrupt it:
 //!
-//! - nothing is told although something has changed (a lost connection, a node that does not tell, an expiry that the
-//!   server notices late): the backstop, at the end of the holder's ttl and at most 2 s on;
-//! - fewer nodes than a quorum tell, or may: it polls, with growing pauses;
-//! - no quorum answers any more, or bars leave none: an attempt, which finds that out for the caller;
-//! - something is told and the lock is still held: a holder renews; asleep again;
-//! - the count of the waiters, which this one is part of, would lapse: it asks, which keeps the count alive;
-//! - dropped anywhere: nothing is held here but a place in the watch.
+//! - a change is not reported (a lost connection, a node that does not report, an expiry that the server notices late):
+//!   the backstop, at the end of the holder's ttl and at most 2 s on;
+//! - fewer nodes than a quorum report, or may: it polls, with growing pauses;
+//! - no quorum answers any more, or quarantine leaves none: an attempt, which shows that to the caller;
+//! - a change is reported but the lock is still held, after a renewal: asleep again;
+//! - the count of the waiters, including this one, would expire: it asks, which keeps the count alive;
+//! - dropped anywhere: it holds only an entry in the tracking.
 //!
-//! With several nodes nobody makes an attempt before a quorum is known to be free. A grant of a minority is deleted
-//! again, but raises the fence there, and then the holder cannot put its lock back on a node that has lost it.
+//! With several nodes no waiter makes an attempt before a quorum is known to be free. A minority's grant is deleted
+//! again, but raises the fence there. The holder then cannot put its lock back on a node that has lost it.
 //!
-//! While this process itself holds the lock, the one that waits for it *watches* ([`Wakeup::gone`]): it looks, is not
-//! counted, and makes no attempt before the key is gone.
+//! While this process itself holds the lock, its front *watches* ([`Wakeup::gone`]): it probes, is not counted, and
+//! makes no attempt before the key is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,16 +39,16 @@ use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
-/// What was seen of the nodes since the last attempt.
+/// The nodes' states since the last attempt.
 #[derive(Debug)]
 struct Probed {
-    /// Where nobody has the lock.
+    /// Where the lock is free.
     free: NodeMask,
-    /// Those that did not answer when they were asked last.
+    /// Those that did not answer the last probe.
     silent: NodeMask,
 }
 
-/// What the waiter in front knows of the nodes.
+/// The front's knowledge of the nodes.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     context: LockContext,
@@ -65,23 +66,22 @@ impl Wakeup {
         Self { context, connections, key_watch, seen, denials: 0 }
     }
 
-    /// The nodes are about to be asked: what changes from now on is news.
+    /// Takes the current versions: later changes wake the waiter.
     pub(crate) fn note(&mut self) {
         self.seen = self.key_watch.seen();
     }
 
-    /// Sleeps until `until`, or until something may have changed on any node.
+    /// Sleeps until `until`, or until any node may have changed.
     pub(crate) async fn sleep(&self, until: Moment) {
         drop(self.news(until).await);
     }
 
-    /// The nodes on which something may have changed, and what has been seen with that; `None` if that was nothing
-    /// `until` then.
+    /// Waits for a change. Returns the nodes that may have changed, and the versions seen; `None` at `until`.
     async fn news(&self, until: Moment) -> Option<(NodeMask, Versions)> {
         self.connections.clock.timeout_at(until, self.key_watch.changed(&self.seen)).await
     }
 
-    /// After a lost attempt: sleeps until another one is worth it, at most until `limit`.
+    /// Sleeps after a lost attempt until another one is worth it, at most until `limit`.
     pub(crate) async fn wait(&mut self, ballots: &Ballots, positions: &Arc<Positions>, limit: Moment) {
         let nodes = self.connections.members.len();
         let (clock, random) = (self.connections.clock.clone(), self.context.process.random.clone());
@@ -92,7 +92,7 @@ impl Wakeup {
         }
         let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
-        // Where no quorum answers, or bars leave none, it takes an attempt to say so.
+        // If no quorum answers, or quarantine leaves none, an attempt has to show it.
         while !self.is_enough(probed.free) && self.may_grant(probed.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
             let now = clock.now();
@@ -107,15 +107,15 @@ impl Wakeup {
             }
             let seen =
                 self.probe(changed, &mut probed, Some(positions), limit).await.map(|left| clock.now().after(left));
-            // A look at some nodes says nothing of when the keys on the others end.
+            // A probe of some nodes does not show when the other keys expire.
             let before = if changed == NodeMask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
         }
     }
 
-    /// Waits until a quorum of nodes does not have the key any more, while this process has `lease`; at most until `limit`.
-    /// Most locks are released sooner than the first look comes, and a lock that is renewed or ends sooner than the next look
-    /// tells of its loss by itself: nobody is asked then. Cancel safe.
+    /// Waits until a quorum of nodes does not have the key any more, while this process has `lease`; at most until
+    /// `limit`. Most locks are released before the first probe. A lock that is renewed or ends before the next probe
+    /// reports its loss itself: the nodes are not asked then. Cancel safe.
     pub(crate) async fn gone(&mut self, lease: &dyn Ends, limit: Moment) {
         let (clock, random) = (self.connections.clock.clone(), self.context.process.random.clone());
         let all = NodeMask::all(self.connections.members.len());
@@ -124,7 +124,7 @@ impl Wakeup {
         let mut changed = NodeMask::NONE;
         while !self.is_enough(probed.free) {
             let until = clock.now().after(backoff::backstop(None, random.unit()));
-            // Without a look no node tells of anything.
+            // A node reports changes only after a probe.
             changed = match self.changes(probed.free, until.min(limit)).await {
                 Some(more) if changed != NodeMask::NONE => more,
                 _ => all,
@@ -141,14 +141,14 @@ impl Wakeup {
         }
     }
 
-    /// Whether an attempt may win when the lock is `free` on these nodes: a barred one would grant in vain.
+    /// Returns whether an attempt may win with these nodes `free`. A quarantined node would grant in vain.
     fn is_enough(&self, free: NodeMask) -> bool {
         let counts = self.counts();
         (0..self.connections.members.len()).filter(|node| free.contains(*node) && counts.contains(*node)).count()
             >= quorum(self.connections.members.len())
     }
 
-    /// Whether a quorum of nodes may grant one day soon: these are not `silent`, and they count.
+    /// Returns whether a quorum of nodes may grant soon: they count and are not `silent`.
     fn may_grant(&self, silent: NodeMask) -> bool {
         let counts = self.counts();
         let nodes = self.connections.members.len();
@@ -160,8 +160,8 @@ impl Wakeup {
         self.connections.members.health.counts(restart_delay, self.connections.clock.now())
     }
 
-    /// The nodes on which something has changed: as many as make a quorum with the `free` ones, or those that tell within a
-    /// moment. A release reaches the nodes at about the same time. `None` if that was nothing `until` then.
+    /// Returns the changed nodes: as many as make a quorum with the `free` ones, or those that report within a moment.
+    /// A release reaches the nodes at about the same time. Returns `None` if there was no change `until` then.
     async fn changes(&mut self, free: NodeMask, until: Moment) -> Option<NodeMask> {
         let mut until = until;
         let mut changed = NodeMask::NONE;
@@ -178,7 +178,7 @@ impl Wakeup {
         (changed != NodeMask::NONE).then_some(changed)
     }
 
-    /// Something has changed: not all waiters in the world ask at once. Returns what else has changed meanwhile.
+    /// Pauses so that waiters do not all ask at once. Returns the nodes that changed meanwhile.
     async fn pause(&mut self, positions: &Positions, limit: Moment) -> NodeMask {
         let clock = &self.connections.clock;
         let position = positions.position(quorum(self.connections.members.len()));
@@ -191,8 +191,8 @@ impl Wakeup {
         changed
     }
 
-    /// Asks the nodes of `mask` whether the lock is held there, takes down what they say, and returns the shortest time that
-    /// one of them keeps it. With a `positions` the waiter is counted, and takes its places down.
+    /// Asks the nodes of `mask` whether the lock is held there, and records their answers. Returns the shortest
+    /// remaining ttl. With `positions`, the waiter is counted and its positions recorded.
     async fn probe(
         &self,
         mask: NodeMask,

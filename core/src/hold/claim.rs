@@ -1,15 +1,18 @@
-//! Clean-up: whatever a token may have created is deleted, whoever gave it up and however.
+//! Clean-up: deletes every key that a token may have created, however the token was given up.
 //!
-//! A [`Claim`] is one token's right to its keys. It is made before the first create is sent and dropped when nothing of
-//! the token is wanted any more: after a lost attempt, a cancelled call, a release, a loss. Dropping it never blocks:
+//! A [`Claim`] is one token's right to its keys. It is made before the first create is sent. It is dropped when the
+//! token is not needed any more: after a lost attempt, a cancelled call, a release or a loss. Dropping it never blocks:
 //!
 //! - where a create is unanswered, the release is queued at once on that same connection, right behind it;
-//! - everything else, and every release that was not answered, is *owed* (`pending_releases`): the background sends it on a connection
-//!   of its own, in its turn, until a reply says what came of it or one ttl has passed.
+//! - every other release, and every unanswered one, becomes *pending* (`pending_releases`). The background sends it on
+//!   its own connection, in order, until a reply is final or one ttl has passed.
 //!
-//! What may interrupt it: the connection's runtime ends or is not driven (no answer within `node_timeout`, so it is
-//! owed); the process forks (the child drops nothing, the parent still holds); the background cannot start (the keys
-//! run out by themselves after one ttl).
+//! What may interrupt it:
+//!
+//! - the connection's runtime ends or is not driven: without an answer within `node_timeout`, the release becomes
+//!   pending;
+//! - the process forks: the child drops nothing, the parent still holds the lock;
+//! - the background cannot start: the keys expire after one ttl.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +36,7 @@ use crate::sys::clock::Moment;
 #[derive(Debug)]
 pub(crate) struct Claim(Box<Slot>);
 
-/// `None` once nothing is left for drop to do.
+/// Drop's work, `None` once it has none.
 #[derive(Debug)]
 struct Slot(Option<Inner>);
 
@@ -46,7 +49,7 @@ struct Inner {
     unit: f64,
     footprint: Arc<Footprint>,
     node_timeout: Duration,
-    /// The ttl that the keys were given last, in nanoseconds.
+    /// The longest ttl that the keys were given, in nanoseconds.
     ttl: AtomicU64,
 }
 
@@ -79,27 +82,28 @@ impl Claim {
         &self.inner().footprint
     }
 
-    /// A number in [0, 1) that the token has drawn along: spares the hot path a second system call.
+    /// Returns a number in [0, 1), drawn with the token to save the hot path a second system call.
     pub(crate) fn unit(&self) -> f64 {
         self.inner().unit
     }
 
-    /// Keys created from now on live for `ttl`.
+    /// Raises the recorded ttl to at least `ttl`.
     pub(crate) fn raise_ttl(&self, ttl: Duration) {
         self.inner().ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
     }
 
-    /// A request in this token's name.
+    /// Makes a request with this token.
     pub(crate) fn request(&self, action: Action) -> Request {
         let inner = self.inner();
         Request { keys: Arc::clone(&inner.keys), token: inner.token, action }
     }
 
-    /// Asks every node that this token has marked to delete. Where a create is unanswered, behind it, on its connection;
-    /// unless nobody may drive that one any more: then over this lane's, and what finds nothing there may have come too
-    /// early, so that the release stays owed.
-    /// Each node has `time` to answer. With `asks` it is the release of a lock that was held: asks whether others wait, and
-    /// every vote counts.
+    /// Asks every node where this token may have left a key to delete it. Each node has `time` to answer.
+    ///
+    /// Behind an unanswered create, the request uses the create's connection. If that may not be driven any more, it
+    /// uses `connections`: the request may then come too early, so the release of an absent key stays pending.
+    ///
+    /// `asks` marks the release of a held lock: it asks whether others wait, and every vote counts.
     pub(crate) fn release_round(
         &self,
         connections: &Arc<Connections>,
@@ -127,16 +131,16 @@ impl Claim {
         (round, votes)
     }
 
-    /// Takes down a node's answer to a release.
+    /// Records a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
         let inner = self.inner();
         pending_releases::tell_waiters(&inner.process, &inner.set.waiters, &inner.keys, answer);
         released(&inner.footprint, node, answer, sent)
     }
 
-    /// Deletes what a lost attempt has left, on the caller's lane, and returns when all nodes that answer at all have
-    /// answered, so that nothing of the attempt stays unwritten. Returns the nodes where there was something, which are
-    /// free now. Cancel safe: what is left is owed.
+    /// Deletes the keys of a lost attempt over the caller's connections. Waits for all responsive nodes, so that no
+    /// request of the attempt stays unwritten. Returns the nodes that deleted a key, which are free now. Cancel safe:
+    /// missing releases become pending.
     pub(crate) async fn release_all_now(self, connections: &Arc<Connections>) -> NodeMask {
         let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, false);
         loop {
@@ -150,22 +154,22 @@ impl Claim {
                 Some(Event::TimeUp) | None => break,
             }
         }
-        // Only nodes that do not answer are left. The drop of the claim queues what is missing now, and the background
-        // listens.
+        // Only unresponsive nodes are left. Dropping the claim queues the missing releases now, and the background
+        // waits for the answers.
         drop(round);
         drop(self);
-        // Nobody may drive this lane after the call: lets its connections write what was queued.
+        // The caller may not drive its connections again: lets them write what was queued.
         tokio::task::yield_now().await;
         let deleted = votes.iter().enumerate().filter(|(_, vote)| **vote == KeyVote::Ours);
         deleted.fold(NodeMask::NONE, |mask, (node, _)| mask.with(node))
     }
 
-    /// Listens for the answers that a release round still misses, for as long as somebody drives the lane. What is
-    /// unanswered when the nodes' time is over is owed, whether the lane was driven or not.
+    /// Receives the missing answers of a release round while the connections' runtime is driven. Releases without an
+    /// answer when the nodes' time is over become pending, even if the runtime was not driven.
     pub(crate) fn finish_in_background(mut self, round: Round) {
         let inner = self.inner();
         if round.is_idle() && inner.footprint.is_clear() {
-            // Nothing is left for drop to do, so that it need not look which process it is in.
+            // Drop has no work left, so it need not check for a fork.
             self.0.0 = None;
             return;
         }
@@ -201,23 +205,23 @@ impl From<Trace> for Route {
     }
 }
 
-/// Takes down a node's answer to a release. What stays marked in the footprint stays owed.
+/// Records a node's answer to a release, which stays pending while the footprint marks the node.
 fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
     let vote = match answer {
         Ok(Reply::Deleted { .. }) => KeyVote::Ours,
-        // The create may come yet: whether the lock was there, and will be, is not known.
+        // The create may still arrive: whether the lock was there, or will be, is unknown.
         Ok(Reply::Absent) if sent == Delivery::OutOfOrder => return KeyVote::Failed,
-        // The first one did it.
+        // The first release deleted it.
         Ok(Reply::Absent) if sent == Delivery::Retried => KeyVote::Ours,
         Ok(Reply::Absent) => KeyVote::Absent,
-        // Sent again too: either the first release was executed and the lock taken after it, or the first one never
-        // arrived (an idle connection that had ended) and the lock was taken before. The other's fence is larger in both
-        // cases, and tells nothing of when. A loss that is told although there was none makes a caller look twice; one
-        // that is not told lets it rely on work that another may have done at the same time.
+        // This counts for a retried release too. Either the first release was executed and the lock taken after it, or
+        // it never arrived (an idle connection had ended) and the lock was taken before. The other owner's fence is
+        // larger in both cases and does not show which. A false loss makes a caller check twice. An unreported loss
+        // lets it rely on work that another owner may have done at the same time.
         Ok(Reply::Foreign(_)) => KeyVote::Foreign,
         _ => return KeyVote::Failed,
     };
-    // Behind a create only on the connection of the first time.
+    // Only the first connection executes it behind the create.
     let may_come_yet = match sent {
         Delivery::InOrder => false,
         Delivery::Retried => matches!(footprint.all()[node], Trace::Unanswered(..)),
@@ -255,8 +259,8 @@ impl Drop for Slot {
 }
 
 impl Inner {
-    /// Whether somebody drives `connection` to `node` during a call on `connections`: that call, or a runtime that nobody
-    /// leaves between two calls.
+    /// Returns whether `connection` to `node` is driven during a call on `connections`: by that call, or by a runtime
+    /// driven between calls too.
     fn is_driven(&self, connections: &Connections, node: usize, connection: &Connection) -> bool {
         connections.is_over(node, connection)
             || self
@@ -265,7 +269,7 @@ impl Inner {
                 .is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
     }
 
-    /// The ttl that the keys were given last.
+    /// Returns the longest ttl that the keys were given.
     fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl.load(Ordering::Relaxed))
     }

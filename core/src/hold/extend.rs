@@ -1,9 +1,11 @@
 //! One extension of a held lock, explicit or by renewal.
 //!
 //! States: *opening*, *asking*, then *done*, *unknown* (no quorum answered: the lock stays valid for as long as it was)
-//! or *lost*. What may interrupt it: dropped anywhere, some nodes may live longer, which is harmless, and the validity
-//! is unchanged; released or lost meanwhile, the round's result changes nothing; another extension of the lock, which
-//! may be answered sooner or later than this one (see `lease`).
+//! or *lost*. What may interrupt it:
+//!
+//! - it is dropped anywhere: some keys may live longer, which is harmless, and the validity is unchanged;
+//! - the lock is released or lost meanwhile: the result is ignored;
+//! - another extension is answered sooner or later than this one (see `lease`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +22,21 @@ use crate::net::round::{Delivery, Round};
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
-/// What an extension came to.
+/// The result of an extension.
 #[derive(Debug)]
 pub(crate) enum Extended {
     /// `valid_until` has moved.
     Done,
-    /// No quorum answered; which one it was, and what each node said.
+    /// No quorum answered; the extension and each node's answer.
     Unknown(Extending, Vec<NodeAnswer>),
-    /// A quorum can never be for it again.
+    /// No quorum can hold the lock any more.
     Lost(Loss),
     /// Not held, or not any more when the answers came.
     Over,
 }
 
-/// Asks all nodes to keep the lock for `ttl` from now, which is then the ttl of later renewals; or for the ttl in force.
-/// It is `urgent` if a caller waits for it: a renewal is soon followed by another one.
+/// Asks all nodes to keep the lock for `ttl` from now, which later renewals then use, or for the ttl in force. It is
+/// `urgent` if a caller waits for it: a renewal is soon followed by another one.
 pub(crate) async fn extend(
     lease: &Arc<Lease>,
     connections: &Arc<Connections>,
@@ -79,7 +81,7 @@ fn vote(answer: &Result<Reply, Failure>) -> KeyVote {
     }
 }
 
-/// Words one node's reply for people.
+/// Describes one node's reply for people.
 fn describe(_: KeyVote, reply: Option<&Reply>, _: Delivery) -> String {
     match reply {
         Some(Reply::Extended) => "extended".to_owned(),

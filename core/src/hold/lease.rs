@@ -1,22 +1,23 @@
-//! The lease of a held lock: what its guard, the background's renewals and its listeners share.
+//! The lease of a held lock, shared by its guard, the background's renewals and its loss callbacks.
 //!
 //! Phases: *held* → *released* or *lost*; both are final. Every change happens under one mutex, so that a release, a
-//! loss and a late extension exclude each other: once the phase has left *held*, no extension counts, nothing is put
-//! back on a node and nothing is told.
+//! loss and a late extension exclude each other. Once the phase has left *held*, no extension counts, the lock is not
+//! put back on a node, and no loss is reported.
 //!
-//! `is_held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase says.
-//! The first call after the end makes the loss final.
+//! `is_held` is true only before `valid_until` on the suspend-aware clock at the moment of asking, whatever the phase
+//! says. The first call after the end makes the loss final.
 //!
-//! *Extensions.* Any number of them can be under way at once: renewals, and explicit ones on several threads. Each gets a
-//! number when it begins, and its answer may come in any order:
+//! *Extensions.* Any number of them can be under way at once: renewals, and explicit ones on several threads. Each gets
+//! a number when it begins. Their answers may come in any order:
 //!
 //! - `valid_until` never falls;
-//! - only an explicit extension that names a ttl sets the ttl of later renewals, and of several the one that began last;
-//! - a renewal with another ttl than the one that is in force by then leaves the planned renewal as it is;
-//! - a renewal without a quorum says nothing if an extension that began after it reached one.
+//! - only an explicit extension that names a ttl sets the ttl of later renewals, and of several the one that began
+//!   last;
+//! - a renewal with another ttl than the one in force by then leaves the planned renewal as it is;
+//! - a renewal without a quorum is not recorded if an extension that began after it reached one.
 //!
-//! *A loss* is told in this order, all of it outside of the mutex: the entry leaves the agenda, the title is dropped (the
-//! release begins), waiting futures and listeners are told. Only then the loss is logged, because a subscriber is the
+//! *A loss* is reported in this order, outside the mutex: the entry leaves the schedule, the ownership is dropped (the
+//! release begins), waiting futures and callbacks are notified. The loss is logged last, because a subscriber is the
 //! program's code and may block.
 
 use std::fmt;
@@ -43,10 +44,10 @@ use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
 
-/// A key that would live for less than this is not put back on a node.
+/// The shortest ttl with which a key is put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
 
-/// What a won attempt may delete on the nodes, in each protocol. Dropped, it is released.
+/// The right to delete a won attempt's keys, in each protocol. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) enum Ownership {
     Fenced(Claim),
@@ -57,7 +58,7 @@ pub(crate) enum Ownership {
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) context: LockContext,
-    /// Zero, and told to nobody, in a protocol that has none.
+    /// The fence; zero, and never shown, in protocols without one.
     pub(crate) fence: u64,
     /// Latest end, by `max_hold`.
     limit: Option<Moment>,
@@ -71,40 +72,40 @@ pub(crate) struct Lease {
 struct State {
     phase: Phase,
     valid_until: Moment,
-    /// Until when the keys of a quorum live at least.
+    /// When the keys of a quorum expire at the earliest.
     kept_until: Moment,
     /// The ttl of later renewals.
     ttl: Duration,
-    /// The number of the extension that has set the ttl; 0 for the acquire.
+    /// The number of the extension that set the ttl; 0 for the acquire.
     ttl_by: u64,
     /// The number of the extension that began last.
     begun: u64,
     /// The highest number of an extension that reached its quorum.
     carried: u64,
     ownership: Option<Ownership>,
-    /// When to renew next; `None` where nothing is to be renewed, or a renewal is on its way.
+    /// When to renew next; `None` if the lock is not renewed, or a renewal is on its way.
     renew_at: Option<Moment>,
     /// When the last renewal or extension began.
     asked: Moment,
-    /// What each node said to the last renewal, if that found no quorum; empty while the first one is on its way.
+    /// Each node's answer to the last renewal, if it found no quorum; empty while the first one is on its way.
     unanswered: Option<Vec<NodeAnswer>>,
-    /// This lock's place on the agenda of renewals.
+    /// This lock's entry in the schedule.
     due: Option<(Moment, u64)>,
-    /// Who is told of a loss, beside those who await it.
+    /// The callbacks for a loss, beside the futures that await it.
     listeners: Vec<LossCallback>,
-    /// The nodes that the lock is about to be put back on.
+    /// The nodes where the lock is being restored.
     restoring: NodeMask,
 }
 
-/// Who is told of a loss: once, with the error, by whoever notices it. Dropped unheard when the lock is released.
+/// A callback for a loss, called once with the error on the thread that notices it. Dropped uncalled on a release.
 #[derive(Clone)]
 pub(crate) struct LossCallback(Arc<dyn OnLoss>);
 
-/// What a listener does. It must neither block nor panic.
+/// A callback's action. It must neither block nor panic.
 pub(crate) trait OnLoss: Send + Sync {
-    /// The lock is lost.
+    /// Receives the loss.
     fn heard(&self, error: Error);
-    /// Whether this listener has been ended and need not be told any more.
+    /// Returns whether this callback has ended and need not be called.
     fn is_over(&self) -> bool;
 }
 
@@ -113,12 +114,12 @@ impl LossCallback {
         Self(Arc::new(hear))
     }
 
-    /// Whether it need not be told any more.
+    /// Returns whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_over()
     }
 
-    /// Whether both are the same.
+    /// Returns whether both are the same.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -127,11 +128,11 @@ impl LossCallback {
 /// One extension on its way, as it began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extending {
-    /// Which one it is, in the order in which they begin.
+    /// Its number, in the order in which extensions begin.
     number: u64,
-    /// What it asks for.
+    /// The requested ttl.
     ttl: Duration,
-    /// Whether `ttl` is that of later renewals, too.
+    /// Whether later renewals use `ttl`, too.
     sets: bool,
 }
 
@@ -151,9 +152,9 @@ enum Phase {
 /// How a release begins.
 #[derive(Debug)]
 pub(crate) enum ReleaseBegun {
-    /// The keys are to be deleted.
+    /// The keys have to be deleted.
     Release(Ownership),
-    /// It was released before: nothing to do.
+    /// It was released before.
     Already,
 }
 
@@ -205,7 +206,7 @@ impl Lease {
         self.context.process.clock.now()
     }
 
-    /// Whether the lock is renewed at all, and not as far as it may be.
+    /// Returns whether the lock is renewed and `max_hold` still allows it.
     fn is_renewed(&self, state: &State) -> bool {
         self.context.spec.settings.auto_renew && self.limit.is_none_or(|limit| state.valid_until < limit)
     }
@@ -215,8 +216,8 @@ impl Lease {
         state.renew_at = self.is_renewed(state).then(|| backoff::renewal(start, state.ttl, unit));
     }
 
-    /// A node may have forgotten the lock: renew it `within` this time, but not more often than a renewal that nobody
-    /// answers. False if nothing changes.
+    /// Plans a renewal `within` this time, because a node may have forgotten the lock, but not more often than after
+    /// unanswered renewals. Returns false if nothing changes.
     pub(crate) fn bring_forward(&self, within: Duration) -> bool {
         let mut state = self.state();
         let Some(renew_at) = state.renew_at.filter(|_| state.phase == Phase::Held) else { return false };
@@ -227,7 +228,7 @@ impl Lease {
         soon < renew_at
     }
 
-    /// How long the lock can still be relied on.
+    /// Returns how long the lock is still valid.
     ///
     /// # Errors
     ///
@@ -239,7 +240,7 @@ impl Lease {
         self.remaining_here()
     }
 
-    /// As [`Lease::remaining`], for callers that know that this is not a forked child.
+    /// Returns what [`Lease::remaining`] does, for callers known not to be a forked child.
     pub(crate) fn remaining_here(&self) -> Result<Duration, Error> {
         let now = self.now();
         let state = self.state();
@@ -258,14 +259,14 @@ impl Lease {
         (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state, now).1)
     }
 
-    /// Ends a lock whose validity has ended, for who asks about it.
+    /// Ends an expired lock, logs the loss and returns its error.
     fn expire_now(&self, state: MutexGuard<'_, State>, now: Moment) -> Error {
         let (loss, unlogged) = self.expire(state, now);
         unlogged.log();
         self.lost_error(loss)
     }
 
-    /// Ends a lock whose validity has ended.
+    /// Ends an expired lock.
     fn expire(&self, mut state: MutexGuard<'_, State>, now: Moment) -> (Loss, Unlogged) {
         let loss = if self.limit.is_some_and(|limit| limit <= now) {
             LostReason::MaxHold.into()
@@ -279,14 +280,14 @@ impl Lease {
         (loss, unlogged)
     }
 
-    /// What there is to say of the nodes before any of them has answered a renewal.
+    /// Returns each node's answer before the first renewal was answered.
     fn unheard(&self) -> Vec<NodeAnswer> {
         let unheard =
             |member: &Member| NodeAnswer { node: member.address.to_string(), answer: "no answer yet".to_owned() };
         self.context.set.members.nodes.iter().map(unheard).collect()
     }
 
-    /// Ends a held lock and tells everybody but the log. Its title is dropped outside the mutex, which releases
+    /// Ends a held lock and notifies everything but the log. Drops its ownership outside the mutex, which releases
     /// everywhere.
     fn mark_lost(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
         let unlogged = Unlogged::new(&self.context.spec.name, loss.reason);
@@ -304,8 +305,7 @@ impl Lease {
         unlogged
     }
 
-    /// Tells `listener` of the loss of this lock; at once if it is lost already. Each listener is told once. After a
-    /// release there is nothing to tell.
+    /// Calls `listener` once when this lock is lost, at once if it is lost already. A release does not call it.
     pub(crate) fn on_lost(&self, listener: LossCallback) {
         let mut state = self.state();
         let loss = match &state.phase {
@@ -320,7 +320,7 @@ impl Lease {
         listener.0.heard(self.lost_error(loss));
     }
 
-    /// Loses the lock if it is still held.
+    /// Marks the lock lost if it is held.
     pub(crate) fn lose(&self, loss: &Loss) {
         let state = self.state();
         if state.phase == Phase::Held {
@@ -328,11 +328,11 @@ impl Lease {
         }
     }
 
-    /// Begins a release: from here on the lock is not held, and nothing is renewed or put back. Not for a forked child.
+    /// Begins a release: from here on the lock is not held, renewed or restored. Not for a forked child.
     ///
     /// # Errors
     ///
-    /// `lost` where the lock was lost before.
+    /// `lost` if the lock was lost before.
     pub(crate) fn begin_release(&self) -> Result<ReleaseBegun, Error> {
         let now = self.now();
         let mut state = self.state();
@@ -352,8 +352,8 @@ impl Lease {
         Ok(ReleaseBegun::Release(ownership))
     }
 
-    /// Begins an extension to `ttl`, or by the ttl in force: what it has to ask, and the footprint its answers belong to.
-    /// `None` when not held, and in a protocol without extensions.
+    /// Begins an extension to `ttl`, or to the ttl in force. Returns its request and the footprint for the answers, or
+    /// `None` if not held or in a protocol without extensions.
     pub(crate) fn extension(&self, ttl: Option<Duration>) -> Option<(Extending, Request, Arc<Footprint>)> {
         let mut state = self.state();
         state.asked = self.now();
@@ -366,9 +366,9 @@ impl Lease {
         Some((extending, claim.request(action), Arc::clone(claim.footprint())))
     }
 
-    /// What puts the lock back on a node, for as long as the others keep it. `queue` is called under the mutex with the
-    /// ttl in force, so that a release that begins afterwards finds the footprint of what it queued; `None` when not
-    /// held.
+    /// Queues a request that puts the lock back on a node while the others keep it. Calls `queue` under the mutex with
+    /// the ttl in force, so that a later release finds the footprint of the request. Returns `None` if not held, or if
+    /// too little time is left.
     pub(crate) fn restore<T>(&self, queue: impl FnOnce(Request, &Arc<Footprint>, Duration) -> T) -> Option<T> {
         let state = self.state();
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return None };
@@ -385,7 +385,7 @@ impl Lease {
         Some(queue(claim.request(action), claim.footprint(), state.ttl))
     }
 
-    /// Begins to put the lock back on `node`. False while that is under way already.
+    /// Begins to restore the lock on `node`. Returns false if that is under way already.
     pub(crate) fn begin_restoring(&self, node: usize) -> bool {
         let mut state = self.state();
         let is_first = !state.restoring.contains(node);
@@ -393,31 +393,31 @@ impl Lease {
         is_first
     }
 
-    /// What was begun for `node` is over.
+    /// Ends the restoring on `node`.
     pub(crate) fn end_restoring(&self, node: usize) {
         let mut state = self.state();
         state.restoring = state.restoring.without(node);
     }
 
-    /// The nodes to which the acquire could not be sent.
+    /// Returns the nodes to which the acquire could not be sent.
     pub(crate) fn missed(&self) -> NodeMask {
         self.missed
     }
 
-    /// Whether the lock may be missing on `node`, to which there is a new connection, and no renewal is planned that
-    /// would find out: nothing was sent there, or it is not renewed and the node may have forgotten it.
+    /// Returns whether `node`, which has a new connection, may lack the lock while no renewal is planned that would
+    /// find out: its footprint there is empty, or the lock is not renewed and the node may have forgotten it.
     pub(crate) fn may_lack(&self, node: usize) -> bool {
         let state = self.state();
         let Some(Ownership::Fenced(claim)) = &state.ownership else { return false };
         !self.is_renewed(&state) || claim.footprint().has_nothing(node)
     }
 
-    /// At least twice the ttl in force, so that no fence is forgotten while its lock may be held.
+    /// Returns at least twice `ttl`, so that no fence expires while its lock may be held.
     fn fence_ttl(&self, ttl: Duration) -> Duration {
         self.context.spec.settings.fence_ttl.max(2 * ttl)
     }
 
-    /// An extension that began at `start` reached its quorum. False if that came too late to count.
+    /// Records that an extension begun at `start` reached its quorum. Returns false if it came too late.
     pub(crate) fn extended(&self, start: Moment, extending: Extending) -> bool {
         let mut state = self.state();
         let late = state.phase != Phase::Held || self.now() >= state.valid_until;
@@ -437,7 +437,7 @@ impl Lease {
             state.carried = number;
             state.unanswered = None;
         }
-        // Any other one says nothing of when the keys have to be renewed; what is planned is soon enough.
+        // Other extensions do not show when the keys must be renewed: the planned renewal is soon enough.
         if (is_last && ttl == state.ttl) || state.renew_at.is_none() {
             let unit = self.context.process.random.unit();
             self.plan(&mut state, start, unit);
@@ -445,7 +445,7 @@ impl Lease {
         true
     }
 
-    /// A renewal found no quorum, but what each node said: try again soon.
+    /// Records the answers to a renewal without a quorum, and plans a retry.
     pub(crate) fn unanswered(&self, extending: Extending, nodes: Vec<NodeAnswer>) {
         let mut state = self.state();
         if extending.number > state.carried {
@@ -457,12 +457,12 @@ impl Lease {
         state.renew_at = Some(self.now().after(pause));
     }
 
-    /// Until when the lock can be relied on.
+    /// Returns until when the lock is valid.
     pub(crate) fn valid_until(&self) -> Moment {
         self.state().valid_until
     }
 
-    /// What is to be done about this lock at `now`.
+    /// Returns what to do about this lock at `now`.
     pub(crate) fn next(&self, now: Moment) -> Next {
         let mut state = self.state();
         if state.phase != Phase::Held {
@@ -474,7 +474,7 @@ impl Lease {
         match state.renew_at {
             Some(renew_at) if renew_at <= now => {
                 state.renew_at = None;
-                // Until a quorum answers: the end of the validity may come before the renewal gives up.
+                // Stays until a quorum answers: the validity may end before the renewal gives up.
                 state.unanswered.get_or_insert_default();
                 Next::Renew(state.valid_until)
             }
@@ -483,13 +483,13 @@ impl Lease {
         }
     }
 
-    /// Notes the lock's place on the agenda and returns the one it had; an error if it must not have one any more.
+    /// Records the lock's entry in the schedule and returns the former one. Fails if the lock is not held.
     pub(crate) fn entered(&self, due: (Moment, u64)) -> Result<Option<(Moment, u64)>, NotHeld> {
         let mut state = self.state();
         if state.phase == Phase::Held { Ok(state.due.replace(due)) } else { Err(NotHeld) }
     }
 
-    /// Waits until the lock is not held any more, be it released, lost or run out. Cancel safe.
+    /// Waits until the lock is released, lost or expired. Cancel safe.
     pub(crate) async fn ended(&self) {
         let not_held = || (self.state().phase != Phase::Held).then_some(());
         loop {
@@ -497,15 +497,15 @@ impl Lease {
             if self.now() >= end {
                 return;
             }
-            // An extension moves the end, and tells nobody.
+            // An extension moves the end without a notification.
             if self.context.process.clock.timeout_at(end, notified_until(&self.lost, not_held)).await.is_some() {
                 return;
             }
         }
     }
 
-    /// Waits until the lock is lost; for ever once it is released. In a forked child it is not held from the start.
-    /// Cancel safe.
+    /// Waits until the lock is lost; for ever once it is released. Returns `not_held` at once in a forked child. Cancel
+    /// safe.
     pub(crate) async fn lost(self: Arc<Self>) -> Error {
         if self.context.process.is_foreign() {
             return self.error(ErrorKind::NotHeld);

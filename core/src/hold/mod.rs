@@ -23,12 +23,12 @@ use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
 
-/// `ttl`, if it can be extended to.
+/// Returns `ttl` if it is valid.
 pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
     options::checked_ttl(ttl).map_err(|error| error.with_name(lease.context.spec.name.bytes()))
 }
 
-/// Extends to `ttl`, or by the ttl in force, where the caller is, or in the background for a caller without a runtime.
+/// Extends the lock to `ttl`, or to the ttl in force. Runs on the caller's runtime, or else in the background.
 pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
     lease.remaining()?;
     let extended = if let Ok(runtime) = Handle::try_current() {
@@ -45,7 +45,7 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
             Ok(())
         }
         Extended::Unknown(_, nodes) => {
-            // Its end may have been what cut the round short.
+            // The lease's end may have cut the round short.
             lease.remaining()?;
             let message = "no quorum of nodes answered the extension; the lock stays valid for as long as it was";
             let error = Error::new(ErrorKind::Unavailable, message);
@@ -59,12 +59,12 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
     }
 }
 
-/// Why it is not held any more: what a round heard of a lock that was released meanwhile is no loss.
+/// Returns why the lock is not held. A round's result is not a loss if the lock was released meanwhile.
 fn over(lease: &Lease) -> Error {
     lease.remaining().err().unwrap_or_else(|| lease.error(ErrorKind::NotHeld))
 }
 
-/// Releases where the caller is, or in the background for a caller without a runtime. Not for a forked child.
+/// Releases the lock on the caller's runtime, or else in the background. Not for a forked child.
 pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
     let claim = match owner.lease().begin_release()? {
         ReleaseBegun::Release(Ownership::Fenced(claim)) => claim,

@@ -1,40 +1,40 @@
-//! How an attempt ended, in every protocol, and how a held lock did. `R` is the right to what it created on the nodes.
+//! The end of an attempt or a held lock, in every protocol. `R` is the right to the attempt's keys.
 
 use crate::error::{LostReason, NodeAnswer};
 use crate::net::ballots::{Ballots, Precheck};
 use crate::protocol::quorum::NodeMask;
 use crate::sys::clock::Moment;
 
-/// How an attempt ended.
+/// An attempt's end.
 #[derive(Debug)]
 pub(crate) enum Outcome<R> {
     /// A quorum granted in time.
     Won(Won<R>),
-    /// It did not.
+    /// No quorum did.
     Lost(Ballots),
-    /// Bars leave no quorum before this instant; nothing was sent.
+    /// Quarantine leaves no quorum before this instant. No request was sent.
     Quarantined(Moment, Ballots),
-    /// Too many addresses lead to the same server for a quorum ever to come.
+    /// Too many addresses lead to the same server for any quorum.
     Indistinct(Ballots),
 }
 
 /// A won attempt.
 #[derive(Debug)]
 pub(crate) struct Won<R> {
-    /// What it may have created on the nodes. Dropped, it is released.
+    /// The right to its keys. Dropping it releases them.
     pub(crate) right: R,
-    /// Zero, and told to nobody, in a protocol that has none.
+    /// The fence; zero, and never shown, in protocols without one.
     pub(crate) fence: u64,
     pub(crate) acquired: Moment,
     pub(crate) valid_until: Moment,
-    /// Where in the spread of renewals this lock's first one falls.
+    /// A number in [0, 1) that spreads this lock's first renewal.
     pub(crate) unit: f64,
     /// The nodes to which the acquire could not be sent.
     pub(crate) missed: NodeMask,
 }
 
 impl<R> Outcome<R> {
-    /// The same with another right, which `wrap` makes of the one.
+    /// Returns the same outcome with the right wrapped by `wrap`.
     pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Outcome<S> {
         match self {
             Self::Won(Won { right, fence, acquired, valid_until, unit, missed }) => {
@@ -57,7 +57,7 @@ impl<R> From<Precheck> for Outcome<R> {
     }
 }
 
-/// Why a lock was lost, and what each node said in the round that tells; nothing where no round does.
+/// The reason for a loss, and the nodes' answers in the round that showed it, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) reason: LostReason,

@@ -19,8 +19,8 @@ impl LeaseOwner {
         Self(Some(lease))
     }
 
-    /// The lock reaches its user: from here on it is renewed, and its loss is told. False if its validity has ended on
-    /// the way; it is released then.
+    /// Activates the lock for its user: from here on it is renewed, and its loss reported. Returns false if it has
+    /// expired or redlock is shut down: dropping it releases.
     pub(crate) fn activate(&self) -> bool {
         let lease = self.lease();
         let late = !planted(Fault::LateGrant) && lease.remaining_here().is_err();
@@ -28,7 +28,7 @@ impl LeaseOwner {
             return false;
         }
         lease.context.process.schedule.add(Arc::clone(lease) as _);
-        // Said between the two, it has not seen this lock among those to give back.
+        // A shutdown that began between the checks has not seen this lock on the schedule.
         if lease.context.process.shutdown.has_started() {
             return false;
         }
@@ -42,7 +42,7 @@ impl LeaseOwner {
         self.0.as_ref().expect("taken only by drop and by released")
     }
 
-    /// The lock whose release has begun: nothing is left for drop to do.
+    /// Returns the lock, whose release has begun: drop does nothing then.
     pub(crate) fn released(mut self) -> Arc<Lease> {
         self.0.take().expect("taken only by drop and by released")
     }
@@ -56,7 +56,7 @@ impl Drop for LeaseOwner {
             std::mem::forget(lease);
             return;
         }
-        // The drop of its title does what is left to do.
+        // Dropping the ownership does the rest.
         drop(lease.begin_release());
     }
 }

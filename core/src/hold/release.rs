@@ -1,8 +1,11 @@
 //! The release of a held lock, as one round.
 //!
-//! States: *begun* (not held any more), *opening*, *asking*, *over*. What may interrupt it: dropped anywhere, the
-//! claim's drop lets the background finish; the runtime ending, the same. In every case what is owed is sent until it
-//! is answered or one ttl has passed.
+//! States: *begun* (not held any more), *opening*, *asking*, *over*. What may interrupt it:
+//!
+//! - it is dropped anywhere: the claim's drop lets the background finish;
+//! - the runtime ends: the same.
+//!
+//! In every case pending releases are sent until they are answered or one ttl has passed.
 
 use std::sync::Arc;
 
@@ -17,12 +20,12 @@ use crate::process::context::LockContext;
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
-/// Releases on `connections` what `claim` may have created.
+/// Releases the keys of `claim` over `connections`.
 ///
 /// # Errors
 ///
-/// `lost` if a quorum did not have the lock any more; `unavailable` if neither that nor the opposite can be told in
-/// time (the background goes on).
+/// `lost` if a quorum did not have the lock any more; `unavailable` if the outcome is not known in time (the background
+/// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
     connections.connect_quorum(connections.connect_limit()).await;
     let time = lease.context.spec.settings.release_timeout();
@@ -32,7 +35,7 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Conne
     let answers = || ballots.answers(&connections.members, describe);
     match verdict {
         KeyVerdict::Open | KeyVerdict::Unknown => {
-            // Nobody may drive this lane after the call. Dropping the claim lets the background go on.
+            // The caller may not drive its connections again. Dropping the claim lets the background go on.
             drop(round);
             Err(unavailable(&lease.context, answers()))
         }
@@ -53,7 +56,7 @@ fn unavailable(context: &LockContext, nodes: Vec<NodeAnswer>) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_name(context.spec.name.bytes()).with_nodes(nodes)
 }
 
-/// Words one node's vote for people.
+/// Describes one node's vote for people.
 fn describe(vote: KeyVote, _: Option<&Reply>, sent: Delivery) -> String {
     let text = match vote {
         KeyVote::Ours => "released",

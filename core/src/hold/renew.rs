@@ -1,4 +1,4 @@
-//! What the agenda does with a held lock: its renewal, its restoring on nodes that miss it, and its end.
+//! The schedule's actions on a held lock: its renewal, its restoring on nodes that miss it, and its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Timed for Lease {
     }
 }
 
-/// One renewal.
+/// Runs one renewal.
 async fn renew(lease: Arc<Lease>) {
     let connections = lease.context.set.connections(&Handle::current());
     lease.context.process.lists.used(&lease.context.set.list, &lease.context.spec.name);

@@ -1,19 +1,27 @@
 //! The restoring of a held lock on nodes that miss it: they have forgotten it, or the acquire did not reach them.
 //!
-//! A node gets the lock back when a renewal reached its quorum and the node answered that it has no such key; and when
-//! the background has a new connection to it and no renewal would find out ([`Lease::may_lack`]). So a lock that was won
-//! without a node has its full margin soon after that node can be reached, once for each connection, whether the lock is
-//! renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
+//! A node gets the lock back in two cases:
 //!
-//! States of one restoring: *spread* (many locks are not sent at once), *barred* (the node may have forgotten another's
-//! lock: the end of its bar is waited for), *connecting*, *asked*. There is one at a time for a lock and a node. What may
-//! interrupt it: the lock is released or lost, which ends the waiting, and what was sent is in the footprint for the
-//! release; the connection breaks, and the next one begins anew; an earlier create is unanswered there, which keeps the
-//! lock from being put back before one ttl has passed, because a release could not reach both.
+//! - a renewal reached its quorum, and the node answered that it has no such key;
+//! - the background has a new connection to it, and no renewal would find out ([`Lease::may_lack`]).
+//!
+//! So a lock won without a node has its full margin soon after that node can be reached, once for each connection,
+//! whether the lock is renewed or not. A lock that all nodes granted, or are about to, costs nothing here.
+//!
+//! States of one restoring: *spread* (many locks are not sent at once), *quarantined* (waits for the quarantine of a
+//! node that may have forgotten another's lock), *connecting*, *asked*. There is one at a time for a lock and a node.
+//! What may interrupt it:
+//!
+//! - the lock is released or lost: the waiting ends, and the release finds what was sent in the footprint;
+//! - the connection breaks: the next one begins anew;
+//! - an earlier create is unanswered there: the lock is not put back before one ttl has passed, because a release could
+//!   not reach both.
 //!
 //! States of seeking a node: *connecting*, *pausing*. There is one search for a node of a set, however many locks miss
-//! it. What may interrupt it: no lock is held on the set any more, which ends it before the next connect; the background
-//! ends.
+//! it. What may interrupt it:
+//!
+//! - no lock is held on the set any more: it ends before the next connect;
+//! - the background ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +39,7 @@ use crate::protocol::quorum::KeyVote;
 use crate::protocol::request::Reply;
 use crate::sys::future::begun;
 
-/// The round reached its quorum: nodes that answered *absent*, now or as stragglers, get the lock back.
+/// Restores the lock on nodes that answered *absent* in a successful round, now or as stragglers.
 pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     if votes.len() > 1 {
         for (node, vote) in votes.iter().enumerate() {
@@ -47,7 +55,7 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
     });
 }
 
-/// Sees to the nodes to which the acquire of `lease` could not be sent.
+/// Restores `lease` on the nodes to which its acquire could not be sent.
 pub(crate) fn make_up(lease: &Arc<Lease>) {
     let lease = Arc::clone(lease);
     let process = Arc::clone(&lease.context.process);
@@ -63,8 +71,8 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
     });
 }
 
-/// Has the background connect to `node` as soon as that can be reached, for as long as a lock is held on its set. Its
-/// lane tells of the connection.
+/// Has the background connect to `node` as soon as it can be reached, while a lock is held on its set. The background's
+/// connections report the new one.
 pub(crate) fn seek(context: &LockContext, node: usize) {
     let (process, set) = (Arc::clone(&context.process), Arc::clone(&context.set));
     let Some(search) = Search::begin(&process.schedule, &set.members, node) else { return };
@@ -80,8 +88,8 @@ pub(crate) fn seek(context: &LockContext, node: usize) {
     });
 }
 
-/// Puts the lock back on `node`, from the background, `within` this time; when its bar has ended, if it has one. It counts
-/// from the next round on.
+/// Puts the lock back on `node`, in the background, `within` this time or after the node's quarantine. It counts from
+/// the next round on.
 pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
     let Some(restoring) = Restoring::begin(lease, node) else { return };
     lease.context.process.background.spawn(async move {
@@ -121,7 +129,7 @@ impl Drop for Restoring {
     }
 }
 
-/// Waits for so long, and no longer than the lock is held; whether it is held still.
+/// Waits for `pause`, or until the lock is not held. Returns whether it still is.
 async fn is_held_for(lease: &Lease, connections: &Connections, pause: Duration) -> bool {
     if pause.is_zero() {
         return true;
@@ -130,7 +138,7 @@ async fn is_held_for(lease: &Lease, connections: &Connections, pause: Duration) 
 }
 
 async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize) {
-    // To connect takes as long as it takes, and says nothing about the node's answers.
+    // Connecting is outside the limit: it says nothing about the node's answers.
     let Ok(connection) = connections.get(node, false).await else { return };
     let limit = lease.context.spec.settings.node_timeout;
     if connections.clock.timeout(limit, put(lease, connections, node, &connection)).await.is_none() {
@@ -142,7 +150,7 @@ async fn put(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize, co
     let _watched = connections.track_request(node);
     let mut by = Eval::Sha;
     loop {
-        // Queued under the lock's mutex: a release that begins later finds the footprint, and goes behind it.
+        // Queued under the lease's mutex: a later release finds the footprint, and goes behind it.
         let queued = lease.restore(|request, footprint, ttl| {
             let create = footprint.restored(node, connection, connections.clock.now(), ttl)?;
             let (connection, footprint) = (connection.clone(), Arc::clone(footprint));

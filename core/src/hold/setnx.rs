@@ -1,28 +1,27 @@
 //! The older SETNX protocol, on one node, for a key that is shared with code which still uses it.
 //!
 //! The key's value is the Unix second up to which it is held, and nothing else: two owners within one second write the
-//! same. So no message can say whose key it is about, and none may be executed twice.
+//! same value. So no message can name the key's owner, and none may be executed twice.
 //!
 //! A *try* is *opening* (no connection) → *asking* (the script was sent, once) → *won* or *lost*. It runs in the
-//! background, which drives its connection whatever becomes of the caller, and the caller waits for its outcome. What may
+//! background, which drives its connection even if the caller goes. The caller waits for its outcome. What may
 //! interrupt each await:
 //!
-//! - the caller goes while it is opening: nothing was sent, and nothing is;
-//! - the caller goes while it is asking, or the node is silent for `node_timeout` (then the caller hears of a lost try):
-//!   the answer is awaited all the same, and a grant that comes is released;
-//! - the connection breaks while it is asking: whether the node granted cannot be known any more, and the key, if there
-//!   is one, is left to its expiry;
+//! - the caller goes while it is opening: the script is not sent;
+//! - the caller goes while it is asking, or the node is silent for `node_timeout` (the caller then receives a lost
+//!   try): the background still awaits the answer, and releases a grant;
+//! - the connection breaks while it is asking: whether the node granted is unknown, and a key is left to expire;
 //! - the process forks: the try stays with the parent;
 //! - the process ends: it waits for the answer for a moment, as for a release.
 //!
-//! A [`Grant`] is *kept* → *releasing* (no connection) → *released* (the script was sent, once). Dropped while it is kept,
-//! it is released in the background. What may interrupt each await:
+//! A [`Grant`] is *kept* → *releasing* (no connection) → *released* (the script was sent, once). Dropped while it is
+//! kept, it is released in the background. What may interrupt each await:
 //!
 //! - the caller goes: the release goes on in the background;
-//! - no connection can be made: the caller hears that, and the release is sent when there is one, unless the key has
-//!   expired by then;
-//! - the node is silent, or the connection breaks, once it was sent: the caller hears that, and it is never sent again,
-//!   since by then it could delete the key of the next owner.
+//! - no connection can be made: the caller receives that failure, and the release is sent once there is one, unless the
+//!   key has expired by then;
+//! - the node is silent, or the connection breaks, once it was sent: the caller receives that failure. It is never sent
+//!   again, because it could then delete the next owner's key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,11 +47,11 @@ use crate::sys::clock::Moment;
 /// The one node.
 const NODE: usize = 0;
 
-/// How much longer than its ttl a key can live: its value counts whole seconds.
+/// The most that a key outlives its ttl: its value counts whole seconds.
 const WHOLE_SECONDS: Duration = Duration::from_secs(3);
 
-/// One try, in the background: on `connections` if that is the one for waiting, whose node will tell of the key's next change.
-/// The vote ends at `limit` if that is sooner than `node_timeout`.
+/// Runs one try in the background. Uses `connections` if they are tracking, so that the node reports the key's next
+/// change. The vote ends after `node_timeout`, or at `limit` if sooner.
 pub(crate) async fn attempt(context: &LockContext, connections: &Arc<Connections>, limit: Moment) -> Outcome<Grant> {
     let (caller, outcome) = oneshot::channel();
     let connections = connections.is_tracking().then(|| Arc::clone(connections));
@@ -65,7 +64,7 @@ pub(crate) async fn attempt(context: &LockContext, connections: &Arc<Connections
     })
 }
 
-/// The background's part of a try.
+/// Runs the background's part of a try.
 async fn ask(
     context: LockContext,
     connections: Option<Arc<Connections>>,
@@ -93,7 +92,7 @@ async fn ask(
         match event {
             Event::Vote(_, answer) => {
                 let outcome = judge(&context, &connections, start, answer, ballots);
-                // A grant that nobody takes is dropped, and so released.
+                // A grant not received is dropped, which releases it.
                 return drop(caller.map(|caller| caller.send(outcome)));
             }
             Event::TimeUp => {
@@ -106,7 +105,7 @@ async fn ask(
     }
 }
 
-/// What an answer to a try that began at `start` comes to.
+/// Judges the answer to a try that began at `start`.
 fn judge(
     context: &LockContext,
     connections: &Connections,
@@ -161,7 +160,7 @@ struct Inner {
     over: Moment,
 }
 
-/// Who waits for the answer to a release; `None` once it was told, or where nobody does.
+/// The waiting caller of a release; `None` once it was answered, or without one.
 type Caller = Option<oneshot::Sender<Result<Reply, Failure>>>;
 
 impl Grant {
@@ -170,7 +169,7 @@ impl Grant {
         Self(Some(Box::new(Inner { context: context.clone(), expiry, over })))
     }
 
-    /// Releases the key. The loss, if it was lost before.
+    /// Releases the key. Returns the loss, if it was lost before.
     ///
     /// # Errors
     ///
@@ -226,7 +225,7 @@ impl Inner {
             match event {
                 Event::Vote(_, answer) => tell(&mut caller, answer),
                 Event::TimeUp => {
-                    // Dropping it could take it back from the connection's queue.
+                    // Dropping the round could remove it from the connection's queue.
                     round.wait_for_all();
                     tell(&mut caller, Err(Failure::Silent(time)));
                 }
@@ -234,7 +233,7 @@ impl Inner {
         }
     }
 
-    /// The connection that the release goes out on, as soon as there is one; `None` if the key has expired by then.
+    /// Returns a connection for the release as soon as there is one, or `None` if the key has expired.
     async fn connect(&self, connections: &Arc<Connections>, caller: &mut Caller) -> Option<Connection> {
         connections.connect_quorum(connections.connect_limit()).await;
         for attempt in 0.. {
@@ -253,7 +252,7 @@ impl Inner {
 }
 
 fn tell(caller: &mut Caller, answer: Result<Reply, Failure>) {
-    // Whoever is not there any more does not need it.
+    // A caller that has gone does not need it.
     drop(caller.take().map(|caller| caller.send(answer)));
 }
 

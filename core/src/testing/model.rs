@@ -1,7 +1,7 @@
-//! The pure transitions of the fencing protocol, for the model in tests/model: what a node does when a request arrives,
-//! and what a client makes of the votes. They are the engine's own: `quorum` judges, and the nodes in memory execute.
+//! The pure transitions of the fencing protocol, for the model in tests/model: a node's action on a request, and a
+//! client's verdict on the votes. They are the engine's own: `quorum` judges, and the nodes in memory execute.
 //!
-//! Time is left out. A key lives until somebody deletes it, and no proposal is too far off a node's clock.
+//! Time is left out. A key lives until it is deleted, and no proposal is too far off a node's clock.
 
 use std::array;
 use std::sync::{Arc, LazyLock};
@@ -14,7 +14,7 @@ use crate::protocol::request::{self, Action, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::random::{Random, SimulatedRandom};
 
-/// Any time would do: no key has an end, and the slack is wider than all proposals.
+/// Any time would do: no key expires, and the slack is wider than all proposals.
 const NOW: u64 = 0;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -27,43 +27,43 @@ static TOKENS: LazyLock<[Token; 16]> = LazyLock::new(|| {
     })
 });
 
-/// What one node keeps for the one name that there is. Owners are numbers below 16, one for each token.
+/// One node's keys for the only name. Owners are numbers below 16, one for each token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Keys {
-    /// Whose the lock key is, and the fence in its value.
+    /// The owner of the lock key, and the fence in its value.
     pub lock: Option<(u8, u64)>,
-    /// What the fence key says; 0 where there is none.
+    /// The value of the fence key; 0 without one.
     pub fence: u64,
 }
 
-/// What a request asks of a node.
+/// A request to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
-    /// To grant the lock.
+    /// Grant the lock.
     Acquire { proposal: u64 },
-    /// To remember a fence, if the lock is as it was granted.
+    /// Remember a fence, if the lock is as it was granted.
     Confirm { granted: u64, fence: u64 },
-    /// To let the key live longer.
+    /// Let the key live longer.
     Extend { fence: u64 },
-    /// To have a lock again that it has forgotten.
+    /// Put back a forgotten lock.
     Restore { fence: u64 },
-    /// To forget the lock.
+    /// Delete the lock.
     Release,
 }
 
-/// What a node answers.
+/// A node's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// An acquire's fence, from now or from before.
     Granted(u64),
-    /// What was asked for is done.
+    /// The request is done.
     Done,
     /// It is not.
     Refused,
 }
 
 impl Keys {
-    /// A request of this owner arrives.
+    /// Executes a request of this owner.
     pub fn execute(&mut self, owner: u8, ask: Ask) -> Answer {
         let (ttl, slack, fence_ttl, label) = (LONG, LONG, LONG, "".into());
         let action = match ask {
@@ -111,7 +111,7 @@ impl Keys {
     }
 }
 
-/// What an attempt should do next.
+/// An attempt's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Next {
     /// Wait, or give up.
@@ -122,17 +122,17 @@ pub enum Next {
     Win(u64),
 }
 
-/// What an attempt knows of one node.
+/// An attempt's knowledge of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Nothing yet.
+    /// No answer.
     #[default]
     Pending,
     /// It has granted this fence.
     Granted(u64),
     /// It has acknowledged the attempt's fence.
     Confirmed,
-    /// It has refused to.
+    /// It has refused.
     Refused,
 }
 
@@ -153,13 +153,13 @@ pub fn next(parts: &[Part], decided: Option<u64>, counts: u16) -> Next {
     }
 }
 
-/// How many of `nodes` nodes are a quorum.
+/// Returns the quorum of `nodes` nodes.
 #[must_use]
 pub fn quorum(nodes: usize) -> usize {
     quorum::quorum(nodes)
 }
 
-/// Whether an extension has its quorum, with the nodes that have answered that the key lives longer.
+/// Returns whether an extension has its quorum. `extended` says which nodes extended the key.
 #[must_use]
 pub fn is_extended(extended: &[bool]) -> bool {
     let vote = |extended: &bool| if *extended { KeyVote::Ours } else { KeyVote::Failed };

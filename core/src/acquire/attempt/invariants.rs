@@ -1,10 +1,10 @@
-//! What the fence promises, kept by scripts and verdicts together on three nodes: attempts are driven message by
-//! message, and the case says which message is executed, delayed, doubled or lost, when a key goes and what another
-//! client leaves in its place. Nothing here depends on time: a key may go at any moment, and a client that has won
-//! believes so for ever.
+//! The fence's guarantees, kept by scripts and verdicts together on three nodes. Attempts are driven message by
+//! message. The test case says which message is executed, delayed, doubled or lost, when a key goes and what another
+//! client leaves in its place. Time plays no part: a key may go at any moment, and a client that has won believes so
+//! for ever.
 //!
-//! Scripts are atomic and touch the keys of one name only, so three names on one server are three nodes. What a node
-//! must do is checked at every step, and what the clients see at the end.
+//! Scripts are atomic and touch the keys of one name only, so three names on one server are three nodes. Each step
+//! checks what a node must do, and the end checks what the clients see.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::sys::random::Random;
 const NODES: usize = 3;
 const ATTEMPTS: usize = 3;
 
-/// From here on a node grants no more.
+/// A node at this fence grants no more.
 const EXHAUSTED: u64 = 9_007_199_254_740_990;
 
-/// So much that no proposal is clamped: the proof takes proposals as they come.
+/// So wide that no proposal is clamped: the proof takes proposals as they come.
 const NO_CLAMP: Duration = Duration::from_secs(200 * 365 * 86_400);
 
 const FENCE_TTL: Duration = Duration::from_secs(50_000);
 
 const LABELS: [&str; ATTEMPTS] = ["", "a:b", "büro"];
 
-/// One thing that happens. Numbers choose among what there is at the time; where there is nothing, nothing happens.
+/// One event of a test case. Numbers choose among the items there are; without any, it has no effect.
 #[derive(Clone, Debug)]
 enum Step {
     /// An attempt asks all nodes.
@@ -47,7 +47,7 @@ enum Step {
         counts: u16,
         unresponsive: u16,
     },
-    /// Bars begin or end.
+    /// A quarantine begins or ends.
     Recount {
         attempt: usize,
         counts: u16,
@@ -109,7 +109,7 @@ impl Dice {
         self.index(NODES)
     }
 
-    /// Mostly `usual`.
+    /// Returns mostly `usual`.
     fn mask(&mut self, usual: u16) -> u16 {
         if self.roll(6) > 0 { usual } else { u16::try_from(self.roll(8)).unwrap() }
     }
@@ -174,7 +174,7 @@ struct Message {
     round: Option<usize>,
 }
 
-/// One attempt and what its client knows.
+/// One attempt and its client's knowledge.
 struct Attempt {
     token: Token,
     ballots: Ballots,
@@ -182,7 +182,7 @@ struct Attempt {
     counts: NodeMask,
     unresponsive: NodeMask,
     decided: Option<u64>,
-    /// What each node granted, as far as the client has heard.
+    /// Each node's grant, as far as the client knows.
     granted: [Option<u64>; NODES],
     /// When it began; `None` before.
     began: Option<usize>,
@@ -190,7 +190,7 @@ struct Attempt {
     won: Option<Won>,
 }
 
-/// A success: the fence, and when each node that made it had it.
+/// A success: its fence, and when each node of its quorum had it.
 #[derive(Clone, Debug)]
 struct Won {
     fence: u64,
@@ -204,7 +204,7 @@ struct ExtensionRound {
     votes: [KeyVote; NODES],
 }
 
-/// Something a node did for an attempt that the order of owners depends on.
+/// A node's action for an attempt, on which the order of owners depends.
 #[derive(Debug)]
 struct Event {
     at: usize,
@@ -228,7 +228,7 @@ struct Look {
 }
 
 impl Look {
-    /// The fence key's number: 0 where there is no key, `None` where it is none or far too large.
+    /// Returns the fence key's number: 0 without a key, `None` if it is not one or too large.
     fn fence(&self) -> Option<u64> {
         let Some(seen) = &self.fence else { return Some(0) };
         std::str::from_utf8(seen.text()?).ok()?.parse().ok()
@@ -238,7 +238,7 @@ impl Look {
         self.lock.as_ref().and_then(Seen::text) == Some(value)
     }
 
-    /// Whether the lock is there and the one with this token has it.
+    /// Returns whether this token has the lock.
     fn lock_of(&self, token: &Token) -> bool {
         let Some(value) = self.lock.as_ref().and_then(Seen::text) else { return false };
         value.strip_prefix(token.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':'))
@@ -426,7 +426,7 @@ impl<'a> Run<'a> {
         self.send(attempt, node, Action::Restore { ttl, fence, fence_ttl: FENCE_TTL, label }, None);
     }
 
-    /// Has a node execute a request, and checks all that a node must do.
+    /// Has a node execute a request, and checks the node.
     fn execute(&mut self, message: &Message) -> Result<Result<Reply, Failure>, String> {
         let (attempt, node) = (message.attempt, message.node);
         let token = self.attempts[attempt].token;
@@ -476,7 +476,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What an attempt does after each vote.
+    /// Continues an attempt after a vote.
     fn judge(&mut self, attempt: usize) -> Checked {
         let client = &mut self.attempts[attempt];
         match quorum::attempt(&client.ballots.votes, client.decided, client.counts, client.unresponsive) {
@@ -529,7 +529,7 @@ impl<'a> Run<'a> {
         self.history.iter().position(is_it)
     }
 
-    /// What clients and stores see of the attempts that won.
+    /// Checks what clients and stores see of won attempts.
     fn check(&self) -> Checked {
         for (a, one) in self.attempts.iter().enumerate() {
             let Some(won) = &one.won else { continue };
@@ -562,7 +562,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// After a later owner's success no node of that success takes the earlier owner back.
+    /// Checks that no node of a later owner's success takes the earlier owner back.
     fn check_bridge(&self, earlier: usize, later: usize, won: &Won) -> Checked {
         for event in self.history.iter().filter(|event| event.attempt == earlier) {
             let bridged = won.by[event.node].is_some_and(|at| at < event.at);
@@ -583,7 +583,7 @@ fn pick<T>(items: &mut Vec<T>, number: usize) -> Option<T> {
     if items.is_empty() { None } else { Some(items.remove(number % items.len())) }
 }
 
-/// What each script may and must do to one node.
+/// Checks what each script does to one node.
 fn check_node(request: &Request, reply: &Result<Reply, Failure>, before: &Look, after: &Look) -> Checked {
     let says = |what: &str| format!("{what} by {:?}", request.action);
     let token = &request.token;
@@ -641,7 +641,7 @@ fn remembers(look: &Look, fence: u64) -> bool {
     look.fence.as_ref().and_then(Seen::text) == Some(fence.to_string().as_bytes())
 }
 
-/// The fence in a lock's value.
+/// Returns the fence in a lock's value.
 fn granted(look: &Look) -> Option<u64> {
     let value = std::str::from_utf8(look.lock.as_ref()?.text()?).ok()?;
     value.split(':').nth(1)?.parse().ok()
@@ -677,7 +677,7 @@ fn invariants_hold_on_the_systems_server() {
     }
 }
 
-/// Runs a story on a new set of nodes with these fences, in memory and on a server.
+/// Runs a test case on new nodes with these fences, in memory and on a server.
 fn story(first: [u64; NODES], publish: impl Fn(&mut Run<'_>)) {
     let mut worlds: [Box<dyn World>; 2] = [Box::new(InMemory::new()), Box::new(OnServer::start(Program::default()))];
     for world in &mut worlds {
@@ -695,13 +695,13 @@ impl Run<'_> {
         self.step(&Step::Begin { attempt, proposal, counts: 7, unresponsive: 0 }).unwrap();
     }
 
-    /// The oldest request of an attempt to a node is executed and its reply arrives.
+    /// Executes the oldest request of an attempt to a node and delivers its reply.
     fn exchanged(&mut self, attempt: usize, node: usize) {
         let oldest = self.requests.iter().position(|message| (message.attempt, message.node) == (attempt, node));
         self.step(&Step::Exchange(oldest.expect("a request is on its way"))).unwrap();
     }
 
-    /// As [`Run::exchanged`], and the request is on its way once more.
+    /// Does the same as [`Run::exchanged`], and repeats the request.
     fn doubled(&mut self, attempt: usize, node: usize) {
         let oldest = self.requests.iter().position(|message| (message.attempt, message.node) == (attempt, node));
         self.step(&Step::Double(oldest.expect("a request is on its way"))).unwrap();
@@ -794,7 +794,7 @@ fn a_late_grant_does_not_bridge_a_later_owner() {
             run.exchanged(A, node);
         }
         assert_eq!(run.rounds[0].votes, [KeyVote::Absent, KeyVote::Ours, KeyVote::Foreign]);
-        // Nor does a restore: the node knows of B.
+        // A restore fails too: the node knows of B.
         run.step(&Step::Restore { attempt: A, node: 0 }).unwrap();
         run.exchanged(A, 0);
         assert_eq!(run.looks[0].lock, None);

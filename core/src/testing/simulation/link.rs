@@ -1,4 +1,4 @@
-//! One connection of a simulation: what its two ends share.
+//! One connection of a simulation: the state that its ends share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,28 +10,28 @@ use super::{Fate, Leg, Network};
 use crate::net::node::{EventSink, Failure, NodeEvent};
 use crate::protocol::request::Reply;
 
-/// What the two ends of one connection share.
+/// The state that both ends of one connection share.
 pub(super) struct Line {
     pub(super) process: usize,
     pub(super) events: Option<EventSink>,
-    /// Whether the node tells of changed keys on it.
+    /// Whether the node reports changed keys on it.
     pub(super) watched: bool,
     state: Mutex<LineState>,
     way: Mutex<Way>,
-    /// The client's end has seen that the connection is over.
+    /// Notified when the client's end sees that the connection is over.
     pub(super) over: Arc<Notify>,
 }
 
 /// The way from the node to the client.
 struct Way {
-    /// What is sent now does not arrive before this.
+    /// The earliest arrival of a message sent now.
     earliest: Instant,
-    /// Whether nothing arrives any more.
+    /// Whether all messages are lost.
     lost: bool,
     replies: mpsc::UnboundedSender<(Instant, Down)>,
 }
 
-/// What a node sends.
+/// A node's message.
 pub(super) enum Down {
     /// The answer to a call.
     Answer(u64, Result<Reply, Failure>),
@@ -43,12 +43,12 @@ pub(super) enum Down {
 struct LineState {
     ended: bool,
     calls: u64,
-    /// Calls without an answer so far. Dropping a sender tells its call that the connection is over.
+    /// Calls without an answer so far. Dropping a sender notifies its call that the connection is over.
     pending: BTreeMap<u64, oneshot::Sender<Result<Reply, Failure>>>,
 }
 
 impl Line {
-    /// A connection that begins `now`, with where `replies` go.
+    /// Makes a connection that begins `now` and sends into `replies`.
     pub(super) fn new(
         process: usize,
         events: Option<EventSink>,
@@ -59,7 +59,7 @@ impl Line {
         Self { process, events, watched, state: Mutex::default(), way, over: Arc::default() }
     }
 
-    /// A new call, and where its answer will arrive; `None` if the connection is over.
+    /// Begins a call and returns the receiver of its answer; `None` if the connection is over.
     pub(super) fn ask(&self) -> Option<(u64, oneshot::Receiver<Result<Reply, Failure>>)> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
@@ -76,13 +76,13 @@ impl Line {
         self.state.lock().expect("no panic while holding this")
     }
 
-    /// The connection is over, as seen by the client.
+    /// Ends the connection, as seen by the client.
     pub(super) fn end(&self) {
         self.close();
         self.over.notify_one();
     }
 
-    /// Nothing is asked or answered any more.
+    /// Refuses new calls and fails pending ones.
     pub(super) fn close(&self) {
         let pending = {
             let mut state = self.state();
@@ -92,7 +92,7 @@ impl Line {
         drop(pending);
     }
 
-    /// The node of this index sends something down the line.
+    /// Sends a message from the node of this index.
     pub(super) fn send(&self, network: &dyn Network, index: usize, now: Instant, down: Down) {
         let mut way = self.way.lock().expect("no panic while holding this");
         if way.lost {
@@ -131,7 +131,7 @@ impl Line {
         self.state().ended
     }
 
-    /// Whether nobody waits for the answer to `call` any more; it is forgotten then.
+    /// Returns whether the caller of `call` has stopped waiting, and then forgets the call.
     pub(super) fn is_taken_back(&self, call: u64) -> bool {
         let mut state = self.state();
         let unwanted = state.pending.get(&call).is_none_or(oneshot::Sender::is_closed);

@@ -2,14 +2,13 @@
 //! tokio's paused time.
 //!
 //! A [`World`] is made inside a current-thread runtime whose time is paused. It owns the nodes ([`Node`]) and makes the
-//! processes ([`World::process`]), each with its own clock and random source. Every message between the two asks the
-//! [`Network`] for its [`Fate`]; that is where a seed comes in. Nothing in here is random, reads real time or starts a
-//! thread, so that the same answers repeat the same run.
+//! processes ([`World::process`]), each with its own clock and random source. The [`Network`] decides the [`Fate`] of
+//! every message between the two: that is where a seed comes in. This module uses no randomness, real time or threads,
+//! so that the same answers repeat the same run.
 //!
-//! One connection behaves as TCP does: what is written on it arrives in order in both directions, or not at all from
-//! some point on; several connections know no order among each other. A request whose future is dropped before it was
-//! written is taken back; later it is executed, and its reply goes nowhere, even if the client has long given up the
-//! connection.
+//! One connection behaves as TCP does: messages arrive in order in both directions, or not at all from some point on.
+//! Several connections have no order among each other. A request whose future is dropped before it was written is taken
+//! back. Dropped later, it is executed and its reply discarded, even if the client has long given up the connection.
 
 #![allow(clippy::disallowed_methods, reason = "this file is what the clock and the timers of a simulation are")]
 
@@ -44,7 +43,7 @@ pub use program::{Program, Runtime};
 pub use server::Node;
 pub use time::{Machine, Pace};
 
-/// Which part of a message's way a [`Fate`] is asked for.
+/// The part of a message's way that a [`Fate`] decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
     /// A connection is being made.
@@ -57,34 +56,34 @@ pub enum Leg {
     Reply,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives after this time, and never before what was sent earlier on the same connection.
     Deliver(Duration),
-    /// It is lost, and with it everything that follows in this direction of its connection. Nobody is told.
+    /// It is lost, with everything that follows in this direction of its connection. Neither end is notified.
     Drop,
     /// It is lost and its connection ends, which the client sees.
     Break,
 }
 
-/// The network of a simulation, and the ear for what happens there.
+/// The network of a simulation, and the sink of its events.
 pub trait Network: Send + Sync {
     /// Decides what becomes of the next message between a process and a node, both by index.
     fn fate(&self, process: usize, node: usize, leg: Leg) -> Fate;
 
-    /// Whether the request that is being written arrives once more, and how much later; in no order with anything.
+    /// Returns how much later the request being written arrives once more, if it does; in no order with others.
     fn echo(&self, _process: usize, _node: usize) -> Option<Duration> {
         None
     }
 
-    /// Hears that a node, which is down or hangs up, has refused a connection at this virtual time.
+    /// Receives that a node, which is down or hangs up, has refused a connection at this virtual time.
     fn refused(&self, _process: usize, _node: usize, _now: Duration) {}
 
-    /// Hears that a node gave, or confirmed, a `fence` for the key `name`; the same `token` for all of one attempt.
+    /// Receives that a node granted or confirmed a `fence` for the key `name`. One attempt has one `token`.
     fn granted(&self, _node: usize, _name: &str, _token: &str, _fence: u64) {}
 
-    /// Hears what happened, for a trace. `line` need not be called.
+    /// Receives an event for a trace. `line` need not be called.
     fn note(&self, line: &dyn Fn() -> String);
 }
 
@@ -103,7 +102,7 @@ impl fmt::Debug for World {
 }
 
 impl World {
-    /// A world with one node for each of `nodes`, all up. Must be called in the runtime that is to run all of it.
+    /// Makes a world with one node for each of `nodes`, all up. Must be called in the runtime that will run it.
     pub fn new(network: Arc<dyn Network>, nodes: &[Pace]) -> Self {
         let time = Time::here();
         let node = |(index, pace): (usize, &Pace)| Node::new(index, *pace, time.clone(), Arc::clone(&network));
@@ -111,19 +110,20 @@ impl World {
         Self { time, network, nodes }
     }
 
-    /// Virtual time since the start.
+    /// Returns the virtual time since the start.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.time.passed()
     }
 
-    /// The nodes, by index.
+    /// Returns the nodes, by index.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// A client in a process of its own. `index` is what the network calls it, `random` fills slices with its bits.
+    /// Makes a client in its own process. `index` is the process's number for the network, `random` fills slices with
+    /// its bits.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl World {
         self.machine(index, pace, random).map(|(client, _)| client)
     }
 
-    /// As [`World::process`], with the machine that the process runs on.
+    /// Does the same as [`World::process`], and returns the process's machine.
     ///
     /// # Errors
     ///
@@ -163,17 +163,17 @@ impl World {
         Ok((client(index, process, set, Options::default()), machine))
     }
 
-    /// A process that can be stopped and killed, with clients and runtimes as needed.
+    /// Makes a process that can be stopped and killed, with clients and runtimes as needed.
     pub fn program(&self, index: usize, pace: Pace, random: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Program {
         Program::new(self, index, pace, Box::new(random))
     }
 
-    /// Sleeps for so much virtual time, whatever runtime the caller is on.
+    /// Sleeps for this much virtual time, on any runtime.
     pub async fn sleep(&self, duration: Duration) {
         self.time.sleep(duration).await;
     }
 
-    /// The nodes in this `order`, as a process sees them.
+    /// Returns the nodes in this `order`, as a process sees them.
     fn set(&self, index: usize, order: &[usize], process: &Arc<Process>) -> Result<Arc<NodeSet>, Error> {
         let addresses = Addresses::parse(order.iter().map(|node| format!("memory://sim-{}", node + 1)))?;
         let node = |(address, node): (&Address, &usize)| {

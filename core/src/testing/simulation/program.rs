@@ -19,7 +19,7 @@ use crate::process::nodes::NodeSet;
 use crate::sys::background::Background;
 use crate::sys::task::simulated::{self, StandIn, Task};
 
-/// A simulated process: a background, clients, and runtimes for those who call them.
+/// A simulated process: a background, clients, and runtimes for their callers.
 pub struct Program {
     world: World,
     index: usize,
@@ -46,8 +46,8 @@ impl Program {
         Self { world: world.clone(), index, process, machine, background, runtimes, sets: Mutex::default() }
     }
 
-    /// A client with the options of `builder`, of the nodes in this `order`. All of them share what is known of the nodes,
-    /// and those with the same order their connections too, as in every process.
+    /// Makes a client with the options of `builder` and the nodes in this `order`. All clients share their knowledge of
+    /// the nodes, and those with the same order their connections too, as in every process.
     ///
     /// # Errors
     ///
@@ -64,13 +64,13 @@ impl Program {
         Ok(super::client(self.index, Arc::clone(&self.process), set, builder.options.clone()))
     }
 
-    /// Its clocks.
+    /// Returns its clocks.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// A runtime of its own for callers.
+    /// Makes a new runtime for callers.
     #[must_use]
     pub fn runtime(&self) -> Runtime {
         let runtime = Runtime::new(&self.world.time);
@@ -84,19 +84,19 @@ impl Program {
         runtimes.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// None of its tasks goes on until [`Program::go_on`]; its clocks do.
+    /// Stops its tasks until [`Program::go_on`], but not its clocks.
     pub fn stop(&self) {
         self.world.note(|| format!("process {} stands still", self.index + 1));
         self.runtimes().iter().for_each(|runtime| runtime.turn(Phase::Running, Phase::Stopped));
     }
 
-    /// Its tasks go on.
+    /// Continues its tasks.
     pub fn go_on(&self) {
         self.world.note(|| format!("process {} goes on", self.index + 1));
         self.runtimes().iter().for_each(|runtime| runtime.turn(Phase::Stopped, Phase::Running));
     }
 
-    /// Ends it at once, with its connections. Requests that were written are on their way all the same.
+    /// Ends it at once, with its connections. Requests that were written still travel on.
     pub fn kill(&self) {
         self.world.note(|| format!("process {} is killed", self.index + 1));
         self.runtimes().iter().for_each(|runtime| runtime.end());
@@ -125,7 +125,7 @@ impl Runtime {
         drop(Arc::clone(&self.0).spawn(Box::pin(task)));
     }
 
-    /// Ends it: its tasks are dropped where they stand, and its connections with them.
+    /// Ends it: drops its tasks where they stand, and its connections with them.
     pub fn end(&self) {
         self.0.end();
     }
@@ -138,7 +138,7 @@ impl Drop for Runtime {
     }
 }
 
-/// What runs the tasks of a simulated runtime, on the one of the simulation.
+/// The executor of a simulated runtime's tasks, on the simulation's runtime.
 struct Host {
     time: Time,
     /// Taken only by drop.
@@ -185,7 +185,7 @@ impl Host {
             }
             std::mem::take(&mut life.asleep)
         };
-        // Those that still may not go on fall asleep again.
+        // Tasks that still may not go on fall asleep again.
         asleep.into_iter().for_each(Waker::wake);
     }
 
@@ -235,7 +235,7 @@ struct Hosted {
 }
 
 impl Drop for Hosted {
-    /// As a runtime does that ends: in its own context.
+    /// Drops in its runtime's context, as an ending runtime does.
     fn drop(&mut self) {
         let _inside = self.host.handle().enter();
         drop(self.task.take());

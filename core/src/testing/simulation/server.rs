@@ -25,7 +25,7 @@ pub(super) struct Server {
     pub(super) time: Time,
     pub(super) network: Arc<dyn Network>,
     state: Mutex<State>,
-    /// Has thawed, gone down or come up.
+    /// Notified on a thaw, crash or start.
     changed: Notify,
 }
 
@@ -36,19 +36,19 @@ pub(super) struct State {
     scripts: BTreeSet<&'static str>,
     pub(super) up: bool,
     frozen: bool,
-    /// Accepts connections, and closes each before it is set up.
+    /// Whether it closes new connections before they are set up.
     pub(super) hangs_up: bool,
-    /// Does not know INFO.
+    /// Whether it lacks INFO.
     pub(super) lacks_info: bool,
-    /// Does not know CLIENT TRACKING.
+    /// Whether it lacks CLIENT TRACKING.
     pub(super) lacks_tracking: bool,
-    /// Counts starts.
+    /// Number of starts.
     pub(super) run: u32,
-    /// Counts the names that its data have had.
+    /// Number of names that its data have had.
     pub(super) replid: u32,
     pub(super) started: Instant,
     pub(super) lines: Vec<Weak<Line>>,
-    /// The connections that are told of the next change of a key, once.
+    /// The connections to notify of each key's next change, once.
     armed: BTreeMap<Vec<u8>, Vec<Weak<Line>>>,
 }
 
@@ -86,8 +86,8 @@ impl Node {
         self.0.network.note(&|| format!("node {}: {}", self.0.index + 1, line()));
     }
 
-    /// Ends the server: its connections break, requests that have not been executed never will be. Without `keep` its
-    /// data is gone.
+    /// Ends the server: its connections break, and requests not executed by then never are. Without `keep` its data is
+    /// gone.
     pub fn crash(&self, keep: bool) {
         self.note(|| format!("crashes{}", if keep { "" } else { " and loses its data" }));
         let lines = {
@@ -105,16 +105,16 @@ impl Node {
         self.end_lines(lines);
     }
 
-    /// Sends something down a line.
+    /// Sends a message over a line.
     pub(super) fn send(&self, line: &Line, down: Down) {
         line.send(&*self.0.network, self.0.index, self.0.time.now(), down);
     }
 
-    /// Ends connections, which their clients see in time, if at all.
+    /// Ends connections. Their clients see it in time, if at all.
     fn end_lines(&self, lines: Vec<Weak<Line>>) {
         for line in lines.into_iter().filter_map(|line| line.upgrade()) {
             match self.0.network.fate(line.process, self.0.index, Leg::Reply) {
-                // The machine went with it: nobody says that the connection is over.
+                // The machine crashed too, so the client is not notified.
                 Fate::Drop => {}
                 Fate::Break => line.end(),
                 Fate::Deliver(delay) => {
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Starts a server that has crashed, with a new run id.
+    /// Starts a crashed server, with a new run id.
     pub fn start(&self) {
         let mut state = self.state();
         if !state.up {
@@ -154,14 +154,13 @@ impl Node {
         self.0.changed.notify_waiters();
     }
 
-    /// Gets a first replica, which gives its data a new name. Nothing is lost.
+    /// Gets a first replica, which gives its data a new name. No data is lost.
     pub fn attach_replica(&self) {
         self.note(|| "gets a replica".to_owned());
         self.state().replid += 1;
     }
 
-    /// Accepts connections from now on, and closes each before it is set up; those that it has end. Or accepts them as
-    /// usual.
+    /// Closes each new connection before it is set up, and ends the present ones. Or accepts connections as usual.
     pub fn hang_up(&self, hangs_up: bool) {
         self.note(|| if hangs_up { "hangs up on everybody" } else { "hangs up on nobody" }.to_owned());
         let lines = {
@@ -172,7 +171,7 @@ impl Node {
         self.end_lines(lines);
     }
 
-    /// Does not know the commands INFO and CLIENT TRACKING, as a server where they are renamed, or a proxy.
+    /// Makes INFO or CLIENT TRACKING unknown, as on a server where they are renamed, or a proxy.
     pub fn lack(&self, info: bool, tracking: bool) {
         let mut state = self.state();
         (state.lacks_info, state.lacks_tracking) = (info, tracking);
@@ -183,14 +182,14 @@ impl Node {
         self.note(|| format!("clock steps by {micros} us"));
         let mut state = self.state();
         if state.up && !state.frozen {
-            // A server that runs deletes what has expired without being asked.
+            // A running server deletes expired keys without being asked.
             state.store.expire(self.0.clock.micros());
         }
         drop(state);
         self.0.clock.step(micros);
     }
 
-    /// Deletes a key, as anybody with access to the server could.
+    /// Deletes a key, as any client of the server could.
     pub fn delete(&self, key: &[u8]) {
         self.note(|| format!("loses key {:?}", String::from_utf8_lossy(key)));
         let mut state = self.state();
@@ -200,7 +199,7 @@ impl Node {
         self.tell(&told, key);
     }
 
-    /// Overwrites a key with what is no lock of ours, for `ttl`.
+    /// Overwrites a key with a value that is not ours, for `ttl`.
     pub fn take(&self, key: &[u8], ttl: Duration) {
         self.note(|| format!("key {:?} is taken by a stranger", String::from_utf8_lossy(key)));
         let mut state = self.state();
@@ -211,7 +210,7 @@ impl Node {
         self.tell(&told, key);
     }
 
-    /// Tells connections that a key has changed.
+    /// Notifies connections that a key has changed.
     fn tell(&self, lines: &[Weak<Line>], key: &[u8]) {
         for line in lines.iter().filter_map(Weak::upgrade) {
             self.note(|| format!("tells process {} of a change of {}", line.process + 1, String::from_utf8_lossy(key)));
@@ -219,7 +218,7 @@ impl Node {
         }
     }
 
-    /// The keys that have not expired, fence keys included, with their values.
+    /// Returns the keys that have not expired, fence keys included, with their values.
     #[must_use]
     pub fn keys(&self) -> Vec<(String, String)> {
         let state = self.state();
@@ -231,7 +230,7 @@ impl Node {
         state.store.contents(self.0.clock.micros()).map(|(key, content)| (text(key), shown(content))).collect()
     }
 
-    /// Says which fence the node has from now on, if it has another one.
+    /// Reports the node's fence if the request has set it.
     fn tell_granted(&self, request: &Request, answer: &Result<Reply, Failure>) {
         let fence = match (answer, &request.action) {
             (Ok(Reply::Granted(fence)), _) | (Ok(Reply::Confirmed), Action::Confirm { fence, .. }) => *fence,
@@ -291,7 +290,7 @@ impl Node {
 }
 
 impl State {
-    /// Whoever reads a key is told of its next change by another. Returns who is told now.
+    /// Registers a reader for the key's next change by another. Returns the connections to notify now.
     fn arm(&mut self, line: &Arc<Line>, request: &Request, answer: &Result<Reply, Failure>) -> Vec<Weak<Line>> {
         let Ok(reply) = answer else { return Vec::new() };
         let is_own = |other: &Weak<Line>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(line));

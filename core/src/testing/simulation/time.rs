@@ -14,7 +14,7 @@ use crate::sys::clock::SimulatedTime;
 /// Wall time at the start of every simulation, in microseconds since the epoch.
 const WALL_START: u64 = 1_750_000_000_000_000;
 
-/// The paused time of the runtime that runs a whole simulation, for who may be in another runtime's context.
+/// The paused time of the runtime that runs a whole simulation, for callers in another runtime's context.
 #[derive(Clone, Debug)]
 pub(super) struct Time {
     pub(super) runtime: Handle,
@@ -22,7 +22,7 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// Of the current runtime, from now on.
+    /// Takes the current runtime's time, from now.
     pub(super) fn here() -> Self {
         Self { runtime: Handle::current(), start: Instant::now() }
     }
@@ -50,10 +50,10 @@ impl Time {
     }
 }
 
-/// How a clock differs from virtual time, which begins at zero.
+/// A clock's difference from virtual time, which begins at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// What a process's suspend-aware clock shows at the start. A node has no such clock.
+    /// The start of a process's suspend-aware clock. A node has no such clock.
     pub origin: Duration,
     /// How much faster it runs, in parts per million; more than minus a million.
     pub ppm: i64,
@@ -62,13 +62,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// How much this clock shows of `nanos` of virtual time.
+    /// Returns what this clock shows after `nanos` of virtual time.
     fn shown(self, nanos: u64) -> u64 {
         let shown = i128::from(nanos) * i128::from(1_000_000 + self.ppm) / 1_000_000;
         u64::try_from(shown).unwrap_or(0)
     }
 
-    /// How much virtual time passes while this clock shows `duration`, rounded down.
+    /// Returns the virtual time that passes while this clock shows `duration`, rounded down.
     #[must_use]
     pub fn passes(self, duration: Duration) -> Duration {
         let nanos = i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 1_000_000);
@@ -126,13 +126,13 @@ impl Machine {
         Arc::clone(&self.0) as Arc<dyn SimulatedTime>
     }
 
-    /// It was suspended for `duration` until now: its clocks have gone on, its timers have not. The nodes are elsewhere:
+    /// Suspends it for the last `duration`: its clocks have gone on, its timers have not. The nodes are elsewhere:
     /// [`Node::step_clock`](super::Node::step_clock) lets the time pass for them.
     pub fn suspended(&self, duration: Duration) {
         self.0.slept.fetch_add(nanos(duration), Ordering::Relaxed);
     }
 
-    /// Its clocks have not gone on for the last `duration`, which no clock may do.
+    /// Stops its clocks for the last `duration`, which no clock may do.
     pub fn stalled(&self, duration: Duration) {
         self.0.stalled.fetch_add(nanos(duration), Ordering::Relaxed);
     }
@@ -162,7 +162,7 @@ impl SimulatedTime for Clocks {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let until = self.monotonic_nanos().saturating_add(nanos(duration));
         Box::pin(async move {
-            // No timer goes off before its clock shows the time.
+            // No timer fires before its clock shows the time.
             while let Some(left) = until.checked_sub(self.monotonic_nanos()).filter(|left| *left > 0) {
                 let left = self.pace.passes(Duration::from_nanos(left)).min(LONGEST);
                 self.time.sleep(left + Duration::from_nanos(1)).await;

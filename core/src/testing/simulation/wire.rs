@@ -34,7 +34,7 @@ impl Wire {
         &self.node.0.time
     }
 
-    /// One leg of making a connection.
+    /// Travels one leg of a connect.
     async fn travel(&self, leg: Leg) -> Result<(), Failure> {
         match self.fate(leg) {
             Fate::Deliver(delay) => {
@@ -68,7 +68,7 @@ impl Wire {
                 role: Role::Master,
                 ..Identity::default()
             };
-            // Servers tell whole seconds.
+            // Servers report whole seconds.
             let uptime = Duration::from_secs(self.time().now().duration_since(state.started).as_secs());
             let uptime = if silent { Duration::ZERO } else { uptime };
             let watched = events.as_ref().is_some_and(EventSink::tracks) && !state.lacks_tracking;
@@ -129,7 +129,7 @@ impl SimulatedLink for Link {
     }
 }
 
-/// What drives a connection on the client's runtime. With that it is gone.
+/// The driver of a connection on the client's runtime. Dropping it closes the connection.
 struct ClientEnd(Arc<Line>);
 
 impl Drop for ClientEnd {
@@ -187,14 +187,14 @@ async fn serve(wire: Wire, line: Arc<Line>, run: u32, mut arriving: mpsc::Unboun
         wire.time().sleep_until(at).await;
         match wire.node.execute(run, &line, &call.request, call.by).await {
             Some(answer) => wire.node.send(&line, Down::Answer(call.id, answer)),
-            // A crash has its own way to say so; a server that has started anew refuses what it does not know.
+            // A crash ends its connections itself. A server that has started anew closes them here.
             None if wire.node.state().up => line.end(),
             None => {}
         }
     }
 }
 
-/// Executes a request that has arrived twice, in no order with others; the answer goes nowhere.
+/// Executes a request that has arrived twice, in no order with others, and discards the answer.
 async fn repeat(node: Node, line: Arc<Line>, at: Instant, request: Request) {
     node.0.time.sleep_until(at).await;
     node.note(|| format!("hears process {} once more", line.process + 1));
@@ -202,7 +202,7 @@ async fn repeat(node: Node, line: Arc<Line>, at: Instant, request: Request) {
     drop(node.execute(run, &line, &request, Eval::Text).await);
 }
 
-/// Hands over what arrives at the client.
+/// Delivers what arrives at the client.
 async fn listen(time: Time, line: Weak<Line>, mut arriving: mpsc::UnboundedReceiver<(Instant, Down)>) {
     let Some(over) = line.upgrade().map(|line| Arc::clone(&line.over)) else { return };
     let hear = async {
