@@ -339,3 +339,19 @@ async fn a_server_far_away_is_waited_for_without_asking() {
     let guard = tokio::time::timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
     guard.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_far_away_may_have_forgotten_the_scripts() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let redlock = client(&proxy.url());
+    redlock.lock("other").await.unwrap().release().await.unwrap();
+    // Two round trips take longer than the default of node_timeout.
+    proxy.delay(Duration::from_millis(170));
+    server.command(&["SCRIPT", "FLUSH"]);
+    let guard = redlock.lock(NAME).try_acquire().await.unwrap().unwrap();
+    server.command(&["SCRIPT", "FLUSH"]);
+    guard.extend().await.unwrap();
+    server.command(&["SCRIPT", "FLUSH"]);
+    guard.release().await.unwrap();
+}

@@ -69,7 +69,7 @@ pub(crate) async fn attempt(
             round.ask(node, claim.request(acquire(&context.spec, nodes, proposal, wants)), None);
         }
     }
-    let verdict = vote(context, connections, &claim, &mut round, &mut ballots, limit, state).await;
+    let verdict = vote(context, connections, &claim, &mut round, &mut ballots, state).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
     let start = if planted(Fault::ValidFromAnswer) { connections.clock.now() } else { start };
     let valid_until = quorum::valid_until(start, settings.ttl, limit);
@@ -127,7 +127,6 @@ async fn vote(
     claim: &Claim,
     round: &mut Round,
     ballots: &mut Ballots,
-    limit: Moment,
     state: &mut AttemptState,
 ) -> Option<u64> {
     let health = &connections.members.health;
@@ -143,7 +142,7 @@ async fn vote(
             }
             Verdict::Confirm(fence) => {
                 decided = Some(fence);
-                round.restart_deadline(limit);
+                round.restart_deadline();
             }
             Verdict::Open => {}
         }

@@ -41,6 +41,7 @@ pub(crate) struct Round {
     footprint: Arc<Footprint>,
     started: Moment,
     node_timeout: Duration,
+    limit: Moment,
     deadline: Moment,
     timer: Deadline,
     parts: Vec<Part>,
@@ -115,6 +116,7 @@ impl Round {
             footprint: Arc::clone(footprint),
             started,
             node_timeout,
+            limit,
             deadline,
             timer: Deadline::new(&connections.deadlines, &connections.clock, deadline),
             parts,
@@ -142,10 +144,10 @@ impl Round {
     }
 
     /// Gives the round another `node_timeout` from now, for a second script.
-    pub(crate) fn restart_deadline(&mut self, limit: Moment) {
+    pub(crate) fn restart_deadline(&mut self) {
         self.started = self.connections.clock.now();
         self.counted = false;
-        self.deadline = self.started.after(self.node_timeout).min(limit);
+        self.deadline = self.started.after(self.node_timeout).min(self.limit);
         self.timer.reset(self.deadline);
     }
 
@@ -213,7 +215,7 @@ impl Round {
                 footprint.answered(node, create, &answer);
                 answer
             } else {
-                connection.call_known(&request).await
+                connection.call(&request, by).await
             };
             (Some(connection), answer)
         })
@@ -263,7 +265,14 @@ impl Round {
         let Some(request) = self.parts[node].request.clone() else { return false };
         let creates = request.action.creates();
         let asking = match answer {
-            Err(Failure::NoScript) if creates && self.open => self.asking(node, request, connection, Eval::Text),
+            Err(Failure::NoScript) if self.open || !creates => {
+                // The node answered in time, and is asked another question: far away, both do not fit into one
+                // `node_timeout`.
+                self.deadline =
+                    self.deadline.max(self.connections.clock.now().after(self.node_timeout).min(self.limit));
+                self.timer.reset(self.deadline);
+                self.asking(node, request, connection, Eval::Text)
+            }
             Err(Failure::Closed) if request.action.is_repeatable() && !self.parts[node].resent => {
                 self.parts[node].resent = true;
                 if self.parts[node].sent == Delivery::InOrder {
