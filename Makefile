@@ -150,7 +150,7 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/ruff format --quiet --check python tests
 	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml redlock
-	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out tests/soak/% tests/peers/%,$(wildcard tests/*/*.py))
+	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out tests/soak/% tests/peers/%,$(wildcard tests/*/*.py tests/conformance/drivers/*.py))
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
 	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/peers/*.py)
 	cd node && npm run --silent lint && npm run --silent typecheck

@@ -135,7 +135,7 @@ class Drivers:
         return "\n\n".join(f"{driver.label}:\n{driver.log()}" for driver in self._started)
 
     def _command(self, face: str) -> list[str]:
-        drivers = ROOT / "tests" / "drivers"
+        drivers = Path(__file__).parent / "drivers"
         if face in self._commands:
             return shlex.split(self._commands[face])
         if face == OLDER.name:

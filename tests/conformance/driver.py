@@ -36,7 +36,7 @@ LINE_LIMIT = 1 << 20
 SHOWN_LINE = 1000
 """How much of a line a failure prints, in characters."""
 
-TABLES = Path(__file__).parent.parent / "tables"
+TABLES = Path(__file__).parent / "tables"
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ FACES = {
 
 
 OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels=False)
-"""Code that is older than the library; see tests/drivers/older.py."""
+"""Code that is older than the library; see drivers/older.py."""
 
 
 class LockError(Exception):

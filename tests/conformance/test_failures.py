@@ -12,7 +12,7 @@ import pytest
 
 from conftest import ROOT, under_test
 
-FAULTY = Path(__file__).parents[1] / "drivers" / "faulty.py"
+FAULTY = Path(__file__).parent / "drivers" / "faulty.py"
 
 FOUND = {
     "acquired-twice": ("test_life.py", "test_misuse and python", "DID NOT RAISE"),

@@ -1,7 +1,7 @@
 """The suite finds planted faults: a suite that never fails proves nothing.
 
-tests/drivers/faulty.py takes the place of Python's faces in a run of its own; with each of its faults the story that
-is about it must fail, and without a fault the same stories must pass.
+drivers/faulty.py takes the place of Python's faces in a run of its own; with each of its faults the story that is about
+it must fail, and without a fault the same stories must pass.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 
 from conftest import under_test
 
-sys.path.append(str(Path(__file__).parents[1] / "drivers"))
+sys.path.append(str(Path(__file__).parent / "drivers"))
 from faulty import FAULTS
 
 HERE = Path(__file__).parent
-FAULTY = HERE.parent / "drivers" / "faulty.py"
+FAULTY = HERE / "drivers" / "faulty.py"
 
 FOUND_BY = {
     "blind-release": (

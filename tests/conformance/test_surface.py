@@ -1,4 +1,4 @@
-"""What is public in each language is what tests/tables/surface.json lists: nothing is missing, nothing is beside it.
+"""What is public in each language is what tables/surface.json lists: nothing is missing, nothing is beside it.
 
 core/tests/surface.rs has the Rust names.
 """

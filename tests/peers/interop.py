@@ -151,7 +151,7 @@ class Peer:
 
 def start_ours(face: str, drivers: Path, history: History) -> Driver:
     """A process with locks of ours; those of Rust are in the directory `drivers`."""
-    here = ROOT / "tests" / "drivers"
+    here = ROOT / "tests" / "conformance" / "drivers"
     command = {
         "rust": [str(drivers / "redlock-driver")],
         "python": [sys.executable, str(here / "python_driver.py")],

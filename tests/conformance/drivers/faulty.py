@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-sys.path.append(str(Path(__file__).parents[1] / "conformance"))
+sys.path.append(str(Path(__file__).parents[1]))
 from driver import table
 from history import now_ns
 from resp import Connection

@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-sys.path.append(str(Path(__file__).parents[1] / "conformance"))
+sys.path.append(str(Path(__file__).parents[1]))
 from history import now_ns
 
 Json = dict[str, Any]
