@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import psutil
 
-from servers import die_with_parent
+from support.process import die_with_parent
 
 Json = dict[str, Any]
 

@@ -24,8 +24,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from history import History, Kind, now_ns
-from servers import die_with_parent, stop_process
+from conformance.history import History, Kind
+from support.clock import now_ns
+from support.process import die_with_parent, stop_process
 
 ANSWER_LIMIT_S = 20.0
 """Longest wait for an answer, whatever the call."""

@@ -21,8 +21,8 @@ import redlock
 import redlock.asyncio
 import redlock.errors
 
-from conftest import ROOT
-from driver import Json, table
+from conformance.conftest import ROOT
+from conformance.driver import Json, table
 
 COLUMNS = ["rust", "blocking", "python", "asyncio", "node"]
 MODULES = {"python": redlock, "asyncio": redlock.asyncio}

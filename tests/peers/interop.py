@@ -12,23 +12,22 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from driver import ANSWER_LIMIT_S, FACES, Driver
-from history import History
-from servers import die_with_parent
+from conformance.driver import ANSWER_LIMIT_S, FACES, Driver
+from conformance.history import History
+from support.process import die_with_parent, python
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BUILT = ROOT / "target" / "peers"
 
 PROGRAMS = {
-    "python": [sys.executable, str(HERE / "peer_driver.py")],
+    "python": python("peers.peer_driver"),
     "node": ["node", str(HERE / "node" / "driver.mjs")],
     "rust": [str(BUILT / "release" / "redlock-peers")],
     "go": [str(BUILT / "redlock-peers-go")],
@@ -151,10 +150,9 @@ class Peer:
 
 def start_ours(face: str, drivers: Path, history: History) -> Driver:
     """A process with locks of ours; those of Rust are in the directory `drivers`."""
-    here = ROOT / "tests" / "conformance" / "drivers"
     command = {
         "rust": [str(drivers / "redlock-driver")],
-        "python": [sys.executable, str(here / "python_driver.py")],
-        "node": ["node", str(here / "node_driver.mjs")],
+        "python": python("conformance.drivers.python_driver"),
+        "node": ["node", str(ROOT / "tests/conformance/drivers/node_driver.mjs")],
     }[FACES[face].language]
     return Driver(FACES[face], command, history, face)

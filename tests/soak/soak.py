@@ -15,7 +15,8 @@ from typing import Any, Self
 
 import psutil
 
-from servers import LIMIT_S, Cluster, Server, die_with_parent
+from support.process import die_with_parent
+from support.servers import LIMIT_S, Cluster, Server
 
 ROOT = Path(__file__).parents[2]
 
