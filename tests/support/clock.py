@@ -22,11 +22,11 @@ def now_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str = "the condition is true", limit_s: float = LIMIT_S) -> None:
     """Waits until `condition` is true; fails after the limit with `what` was waited for."""
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < end, f"not within {LIMIT_S:g} s: {what}"
+        assert time.monotonic() < end, f"not within {limit_s:g} s: {what}"
         time.sleep(_POLL_S)
 
 

@@ -326,6 +326,10 @@ class Server:
         assert value is None or isinstance(value, bytes)
         return value
 
+    def has(self, key: Word) -> bool:
+        """Whether there is a key."""
+        return self.command("EXISTS", key) == 1
+
     def info(self, section: str) -> bytes:
         """A section of what it tells of itself."""
         text = self.command("INFO", section)
@@ -453,7 +457,7 @@ class Cluster:
 
     def has(self, key: str | bytes) -> bool:
         """Whether the key is on any node that runs."""
-        return any(server.command("EXISTS", key) for server in self if server.running)
+        return any(server.has(key) for server in self if server.running)
 
     def stop(self) -> None:
         """Kills all of them and removes their directories."""
