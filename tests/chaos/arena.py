@@ -19,7 +19,7 @@ from typing import IO, Any, Self
 
 from chaos.planted import PLANTED
 from chaos.schedule import CREW, NODES, TTL_S, VIEWS
-from support.process import die_with_parent, python, stop_process
+from support.process import python, start, stop_process
 from support.rights import fewest, for_any_name
 from support.servers import Server, User, programs, version
 
@@ -106,16 +106,7 @@ class Program:
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
         with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=os.environ | (env or {}),
-                # Ctrl-C is for us alone; we end them.
-                start_new_session=True,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-            )
+            self.process = start(command, errors, env=os.environ | (env or {}))
 
     def tell(self, **order: object) -> None:
         """Writes a line; whoever has ended hears nothing, and is found out elsewhere."""

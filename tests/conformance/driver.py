@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from conformance.history import History, Kind
 from support.clock import now_ns
-from support.process import die_with_parent, stop_process
+from support.process import start, stop_process
 
 ANSWER_LIMIT_S = 20.0
 """Longest wait for an answer, whatever the call."""
@@ -155,14 +155,8 @@ class Driver:
         self._hello: queue.Queue[Json] = queue.Queue(1)
         self._written = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the driver)
-        self._process = subprocess.Popen(
-            [*command, "--face", face.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"} | dict(env or {}),
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-        )
+        inherited = {name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"}
+        self._process = start([*command, "--face", face.name], self._errors, env=inherited | dict(env or {}))
         self._reader = threading.Thread(target=self._read, name=label, daemon=True)
         self._reader.start()
         try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -18,6 +20,27 @@ def python(module: str, *options: str) -> list[str]:
     The options are the interpreter's. Arguments of the program come behind the command.
     """
     return [sys.executable, *options, str(TESTS), module]
+
+
+def start(
+    command: Sequence[str],
+    errors: IO[bytes] | IO[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a process that is spoken to over its standard input and output, and that is killed when we end."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=env,
+        cwd=cwd,
+        # Ctrl-C is for us alone; we end them.
+        start_new_session=True,
+        preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
+    )
 
 
 def die_with_parent() -> Callable[[], None] | None:
