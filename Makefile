@@ -106,7 +106,7 @@ demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and d
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW)
 	cargo build --locked --release --package redlock-demo --package redlock-history
-	@$(BIN)/python tests/demo/demo.py
+	@$(BIN)/python tests demo.demo
 
 test: ## Run everything that must pass: formatting, lints, types, docs, all tests
 	@sh tests/setup/doctor.sh
@@ -127,7 +127,7 @@ matrix: ## Run the conformance suite on old and new servers, and with the fewest
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(TOOLS)
 	cargo build --locked $(PROGRAMS)
-	@$(BIN)/python tests/setup/matrix.py $(PARALLEL)
+	@$(BIN)/python tests setup.matrix $(PARALLEL)
 
 interop: ## Share locks with other libraries, and write down which of them exclude us and we them
 	@sh tests/setup/doctor.sh
@@ -150,9 +150,8 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	$(BIN)/ruff format --quiet --check python tests
 	cd python && $(BIN)/mypy && $(BIN)/pyright --pythonpath $(BIN)/python
 	cd tests && $(BIN)/stubtest --mypy-config-file ../python/pyproject.toml redlock
-	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out tests/soak/% tests/peers/%,$(wildcard tests/*/*.py))
-	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/soak/*.py)
-	$(BIN)/mypy --config-file tests/pyproject.toml $(wildcard tests/peers/*.py)
+	$(BIN)/mypy --config-file tests/pyproject.toml $(filter-out %/fenced_account.py,$(wildcard tests/*.py tests/*/*.py tests/*/*/*.py))
+	MYPYPATH=tests/examples $(BIN)/mypy --config-file tests/pyproject.toml tests/examples/fenced_account.py
 	cd node && npm run --silent lint && npm run --silent typecheck
 	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs) \
 		$(wildcard tests/chaos/*.mjs)
@@ -163,7 +162,7 @@ bench: ## Compare speed with other libraries, on a quiet machine (four to six mi
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS) $(PEERS_PYTHON) $(PEERS_NODE) $(BENCH_RSLOCK) \
 		$(PEERS_GO) $(PEERS_JAVA)
 	cargo build --locked --release --package redlock-bench
-	@$(BIN)/python tests/bench/bench.py $(ARGS)
+	@$(BIN)/python tests bench.bench $(ARGS)
 
 $(BENCH_RSLOCK): Cargo.toml $(wildcard tests/bench/worker/Cargo.toml tests/bench/worker/src/* tests/bench/rslock/Cargo.* tests/bench/rslock/src/*)
 	cd tests/bench/rslock && cargo build --locked --release --target-dir $(CURDIR)/target/peers
@@ -175,7 +174,7 @@ chaos: ## Use locks in three languages amid every kind of trouble (a minute once
 	@sh tests/setup/doctor.sh cargo cc python3 node
 	@$(MAKE) --no-print-directory setup $(SHOW) $(TOOLS)
 	cargo build --locked --release --package redlock-chaos --package redlock-history
-	@$(BIN)/python tests/chaos/chaos.py --programs $(or $(CARGO_TARGET_DIR),target)/release $(ARGS)
+	@$(BIN)/python tests chaos.chaos --programs $(or $(CARGO_TARGET_DIR),target)/release $(ARGS)
 
 # For each test, in seconds: the longest acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)

@@ -70,7 +70,7 @@ export interface Answer {
 
 /** Why a call failed. */
 export interface Failure {
-  /** One of the codes in `tests/tables/errors.json`. */
+  /** One of the codes in `tests/conformance/tables/errors.json`. */
   code: 'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'
   /** The whole message. */
   message: string

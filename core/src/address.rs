@@ -520,7 +520,7 @@ mod tests {
 
     #[test]
     fn table() {
-        let table: Table = serde_json::from_str(include_str!("../../tests/tables/addresses.json")).unwrap();
+        let table: Table = serde_json::from_str(include_str!("../../tests/conformance/tables/addresses.json")).unwrap();
         for case in table.cases {
             let (what, result) = match (case.url, case.urls, case.env) {
                 (Some(url), None, None) => (url.clone(), Addresses::parse([url])),

@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn table() {
-        let table: Table = serde_json::from_str(include_str!("../../tests/tables/options.json")).unwrap();
+        let table: Table = serde_json::from_str(include_str!("../../tests/conformance/tables/options.json")).unwrap();
         for case in table.cases {
             let connecting = checked_connect_timeout(case.options.connect_timeout_ms.map(ms));
             let checked = options(case.options).and_then(|options| options.check(&default_label(), 1));

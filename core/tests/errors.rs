@@ -1,4 +1,4 @@
-//! The codes and reasons are the ones every language knows: `tests/tables/errors.json`.
+//! The codes and reasons are the ones every language knows: `tests/conformance/tables/errors.json`.
 
 use redlock::{ErrorKind, LostReason};
 use serde::Deserialize;
@@ -16,7 +16,8 @@ struct Case {
 }
 
 fn table() -> Table {
-    serde_json::from_str(include_str!("../../tests/tables/errors.json")).expect("errors.json is a table of errors")
+    serde_json::from_str(include_str!("../../tests/conformance/tables/errors.json"))
+        .expect("errors.json is a table of errors")
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Compiles only if every Rust name of `tests/tables/surface.json` is there, with what its callers rely on; and every one
+//! Compiles only if every Rust name of `tests/conformance/tables/surface.json` is there, with what its callers rely on; and every one
 //! of them is named here.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -196,7 +196,7 @@ fn errors_and_views() {
 }
 
 fn listed() -> BTreeSet<String> {
-    let table: Value = serde_json::from_str(include_str!("../../tests/tables/surface.json")).unwrap();
+    let table: Value = serde_json::from_str(include_str!("../../tests/conformance/tables/surface.json")).unwrap();
     let rows = table["cases"].as_array().unwrap();
     rows.iter()
         .flat_map(|row| [&row["rust"], &row["blocking"]])
@@ -291,7 +291,7 @@ fn nothing_else_is_public() {
         found.extend(public(source, ""));
     }
     let unlisted: Vec<_> = found.difference(&listed()).cloned().collect();
-    assert!(unlisted.is_empty(), "not in tests/tables/surface.json: {unlisted:?}");
+    assert!(unlisted.is_empty(), "not in tests/conformance/tables/surface.json: {unlisted:?}");
     // What traits give, and what stands within a variant, is not found so.
     assert!(found.len() > 90, "only {} public names were found", found.len());
 

@@ -29,7 +29,7 @@ pub struct Answer {
 #[derive(Debug)]
 #[napi(object, object_from_js = false)]
 pub struct Failure {
-    /// One of the codes in `tests/tables/errors.json`.
+    /// One of the codes in `tests/conformance/tables/errors.json`.
     #[napi(
         ts_type = "'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'"
     )]

@@ -38,7 +38,7 @@ test("ESM and CommonJS have one set of classes", async () => {
 });
 
 test("the errors are those of the table", () => {
-  const path = new URL("../../tests/tables/errors.json", import.meta.url);
+  const path = new URL("../../tests/conformance/tables/errors.json", import.meta.url);
   const table = JSON.parse(readFileSync(path, "utf8"));
   for (const { code, retryable, js, js_cause } of table.cases) {
     const error = new cjs[js]("what happened", { reason: "expired", lockName: "foo", nodes: [] });

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 from server import LIMIT, Nodes, Server
+from support.process import TESTS
 
 import redlock
 from redlock import asyncio as aio
 
 Start = Callable[..., "subprocess.Popen[str]"]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PYTHONPATH = os.pathsep.join([str(Path(__file__).parent), str(TESTS)])
+"""Where programs find the modules beside these tests, and those that all tests share."""
 
 # Every run is the same, and a failure is shown as it was found. `--hypothesis-profile long` looks further, elsewhere
 # each time, and for the shortest way to a failure.
@@ -76,7 +80,7 @@ def start(server: Server, name: str) -> Iterator[Start]:
 
     def start(program: str, *options: str, nodes: Nodes | None = None) -> "subprocess.Popen[str]":
         urls = [server.url] if nodes is None else nodes.urls
-        prelude = f"import redlock\nfrom server import until\nname = {name!r}\nurls = {urls!r}\n"
+        prelude = f"import redlock\nfrom support.clock import until\nname = {name!r}\nurls = {urls!r}\n"
         process = subprocess.Popen(
             # Newer interpreters doubt each fork beside a thread; here that is what is tested.
             [
@@ -88,7 +92,7 @@ def start(server: Server, name: str) -> Iterator[Start]:
                 prelude + "client = redlock.Redlock(urls, ttl=5)\n" + program,
             ],
             cwd=Path(__file__).parent,
-            env={**os.environ, "REDLOCK_URLS": ",".join(urls), "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, "REDLOCK_URLS": ",".join(urls), "PYTHONPATH": PYTHONPATH},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

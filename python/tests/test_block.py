@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import Run
-from server import SLACK, Nodes, Server, until
+from server import SLACK, Nodes, Server
+from support.clock import until
 
 import redlock
 

@@ -10,7 +10,7 @@ from conftest import Run
 import redlock
 from redlock import errors
 
-TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "tests/tables/errors.json").read_text())
+TABLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "tests/conformance/tables/errors.json").read_text())
 
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["code"])

@@ -2,7 +2,8 @@
 
 import pytest
 from conftest import Run
-from server import SLACK, Nodes, until
+from server import SLACK, Nodes
+from support.clock import until
 
 ENDS = {
     "held": "lock = client.lock(name); lock.acquire()",
@@ -95,4 +96,4 @@ held.wait()
 def test_an_end(run: Run, nodes: Nodes, name: str, end: str) -> None:
     done = run(ENDS[end], nodes=nodes)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-    until(lambda: not nodes.having(name), SLACK)
+    until(lambda: not nodes.having(name), limit_s=SLACK)

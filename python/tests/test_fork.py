@@ -2,7 +2,8 @@
 
 import pytest
 from conftest import Run, Start
-from server import LIMIT, Nodes, Server, until
+from server import LIMIT, Nodes, Server
+from support.clock import until
 
 EXITS = {"os._exit": "os._exit(0)", "sys.exit": "sys.exit(0)"}
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server import LIMIT, SLACK, Nodes, until
+from server import LIMIT, SLACK, Nodes
+from support.clock import until
 
 
 class Gunicorn:
@@ -84,4 +85,4 @@ def test_workers_start_anew_and_give_back_what_they_hold(gunicorn: Gunicorn, nod
     assert gunicorn.process.communicate(timeout=LIMIT) == ("", "")
     assert gunicorn.process.returncode == 0
     keys = [f"{name}-{key}" for key in ("held-0", "held-1", "busy", "loop", "request", *first, second)]
-    until(lambda: not any(nodes.having(key) for key in keys), SLACK)
+    until(lambda: not any(nodes.having(key) for key in keys), limit_s=SLACK)

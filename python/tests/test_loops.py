@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 import uvloop
 from conftest import Run
-from server import LIMIT, Server, until
+from server import LIMIT, Server
+from support.clock import until
 from test_asyncio import eventually
 
 import redlock
@@ -237,7 +238,7 @@ def run(coroutine):
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(coroutine)
 {EARLY[early]}
-until(lambda: all(view.state == "free" for view in client.inspect(name)), 5)
+until(lambda: all(view.state == "free" for view in client.inspect(name)), limit_s=5)
 with client.lock(name, timeout=5):
     pass
 """

@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 import pytest
-from server import LIMIT, SLACK, Nodes, Server, until
+from server import LIMIT, SLACK, Nodes, Server
+from support.clock import until
 from test_asyncio import eventually
 
 import redlock

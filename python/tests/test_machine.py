@@ -20,7 +20,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from model import BRIEF, GRAIN, THEIRS, Lock, Outcomes, Owner, Times, World
-from server import LIMIT, Nodes, Server, until
+from server import LIMIT, Nodes, Server
+from support.clock import until
 
 import redlock
 from redlock import asyncio as aio

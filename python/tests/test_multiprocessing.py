@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from server import LIMIT, SLACK, Nodes, Server, until
+from server import LIMIT, SLACK, Nodes, Server
+from support.clock import until
 
 WAYS = ["fork", "spawn", "forkserver"]
 TARGETS = ["hold", "hold_and_exit", "hold_at_exit", "nest", "leave_threads"]
@@ -40,7 +41,7 @@ assert child.exitcode == 0, child.exitcode
     said = "worked\nparent\n" if target == "leave_threads" and way != "billiard" else "parent\n"
     assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
     for suffix in ("", "-exit", "-nested", "-work", "-parent"):
-        until(lambda suffix=suffix: not server.has(name + suffix), SLACK)  # type: ignore[misc]
+        until(lambda suffix=suffix: not server.has(name + suffix), limit_s=SLACK)  # type: ignore[misc]
 
 
 MAKERS = {
@@ -69,7 +70,7 @@ print(child.exitcode)
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
-    until(lambda: not server.has(name) and not server.has(f"{name}-exit"), SLACK)
+    until(lambda: not server.has(name) and not server.has(f"{name}-exit"), limit_s=SLACK)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -83,7 +84,7 @@ assert all(pool.map(children.hold, names, chunksize=1))
 pool.close()
 pool.join()
 for each in names:
-    until(lambda: all(view.state == "free" for view in client.inspect(each)), 1)
+    until(lambda: all(view.state == "free" for view in client.inspect(each)), limit_s=1)
 busy.end()
 print("parent")
 """
@@ -99,7 +100,7 @@ names = [f"{name}-{number}" for number in range(4)]
 with ProcessPoolExecutor(2, mp_context=children.context("newer")) as executor:
     assert all(executor.map(children.hold, names))
 for each in names:
-    until(lambda: client.inspect(each)[0].state == "free", 1)
+    until(lambda: client.inspect(each)[0].state == "free", limit_s=1)
 print("parent")
 """
     done = run(program, "-W", "error::ResourceWarning")
@@ -123,7 +124,7 @@ assert all(pool.map(children.hold, names))
 pool.close()
 pool.join()
 for each in names:
-    until(lambda: client.inspect(each)[0].state == "free", 1)
+    until(lambda: client.inspect(each)[0].state == "free", limit_s=1)
 """
     done = run(program + PARENT, "-W", "error::ResourceWarning")
     assert (done.stdout, done.stderr, done.returncode) == ("ends\nparent\n", "", 0)

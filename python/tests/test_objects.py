@@ -9,7 +9,8 @@ import weakref
 
 import pytest
 from conftest import Run, Start
-from server import LIMIT, Server, until
+from server import LIMIT, Server
+from support.clock import until
 
 import redlock
 from redlock import _native

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from conftest import Run
-from server import Server, until
+from server import Server
+from support.clock import until
 
 import redlock
 from redlock import asyncio as aio

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Run, Start
-from server import LIMIT, SLACK, Nodes, Server, until
+from server import LIMIT, SLACK, Nodes, Server
+from support.clock import until
 
 import redlock
 
@@ -159,7 +160,7 @@ def test_sigterm_with_a_handler_gives_back(start: Start, nodes: Nodes, name: str
     assert process.stdout.readline() == "ready\n"
     until(lambda: nodes.having(name))
     process.terminate()
-    until(lambda: not nodes.having(name), SLACK)
+    until(lambda: not nodes.having(name), limit_s=SLACK)
     assert process.communicate(timeout=LIMIT) == ("", "")
     assert process.returncode == 143
 
@@ -171,7 +172,7 @@ def test_sigterm_without_a_handler_leaves_it_to_the_ttl(start: Start, nodes: Nod
     assert process.stdout.readline() == "ready\n"
     process.terminate()
     assert process.wait(LIMIT) == -signal.SIGTERM
-    until(lambda: not nodes.having(name), 1 + SLACK)
+    until(lambda: not nodes.having(name), limit_s=1 + SLACK)
 
 
 def test_ctrl_c_at_any_moment_leaves_no_key(run: Run, server: Server, name: str) -> None:
@@ -196,7 +197,7 @@ for number in range(100):
         pass
     if contended:
         other.release()
-    until(lambda: client.inspect(name)[0].state == "free", 5)
+    until(lambda: client.inspect(name)[0].state == "free", limit_s=5)
 print("done")
 """
     done = run(program)

@@ -1,10 +1,10 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
-python bench.py                       four to six minutes: shown, and written to target/bench
-python bench.py --long                an hour: five longer runs, once what takes long; writes RESULTS.md and results/
-python bench.py --runs 3              so many runs, of which the page gives the median
-python bench.py --only handover,node  one workload, one subject
-python bench.py --redraw              the kept page and its pictures once more, from the kept numbers
+make bench                              four to six minutes: shown, and written to target/bench
+make bench ARGS=--long                  an hour: five longer runs, once what takes long; writes RESULTS.md and results/
+make bench ARGS='--runs 3'              so many runs, of which the page gives the median
+make bench ARGS='--only handover,node'  one workload, one subject
+make bench ARGS=--redraw                the kept page and its pictures once more, from the kept numbers
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "conformance"))
+from bench import page, plots
+from bench.results import Results
+from bench.session import CORES, FORMS, Session
+from bench.subjects import ROOT, SUBJECTS, TARGET, Subject, built_in
+from bench.subjects import chosen as chosen_subjects
+from bench.workload import WORKLOADS
+from bench.workload import chosen as chosen_workloads
 
-import page  # noqa: E402
-import plots  # noqa: E402
-from results import Results  # noqa: E402
-from session import CORES, FORMS, Session  # noqa: E402
-from subjects import ROOT, SUBJECTS, TARGET, Subject, built_in  # noqa: E402
-from subjects import chosen as chosen_subjects  # noqa: E402
-from workload import WORKLOADS  # noqa: E402
-from workload import chosen as chosen_workloads  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from process import Failed, Process
-from session import LIMIT_S, STARTS_S, Session, end
-from subjects import LIMIT, OURS, Subject
+from bench.process import Failed, Process
+from bench.session import LIMIT_S, STARTS_S, Session, end
+from bench.subjects import LIMIT, OURS, Subject
 
 FEW, MANY = 50, 250
 """Pairs of two processes: what the second has more is not what start and end cost."""

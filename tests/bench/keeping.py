@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from nodes import Nodes
-from process import Failed, Json, Process
-from session import LIMIT_S, Session, able
-from subjects import Subject
+from bench.nodes import Nodes
+from bench.process import Failed, Json, Process
+from bench.session import LIMIT_S, Session, able
+from bench.subjects import Subject
 
 FILLS_S = 60.0
 """How long it may take to acquire all of them."""

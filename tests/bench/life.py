@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from process import Process
-from session import LIMIT_S, STARTS_S, Session, end
-from subjects import LIMIT, PEER
+from bench.process import Process
+from bench.session import LIMIT_S, STARTS_S, Session, end
+from bench.subjects import LIMIT, PEER
 
 ACQUISITIONS = 1_000_000
 """Over how many memory is watched."""

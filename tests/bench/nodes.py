@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
-from resp import Connection
-from servers import Cluster, Server, embedded, system, version
+from support.resp import Connection
+from support.servers import Cluster, Server, embedded, system, version
 
 PROGRAM = system() or embedded()
 """That of the system, which is what users have, or else the one that came with the packages."""

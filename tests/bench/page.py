@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from results import Ahead, Results
-from subjects import LIMIT, OURS, PEER
-from targets import TARGETS, Figure, Target
-from workload import Column, Workload
+from bench.results import Ahead, Results
+from bench.subjects import LIMIT, OURS, PEER
+from bench.targets import TARGETS, Figure, Target
+from bench.workload import Column, Workload
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RESULTS.md"

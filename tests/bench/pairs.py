@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from figures import percentile
-from nodes import Nodes
-from process import Json, Process
-from session import LIMIT_S, Crew, Session, able
-from subjects import LIMIT, Subject
+from bench.figures import percentile
+from bench.nodes import Nodes
+from bench.process import Json, Process
+from bench.session import LIMIT_S, Crew, Session, able
+from bench.subjects import LIMIT, Subject
 
 
 def one(session: Session, workload: str) -> None:

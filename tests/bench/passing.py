@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from figures import percentile
-from nodes import Nodes
-from process import Failed, Process
-from session import LIMIT_S, Session, able, sleep_until
-from subjects import Subject
+from bench.figures import percentile
+from bench.nodes import Nodes
+from bench.process import Failed, Process
+from bench.session import LIMIT_S, Session, able, sleep_until
+from bench.subjects import Subject
 
 HOLD_MS = 1
 """How long each of many holds the lock."""

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from results import Results
-from subjects import LIMIT, OURS
-from workload import Workload
+from bench.results import Results
+from bench.subjects import LIMIT, OURS
+from bench.workload import Workload
 
 OURS_COLOUR, PEER_COLOUR, LIMIT_COLOUR, FAILED_COLOUR = "#2f6fb0", "#b9bec6", "#b3202c", "#8a5a5a"
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import psutil
 
-from servers import die_with_parent
+from support.process import start
 
 Json = dict[str, Any]
 
@@ -32,16 +32,7 @@ class Process:
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         self.started_ns = time.monotonic_ns()
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=HERE,
-            # Ctrl-C is for us alone; we end them.
-            start_new_session=True,
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-        )
+        self._process = start(command, self._errors, cwd=HERE)
         self._lines = bytearray()
         self._asked_s = time.monotonic()
 

@@ -19,7 +19,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 Json = dict[str, Any]
@@ -131,8 +130,7 @@ class Worker:
             self.runner = Tasks() if subject == "python-asyncio" else Threads()
             self.lock: Callable[[str], Handle] = library.Redlock(urls, ttl=ttl_s).lock
         else:
-            sys.path.append(str(Path(__file__).parents[1] / "peers"))
-            peer: Any = importlib.import_module("peers").PEERS[subject]
+            peer: Any = importlib.import_module("peers.peers").PEERS[subject]
             self.runner = Tasks() if peer.is_async else Threads()
             session = peer.open(urls)
             self.lock = lambda name: cast("Handle", session.lock(name, ttl_s, None))

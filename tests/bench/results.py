@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from figures import Round, Spread, ahead, over_runs, ratios
-from process import Json
-from subjects import PEER
-from workload import WORKLOADS, Column, Workload
+from bench.figures import Round, Spread, ahead, over_runs, ratios
+from bench.process import Json
+from bench.subjects import PEER
+from bench.workload import WORKLOADS, Column, Workload
 
 
 @dataclass(frozen=True)

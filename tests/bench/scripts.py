@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from process import Process
-from session import LIMIT_S, Session
+from bench.process import Process
+from bench.session import LIMIT_S, Session
 
 SCRIPTS = ("ours", "fenced", "set")
 

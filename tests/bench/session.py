@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from nodes import Counters, Nodes
-from process import Failed, Json, Process
-from subjects import LIMIT, Subject
+from bench.nodes import Counters, Nodes
+from bench.process import Failed, Json, Process
+from bench.subjects import LIMIT, Subject
 
 FIVE = 5
 

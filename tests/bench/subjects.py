@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from support.process import python
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
@@ -65,7 +67,7 @@ class Subject:
 
 _RUST = (str(TARGET / "release" / "redlock-bench"),)
 _RSLOCK = (str(TARGET / "peers" / "release" / "redlock-bench-rslock"),)
-_PYTHON = (sys.executable, str(HERE / "python_worker.py"))
+_PYTHON = tuple(python("bench.python_worker"))
 _NODE = (shutil.which("node") or "node", str(HERE / "node_worker.mjs"))
 _MODULES = PEERS / "node" / "node_modules"
 _GO = ROOT / "target" / "peers" / "redlock-peers-go"

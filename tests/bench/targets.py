@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results import Results
-from workload import WORKLOADS, Column, Workload
+from bench.results import Results
+from bench.workload import WORKLOADS, Column, Workload
 
 FASTEST = {
     "rust-async": "rslock",

@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-import page
-from process import Failed, Process
-from results import Results
-from session import SMOKE, Session
-from subjects import TARGET
-from targets import TARGETS
-from workload import WORKLOADS
-
-HERE = Path(__file__).resolve().parent
+from bench import page
+from bench.process import Failed, Process
+from bench.results import Results
+from bench.session import SMOKE, Session
+from bench.subjects import TARGET
+from bench.targets import TARGETS
+from bench.workload import WORKLOADS
+from support.process import python
 
 
 @pytest.mark.timeout(180)
 def test_every_workload_gives_figures(tmp_path: Path) -> None:
-    command = [sys.executable, str(HERE / "bench.py"), "--smoke", "--only", "python-sync,node", "--out", str(tmp_path)]
+    command = [*python("bench.bench"), "--smoke", "--only", "python-sync,node", "--out", str(tmp_path)]
     # What it measures is no matter here.
     command += ["--programs", str(TARGET / "debug")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

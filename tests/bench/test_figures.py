@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-import bench
-import page
-from counting import total
-from figures import Spread, ahead, over_runs, percentile, ratios, unevenness
-from nodes import Counters, parse
-from process import Json
-from results import Results
-from subjects import SUBJECTS
-from targets import RUST, TARGETS, THREADS, Figure, Target
-from workload import CPU, WORKLOADS, chosen
+from bench import bench, page
+from bench.counting import total
+from bench.figures import Spread, ahead, over_runs, percentile, ratios, unevenness
+from bench.nodes import Counters, parse
+from bench.process import Json
+from bench.results import Results
+from bench.subjects import SUBJECTS
+from bench.targets import RUST, TARGETS, THREADS, Figure, Target
+from bench.workload import CPU, WORKLOADS, chosen
 
 
 def test_a_spread_is_made_of_values_that_were_measured() -> None:

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
-import counting
-import keeping
-import life
-import pairs
-import passing
-import scripts
-from figures import percentile, unevenness
-from process import Json
-from session import Session
+from bench import counting, keeping, life, pairs, passing, scripts
+from bench.figures import percentile, unevenness
+from bench.process import Json
+from bench.session import Session
 
 Value = Callable[[Json], float | None]
 

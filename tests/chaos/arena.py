@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from planted import PLANTED
-from rights import fewest, for_any_name
-from schedule import CREW, NODES, TTL_S, VIEWS
-from servers import Server, User, die_with_parent, programs, stop_process, version
+from chaos.planted import PLANTED
+from chaos.schedule import CREW, NODES, TTL_S, VIEWS
+from support.process import python, start, stop_process
+from support.rights import fewest, for_any_name
+from support.servers import Server, User, programs, version
 
 HERE = Path(__file__).resolve().parent
 
@@ -105,16 +106,7 @@ class Program:
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
         with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=os.environ | (env or {}),
-                # Ctrl-C is for us alone; we end them.
-                start_new_session=True,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-            )
+            self.process = start(command, errors, env=os.environ | (env or {}))
 
     def tell(self, **order: object) -> None:
         """Writes a line; whoever has ended hears nothing, and is found out elsewhere."""
@@ -288,7 +280,7 @@ class Arena:
 
     def _program(self, stack: contextlib.ExitStack, name: str, *given: str) -> Program:
         log = self.dir / f"{name}-{len(list(self.dir.iterdir()))}.log"
-        program = Program([sys.executable, str(HERE / f"{name}.py"), *given], log)
+        program = Program([*python(f"chaos.{name}"), *given], log)
         stack.callback(program.kill)
         return program
 
@@ -301,7 +293,7 @@ class Arena:
         if role.language == "Rust":
             return [str(self.binaries / "redlock-chaos")]
         if role.language == "Python":
-            return [sys.executable, "-W", "default", str(HERE / "hand.py")]
+            return python("chaos.hand", "-W", "default")
         program = shutil.which("node")
         if program is None:
             raise ArenaError("node is not on the PATH")

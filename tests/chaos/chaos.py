@@ -17,21 +17,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from chaos import outcome, picture, screen
+from chaos.arena import HANDS, Arena, ArenaError
+from chaos.planted import PLANTED
+from chaos.run import Run
+from chaos.schedule import CREW, NODES, VIEWS, count, epochs, kinds
+from demo import live
+from support.clock import now_ns
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-sys.path += [str(ROOT / "tests" / place) for place in ("conformance", "demo")]
-
-import live  # noqa: E402
-import outcome  # noqa: E402
-import picture  # noqa: E402
-import screen  # noqa: E402
-from arena import HANDS, Arena, ArenaError  # noqa: E402
-from history import now_ns  # noqa: E402
-from planted import PLANTED  # noqa: E402
-from run import Run  # noqa: E402
-from schedule import CREW, NODES, VIEWS, count, epochs, kinds  # noqa: E402
-
 PLAIN_WIDTH = 110
 SHOW_EVERY_S = 0.1
 INTERRUPTED = 130

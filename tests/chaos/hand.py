@@ -43,9 +43,8 @@ from typing import Any
 import redlock
 import redlock.asyncio
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "conformance"))
-
-from servers import die_with_parent
+from support.clock import now_ns
+from support.process import die_with_parent
 
 Json = dict[str, Any]
 
@@ -79,11 +78,6 @@ RENEWED_NS = 50_000_000
 
 CHILD_LIMIT_S = 30.0
 """A forked child that takes longer hangs."""
-
-
-def now_ns() -> int:
-    """The clock that all processes of the machine share."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 class Journal:

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colours import LANGUAGE
-from planted import PLANTED
-from run import Run
-from schedule import KINDS
-from tally import LANGUAGES
-from verdict import Promise, complain, number_of, tabled, time_of, verdicts
+from chaos.planted import PLANTED
+from chaos.run import Run
+from chaos.schedule import KINDS
+from chaos.tally import LANGUAGES
+from demo.colours import LANGUAGE
+from demo.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import psutil
 
-from arena import HANDS, Arena, ArenaError, Worker
-from checker import judge
-from history import SLACK_MS, now_ns
-from live import Story
-from schedule import EPOCH_S, NODES, Epoch, Trouble
-from tally import EpochHistory, Tally
-from troubles import Troubles, locks
+from chaos.arena import HANDS, Arena, ArenaError, Worker
+from chaos.schedule import EPOCH_S, NODES, Epoch, Trouble
+from chaos.tally import EpochHistory, Tally
+from chaos.troubles import Troubles, locks
+from conformance.history import SLACK_MS
+from demo.checker import judge
+from demo.live import Story
+from support.clock import now_ns
 
 POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200}
 """How many names an epoch has of each kind."""

@@ -13,13 +13,11 @@ import os
 import selectors
 import socket
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))
-
-from fenced_store import FencedStore, StaleFence
+from examples.fenced_store import FencedStore, StaleFence
+from support.clock import now_ns
 
 LINE_LIMIT = 4096
 
@@ -37,7 +35,7 @@ class Accesses:
     def perform(self, line: str) -> str:
         """The answer to one line."""
         what, name, fence, client, *value = line.split()
-        invoke_ns = _now_ns()
+        invoke_ns = now_ns()
         before = self._value(name)
         try:
             if what == "write":
@@ -48,7 +46,7 @@ class Accesses:
         except StaleFence:
             ok = False
         record = {"access": what, "client": client, "name": name, "fence": int(fence), "ok": ok}
-        record |= {"invoke_ns": invoke_ns, "return_ns": _now_ns()}
+        record |= {"invoke_ns": invoke_ns, "return_ns": now_ns()}
         if ok:
             self._accepted[name] += 1
             record["count"] = self._accepted[name]
@@ -89,11 +87,6 @@ def _answer(client: socket.socket, accesses: Accesses) -> bool:
     except ConnectionError:
         return False
     return bool(line)
-
-
-def _now_ns() -> int:
-    """The clock that all processes of the machine share."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 def main() -> None:

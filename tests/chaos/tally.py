@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arena import HANDS, Journal, Worker
+from chaos.arena import HANDS, Journal, Worker
 
 LANGUAGES = ("Rust", "Python", "Node")
 """In the order in which they are shown."""

@@ -17,16 +17,15 @@ import psutil
 import pytest
 from rich.console import Console
 
-import outcome
-import picture
-import screen
-from arena import PASSWORD, ROLES, Arena, Journal, Json, Worker
-from checker import Judgement, judge
-from run import Done, Run
-from schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
-from servers import LIMIT_S
-from tally import LANGUAGES, EpochHistory, Holder, Tally
-from ways import ALTERED
+from chaos import outcome, picture, screen
+from chaos.arena import PASSWORD, ROLES, Arena, Journal, Json, Worker
+from chaos.run import Done, Run
+from chaos.schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
+from chaos.tally import LANGUAGES, EpochHistory, Holder, Tally
+from chaos.ways import ALTERED
+from demo.checker import Judgement, judge
+from support.process import python
+from support.servers import LIMIT_S
 
 HERE = Path(__file__).parent
 SEEDS = range(60)
@@ -156,7 +155,7 @@ def test_ctrl_c_loses_nothing_of_what_is_being_read(
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(EpochHistory, "add", add)
-    monkeypatch.setattr("run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
+    monkeypatch.setattr("chaos.run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
     signal.signal(signal.SIGINT, run.interrupt)
     run.play()
     assert run.interrupted
@@ -262,7 +261,7 @@ def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
 @contextmanager
 def started(out: Path, *given: str) -> Iterator[subprocess.Popen[str]]:
     """A real run."""
-    command = [sys.executable, str(HERE / "chaos.py"), "--out", str(out), *given]
+    command = [*python("chaos.chaos"), "--out", str(out), *given]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:

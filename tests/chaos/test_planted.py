@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from planted import PLANTED
-
-HERE = Path(__file__).parent
+from chaos.planted import PLANTED
+from support.process import python
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", PLANTED)
 def test_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
     given = ["--seed", "1", "--seconds", "180", "--fail-fast", "--fault", fault]
-    command = [sys.executable, str(HERE / "chaos.py"), "--out", str(tmp_path), *given]
+    command = [*python("chaos.chaos"), "--out", str(tmp_path), *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     broken = re.findall(r"^ (\w[\w ]*\w) +BAD ", done.stdout, re.M)

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from arena import Arena, node
-from proxy import NONE, Proxy
-from schedule import KINDS, Trouble
-from servers import LIMIT_S, Server
-from story import until
-from troubles import CUT_BYTES, Troubles, locks
-from ways import UNKNOWN, act
+from chaos.arena import Arena, node
+from chaos.schedule import KINDS, Trouble
+from chaos.troubles import CUT_BYTES, Troubles, locks
+from chaos.ways import UNKNOWN, act
+from support.clock import until
+from support.proxy import NONE, Proxy
+from support.servers import LIMIT_S, Server
 
 LONG_MS = 60_000
 

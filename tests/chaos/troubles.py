@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from arena import Arena, Worker
-from resp import Connection
-from schedule import NODES, VIEWS, Trouble
-from servers import ReplyError, Server
+from chaos.arena import Arena, Worker
+from chaos.schedule import NODES, VIEWS, Trouble
+from support.resp import Connection
+from support.servers import ReplyError, Server
 
 REPLICA_OF = ("127.0.0.1", 1)
 """Where nobody listens, so that the data stay."""

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "conformance"))
-
 import uvloop
 
-from proxy import LOSE, NONE, Faults, Network, Proxy
+from support.proxy import LOSE, NONE, Faults, Network, Proxy
 
 LONGEST_DELAY_S = 0.4
 """Of requests, and of replies too; less than the node_timeout of most locks."""

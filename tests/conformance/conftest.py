@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from driver import FACES, OLDER, Driver, DriverError
-from history import History
-from proxy import Network
-from rights import fewest, for_any_name, refused
-from servers import Cluster, Server, User, programs, system, version
+from conformance.driver import FACES, OLDER, Driver, DriverError
+from conformance.history import History
+from support.process import python
+from support.proxy import Network
+from support.rights import fewest, for_any_name, refused
+from support.servers import Cluster, Server, User, programs, system, version
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,16 +136,15 @@ class Drivers:
         return "\n\n".join(f"{driver.label}:\n{driver.log()}" for driver in self._started)
 
     def _command(self, face: str) -> list[str]:
-        drivers = ROOT / "tests" / "drivers"
         if face in self._commands:
             return shlex.split(self._commands[face])
         if face == OLDER.name:
-            return [sys.executable, str(drivers / "older.py")]
+            return python("conformance.drivers.older")
         if FACES[face].language == "rust":
             return [str(built(self._config, "redlock-driver"))]
         if FACES[face].language == "python":
-            return [sys.executable, str(drivers / "python_driver.py")]
-        return ["node", str(drivers / "node_driver.mjs")]
+            return python("conformance.drivers.python_driver")
+        return ["node", str(Path(__file__).parent / "drivers" / "node_driver.mjs")]
 
 
 def built(config: pytest.Config, program: str) -> Path:

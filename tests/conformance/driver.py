@@ -24,8 +24,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from history import History, Kind, now_ns
-from servers import die_with_parent, stop_process
+from conformance.history import History, Kind
+from support.clock import now_ns
+from support.process import start, stop_process
 
 ANSWER_LIMIT_S = 20.0
 """Longest wait for an answer, whatever the call."""
@@ -36,7 +37,7 @@ LINE_LIMIT = 1 << 20
 SHOWN_LINE = 1000
 """How much of a line a failure prints, in characters."""
 
-TABLES = Path(__file__).parent.parent / "tables"
+TABLES = Path(__file__).parent / "tables"
 
 Json = dict[str, Any]
 
@@ -75,7 +76,7 @@ FACES = {
 
 
 OLDER = Face("older", "python", lock_objects=True, denies_by_value=True, cancels=False)
-"""Code that is older than the library; see tests/drivers/older.py."""
+"""Code that is older than the library; see drivers/older.py."""
 
 
 class LockError(Exception):
@@ -154,14 +155,8 @@ class Driver:
         self._hello: queue.Queue[Json] = queue.Queue(1)
         self._written = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the driver)
-        self._process = subprocess.Popen(
-            [*command, "--face", face.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"} | dict(env or {}),
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-        )
+        inherited = {name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"}
+        self._process = start([*command, "--face", face.name], self._errors, env=inherited | dict(env or {}))
         self._reader = threading.Thread(target=self._read, name=label, daemon=True)
         self._reader.start()
         try:

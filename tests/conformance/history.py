@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 
 SLACK_MS = 1000
 """How late the machine may be: the one allowance for scheduling in this suite."""
-
-
-def now_ns() -> int:
-    """`CLOCK_MONOTONIC`, the clock that all processes of a machine share."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 class Kind(StrEnum):

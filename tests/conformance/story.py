@@ -1,4 +1,4 @@
-"""What stories have in common: waiting for a state, promised limits, and seeing what clients and nodes have done."""
+"""What stories have in common: promised limits, and seeing what clients and nodes have done."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from driver import Call, Client, Lock, LockError
-from history import SLACK_MS
-from servers import LIMIT_S, Cluster, Server
+from conformance.driver import Call, Client, Lock, LockError
+from conformance.history import SLACK_MS
+from support.clock import until
+from support.servers import LIMIT_S, Cluster, Server
 
 _POLL_S = 0.005
 
@@ -17,14 +18,6 @@ T = TypeVar("T")
 
 # Every way to ask for a key that a lock uses, in any protocol.
 _ASKING = ("eval", "evalsha", "set", "setnx", "get", "pttl")
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Waits until `condition` is true; fails after the limit with `what` was waited for."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {LIMIT_S:g} s: {what}"
-        time.sleep(_POLL_S)
 
 
 def reached(call: Callable[[], T], code: str = "unavailable") -> T:

@@ -7,11 +7,12 @@ from functools import partial
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, LockError
-from history import SLACK_MS
-from servers import Cluster
-from story import connect_to_all, fence_key, until
+from conformance.conftest import Drivers
+from conformance.driver import FACES, LockError
+from conformance.history import SLACK_MS
+from conformance.story import connect_to_all, fence_key
+from support.clock import until
+from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000

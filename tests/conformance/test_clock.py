@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import Drivers
-from history import History
-from servers import Cluster
-from story import Asked, connect_to_all, fence_key, until, within
+from conformance.conftest import Drivers
+from conformance.history import History
+from conformance.story import Asked, connect_to_all, fence_key, within
+from support.clock import until
+from support.servers import Cluster
 
 TTL_MS = 1000
 LIMIT_MS = 10_000

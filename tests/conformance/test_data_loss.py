@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import Drivers
-from driver import Lock
-from servers import Cluster, Server
-from story import until
+from conformance.conftest import Drivers
+from conformance.driver import Lock
+from support.clock import until
+from support.servers import Cluster, Server
 
 TTL_MS = 1000
 LONG_TTL_MS = 60_000

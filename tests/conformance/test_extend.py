@@ -6,12 +6,13 @@ import contextlib
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Call, LockError
-from history import SLACK_MS
-from proxy import HOLD, Network
-from servers import Cluster
-from story import connect_to_all, fence_key, until, within
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Call, LockError
+from conformance.history import SLACK_MS
+from conformance.story import connect_to_all, fence_key, within
+from support.clock import until
+from support.proxy import HOLD, Network
+from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000

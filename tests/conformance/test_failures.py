@@ -6,13 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, under_test
+from conformance.conftest import ROOT, under_test
+from support.process import python
 
-FAULTY = Path(__file__).parents[1] / "drivers" / "faulty.py"
+FAULTY = shlex.join(python("conformance.drivers.faulty"))
 
 FOUND = {
     "acquired-twice": ("test_life.py", "test_misuse and python", "DID NOT RAISE"),
@@ -34,7 +34,7 @@ def run(command: list[str]) -> str:
 def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fault: str) -> None:
     file, story, why = FOUND[fault]
     command = [sys.executable, "-m", "pytest", "-n", "2", f"tests/conformance/{file}", "-k", story]
-    command += ["--driver", f"python={sys.executable} {FAULTY} --fault {fault}"]
+    command += ["--driver", f"python={FAULTY} --fault {fault}"]
     if directory := pytestconfig.getoption("--driver-dir"):
         command += ["--driver-dir", str(directory)]
     programs = under_test(pytestconfig)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from conftest import Drivers
-from history import SLACK_MS, History
-from servers import LIMIT_S, Cluster
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-from fenced_store import FencedStore, StaleFence
+from conformance.conftest import Drivers
+from conformance.history import SLACK_MS, History
+from examples.fenced_store import FencedStore, StaleFence
+from support.servers import LIMIT_S, Cluster
 
 TTL_MS = 500
 

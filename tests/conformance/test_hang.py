@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from conftest import Drivers
-from driver import Call, LockError
-from servers import Cluster, Server
-from story import connect_to_all, fence_key, one_try_ms, until, within
+from conformance.conftest import Drivers
+from conformance.driver import Call, LockError
+from conformance.story import connect_to_all, fence_key, one_try_ms, within
+from support.clock import until
+from support.servers import Cluster, Server
 
 TTL_MS = 1000
 LONG_TTL_MS = 60_000

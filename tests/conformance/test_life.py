@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, DriverError, LockError, table
-from history import SLACK_MS
-from servers import Cluster
-from story import Asked, until
+from conformance.conftest import Drivers
+from conformance.driver import FACES, DriverError, LockError, table
+from conformance.history import SLACK_MS
+from conformance.story import Asked
+from support.clock import until
+from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 10_000

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Lock, LockError
-from history import SLACK_MS, History
-from servers import Cluster
-from story import connect_to_all, until
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Lock, LockError
+from conformance.history import SLACK_MS, History
+from conformance.story import connect_to_all
+from support.clock import until
+from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000

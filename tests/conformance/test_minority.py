@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES
-from history import SLACK_MS
-from servers import Cluster
-from story import connect_to_all, fence_key, until, was_asked
+from conformance.conftest import Drivers
+from conformance.driver import FACES
+from conformance.history import SLACK_MS
+from conformance.story import connect_to_all, fence_key, was_asked
+from support.clock import until
+from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 HOUR_US = 3_600_000_000

@@ -12,12 +12,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Call, Client, Json, Lock, LockError
-from history import SLACK_MS, now_ns
-from proxy import HOLD, LOSE, Faults, Network, Proxy
-from servers import Cluster, Server
-from story import Asked, connect_to_all, fence_key, next_won, reached, until, was_asked
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Call, Client, Json, Lock, LockError
+from conformance.history import SLACK_MS
+from conformance.story import Asked, connect_to_all, fence_key, next_won, reached, was_asked
+from support.clock import now_ns, until
+from support.proxy import HOLD, LOSE, Faults, Network, Proxy
+from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 # One whose callers drive their connections themselves, and one that has the background do it.

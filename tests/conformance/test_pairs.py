@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Call, Lock
-from servers import Cluster
-from story import Asked, next_won, until
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Call, Lock
+from conformance.story import Asked, next_won
+from support.clock import until
+from support.servers import Cluster
 
 # Nine pairs of languages, and the two faces that are left once on either side.
 PAIRS = [(holder, waiter) for holder in ("rust", "python", "node") for waiter in ("rust", "python", "node")]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from proxy import HOLD, LOSE, Faults, Proxy
-from servers import LIMIT_S, Cluster
-from story import until
+from support.clock import until
+from support.proxy import HOLD, LOSE, Faults, Proxy
+from support.servers import LIMIT_S, Cluster
 
 Way = Callable[[Proxy, Faults], None]
 both_ways = pytest.mark.parametrize("way", [Proxy.requests, Proxy.replies], ids=["requests", "replies"])

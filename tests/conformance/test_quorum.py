@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Client, Driver, Json, Lock, LockError, table
-from history import SLACK_MS
-from servers import Cluster, Server
-from story import connect_to_all, fence_key, until
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Client, Driver, Json, Lock, LockError, table
+from conformance.history import SLACK_MS
+from conformance.story import connect_to_all, fence_key
+from support.clock import until
+from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 

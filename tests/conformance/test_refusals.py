@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, LockError
-from servers import Cluster, ReplyError, Server
-from story import connect_to_all, fence_key, one_try_ms, reached, until, within
+from conformance.conftest import Drivers
+from conformance.driver import FACES, LockError
+from conformance.story import connect_to_all, fence_key, one_try_ms, reached, within
+from support.clock import until
+from support.servers import Cluster, ReplyError, Server
 
 USER, PASSWORD = "worker", "S3CR3T"
 FULL_RIGHTS = ("on", f">{PASSWORD}", "~*", "&*", "+@all")

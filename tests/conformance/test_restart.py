@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import Drivers
-from driver import Client, LockError
-from history import History
-from servers import Cluster, Server
-from story import connect_to_all, one_try_ms, reached, until, within
+from conformance.conftest import Drivers
+from conformance.driver import Client, LockError
+from conformance.history import History
+from conformance.story import connect_to_all, one_try_ms, reached, within
+from support.clock import until
+from support.servers import Cluster, Server
 
 TTL_MS = 1000
 LONG_TTL_MS = 60_000

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Client, LockError
-from rights import all_refused, fewest, refused
-from servers import Cluster
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Client, LockError
+from support.rights import all_refused, fewest, refused
+from support.servers import Cluster
 
 ASKS_AGAIN_MS = 3_000
 """More than the 2 s after which who waits and hears nothing asks again."""

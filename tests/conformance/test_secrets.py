@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, LockError
-from servers import Cluster, Server, User
+from conformance.conftest import Drivers
+from conformance.driver import FACES, LockError
+from support.servers import Cluster, Server, User
 
 USER, PASSWORD, WRONG = "worker", "S3CR3T-right", "S3CR3T-wrong"
 TOKEN_LENGTH = 32

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, OLDER, Client, Driver, Json, Lock, LockError, table
-from history import SLACK_MS, History
-from proxy import HOLD, Faults, Proxy
-from servers import Cluster, Server
-from story import Asked, until, within
-from test_tables import report
+from conformance.conftest import Drivers
+from conformance.driver import FACES, OLDER, Client, Driver, Json, Lock, LockError, table
+from conformance.history import SLACK_MS, History
+from conformance.story import Asked, within
+from conformance.test_tables import report
+from support.clock import until
+from support.proxy import HOLD, Faults, Proxy
+from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 

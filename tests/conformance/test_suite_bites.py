@@ -1,11 +1,12 @@
 """The suite finds planted faults: a suite that never fails proves nothing.
 
-tests/drivers/faulty.py takes the place of Python's faces in a run of its own; with each of its faults the story that
-is about it must fail, and without a fault the same stories must pass.
+drivers/faulty.py takes the place of Python's faces in a run of its own; with each of its faults the story that is about
+it must fail, and without a fault the same stories must pass.
 """
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import under_test
-
-sys.path.append(str(Path(__file__).parents[1] / "drivers"))
-from faulty import FAULTS
+from conformance.conftest import under_test
+from conformance.drivers.faulty import FAULTS
+from support.process import python
 
 HERE = Path(__file__).parent
-FAULTY = HERE.parent / "drivers" / "faulty.py"
+FAULTY = shlex.join(python("conformance.drivers.faulty"))
 
 FOUND_BY = {
     "blind-release": (
@@ -175,7 +175,7 @@ def run(
     # One server, so that the stories' ids name none.
     command += ["--server", str(under_test(config)[0])]
     for face in ("python", "asyncio"):
-        command += ["--driver", f"{face}={sys.executable} {FAULTY} --fault {fault}"]
+        command += ["--driver", f"{face}={FAULTY} --fault {fault}"]
     if directory := config.getoption("--driver-dir"):
         command += ["--driver-dir", str(directory)]
     paths = [str(HERE / story) for story in stories]

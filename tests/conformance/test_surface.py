@@ -1,4 +1,4 @@
-"""What is public in each language is what tests/tables/surface.json lists: nothing is missing, nothing is beside it.
+"""What is public in each language is what tables/surface.json lists: nothing is missing, nothing is beside it.
 
 core/tests/surface.rs has the Rust names.
 """
@@ -21,8 +21,8 @@ import redlock
 import redlock.asyncio
 import redlock.errors
 
-from conftest import ROOT
-from driver import Json, table
+from conformance.conftest import ROOT
+from conformance.driver import Json, table
 
 COLUMNS = ["rust", "blocking", "python", "asyncio", "node"]
 MODULES = {"python": redlock, "asyncio": redlock.asyncio}

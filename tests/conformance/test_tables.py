@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Client, Driver, Json, Lock, LockError, table
-from history import SLACK_MS
-from servers import Cluster, Server
-from story import fence_key
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Client, Driver, Json, Lock, LockError, table
+from conformance.history import SLACK_MS
+from conformance.story import fence_key
+from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from conftest import Drivers
-from driver import FACES, Call, Lock
-from history import SLACK_MS
-from rights import fewest, for_any_name
-from servers import Cluster, Server
-from story import next_won, until, within
-from test_pairs import PAIRS
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Call, Lock
+from conformance.history import SLACK_MS
+from conformance.story import next_won, within
+from conformance.test_pairs import PAIRS
+from support.clock import until
+from support.rights import fewest, for_any_name
+from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])

@@ -16,19 +16,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from demo import checker, faults, live, report, timeline, view
+from demo.fight import NODES, Fight
+from demo.stage import Stage, StageError, cast
+from support.clock import now_ns
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path.append(str(ROOT / "tests" / "conformance"))
-
-import checker  # noqa: E402
-import faults  # noqa: E402
-import live  # noqa: E402
-import report  # noqa: E402
-import timeline  # noqa: E402
-import view  # noqa: E402
-from fight import NODES, Fight  # noqa: E402
-from stage import Stage, StageError, cast, now_ns  # noqa: E402
-
 PLAIN_WIDTH = 110
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fight import TTL_S
-from stage import Stage
+from demo.fight import TTL_S
+from demo.stage import Stage
 
 KEEPER, FROZEN, VICTIM = "rust-1", "python-1", "node-2"
 """The workers that keep the lock for long, are frozen and are killed while they do."""

@@ -10,15 +10,16 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fight import NAME, NODES, TTL_S, Fault, Fight, Hold, Message, Worker
-from servers import Cluster, die_with_parent
+from demo.fight import NAME, NODES, TTL_S, Fault, Fight, Hold, Message, Worker
+from support.clock import now_ns
+from support.process import die_with_parent
+from support.servers import Cluster
 
 HERE = Path(__file__).resolve().parent
 
@@ -290,8 +291,3 @@ class Stage:
                 await self._gone(actor)
         finally:
             self._stack.close()
-
-
-def now_ns() -> int:
-    """The clock that all processes of the machine share."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)

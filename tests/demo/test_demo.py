@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import checker
-import report
-import timeline
-import view
-from fight import Fault, Fight, Hold, Worker
+from demo import checker, report, timeline, view
+from demo.fight import Fault, Fight, Hold, Worker
 
 START_NS = 10**12
 SECOND_NS = 10**9

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from colours import FAULT, FROZEN, LANGUAGE
-from fight import LANGUAGES, NODES, Fault, Fight, Hold, Worker
+from demo.colours import FAULT, FROZEN, LANGUAGE
+from demo.fight import LANGUAGES, NODES, Fault, Fight, Hold, Worker
 
 # Drawn to be read at 800 pixels: 8 inches, so that a point of type is 1.4 pixels.
 WIDTH_IN, HEIGHT_IN = 8.0, 5.6

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from program import ROOT
-from servers import Cluster
+from examples.program import ROOT
+from support.servers import Cluster
 
 PAGE = (ROOT / "core" / "docs" / "moving.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from story import until
+from support.clock import until
 
 EXAMPLES = Path(__file__).parent
 ROOT = EXAMPLES.parents[1]

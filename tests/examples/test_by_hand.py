@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redlock
 
-from servers import Server
+from support.servers import Server
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "core" / "docs" / "protocol.md").read_text()

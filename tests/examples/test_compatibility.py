@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from compatibility import HERE, PAGE, ROWS, SEEN, page
+from peers.compatibility import HERE, PAGE, ROWS, SEEN, page
 
 
 def test_the_page_is_what_was_seen() -> None:

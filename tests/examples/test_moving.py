@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from moving import MOVES, PAGE, Move
-from program import NODE_PACKAGES, Running, interpreted, link_packages
-from servers import Cluster
-from story import until
+from examples.moving import MOVES, PAGE, Move
+from examples.program import NODE_PACKAGES, Running, interpreted, link_packages
+from support.clock import until
+from support.servers import Cluster
 
 # Rust's code is compiled with the crate's documentation.
 INTERPRETED = [move for move in MOVES if move.after.language != "rust"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from program import EXAMPLES, NODE_PACKAGES, ROOT, environment, link_packages
-from servers import Server
+from examples.program import EXAMPLES, NODE_PACKAGES, ROOT, environment, link_packages
+from support.servers import Server
 
 README = (ROOT / "README.md").read_text()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from compatibility import ROWS, TOOLS
-from driver import Driver
-from history import History
-from interop import ROOT, Peer, start_ours
-from servers import Cluster
+from conformance.driver import Driver
+from conformance.history import History
+from peers.compatibility import ROWS, TOOLS
+from peers.interop import ROOT, Peer, start_ours
+from support.servers import Cluster
 
 
 class Notes:

@@ -11,24 +11,22 @@ import contextlib
 import json
 import os
 import queue
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from driver import ANSWER_LIMIT_S, FACES, Driver
-from history import History
-from servers import die_with_parent
+from conformance.driver import ANSWER_LIMIT_S, FACES, Driver
+from conformance.history import History
+from support.process import python, start
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BUILT = ROOT / "target" / "peers"
 
 PROGRAMS = {
-    "python": [sys.executable, str(HERE / "peer_driver.py")],
+    "python": python("peers.peer_driver"),
     "node": ["node", str(HERE / "node" / "driver.mjs")],
     "rust": [str(BUILT / "release" / "redlock-peers")],
     "go": [str(BUILT / "redlock-peers-go")],
@@ -60,14 +58,7 @@ class Peer:
         self._answers: queue.Queue[Json | None] = queue.Queue()
         self._asked = 0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
-        self._process = subprocess.Popen(
-            PROGRAMS[language],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-        )
+        self._process = start(PROGRAMS[language], self._errors)
         self._reader = threading.Thread(target=self._read, name=self.label, daemon=True)
         self._reader.start()
         try:
@@ -138,12 +129,13 @@ class Peer:
         line = json.dumps({"id": self._asked, "op": op, **of})
         self._lines.append(f"> {line}")
         assert self._process.stdin
-        print(line, file=self._process.stdin, flush=True)
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
 
     def _read(self) -> None:
         assert self._process.stdout
         for line in self._process.stdout:
-            self._lines.append(f"< {line.rstrip()}")
+            self._lines.append(f"< {line.decode().rstrip()}")
             self._answers.put(json.loads(line))
         self._process.stdout.close()
         self._answers.put(None)
@@ -151,10 +143,9 @@ class Peer:
 
 def start_ours(face: str, drivers: Path, history: History) -> Driver:
     """A process with locks of ours; those of Rust are in the directory `drivers`."""
-    here = ROOT / "tests" / "drivers"
     command = {
         "rust": [str(drivers / "redlock-driver")],
-        "python": [sys.executable, str(here / "python_driver.py")],
-        "node": ["node", str(here / "node_driver.mjs")],
+        "python": python("conformance.drivers.python_driver"),
+        "node": ["node", str(ROOT / "tests/conformance/drivers/node_driver.mjs")],
     }[FACES[face].language]
     return Driver(FACES[face], command, history, face)

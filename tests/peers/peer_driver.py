@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any
 
-from peers import PEERS, Handle, Session
+from peers.peers import PEERS, Handle, Session
 
 Json = dict[str, Any]
 

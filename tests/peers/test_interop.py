@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from compatibility import ROWS, Row
-from driver import ANSWER_LIMIT_S, FACES, Driver
-from interop import OURS, TTL_MS, Peer, PeerError
-from servers import Cluster, Server
-from story import Asked, until, within
+from conformance.driver import ANSWER_LIMIT_S, FACES, Driver
+from conformance.story import Asked, within
+from peers.compatibility import ROWS, Row
+from peers.interop import OURS, TTL_MS, Peer, PeerError
+from support.clock import until
+from support.servers import Cluster, Server
 
 Start = Callable[[str], Driver]
 Peers = Callable[[Row, Cluster], Peer]

@@ -13,10 +13,10 @@ import redis_lock
 import redlock
 from redis import Redis
 
-from moving import MOVES, Block, Move
-from program import NODE_PACKAGES, ROOT, Running, interpreted, link_packages
-from servers import LIMIT_S, Cluster, Server
-from story import until
+from examples.moving import MOVES, Block, Move
+from examples.program import NODE_PACKAGES, ROOT, Running, interpreted, link_packages
+from support.clock import until
+from support.servers import LIMIT_S, Cluster, Server
 
 PEERS = Path(__file__).parent
 TARGET = ROOT / "target" / "peers"

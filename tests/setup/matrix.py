@@ -10,19 +10,15 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+from support.servers import embedded, system, version
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path.append(str(ROOT / "tests" / "conformance"))
-
-from servers import embedded, system, version  # noqa: E402
-
 MATRIX = ROOT / "target" / "matrix"
 USERS = {"all rights": [], "fewest rights": ["--acl"]}
 
 # What these are about does not change with the server.
 ELSEWHERE = ["test_failures.py", "test_suite_bites.py", "test_surface.py"]
-
-
 ABOUT_CLOCKS = "test_clock.py"
 
 

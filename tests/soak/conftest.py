@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from soak import Programs
+from soak.soak import Programs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +14,8 @@ from typing import Any, Self
 
 import psutil
 
-from servers import LIMIT_S, Cluster, Server, die_with_parent
+from support.process import start
+from support.servers import LIMIT_S, Cluster, Server
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,14 +84,7 @@ class Worker:
     def __init__(self, command: Sequence[str], label: str) -> None:
         self.label = label
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the worker)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
-        )
+        self._process = start(command, self._errors)
         self._alive = psutil.Process(self._process.pid)
 
     def __enter__(self) -> Self:
@@ -108,7 +101,7 @@ class Worker:
         """Lets it take so many turns; what it says then."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.write(b"%d\n" % count)
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"{self.label} has ended:\n{self._complaints()}"

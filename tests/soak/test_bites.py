@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs, empties
+from soak.soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs, empties
 
 TURNS = 2_400
 

@@ -9,8 +9,8 @@ from typing import Self
 
 import pytest
 
-from servers import Cluster
-from soak import Programs, empties, lock_keys
+from soak.soak import Programs, empties, lock_keys
+from support.servers import Cluster
 
 SHORT = 0.1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from servers import Cluster
-from soak import LANGUAGES, Programs, falls, told
+from soak.soak import LANGUAGES, Programs, falls, told
+from support.servers import Cluster
 
 SHORT = 0.001
 

@@ -239,7 +239,7 @@ mod tests {
         let server = harness::Server::builder().tcp(true).args(["--cluster-enabled", "yes"]).start();
         let mut connection = server.connect();
         let mut slot = |key: &[u8]| -> u16 { cmd("CLUSTER").arg("KEYSLOT").arg(key).query(&mut connection).unwrap() };
-        let table: Table = serde_json::from_str(include_str!("../../../tests/tables/names.json")).unwrap();
+        let table: Table = serde_json::from_str(include_str!("../../../tests/conformance/tables/names.json")).unwrap();
         let mut checked = 0;
         for case in table.cases.iter().filter(|case| case.error.is_none()) {
             let name = Name::parse(unhex(&case.name_hex)).unwrap();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn table() {
-        let table: Table = serde_json::from_str(include_str!("../../../tests/tables/names.json")).unwrap();
+        let table: Table = serde_json::from_str(include_str!("../../../tests/conformance/tables/names.json")).unwrap();
         for case in table.cases {
             let bytes = unhex(&case.name_hex);
             match (Name::parse(&*bytes), case.error) {

@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn table() -> Table {
-        serde_json::from_str(include_str!("../../../tests/tables/quorum.json")).unwrap()
+        serde_json::from_str(include_str!("../../../tests/conformance/tables/quorum.json")).unwrap()
     }
 
     impl Case {

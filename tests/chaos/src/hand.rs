@@ -4,11 +4,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use face::{Client, Guard};
 use fastrand::Rng;
 use serde_json::json;
 
 use crate::Fault;
-use crate::face::{Asked, Face, Work};
+use crate::asked::Asked;
 use crate::hold::{Call, Hold, complain};
 use crate::journal::now_ns;
 use crate::store::Store;
@@ -26,17 +27,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// After a call that failed, so that an outage is no storm.
 const BREATH: Duration = Duration::from_millis(50);
 
-pub(crate) struct Hand<F: Face> {
+pub(crate) struct Hand {
     worker: Arc<Worker>,
-    redlock: F::Client,
+    redlock: Client,
     client: String,
     number: usize,
     store: Store,
     rng: Rng,
 }
 
-impl<F: Face> Hand<F> {
-    pub(crate) fn new(worker: &Arc<Worker>, redlock: &F::Client, number: usize) -> Self {
+impl Hand {
+    pub(crate) fn new(worker: &Arc<Worker>, redlock: &Client, number: usize) -> Self {
         let client = format!("{}/{number}", worker.args.name);
         let mut hasher = DefaultHasher::new();
         (&worker.args.seed, number).hash(&mut hasher);
@@ -51,25 +52,23 @@ impl<F: Face> Hand<F> {
     }
 
     /// Takes turns until the worker is to go.
-    pub(crate) fn run(mut self) -> Work {
-        Box::pin(async move {
-            self.worker.park();
-            while !self.worker.over() {
-                let proof = if self.number == 0 { self.worker.take_proof() } else { None };
-                if proof.is_none() && self.worker.epoch().is_none() {
-                    F::sleep(LOOK).await;
-                    continue;
-                }
-                self.worker.unpark();
-                if let Some(name) = proof {
-                    self.prove(&name).await;
-                }
-                while let Some(epoch) = self.worker.epoch() {
-                    self.turn(&epoch).await;
-                }
-                self.worker.park();
+    pub(crate) async fn run(mut self) {
+        self.worker.park();
+        while !self.worker.over() {
+            let proof = if self.number == 0 { self.worker.take_proof() } else { None };
+            if proof.is_none() && self.worker.epoch().is_none() {
+                self.redlock.sleep(LOOK).await;
+                continue;
             }
-        })
+            self.worker.unpark();
+            if let Some(name) = proof {
+                self.prove(&name).await;
+            }
+            while let Some(epoch) = self.worker.epoch() {
+                self.turn(&epoch).await;
+            }
+            self.worker.park();
+        }
     }
 
     /// Uses one lock in one way.
@@ -115,7 +114,7 @@ impl<F: Face> Hand<F> {
         let ttl_s = asked.ttl.as_secs_f64();
         let asking = json!({"event": "asking", "client": self.client, "name": name, "at_ns": asked_ns, "ttl_s": ttl_s});
         self.worker.journal.write(&asking);
-        let guard = match F::acquire(&self.redlock, name, asked).await {
+        let guard = match asked.acquire(&self.redlock, name).await {
             Ok(Some(guard)) if way == Way::Cancel && self.worker.args.fault == Some(Fault::CleanUp) => {
                 std::mem::forget(guard);
                 self.denied(name, asked_ns);
@@ -127,20 +126,20 @@ impl<F: Face> Hand<F> {
                     complain(&self.worker, &self.client, "acquire", &error);
                 }
                 self.denied(name, asked_ns);
-                F::sleep(BREATH).await;
+                self.redlock.sleep(BREATH).await;
                 return false;
             }
         };
-        let fence = F::fence(&guard);
-        let mut hold = Hold::begin(&self.worker, &self.client, name, asked_ns, fence, || F::remaining(&guard));
+        let fence = guard.fence();
+        let mut hold = Hold::begin(&self.worker, &self.client, name, asked_ns, fence, || guard.remaining());
         self.work(&mut hold, &guard, way).await;
         let asked_ns = hold.releasing();
         if way == Way::Block {
-            let check = F::check(&guard);
+            let check = guard.check();
             drop(guard);
             hold.release_ended(asked_ns, check);
         } else {
-            hold.release_ended(asked_ns, F::release(guard).await);
+            hold.release_ended(asked_ns, guard.release().await);
         }
         true
     }
@@ -158,7 +157,7 @@ impl<F: Face> Hand<F> {
         self.worker.journal.write(&call.line());
     }
 
-    async fn work(&mut self, hold: &mut Hold, guard: &F::Guard, way: Way) {
+    async fn work(&mut self, hold: &mut Hold, guard: &Guard, way: Way) {
         let value = self.store.read(&hold.name, hold.fence);
         let (ttl, unit) = (self.worker.ttl(), self.rng.f64());
         match way {
@@ -167,9 +166,9 @@ impl<F: Face> Hand<F> {
             Way::Stale => {
                 let time = SHORT.mul_f64(0.8 + 0.6 * unit);
                 let end_ns = now_ns() + u64::try_from(time.as_nanos()).expect("a second or so");
-                if let Some(error) = F::wait_lost(guard, time).await {
+                if let Some(error) = guard.wait_lost(time).await {
                     hold.tell_lost(&error);
-                    F::sleep(Duration::from_nanos(end_ns.saturating_sub(now_ns()))).await;
+                    self.redlock.sleep(Duration::from_nanos(end_ns.saturating_sub(now_ns()))).await;
                 }
             }
             Way::Manual => {
@@ -177,7 +176,7 @@ impl<F: Face> Hand<F> {
                     self.watch(hold, guard, ttl / 2).await;
                     if !hold.lost && self.worker.epoch().is_some() {
                         let asked_ns = now_ns();
-                        hold.extend_ended(asked_ns, F::extend(guard).await, || F::remaining(guard));
+                        hold.extend_ended(asked_ns, guard.extend().await, || guard.remaining());
                     }
                 }
             }
@@ -188,18 +187,18 @@ impl<F: Face> Hand<F> {
         }
     }
 
-    async fn watch(&self, hold: &mut Hold, guard: &F::Guard, time: Duration) {
+    async fn watch(&self, hold: &mut Hold, guard: &Guard, time: Duration) {
         let end_ns = now_ns() + u64::try_from(time.as_nanos()).expect("a few seconds");
         while !hold.lost && self.worker.epoch().is_some() {
             let left = Duration::from_nanos(end_ns.saturating_sub(now_ns()));
             if left.is_zero() {
                 break;
             }
-            let told = F::wait_lost(guard, left.min(LOOK)).await;
-            hold.look(&F::check(guard), || F::remaining(guard));
+            let told = guard.wait_lost(left.min(LOOK)).await;
+            hold.look(&guard.check(), || guard.remaining());
             if told.is_some() {
                 // Whoever does not listen goes on.
-                F::sleep(LOOK).await;
+                self.redlock.sleep(LOOK).await;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The Rust worker of chaos: one process whose hands take locks and give them back in every way there is. It never
 //! judges. `hand.py` does the same and says what orders there are, and what is written down.
 
-mod face;
+mod asked;
 mod hand;
 mod hold;
 mod journal;
@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::thread;
 
 use clap::{Parser, ValueEnum};
+use face::{Face, Which, both, complete};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 
-use crate::face::{Async, Blocking, Face};
 use crate::hand::Hand;
 use crate::worker::Worker;
 
@@ -26,7 +28,7 @@ struct Args {
     name: String,
     /// Which of the library's faces to use.
     #[arg(long)]
-    face: FaceName,
+    face: Which,
     /// How many locks to use at once.
     #[arg(long)]
     hands: usize,
@@ -58,25 +60,30 @@ enum Fault {
     CleanUp,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum FaceName {
-    Async,
-    Blocking,
-}
-
 fn main() {
     let args = Args::parse();
-    match args.face {
-        FaceName::Async => run::<Async>(args),
-        FaceName::Blocking => run::<Blocking>(args),
-    }
-}
-
-fn run<F: Face>(args: Args) {
-    let hands = args.hands;
+    let (face, hands) = (args.face, args.hands);
     let worker = Arc::new(Worker::new(args));
     let listener = Arc::clone(&worker);
     thread::spawn(move || listener.listen());
-    let client = F::client(&worker);
-    F::run((0..hands).map(|number| Hand::<F>::new(&worker, &client, number).run()).collect());
+    let builder = both!(face::builder(face), builder => builder.nodes(nodes()).label(&worker.args.name));
+    let client = builder.build().expect("the nodes' URLs are right");
+    let hands = (0..hands).map(|number| Hand::new(&worker, &client, number).run());
+    match face {
+        Face::Async(()) => {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+            runtime.block_on(async { hands.collect::<JoinSet<()>>().join_all().await });
+        }
+        Face::Blocking(()) => {
+            let threads: Vec<_> = hands.map(|hand| thread::spawn(|| complete(hand))).collect();
+            for thread in threads {
+                thread.join().expect("a hand did not panic");
+            }
+        }
+    }
+}
+
+fn nodes() -> Vec<String> {
+    let urls = std::env::var("REDLOCK_URLS").expect("REDLOCK_URLS names the nodes");
+    urls.split(',').map(Into::into).collect()
 }

@@ -1,13 +1,14 @@
 //! What the worker is told to do.
 
 use clap::{Parser, ValueEnum};
+use face::Which;
 
 /// Use the lock again and again, as often as a line of standard input says, and say what is alive then.
 #[derive(Parser)]
 pub(crate) struct Args {
     /// Which of the library's faces to use.
     #[arg(long)]
-    pub(crate) face: FaceName,
+    pub(crate) face: Which,
     #[arg(long)]
     pub(crate) work: Work,
     /// For the random moments and names.
@@ -17,12 +18,6 @@ pub(crate) struct Args {
     pub(crate) leak: Option<Leak>,
     /// The nodes' URLs, of unix sockets.
     pub(crate) nodes: Vec<String>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum FaceName {
-    Rust,
-    RustBlocking,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -12,8 +12,7 @@ use redlock::{ErrorKind, Guard, Redlock};
 use tokio::task::JoinSet;
 
 use crate::args::Leak;
-use crate::face::RUNTIME;
-use crate::work::confirmed;
+use crate::work::{RUNTIME, confirmed};
 
 /// Few, so that what is owed to a frozen node stays below the limit above which keys are left to their ttl.
 const TASKS: u64 = 8;

@@ -4,7 +4,6 @@
 
 mod args;
 mod cancel;
-mod face;
 mod work;
 
 use std::alloc::System;
@@ -13,27 +12,23 @@ use std::sync::atomic::Ordering;
 
 use cap::Cap;
 use clap::Parser;
+use face::Face;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::args::{Args, FaceName, Work};
-use crate::face::{Async, Blocking, Face, RUNTIME};
-use crate::work::Worker;
+use crate::args::{Args, Work};
+use crate::work::{RUNTIME, Worker};
 
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 fn main() {
     let args = Args::parse();
-    match (args.work, args.face) {
-        (Work::Cancel, _) => cancel(&args),
-        (_, FaceName::Rust) => serve::<Async>(args),
-        (_, FaceName::RustBlocking) => serve::<Blocking>(args),
-    }
+    if args.work == Work::Cancel { cancel(&args) } else { serve(args) }
 }
 
-fn serve<F: Face>(args: Args) {
-    let mut worker = Worker::<F>::new(args);
+fn serve(args: Args) {
+    let mut worker = Worker::new(args);
     each_line(|count| {
         worker.perform(count);
         json!({})
@@ -42,7 +37,7 @@ fn serve<F: Face>(args: Args) {
 
 fn cancel(args: &Args) {
     let mut rng = Rng::with_seed(args.seed);
-    let client = work::client::<Async>(&args.nodes);
+    let Face::Async(client) = work::client(Face::Async(()), &args.nodes) else { unreachable!("it is async") };
     each_line(|count| {
         let counts = cancel::perform(&client, args.leak, count, &mut rng);
         json!({

@@ -1,12 +1,14 @@
 //! What is done again and again and must leave nothing behind.
 
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
+use std::time::Duration;
 
+use face::{Client, Guard, Wait, Which, both};
 use redlock::{Error, ErrorKind};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Args, Leak, Work};
-use crate::face::{Face, Wait};
 
 /// How many want one name at once.
 const WAITERS: u64 = 4;
@@ -14,24 +16,38 @@ const WAITERS: u64 = 4;
 /// How many are denied at once.
 const DENIED: u64 = 64;
 
-pub(crate) struct Worker<F: Face> {
+/// Longer than the servers may take to be empty, so that a key that nobody deletes is found.
+const TTL: Duration = Duration::from_secs(60);
+
+/// Short, so that a node is given up while it is frozen.
+const NODE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Long enough to be denied in the background too.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// The runtime of the async face.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime can be made")
+});
+
+pub(crate) struct Worker {
     args: Args,
     /// Not where each turn opens its own: the clients of one process share connections.
-    client: Option<F::Client>,
+    client: Option<Client>,
     done: u64,
-    leaked: Leaked<F>,
+    leaked: Leaked,
 }
 
 /// What a leaking worker keeps.
-struct Leaked<F: Face> {
-    guards: Vec<F::Guard>,
+struct Leaked {
+    guards: Vec<Guard>,
     bytes: Vec<[u8; 256]>,
     connections: Vec<UnixStream>,
 }
 
-impl<F: Face> Worker<F> {
+impl Worker {
     pub(crate) fn new(args: Args) -> Self {
-        let client = (args.work != Work::Clients).then(|| client::<F>(&args.nodes));
+        let client = (args.work != Work::Clients).then(|| client(args.face, &args.nodes));
         Self { args, client, done: 0, leaked: Leaked { guards: vec![], bytes: vec![], connections: vec![] } }
     }
 
@@ -43,8 +59,8 @@ impl<F: Face> Worker<F> {
             _ => 1,
         };
         let start = |task| match self.args.work {
-            Work::Denied => F::spawn(self.denials(task, count / tasks)),
-            _ => F::spawn(self.turns(count / tasks)),
+            Work::Denied => self.args.face.spawn(&RUNTIME, self.denials(task, count / tasks)),
+            _ => self.args.face.spawn(&RUNTIME, self.turns(count / tasks)),
         };
         let waits: Vec<Wait> = (0..tasks).map(start).collect();
         for wait in waits {
@@ -58,22 +74,26 @@ impl<F: Face> Worker<F> {
 
     fn turns(&self, count: u64) -> impl Future<Output = ()> + Send + 'static {
         let (work, nodes, own, done) = (self.args.work, self.args.nodes.clone(), self.client.clone(), self.done);
+        let face = self.args.face;
         async move {
             for turn in done..done + count {
-                let client = own.clone().unwrap_or_else(|| client::<F>(&nodes));
+                let client = own.clone().unwrap_or_else(|| client(face, &nodes));
                 let name = if work == Work::Names { format!("name-{turn}") } else { "name".into() };
-                let guard = F::acquire(&client, &name).await.expect("the node answers within ten seconds");
-                confirmed(&F::release(guard).await);
+                let lock = both!(&client, client => client.lock(&name));
+                let guard = lock.acquire().await.expect("the node answers within ten seconds");
+                confirmed(&guard.release().await);
             }
         }
     }
 
     /// Wants names that others hold.
     fn denials(&self, task: u64, count: u64) -> impl Future<Output = ()> + Send + 'static {
-        let (client, done) = (client::<F>(&self.args.nodes), self.done);
+        let (client, done) = (client(self.args.face, &self.args.nodes), self.done);
         async move {
             for turn in done..done + count {
-                let denied = F::want(&client, &format!("name-{task}-{turn}")).await.err().expect("others hold it");
+                let name = format!("name-{task}-{turn}");
+                let lock = both!(&client, client => client.lock(&name).timeout(MOMENT));
+                let denied = lock.acquire().await.expect_err("others hold it");
                 // On a busy machine nobody may answer within a moment.
                 assert!(matches!(denied.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{denied}");
             }
@@ -84,9 +104,11 @@ impl<F: Face> Worker<F> {
         match self.args.leak {
             None => {}
             Some(Leak::Keys) => {
-                let (client, name) = (client::<F>(&self.args.nodes), format!("leaked-{}", self.done));
+                let client = client(self.args.face, &self.args.nodes);
+                let lock = both!(client, client => client.lock(format!("leaked-{}", self.done)));
                 let (sender, receiver) = mpsc::channel();
-                F::spawn(async move { sender.send(F::acquire(&client, &name).await).expect("it is received") })();
+                let acquire = async move { sender.send(lock.acquire().await).expect("it is received") };
+                self.args.face.spawn(&RUNTIME, acquire)();
                 let guard = receiver.recv().expect("it was sent").expect("nobody else wants it");
                 self.leaked.guards.push(guard);
             }
@@ -99,8 +121,9 @@ impl<F: Face> Worker<F> {
     }
 }
 
-pub(crate) fn client<F: Face>(nodes: &[String]) -> F::Client {
-    F::client(nodes).expect("the options are right")
+pub(crate) fn client(face: Which, nodes: &[String]) -> Client {
+    let builder = both!(face::builder(face), builder => builder.nodes(nodes).ttl(TTL).node_timeout(NODE_TIMEOUT));
+    builder.build().expect("the options are right")
 }
 
 /// A release may only stay unconfirmed, as that of a frozen or slow node does: the background goes on with it.

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from servers import Server, User
+from support.servers import Server, User
 
 SECURITY = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 

@@ -1,4 +1,4 @@
-"""A wall clock of its own for a server, by a library that is preloaded into it (clock_shift.c)."""
+"""Time: the clock that processes share, waiting for a state, and a wall clock of its own for a server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,34 @@ import functools
 import shutil
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+
+from support.resp import LIMIT_S
+
+_POLL_S = 0.005
+
+
+def now_ns() -> int:
+    """Reads `CLOCK_MONOTONIC`, the clock that all processes of a machine share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def until(condition: Callable[[], object], what: str = "the condition is true", limit_s: float = LIMIT_S) -> None:
+    """Waits until `condition` is true; fails after the limit with `what` was waited for."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {limit_s:g} s: {what}"
+        time.sleep(_POLL_S)
 
 
 class ShiftedClock:
     """The clock of a process that is started with `environment`; right until it is shifted. Linux only.
 
-    The program has to be linked dynamically, as the embedded Valkey and Redis as it is packaged are: nothing is
-    preloaded into a static one, which `Server.shift_clock` then says.
+    A library is preloaded into it (clock_shift.c). The program has to be linked dynamically, as the embedded Valkey and
+    Redis as it is packaged are: nothing is preloaded into a static one, which `Server.shift_clock` then says.
     """
 
     def __init__(self, path: Path) -> None:

@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
 // By its name, from inside of it: so its own `exports` say which file that is.
-const require = createRequire(new URL("../../node/package.json", import.meta.url));
+const require = createRequire(new URL("../../../node/package.json", import.meta.url));
 const library = require("redlock-rs");
 const { Redlock, RedlockError, LockInvalidArgument, LockNotHeld } = library;
 

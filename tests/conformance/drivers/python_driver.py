@@ -11,7 +11,6 @@ import inspect
 import json
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Coroutine
 from concurrent import futures
@@ -21,6 +20,8 @@ from typing import Any
 
 import redlock
 import redlock.asyncio
+
+from support.clock import now_ns
 
 Json = dict[str, Any]
 
@@ -127,11 +128,6 @@ def complete(call: Coroutine[Any, Any, None]) -> None:
     except StopIteration:
         return
     raise RuntimeError("a call of the blocking face was awaited")
-
-
-def now_ns() -> int:
-    """`CLOCK_MONOTONIC`, the clock that all processes of a machine share."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 def state(lock: Any) -> Json:

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-sys.path.append(str(Path(__file__).parents[1] / "conformance"))
-from driver import table
-from history import now_ns
-from resp import Connection
-from servers import LIMIT_S, Reply, ReplyError, Word, ask
+from conformance.driver import table
+from support.clock import now_ns
+from support.resp import Connection
+from support.servers import LIMIT_S, Reply, ReplyError, Word, ask
 
 Json = dict[str, Any]
 Answer = Reply | Exception

@@ -11,13 +11,11 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import redis
 
-sys.path.append(str(Path(__file__).parents[1] / "conformance"))
-from history import now_ns
+from support.clock import now_ns
 
 Json = dict[str, Any]
 

@@ -2,38 +2,38 @@
 //!
 //! The protocol is described in `tests/README.md`.
 
-mod face;
 mod json;
 mod kept;
+mod perform;
 
 use std::env;
 use std::io::{self, BufRead, Write};
 use std::process;
+use std::sync::LazyLock;
 
+use face::Which;
 use redlock::ErrorKind;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use crate::face::{CANCELS, Wait, Work};
 use crate::json::{Failure, Request, now_ns};
+use crate::perform::{CANCELS, perform};
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime can be made"));
 
 fn main() {
-    let face = env::args().nth(2).unwrap_or_default();
-    match face.as_str() {
-        "rust" => serve(&face, face::async_face::perform, face::spawn),
-        "rust-blocking" => serve(&face, face::blocking_face::perform, face::spawn_blocking),
-        _ => {
-            eprintln!("usage: redlock-driver --face rust|rust-blocking");
-            process::exit(2);
-        }
-    }
+    let name = env::args().nth(2).unwrap_or_default();
+    let Ok(face) = name.parse() else {
+        eprintln!("usage: redlock-driver --face rust|rust-blocking");
+        process::exit(2);
+    };
+    serve(&name, face);
 }
 
-type Perform = fn(Request) -> Work<Result<Value, Failure>>;
-
-fn serve(face: &str, perform: Perform, spawn: fn(Work<()>) -> Wait) {
+fn serve(name: &str, face: Which) {
     let codes = ErrorKind::ALL.map(ErrorKind::code);
-    say(&json!({"hello": {"language": "rust", "face": face, "protocol": 1, "codes": codes}}));
+    say(&json!({"hello": {"language": "rust", "face": name, "protocol": 1, "codes": codes}}));
     let mut open = Vec::new();
     for line in io::stdin().lock().lines() {
         let line = line.expect("the suite writes UTF-8");
@@ -41,7 +41,7 @@ fn serve(face: &str, perform: Perform, spawn: fn(Work<()>) -> Wait) {
         // Before the next line is read: a cancel must find the call that it is about.
         let (cancel, cancelled) = oneshot::channel();
         CANCELS.put(request.id, cancel);
-        open.push(spawn(Box::pin(answer(perform, request, cancelled))));
+        open.push(face.spawn(&RUNTIME, answer(face, request, cancelled)));
     }
     for wait in open {
         wait();
@@ -50,11 +50,11 @@ fn serve(face: &str, perform: Perform, spawn: fn(Work<()>) -> Wait) {
     process::exit(0);
 }
 
-async fn answer(perform: Perform, request: Request, cancelled: oneshot::Receiver<()>) {
+async fn answer(face: Which, request: Request, cancelled: oneshot::Receiver<()>) {
     let (id, invoke_ns) = (request.id, now_ns());
     let result = tokio::select! {
         biased;
-        result = perform(request) => result,
+        result = perform(face, request) => result,
         Ok(()) = cancelled => Ok(json!({"cancelled": true})),
     };
     let return_ns = now_ns();

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from servers import LIMIT_S, bind_free_port
+from support.servers import LIMIT_S, bind_free_port
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ nothing on disk unless told to, and die with the thread that started them.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import importlib.util
 import itertools
@@ -25,10 +24,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,8 +34,9 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from clock import ShiftedClock
-from resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
+from support.clock import ShiftedClock, until
+from support.process import die_with_parent, stop_process
+from support.resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
 
 __all__ = [
     "LIMIT_S",
@@ -47,10 +46,8 @@ __all__ = [
     "Server",
     "Word",
     "ask",
-    "die_with_parent",
     "embedded",
     "programs",
-    "stop_process",
     "system",
 ]
 
@@ -253,11 +250,8 @@ class Server:
     def compact(self) -> None:
         """Writes the append-only file of a server that is to `persist` anew: a long one takes long to load."""
         self.command("BGREWRITEAOF")
-        end = time.monotonic() + LIMIT_S
-        while not {b"aof_rewrite_in_progress:0", b"aof_rewrite_scheduled:0"} <= set(self.info("persistence").split()):
-            if time.monotonic() > end:
-                raise RuntimeError(f"{self} did not write its file anew within {LIMIT_S:g} s")
-            time.sleep(_POLL_S)
+        done = {b"aof_rewrite_in_progress:0", b"aof_rewrite_scheduled:0"}
+        until(lambda: done <= set(self.info("persistence").split()), f"{self} has written its file anew")
 
     def snapshot(self) -> Path:
         """Copies all data that it has now, for `restore`."""
@@ -295,12 +289,12 @@ class Server:
         if not self._clock:
             raise RuntimeError(f"{self} was started without a clock of its own")
         self._clock.shift(timedelta(**by))
-        end = time.monotonic() + LIMIT_S
+        shift_s = timedelta(**by).total_seconds()
         # Some look at the clock only once in a while.
-        while abs(self.now_us() / 1e6 - time.time() - timedelta(**by).total_seconds()) > _CLOCK_ERROR_S:
-            if time.monotonic() > end:
-                raise TimeoutError(f"{self} does not follow its clock: is {self.program} linked statically?")
-            time.sleep(_POLL_S)
+        until(
+            lambda: abs(self.now_us() / 1e6 - time.time() - shift_s) <= _CLOCK_ERROR_S,
+            f"{self} follows its clock, which a program that is linked statically cannot: {self.program}",
+        )
 
     def now_us(self) -> int:
         """Its clock: microseconds since the epoch."""
@@ -331,6 +325,10 @@ class Server:
         value = self.command("GET", key)
         assert value is None or isinstance(value, bytes)
         return value
+
+    def has(self, key: Word) -> bool:
+        """Whether there is a key."""
+        return self.command("EXISTS", key) == 1
 
     def info(self, section: str) -> bytes:
         """A section of what it tells of itself."""
@@ -459,34 +457,11 @@ class Cluster:
 
     def has(self, key: str | bytes) -> bool:
         """Whether the key is on any node that runs."""
-        return any(server.command("EXISTS", key) for server in self if server.running)
+        return any(server.has(key) for server in self if server.running)
 
     def stop(self) -> None:
         """Kills all of them and removes their directories."""
         self._stack.close()
-
-
-def die_with_parent() -> Callable[[], None] | None:
-    """For `preexec_fn`: the child is killed when the thread that starts it ends (Linux; elsewhere `None`)."""
-    if sys.platform != "linux":
-        return None
-    # Looked up here, because between fork and exec another thread's lock may be held for ever.
-    prctl = ctypes.CDLL(None).prctl
-    set_death_signal, kill, parent = 1, int(signal.SIGKILL), os.getpid()
-
-    def ask_for_signal() -> None:
-        prctl(set_death_signal, kill, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask_for_signal
-
-
-def stop_process(pid: int) -> bool:
-    """Stops a child without ending it and waits until it has stopped; false if it ended instead."""
-    os.kill(pid, signal.SIGSTOP)
-    _, status = os.waitpid(pid, os.WUNTRACED)
-    return os.WIFSTOPPED(status)
 
 
 _ports_tried = itertools.count()

@@ -1,0 +1,216 @@
+//! What is asked of the Rust library, in either of its faces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use face::{Client, Face, Which, both};
+use redlock::Error;
+use redlock::bindings::options::{self, Protocol};
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+
+use crate::json::{Failure, Request, described, duration, ms, now_ns, viewed};
+use crate::kept::Kept;
+
+/// What ends calls in flight, under their ids.
+pub(crate) static CANCELS: Kept<oneshot::Sender<()>> = Kept::new("unknown call");
+
+/// What the builders and the locks of both faces have in common, which is no trait of the library.
+macro_rules! set {
+    ($target:expr, $options:expr) => {{
+        let mut target = $target;
+        for (option, value) in $options {
+            target = match (option.trim_end_matches("_ms"), value) {
+                ("timeout", Value::Null) => target.no_timeout(),
+                ("timeout", value) => target.timeout(duration(option, value)?),
+                ("ttl", value) => target.ttl(duration(option, value)?),
+                ("max_hold", value) => target.max_hold(duration(option, value)?),
+                ("node_timeout", value) => target.node_timeout(duration(option, value)?),
+                ("restart_delay", value) => target.restart_delay(duration(option, value)?),
+                ("fence_ttl", value) => target.fence_ttl(duration(option, value)?),
+                ("auto_renew", Value::Bool(auto_renew)) => target.auto_renew(*auto_renew),
+                ("label", Value::String(label)) => target.label(label),
+                ("protocol", Value::String(name)) => target.protocol(options::protocol(name)?),
+                _ => return Err(options::unknown(option).into()),
+            };
+        }
+        target
+    }};
+}
+
+/// The same for a client's builder, which has options that no lock has.
+macro_rules! set_client {
+    ($builder:expr, $options:expr) => {{
+        let (mut builder, mut options) = ($builder, $options.clone());
+        if let Some(value) = options.remove("connect_timeout_ms") {
+            builder = builder.connect_timeout(duration("connect_timeout_ms", &value)?);
+        }
+        set!(builder, &options)
+    }};
+}
+
+/// The same for the locks of the older protocol.
+macro_rules! set_setnx {
+    ($target:expr, $options:expr) => {{
+        let mut target = $target;
+        for (option, value) in $options {
+            target = match (option.trim_end_matches("_ms"), value) {
+                ("timeout", Value::Null) => target.no_timeout(),
+                ("timeout", value) => target.timeout(duration(option, value)?),
+                ("ttl", value) => target.ttl(duration(option, value)?),
+                ("node_timeout", value) => target.node_timeout(duration(option, value)?),
+                ("restart_delay", value) => target.restart_delay(duration(option, value)?),
+                // What they are without being told.
+                ("auto_renew", Value::Bool(false)) => target,
+                ("protocol", _) => target,
+                _ => return Err(options::unknown(option).into()),
+            };
+        }
+        target
+    }};
+}
+
+/// The protocol that options ask for, if they do.
+fn protocol(options: &Map<String, Value>) -> Result<Option<Protocol>, Error> {
+    options.get("protocol").and_then(Value::as_str).map(options::protocol).transpose()
+}
+
+/// A lock of either protocol.
+#[derive(Clone)]
+enum Lock {
+    Plain(face::Lock),
+    Setnx(face::SetnxLock),
+}
+
+impl Lock {
+    fn new(client: &Client, protocol: Protocol, request: &Request) -> Result<Self, Failure> {
+        let (name, options) = (request.name(), &request.options);
+        Ok(match protocol {
+            Protocol::Plain => Self::Plain(both!(client, client => set!(client.lock(name), options))),
+            Protocol::Setnx => Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options))),
+        })
+    }
+
+    async fn acquire(self, timeout: &Map<String, Value>) -> Result<Guard, Failure> {
+        Ok(match self {
+            Self::Plain(lock) => Guard::Plain(both!(lock, lock => set!(lock, timeout)).acquire().await?),
+            Self::Setnx(lock) => Guard::Setnx(both!(lock, lock => set_setnx!(lock, timeout)).acquire().await?),
+        })
+    }
+
+    async fn try_acquire(self) -> Result<Option<Guard>, Failure> {
+        Ok(match self {
+            Self::Plain(lock) => lock.try_acquire().await?.map(Guard::Plain),
+            Self::Setnx(lock) => lock.try_acquire().await?.map(Guard::Setnx),
+        })
+    }
+}
+
+/// Its guard.
+enum Guard {
+    Plain(face::Guard),
+    Setnx(face::SetnxGuard),
+}
+
+/// Does the same with the guard of either protocol.
+macro_rules! with {
+    ($guard:expr, $it:ident => $do:expr) => {
+        match $guard {
+            Guard::Plain($it) => $do,
+            Guard::Setnx($it) => $do,
+        }
+    };
+}
+
+impl Guard {
+    fn fence(&self) -> Option<u64> {
+        match self {
+            Self::Plain(guard) => Some(guard.fence()),
+            Self::Setnx(_) => None,
+        }
+    }
+
+    async fn extend(&self, ttl_ms: Option<f64>) -> Result<(), Error> {
+        match (self, ttl_ms) {
+            (Self::Plain(guard), None) => guard.extend().await,
+            (Self::Plain(guard), Some(ttl_ms)) => guard.extend_for(options::millis("ttl", ttl_ms)?).await,
+            // It would not compile, and is refused as an option that would not.
+            (Self::Setnx(_), _) => Err(options::unknown("extend")),
+        }
+    }
+}
+
+/// With the protocol of its locks.
+static CLIENTS: Kept<(Client, Protocol)> = Kept::new("unknown client");
+static LOCKS: Kept<Lock> = Kept::new("unknown lock");
+/// Under the handle of their lock.
+static GUARDS: Kept<Arc<Guard>> = Kept::new("no guard: a guard is what a handle holds from acquire to release");
+
+/// What the handle of a lock says of its guard, if there is one.
+fn state(lock: u64) -> Value {
+    let guard = GUARDS.of(lock).ok();
+    // The clock first, so that what remains is never counted from a later instant than is meant.
+    let read_ns = now_ns();
+    let remaining_ms = guard.as_deref().map_or(0.0, |guard| ms(with!(guard, guard => guard.remaining())));
+    let held = guard.as_deref().is_some_and(|guard| with!(guard, guard => guard.is_held()));
+    let fence = guard.and_then(|guard| guard.fence());
+    json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining_ms, "fence": fence})
+}
+
+pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Failure> {
+    let client = || CLIENTS.of(request.client);
+    let lock = || LOCKS.of(request.lock);
+    let guard = || GUARDS.of(request.lock);
+    let won = |guard| {
+        GUARDS.put(request.lock, Arc::new(guard));
+        let mut answer = state(request.lock);
+        answer["acquired"] = true.into();
+        answer
+    };
+    Ok(match request.op.as_str() {
+        "client" => {
+            let builder = both!(face::builder(face), builder => {
+                let builder = match &request.nodes {
+                    Some(nodes) => builder.nodes(nodes),
+                    None => builder,
+                };
+                set_client!(builder, &request.options)
+            });
+            CLIENTS.put(request.id, (builder.build()?, protocol(&request.options)?.unwrap_or_default()))
+        }
+        "lock" => {
+            let (client, default) = client()?;
+            let protocol = protocol(&request.options)?.unwrap_or(default);
+            LOCKS.put(request.id, Lock::new(&client, protocol, &request)?)
+        }
+        "acquire" => won(lock()?.acquire(&request.timeout).await?),
+        "try_acquire" => lock()?.try_acquire().await?.map_or_else(|| json!({"acquired": false}), won),
+        "extend" => {
+            guard()?.extend(request.ttl_ms).await?;
+            state(request.lock)
+        }
+        "release" => {
+            let guard = Arc::into_inner(GUARDS.take(request.lock)?).ok_or("the guard is in use")?;
+            with!(guard, guard => guard.release().await)?;
+            json!({})
+        }
+        "check" => with!(&*guard()?, guard => guard.check()).map(|()| json!({}))?,
+        "state" => state(request.lock),
+        "wait_lost" => {
+            let limit = Duration::from_millis(request.limit_ms);
+            let lost = with!(&*guard()?, guard => guard.wait_lost(limit).await);
+            json!({"lost": lost.as_ref().map(described), "told_ns": now_ns()})
+        }
+        "inspect" => {
+            let views = client()?.0.inspect(request.name()).await?;
+            json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
+        }
+        "cancel" if matches!(face, Face::Async(())) => {
+            // Nobody receives it when the call is over, which is as good.
+            let _ = CANCELS.take(request.call)?.send(());
+            json!({})
+        }
+        "close" => CLIENTS.take(request.client).map(|_| json!({}))?,
+        _ => return Err("no such op on this face".into()),
+    })
+}

@@ -1,0 +1,213 @@
+//! The two faces of the Rust library behind one type, so that a program which uses both is written once.
+//!
+//! Each call is a future. Those of the blocking face never wait: [`complete`] runs them.
+#![allow(clippy::missing_panics_doc, reason = "what panics is the work of the caller")]
+
+use std::pin::pin;
+use std::str::FromStr;
+use std::sync::LazyLock;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use redlock::{Error, NodeView, blocking};
+use tokio::runtime::Runtime;
+
+/// A value of the library, as one of the faces has it.
+#[derive(Clone, Copy, Debug)]
+pub enum Face<A, B> {
+    /// For tokio.
+    Async(A),
+    /// For threads.
+    Blocking(B),
+}
+
+/// One of the faces.
+pub type Which = Face<(), ()>;
+/// What makes a client.
+pub type Builder = Face<redlock::Builder, blocking::Builder>;
+/// A client.
+pub type Client = Face<redlock::Redlock, blocking::Redlock>;
+/// A lock.
+pub type Lock = Face<redlock::Lock, blocking::Lock>;
+/// Its guard.
+pub type Guard = Face<redlock::Guard, blocking::Guard>;
+/// A lock in the older protocol.
+pub type SetnxLock = Face<redlock::SetnxLock, blocking::SetnxLock>;
+/// Its guard.
+pub type SetnxGuard = Face<redlock::SetnxGuard, blocking::SetnxGuard>;
+
+/// Waits for the end of what was spawned.
+pub type Wait = Box<dyn FnOnce()>;
+
+/// Does the same in either face: `both!(client, client => client.lock("a"))` is a [`Lock`].
+#[macro_export]
+macro_rules! both {
+    ($face:expr, $it:pat => $do:expr) => {
+        match $face {
+            $crate::Face::Async($it) => $crate::Face::Async($do),
+            $crate::Face::Blocking($it) => $crate::Face::Blocking($do),
+        }
+    };
+}
+
+/// Asks for what has the same type in either face.
+macro_rules! ask {
+    ($face:expr, $it:ident => $do:expr) => {
+        match $face {
+            Face::Async($it) => $do,
+            Face::Blocking($it) => $do,
+        }
+    };
+}
+
+/// Makes a call, whose result has the same type in either face.
+macro_rules! call {
+    ($face:expr, $it:ident => $do:expr) => {
+        match $face {
+            Face::Async($it) => $do.await,
+            Face::Blocking($it) => $do,
+        }
+    };
+}
+
+impl<A, B> Face<A, B> {
+    /// Runs this beside everything else: as a task of the runtime, or on a thread of its own.
+    pub fn spawn(&self, runtime: &'static LazyLock<Runtime>, work: impl Future<Output = ()> + Send + 'static) -> Wait {
+        match self {
+            Self::Async(_) => {
+                let task = runtime.spawn(work);
+                Box::new(move || runtime.block_on(task).expect("the task did not panic"))
+            }
+            Self::Blocking(_) => {
+                let thread = thread::spawn(|| complete(work));
+                Box::new(|| thread.join().expect("the thread did not panic"))
+            }
+        }
+    }
+
+    /// Lets time pass.
+    pub async fn sleep(&self, time: Duration) {
+        match self {
+            Self::Async(_) => tokio::time::sleep(time).await,
+            Self::Blocking(_) => thread::sleep(time),
+        }
+    }
+}
+
+/// Runs what uses the blocking face: every call blocks inside the first poll.
+pub fn complete(work: impl Future<Output = ()>) {
+    let poll = pin!(work).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll.is_ready(), "a blocking call does not wait for a waker");
+}
+
+impl FromStr for Which {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "async" | "rust" => Ok(Self::Async(())),
+            "blocking" | "rust-blocking" => Ok(Self::Blocking(())),
+            _ => Err("the faces are rust and rust-blocking"),
+        }
+    }
+}
+
+/// Begins to make a client.
+#[must_use]
+pub fn builder(face: Which) -> Builder {
+    match face {
+        Face::Async(()) => Face::Async(redlock::Redlock::builder()),
+        Face::Blocking(()) => Face::Blocking(blocking::Redlock::builder()),
+    }
+}
+
+impl Builder {
+    /// Makes the client.
+    pub fn build(self) -> Result<Client, Error> {
+        Ok(both!(self, builder => builder.build()?))
+    }
+}
+
+impl Client {
+    /// Asks every node what it has under a name.
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+        call!(self, client => client.inspect(name))
+    }
+}
+
+/// What locks and guards of both protocols have.
+macro_rules! protocol {
+    ($lock:ident, $guard:ident) => {
+        impl $lock {
+            /// Acquires the lock.
+            pub async fn acquire(&self) -> Result<$guard, Error> {
+                Ok(match self {
+                    Self::Async(lock) => Face::Async(lock.acquire().await?),
+                    Self::Blocking(lock) => Face::Blocking(lock.acquire()?),
+                })
+            }
+
+            /// Tries once.
+            pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
+                Ok(match self {
+                    Self::Async(lock) => lock.try_acquire().await?.map(Face::Async),
+                    Self::Blocking(lock) => lock.try_acquire()?.map(Face::Blocking),
+                })
+            }
+        }
+
+        impl $guard {
+            /// Returns how long the lock stays valid.
+            #[must_use]
+            pub fn remaining(&self) -> Duration {
+                ask!(self, guard => guard.remaining())
+            }
+
+            /// Returns whether the lock is held.
+            #[must_use]
+            pub fn is_held(&self) -> bool {
+                ask!(self, guard => guard.is_held())
+            }
+
+            /// Fails if the lock is not held.
+            pub fn check(&self) -> Result<(), Error> {
+                ask!(self, guard => guard.check())
+            }
+
+            /// Waits so long, or until the lock is lost.
+            pub async fn wait_lost(&self, limit: Duration) -> Option<Error> {
+                match self {
+                    Self::Async(guard) => tokio::time::timeout(limit, guard.lost()).await.ok(),
+                    Self::Blocking(guard) => guard.wait_lost(limit),
+                }
+            }
+
+            /// Releases the lock.
+            pub async fn release(self) -> Result<(), Error> {
+                call!(self, guard => guard.release())
+            }
+        }
+    };
+}
+
+protocol!(Lock, Guard);
+protocol!(SetnxLock, SetnxGuard);
+
+impl Guard {
+    /// Returns the fence.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        ask!(self, guard => guard.fence())
+    }
+
+    /// Extends the lock by its ttl.
+    pub async fn extend(&self) -> Result<(), Error> {
+        call!(self, guard => guard.extend())
+    }
+
+    /// Extends the lock by this ttl.
+    pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
+        call!(self, guard => guard.extend_for(ttl))
+    }
+}
