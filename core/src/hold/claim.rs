@@ -111,10 +111,9 @@ impl Claim {
         asks: bool,
     ) -> (Round, Vec<KeyVote>) {
         let inner = self.inner();
-        let mut round = Round::new(connections, &inner.footprint, time, Moment::NEVER);
-        if asks {
-            round = round.urgent();
-        }
+        let round = Round::new(connections, &inner.footprint, time, Moment::NEVER);
+        // The promised end of a call leaves its clean-up this time, and not more for scripts that a node forgot.
+        let mut round = if asks { round.urgent() } else { round.strict() };
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let release = self.request(Action::Release { asks });

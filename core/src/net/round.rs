@@ -134,6 +134,12 @@ impl Round {
         self
     }
 
+    /// Gives no node more than `node_timeout`, not even one that has forgotten the script.
+    pub(crate) fn strict(mut self) -> Self {
+        self.limit = self.deadline;
+        self
+    }
+
     pub(crate) fn started(&self) -> Moment {
         self.started
     }
