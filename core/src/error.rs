@@ -13,7 +13,7 @@ use std::fmt;
 pub enum ErrorKind {
     /// Others held the lock until the timeout was over. Try again later, or wait longer.
     Timeout,
-    /// No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, barred
+    /// No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, quarantined
     /// after a restart. The lock may be free; nobody can tell.
     Unavailable,
     /// A quorum is ruled out by nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM).

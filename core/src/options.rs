@@ -26,7 +26,7 @@ const MAX_HOLD_MOST: Duration = hours(24 * 365 * 10);
 const NODE_TIMEOUT_DEFAULT_LEAST: Duration = Duration::from_millis(50);
 /// An explicit release waits for so long at least: its caller wants to know, and nothing is lost by waiting.
 const RELEASE_TIMEOUT_LEAST: Duration = Duration::from_millis(250);
-/// One tick of the timers: less would call every node suspect.
+/// One tick of the timers: less would call every node unresponsive.
 const NODE_TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 /// A round trip between continents, several times over. More would let one hung node delay a short wait.
 const NODE_TIMEOUT_DEFAULT_MOST: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ const CONNECT_TIMEOUT_MOST: Duration = Duration::from_secs(60);
 /// Four round trips between continents, and a packet of them lost.
 pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
-/// A longer bar is a node that should be taken off the list.
+/// A longer quarantine is a node that should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
 /// A fence must outlive the lease it belongs to, with room for an extension sent just before its end.

@@ -78,7 +78,7 @@ export class LockTimeout extends RedlockError {
 }
 
 /**
- * No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, barred after a
+ * No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, quarantined after a
  * restart. The lock may be free; nobody can tell.
  */
 export class LockUnavailable extends RedlockError {

@@ -9,7 +9,7 @@ use crate::process::shutdown::PendingWork;
 /// Longest wait for the servers. More would be a hang to who ends the program; what is left runs out with its ttl.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Turns of the background in which a cancelled call is dropped, its wait with it, and what that one had sent is owed.
+/// Turns of the background in which a cancelled call is dropped, its wait with it, and what that one had sent is pending.
 const TURNS: usize = 8;
 
 /// Releases every lock held by this process, ends its waiting calls with an `unavailable` error, and waits up to 500 ms for
@@ -48,7 +48,7 @@ pub fn shutdown() {
     }
     process.schedule.release_all();
     if let Some(background) = process.background.started() {
-        // What was cancelled a moment ago is dropped by the background, and only then known to be owed.
+        // What was cancelled a moment ago is dropped by the background, and only then known to be pending.
         let pending_work = PendingWork::new(&process.shutdown);
         background.spawn(async move {
             for _ in 0..TURNS {

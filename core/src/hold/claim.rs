@@ -253,7 +253,7 @@ impl Drop for Slot {
             Route::Behind(create) => Some((node, Some(account.queue(create)))),
         };
         let releases = traces.into_iter().enumerate().filter_map(queued).collect();
-        account.owe(releases);
+        account.add_pending(releases);
     }
 }
 

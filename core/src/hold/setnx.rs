@@ -241,7 +241,7 @@ impl Inner {
                 Ok(connection) => return Some(connection),
                 Err(failure) => tell(caller, Err(failure)),
             }
-            let again = connections.clock.now().after(backoff::owed(attempt, self.context.spec.settings.ttl));
+            let again = connections.clock.now().after(backoff::release_retry(attempt, self.context.spec.settings.ttl));
             if again >= self.over {
                 break;
             }

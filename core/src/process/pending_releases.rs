@@ -109,7 +109,7 @@ impl Account {
     }
 
     /// Makes a release pending on each of these nodes. One queued behind a create is awaited first.
-    pub(crate) fn owe(self, releases: Vec<(usize, Option<Releasing>)>) {
+    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<Releasing>)>) {
         let account = Arc::new(self);
         let until = account.environment.clock.now().after(account.ttl);
         let mut listened_to = Vec::new();
@@ -128,7 +128,7 @@ impl Account {
             if unanswered {
                 listened_to.push(pending);
             } else {
-                pending.owe();
+                pending.enqueue();
             }
         }
         if !listened_to.is_empty() {
@@ -186,10 +186,10 @@ impl PendingRelease {
     }
 
     /// Enters the release in the ledger, and makes sure that a payer runs.
-    fn owe(self) {
+    fn enqueue(self) {
         let (environment, set) = (Arc::clone(&self.account.environment), Arc::clone(&self.account.set));
         let node = self.node;
-        let Entered { is_first, is_news, dropped, is_warning } = set.pending_releases().ledgers[node].enter(self);
+        let Entered { is_first, is_new, dropped, is_warning } = set.pending_releases().ledgers[node].enter(self);
         if dropped.is_some() && is_warning {
             log!(warn, node = %set.members().nodes[node].address,
                 "too many pending releases for the node; leaving the oldest keys to expire"
@@ -199,8 +199,8 @@ impl PendingRelease {
         if is_first {
             let paying = Paying { set, environment: Arc::clone(&environment), node, is_over: false };
             run(&environment, async move { Payer::new(paying).run().await });
-        } else if is_news {
-            set.pending_releases().ledgers[node].news.notify_one();
+        } else if is_new {
+            set.pending_releases().ledgers[node].added.notify_one();
         }
     }
 }
@@ -213,11 +213,11 @@ async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
         pending.retain_mut(|pending| !pending.is_done(&connections, cx));
         let (open, failed): (Vec<_>, Vec<_>) = pending.drain(..).partition(|pending| pending.behind.is_some());
         pending = open;
-        failed.into_iter().for_each(PendingRelease::owe);
+        failed.into_iter().for_each(PendingRelease::enqueue);
         if pending.is_empty() { Poll::Ready(()) } else { timer.as_mut().poll(cx) }
     })
     .await;
-    pending.into_iter().for_each(PendingRelease::owe);
+    pending.into_iter().for_each(PendingRelease::enqueue);
 }
 
 /// The pending releases of one node set.
@@ -236,7 +236,7 @@ impl PendingReleases {
 struct Ledger {
     most: usize,
     state: Mutex<State>,
-    news: Notify,
+    added: Notify,
 }
 
 #[derive(Default)]
@@ -247,7 +247,7 @@ struct State {
     /// Whether a payer runs.
     paying: bool,
     /// Whether a release became pending since the payer looked.
-    news: bool,
+    added: bool,
     /// Whether a release was dropped for lack of room since the ledger was last empty.
     warned: bool,
 }
@@ -257,7 +257,7 @@ struct Entered {
     /// Whether no payer runs yet.
     is_first: bool,
     /// Whether the payer has not been notified of new releases yet.
-    is_news: bool,
+    is_new: bool,
     /// The oldest release, if there were too many.
     dropped: Option<PendingRelease>,
     /// Whether it was the first one dropped.
@@ -272,7 +272,7 @@ impl fmt::Debug for Ledger {
 
 impl Ledger {
     fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default(), news: Notify::new() }
+        Self { most, state: Mutex::default(), added: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -288,13 +288,13 @@ impl Ledger {
             .flatten();
         let is_warning = dropped.is_some() && !std::mem::replace(&mut state.warned, true);
         let is_first = !std::mem::replace(&mut state.paying, true);
-        let is_news = !std::mem::replace(&mut state.news, true);
-        Entered { is_first, is_news, dropped, is_warning }
+        let is_new = !std::mem::replace(&mut state.added, true);
+        Entered { is_first, is_new, dropped, is_warning }
     }
 
     /// Whether a release became pending since the last call.
-    fn has_news(&self) -> bool {
-        std::mem::take(&mut self.state().news)
+    fn was_added(&self) -> bool {
+        std::mem::take(&mut self.state().added)
     }
 
     /// Returns when the next release may be sent: now if one is ready, `None` if there is none.
@@ -409,7 +409,7 @@ type Answered = (PendingRelease, Connection, Result<Reply, Failure>);
 enum Event {
     Answers(Vec<Answered>),
     Opened(Result<Connection, Failure>),
-    News,
+    Added,
     Time,
 }
 
@@ -464,7 +464,7 @@ impl Payer {
             };
             match self.next(until).await {
                 Event::Answers(answers) => self.answered(answers),
-                Event::Opened(Ok(_)) | Event::News => {}
+                Event::Opened(Ok(_)) | Event::Added => {}
                 Event::Opened(Err(_)) => self.rest(),
                 Event::Time => self.look().await,
             }
@@ -479,7 +479,7 @@ impl Payer {
     /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
         let now = self.connections.clock.now();
-        let is_resting = !self.paying.ledger().has_news() && now < self.rest;
+        let is_resting = !self.paying.ledger().was_added() && now < self.rest;
         let mut due = self.paying.ledger().due(now);
         while !is_resting && self.opening.is_none() && self.sent.len() < self.window() {
             if due.is_none_or(|due| due > now) {
@@ -531,7 +531,7 @@ impl Payer {
         let clock = self.connections.clock.clone();
         let mut timer = pin!(clock.sleep_until(until));
         let set = Arc::clone(&self.paying.set);
-        let mut news = pin!(set.pending_releases().ledgers[self.paying.node].news.notified());
+        let mut added = pin!(set.pending_releases().ledgers[self.paying.node].added.notified());
         poll_fn(|cx| {
             let answers = self.poll_sent(false, cx);
             if !answers.is_empty() {
@@ -543,8 +543,8 @@ impl Payer {
                 self.opening = None;
                 return Poll::Ready(Event::Opened(result));
             }
-            if news.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Event::News);
+            if added.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Added);
             }
             timer.as_mut().poll(cx).map(|()| Event::Time)
         })
@@ -614,7 +614,7 @@ impl Payer {
     /// Postpones `pending`.
     fn again(&self, mut pending: PendingRelease, now: Moment) {
         // Thousands that are most likely executed already should not keep the node busy.
-        let pause = backoff::owed(pending.attempt, pending.account.ttl)
+        let pause = backoff::release_retry(pending.attempt, pending.account.ttl)
             .max(backoff::renewal_spread(self.paying.ledger().postponed()));
         let at = now.after(pause);
         pending.attempt += 1;
@@ -628,7 +628,7 @@ impl Payer {
     fn rest(&mut self) {
         let now = self.connections.clock.now();
         if self.rest <= now {
-            self.rest = now.after(backoff::owed(self.rests, Duration::ZERO));
+            self.rest = now.after(backoff::release_retry(self.rests, Duration::ZERO));
             self.rests = self.rests.saturating_add(1);
             self.paying.ledger().sweep(now);
         }
@@ -673,7 +673,7 @@ mod tests {
     /// A release that expires `TTL` after `now`, for the lock of this number.
     fn pending(number: usize) -> PendingRelease {
         let process = Process::current();
-        let set = process.set(&Addresses::parse(["memory://owed"]).unwrap()).unwrap();
+        let set = process.set(&Addresses::parse(["memory://pending"]).unwrap()).unwrap();
         let name = Name::parse(number.to_string().as_bytes()).unwrap();
         let token = Token::fresh(&process.random);
         let pending_work = PendingWork::new(&process.shutdown);
@@ -716,7 +716,7 @@ mod tests {
             assert_eq!(warnings, [false, false, false, true, false]);
             let payers = entered.iter().filter(|entered| entered.is_first).count();
             assert_eq!(payers, 1, "one pays for all");
-            assert!(!ledger.end(), "something is owed");
+            assert!(!ledger.end(), "something is pending");
             assert_eq!(taken(&ledger, now()), [first + 2, first + 3, first + 4]);
             // The ledger was empty: the next drop warns again.
             assert!(ledger.end());

@@ -244,7 +244,7 @@ mod tests {
         }
         drop([first, second, third]);
         assert_eq!(waiters.must_wait_until(b"foo", at(1)), None);
-        assert!(waiters.state().queues.is_empty(), "a gate stays");
+        assert!(waiters.state().queues.is_empty(), "a queue stays");
     }
 
     #[test]

@@ -69,12 +69,12 @@ const RENEWAL_SPREAD_OF_MANY_LEAST: Duration = Duration::from_millis(50);
 const RENEWAL_SPREAD_OF_MANY_EACH: Duration = Duration::from_micros(100);
 
 /// The first release has just gone unanswered; a node is rarely back sooner.
-const OWED_FIRST: Duration = Duration::from_millis(50);
+const RELEASE_RETRY_FIRST: Duration = Duration::from_millis(50);
 /// The delay in deleting a key with a short ttl after its node is back.
-const OWED_MOST: Duration = Duration::from_secs(2);
+const RELEASE_RETRY_MOST: Duration = Duration::from_secs(2);
 /// A release stays pending for one ttl at most. For a long one, some tens of tries suffice for a key that most likely
 /// never comes.
-const OWED_TRIES: u32 = 16;
+const RELEASE_RETRY_TRIES: u32 = 16;
 
 /// Returns the delay between a report that a lock may be free and the waiter's attempt. `position` 1 is first in the
 /// queue, 0 is unknown; `denials` counts its denials. No waiter knows how long others hold the lock; early waiters are
@@ -143,8 +143,8 @@ pub(crate) fn renewal_spread(locks: usize) -> Duration {
 
 /// Returns the pause before a pending release of a lock with this `ttl` is retried. It has no jitter: retries go in
 /// turn, and no caller waits for them.
-pub(crate) fn owed(attempt: u32, ttl: Duration) -> Duration {
-    doubled(OWED_FIRST, OWED_MOST.max(ttl / OWED_TRIES), attempt)
+pub(crate) fn release_retry(attempt: u32, ttl: Duration) -> Duration {
+    doubled(RELEASE_RETRY_FIRST, RELEASE_RETRY_MOST.max(ttl / RELEASE_RETRY_TRIES), attempt)
 }
 
 /// Returns when to handle releases not answered by `due`: a little later, together with those of that time.
@@ -180,9 +180,9 @@ mod tests {
         assert_eq!(unavailable, [25, 50, 100, 200, 400, 500, 500].map(ms));
         let reconnect: Vec<_> = (0..8).map(|attempt| reconnect(attempt, 0.0)).collect();
         assert_eq!(reconnect, [50, 50, 100, 200, 400, 500, 500, 500].map(ms), "never sooner than the first");
-        let owed: Vec<_> = (0..8).map(|attempt| owed(attempt, ms(32_000))).collect();
-        assert_eq!(owed, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
-        assert_eq!(super::owed(30, ms(86_400_000)), ms(5_400_000));
+        let release_retry: Vec<_> = (0..8).map(|attempt| release_retry(attempt, ms(32_000))).collect();
+        assert_eq!(release_retry, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
+        assert_eq!(super::release_retry(30, ms(86_400_000)), ms(5_400_000));
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
             }
             prop_assert!((UNAVAILABLE_FIRST / 2..=UNAVAILABLE_MOST).contains(&unavailable(attempt, unit)));
             prop_assert!((RECONNECT_FIRST..=RECONNECT_MOST).contains(&reconnect(attempt, unit)));
-            prop_assert!((OWED_FIRST..=OWED_MOST).contains(&owed(attempt, ms(32_000))));
+            prop_assert!((RELEASE_RETRY_FIRST..=RELEASE_RETRY_MOST).contains(&release_retry(attempt, ms(32_000))));
         }
 
         #[test]
@@ -276,7 +276,7 @@ mod tests {
             prop_assert!(contended(attempt, unit, None) <= contended(attempt + 1, unit, None));
             prop_assert!(unavailable(attempt, unit) <= unavailable(attempt + 1, unit));
             prop_assert!(reconnect(attempt, unit) <= reconnect(attempt + 1, unit));
-            prop_assert!(owed(attempt, ms(100_000)) <= owed(attempt + 1, ms(100_000)));
+            prop_assert!(release_retry(attempt, ms(100_000)) <= release_retry(attempt + 1, ms(100_000)));
         }
     }
 

@@ -60,20 +60,20 @@ mod tests {
     fn time_behind_bars_is_never_counted() {
         let cases: [(&str, &[Event], u64); 7] = [
             ("failures alone", &[Fails(0), Fails(4), Fails(9)], 9),
-            ("bars first", &[Quarantined(0, 60), Fails(60), Fails(65)], 5),
-            ("bars in between", &[Fails(0), Quarantined(3, 60), Fails(60), Fails(61)], 4),
+            ("quarantines first", &[Quarantined(0, 60), Fails(60), Fails(65)], 5),
+            ("quarantines in between", &[Fails(0), Quarantined(3, 60), Fails(60), Fails(61)], 4),
             (
-                "a bar that is looked at again",
+                "a quarantine that is looked at again",
                 &[Fails(0), Quarantined(3, 60), Quarantined(5, 60), Quarantined(50, 60), Fails(62)],
                 5,
             ),
             (
-                "bars and failures in turn",
+                "quarantines and failures in turn",
                 &[Fails(0), Quarantined(3, 60), Fails(10), Quarantined(12, 60), Fails(20), Fails(24)],
                 9,
             ),
-            ("a bar that ended unseen", &[Fails(0), Quarantined(3, 5), Fails(9)], 7),
-            ("a bar without an end", &[Fails(0), Quarantined(3, 1_000_000), Fails(500_000)], 3),
+            ("a quarantine that ended unseen", &[Fails(0), Quarantined(3, 5), Fails(9)], 7),
+            ("a quarantine without an end", &[Fails(0), Quarantined(3, 1_000_000), Fails(500_000)], 3),
         ];
         for (what, events, expected) in cases {
             let mut outage = Outage::default();

@@ -204,12 +204,12 @@ mod tests {
         let another = batcher.awaits();
         let mut answers: Vec<_> = [2, 3].map(|request| batcher.take(request).unwrap()).into();
         drop(another);
-        answers.push(batcher.take(4).expect("it must not get ahead of those in the bundle"));
+        answers.push(batcher.take(4).expect("it must not get ahead of those in the batch"));
         release.send(()).unwrap();
         assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [2, 3, 4]);
         let answers: Vec<_> = answers.into_iter().map(|answer| answer.blocking_recv().unwrap()).collect();
         assert_eq!(answers, [2, 3, 4]);
-        assert_eq!(batcher.take(5).unwrap_err(), 5, "the bundle is closed");
+        assert_eq!(batcher.take(5).unwrap_err(), 5, "the batch is closed");
         assert!(sent.try_recv().is_err(), "it was sent twice");
     }
 
