@@ -120,10 +120,10 @@ impl Claim {
             match Route::from(trace) {
                 Route::Nowhere => continue,
                 Route::Anywhere => round.ask(node, release, None),
-                Route::Behind(create) if inner.is_driven(connections, node, &create) => {
+                Route::Behind(create, _) if inner.is_driven(connections, node, &create) => {
                     round.ask(node, release, Some(create));
                 }
-                Route::Behind(_) => round.ask_out_of_order(node, release),
+                Route::Behind(..) => round.ask_out_of_order(node, release),
             }
             votes[node] = KeyVote::Pending;
         }
@@ -188,17 +188,17 @@ enum Route {
     Nowhere,
     /// Over any connection.
     Anywhere,
-    /// Over the connection of an unanswered create, behind it.
-    Behind(Connection),
+    /// Over the connection of an unanswered create, behind it. The node may have had a key before, or not.
+    Behind(Connection, bool),
 }
 
 impl From<Trace> for Route {
     fn from(trace: Trace) -> Self {
         match trace {
             Trace::Nothing => Self::Nowhere,
-            Trace::Unanswered(..) if planted(Fault::UnansweredLeft) => Self::Nowhere,
-            Trace::Unanswered(..) if planted(Fault::ReleaseElsewhere) => Self::Anywhere,
-            Trace::Unanswered(connection, _) => Self::Behind(connection),
+            Trace::Unanswered { .. } if planted(Fault::UnansweredLeft) => Self::Nowhere,
+            Trace::Unanswered { .. } if planted(Fault::ReleaseElsewhere) => Self::Anywhere,
+            Trace::Unanswered { connection, over_key, .. } => Self::Behind(connection, over_key),
             Trace::Created => Self::Anywhere,
         }
     }
@@ -223,11 +223,13 @@ fn released(footprint: &Footprint, node: usize, answer: &Result<Reply, Failure>,
     // Only the first connection executes it behind the create.
     let may_come_yet = match sent {
         Delivery::InOrder => false,
-        Delivery::Retried => matches!(footprint.all()[node], Trace::Unanswered(..)),
+        Delivery::Retried => matches!(footprint.all()[node], Trace::Unanswered { .. }),
         Delivery::OutOfOrder => true,
     };
-    if !may_come_yet || matches!(answer, Ok(Reply::Deleted { .. })) {
+    if !may_come_yet {
         footprint.clear(node);
+    } else if matches!(answer, Ok(Reply::Deleted { .. })) {
+        footprint.deleted(node);
     }
     vote
 }
@@ -250,7 +252,7 @@ impl Drop for Slot {
         let queued = |(node, trace)| match Route::from(trace) {
             Route::Nowhere => None,
             Route::Anywhere => Some((node, None)),
-            Route::Behind(create) => Some((node, Some(account.queue(create)))),
+            Route::Behind(create, over_key) => Some((node, Some((account.queue(create), over_key)))),
         };
         let releases = traces.into_iter().enumerate().filter_map(queued).collect();
         account.add_pending(releases);

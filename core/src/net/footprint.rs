@@ -31,8 +31,14 @@ pub(crate) struct Create(u32);
 pub(crate) enum Trace {
     /// Nothing, or nothing any more.
     Nothing,
-    /// A create was sent on this connection at this time, and its answer was not read.
-    Unanswered(Connection, Moment),
+    /// A create was sent, and its answer was not read.
+    Unanswered {
+        connection: Connection,
+        since: Moment,
+        /// Whether the node may have had a key of this token before: a delete that finds a key does not show then that
+        /// the create was executed.
+        over_key: bool,
+    },
     /// A key, unless it has expired.
     Created,
 }
@@ -59,7 +65,7 @@ impl Footprint {
     pub(crate) fn restored(&self, node: usize, connection: &Connection, now: Moment, ttl: Duration) -> Option<Create> {
         let entries = self.entries();
         match &entries[node].trace {
-            Trace::Unanswered(_, since) if since.after(ttl) > now => None,
+            Trace::Unanswered { since, .. } if since.after(ttl) > now => None,
             _ => Some(Self::note(entries, node, connection, now)),
         }
     }
@@ -68,7 +74,9 @@ impl Footprint {
         let entry = &mut entries[node];
         entry.creates += 1;
         let create = Create(entry.creates);
-        let before = std::mem::replace(&mut entry.trace, Trace::Unanswered(connection.clone(), now));
+        let over_key = !matches!(entry.trace, Trace::Nothing);
+        let unanswered = Trace::Unanswered { connection: connection.clone(), since: now, over_key };
+        let before = std::mem::replace(&mut entry.trace, unanswered);
         drop(entries);
         drop(before);
         create
@@ -106,6 +114,17 @@ impl Footprint {
     pub(crate) fn clear(&self, node: usize) {
         let before = std::mem::replace(&mut self.entries()[node].trace, Trace::Nothing);
         drop(before);
+    }
+
+    /// Records that a release found a key of this token on `node`, while an unanswered create may still arrive there.
+    pub(crate) fn deleted(&self, node: usize) {
+        let mut entries = self.entries();
+        if let Trace::Unanswered { over_key: over_key @ true, .. } = &mut entries[node].trace {
+            *over_key = false;
+            return;
+        }
+        drop(entries);
+        self.clear(node);
     }
 
     /// Whether `node` cannot hold anything of this token.

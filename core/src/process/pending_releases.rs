@@ -108,24 +108,25 @@ impl Account {
         tell_waiters(&self.environment, self.set.waiters(), &self.keys, answer);
     }
 
-    /// Makes a release pending on each of these nodes. One queued behind a create is awaited first.
-    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<Releasing>)>) {
+    /// Makes a release pending on each of these nodes. One queued behind a create is awaited first; with it comes whether
+    /// the node may have had a key of this token before that create.
+    pub(crate) fn add_pending(self, releases: Vec<(usize, Option<(Releasing, bool)>)>) {
         let account = Arc::new(self);
         let until = account.environment.clock.now().after(account.ttl);
         let mut listened_to = Vec::new();
         for (node, behind) in releases {
-            let unanswered = behind.is_some();
+            let keys = behind.as_ref().map_or(0, |(_, over_key)| 1 + u8::from(*over_key));
             let pending_work = PendingWork::new(&account.environment.shutdown);
             let pending = PendingRelease {
                 account: Arc::clone(&account),
                 node,
-                behind,
-                unanswered,
+                behind: behind.map(|(releasing, _)| releasing),
+                keys,
                 until,
                 attempt: 0,
                 _pending_work: pending_work,
             };
-            if unanswered {
+            if pending.behind.is_some() {
                 listened_to.push(pending);
             } else {
                 pending.enqueue();
@@ -161,8 +162,9 @@ struct PendingRelease {
     node: usize,
     /// The release queued behind an unanswered create, on the same connection, while it is awaited.
     behind: Option<Releasing>,
-    /// Whether a create may still be on its way over another connection.
-    unanswered: bool,
+    /// How many keys are to be deleted until none can be left: 0 where any answer shows that, and otherwise the one of a
+    /// create that may still be on its way over another connection, and the one that may have been there before.
+    keys: u8,
     /// When its key expires.
     until: Moment,
     /// How often it was answered, but not finally.
@@ -605,8 +607,10 @@ impl Payer {
     /// Settles `pending`, which the node executed, or postpones it.
     fn paid(&self, mut pending: PendingRelease, reply: &Reply, now: Moment) {
         // Absent is final, unless a create may still be on its way over another connection.
-        let is_over = matches!(reply, Reply::Deleted { .. }) || !pending.unanswered;
-        if !is_over && !pending.is_done(&self.connections, &mut Context::from_waker(Waker::noop())) {
+        if matches!(reply, Reply::Deleted { .. }) {
+            pending.keys = pending.keys.saturating_sub(1);
+        }
+        if pending.keys > 0 && !pending.is_done(&self.connections, &mut Context::from_waker(Waker::noop())) {
             self.again(pending, now);
         }
     }
@@ -686,15 +690,7 @@ mod tests {
             ttl: TTL,
         };
         let (account, until) = (Arc::new(account), now().after(TTL));
-        PendingRelease {
-            account,
-            node: 0,
-            behind: None,
-            unanswered: false,
-            until,
-            attempt: 0,
-            _pending_work: pending_work,
-        }
+        PendingRelease { account, node: 0, behind: None, keys: 0, until, attempt: 0, _pending_work: pending_work }
     }
 
     fn number(pending: &PendingRelease) -> usize {

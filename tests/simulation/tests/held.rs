@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
@@ -18,11 +18,16 @@ const STEP: Duration = Duration::from_millis(5);
 /// Less than the `node_timeout` of the shortest ttl here, so that every answer counts.
 const LATE: Duration = Duration::from_millis(400);
 
+/// More than the `node_timeout` of two requests.
+const SLOW: Duration = Duration::from_secs(3);
+
 /// Calm, but the next replies can be late. Connects are counted.
 #[derive(Default)]
 struct Delaying {
     late: AtomicUsize,
     connects: AtomicUsize,
+    /// Whether requests to the last node take so long that their connections are given up.
+    slow: AtomicBool,
 }
 
 impl Delaying {
@@ -40,8 +45,9 @@ impl Delaying {
 }
 
 impl Network for Delaying {
-    fn fate(&self, _: usize, _: usize, leg: Leg) -> Fate {
+    fn fate(&self, _: usize, node: usize, leg: Leg) -> Fate {
         match leg {
+            Leg::Request if node == 2 && self.slow.load(Ordering::Relaxed) => return Fate::Deliver(SLOW),
             Leg::Connect => self.connects.fetch_add(1, Ordering::Relaxed),
             Leg::Reply if self.late.load(Ordering::Relaxed) > 0 => {
                 self.late.fetch_sub(1, Ordering::Relaxed);
@@ -224,4 +230,29 @@ fn a_node_that_comes_after_the_win_gets_the_lock_with_the_ttl_that_is_left() {
             assert_eq!(stage.network.connects(), released, "nobody needs the node any more");
         });
     }
+}
+
+#[test]
+fn a_release_waits_for_a_restoring_that_its_node_has_not_executed_yet() {
+    in_virtual_time(async {
+        let stage = Stage::new(3);
+        let world = stage.world.clone();
+        let other = world.process(1, Pace::default(), bits(1)).expect("a client");
+        let (caller, story) = (stage.program.runtime(), stage.clone());
+        // One that is not renewed is restored over each new connection of the background, which the other one opens.
+        let guards = on(&caller, async move {
+            let guard = story.client.lock("job").ttl(Duration::from_secs(3_600)).auto_renew(false).acquire().await?;
+            Ok::<_, redlock::Error>((guard, story.client.lock("other").ttl(SHORT).acquire().await?))
+        });
+        let (guard, renewed) = guards.await.expect("all nodes grant");
+        stage.network.slow.store(true, Ordering::Relaxed);
+        world.sleep(SHORT).await;
+        stage.network.slow.store(false, Ordering::Relaxed);
+        on(&caller, guard.release()).await.expect("it is held");
+        world.sleep(LONG).await;
+        for view in other.inspect("job").await.expect("nodes answer") {
+            assert!(matches!(view.state, NodeState::Free), "{view:?}");
+        }
+        on(&caller, renewed.release()).await.expect("it is held");
+    });
 }
