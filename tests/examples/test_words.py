@@ -31,7 +31,7 @@ INSIDE = {
     r"\bTitles?\b": "Ownership",
     r"(?<!:)\bOwned\b": "LeaseOwner",
     r"\b(?:Hindrance|hindrance|objection)\b": "Precheck, precheck, why_not_counted",
-    r"\b(?<!")bar(?:s|red)?\b|\bBarred\b|NoBars": "quarantine",
+    r"(?<![\"\w])bar(?:s|red)?\b|\bBarred\b|NoBars": "quarantine",
     r"\b[Ss]uspects?\b": "unresponsive",
     r"\b(?:Introduction|introduction|introduced)\b": "ServerInfo",
     r"\b[Bb]undle[rs]?\b": "Batch, Batcher",

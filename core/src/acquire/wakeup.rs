@@ -21,6 +21,7 @@
 //! While this process itself holds the lock, its front *watches* ([`Wakeup::gone`]): it probes, is not counted, and
 //! makes no attempt before the key is gone.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ impl Wakeup {
 
     /// Waits for a change. Returns the nodes that may have changed, and the versions seen; `None` at `until`.
     async fn news(&self, until: Moment) -> Option<(NodeMask, Versions)> {
-        self.connections.clock.timeout_at(until, self.key_watch.changed(&self.seen)).await
+        self.connections.clock.timeout_at(until, pin!(self.key_watch.changed(&self.seen))).await
     }
 
     /// Sleeps after a lost attempt until another one is worth it, at most until `limit`.

@@ -22,7 +22,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -498,7 +498,7 @@ impl Lease {
                 return;
             }
             // An extension moves the end without a notification.
-            if self.context.process.clock.timeout_at(end, notified_until(&self.lost, not_held)).await.is_some() {
+            if self.context.process.clock.timeout_at(end, pin!(notified_until(&self.lost, not_held))).await.is_some() {
                 return;
             }
         }

@@ -23,6 +23,7 @@
 //! - no lock is held on the set any more: it ends before the next connect;
 //! - the background ends.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,14 +135,15 @@ async fn is_held_for(lease: &Lease, connections: &Connections, pause: Duration) 
     if pause.is_zero() {
         return true;
     }
-    connections.clock.timeout(pause, lease.ended()).await.is_none()
+    connections.clock.timeout(pause, pin!(lease.ended())).await.is_none()
 }
 
 async fn put_in_time(lease: &Arc<Lease>, connections: &Arc<Connections>, node: usize) {
     // Connecting is outside the limit: it says nothing about the node's answers.
     let Ok(connection) = connections.get(node, false).await else { return };
     let limit = lease.context.spec.settings.node_timeout;
-    if connections.clock.timeout(limit, put(lease, connections, node, &connection)).await.is_none() {
+    let put = pin!(put(lease, connections, node, &connection));
+    if connections.clock.timeout(limit, put).await.is_none() {
         connections.record_timeout(node);
     }
 }

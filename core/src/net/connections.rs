@@ -276,11 +276,14 @@ impl Connections {
             let is_connecting = self.slots.iter().any(|slot| slot.state().connecting);
             (self.ready_count() >= needed || !is_connecting).then_some(())
         };
-        let connected = async {
+        loop {
             // While one node keeps the call waiting, another that failed may be back.
-            while self.clock.timeout(pace::GAP, notified_until(&self.changed, is_over)).await.is_none() {}
-        };
-        self.clock.timeout_at(limit, connected).await;
+            let until = limit.min(self.clock.now().after(pace::GAP));
+            let connected = pin!(notified_until(&self.changed, is_over));
+            if self.clock.timeout_at(until, connected).await.is_some() || self.clock.now() >= limit {
+                return;
+            }
+        }
     }
 
     /// Returns the connection to `node`, and waits for one that is being made. Cancel safe.

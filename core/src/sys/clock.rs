@@ -113,25 +113,25 @@ impl Clock {
         tokio::time::sleep(duration).await;
     }
 
-    /// Returns the output of `future` if it is ready within `limit`. As cancel safe as `future`.
-    pub(crate) async fn timeout<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-        until(self.sleep(limit), future).await
+    /// Returns the output of `future` if it is ready within `limit`. As cancel safe as `future`, which the caller pins:
+    /// moved in here it would take its room twice.
+    pub(crate) fn timeout<T>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = T> + Unpin,
+    ) -> impl Future<Output = Option<T>> {
+        self.timeout_at(self.now().after(limit), future)
     }
 
-    /// Returns the output of `future` if it is ready before `end`. As cancel safe as `future`.
-    pub(crate) async fn timeout_at<T>(&self, end: Moment, future: impl Future<Output = T>) -> Option<T> {
-        until(self.sleep_until(end), future).await
+    /// Returns the output of `future` if it is ready before `end`; see [`Clock::timeout`].
+    pub(crate) async fn timeout_at<T>(&self, end: Moment, mut future: impl Future<Output = T> + Unpin) -> Option<T> {
+        let mut end = pin!(self.sleep_until(end));
+        poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+        })
+        .await
     }
-}
-
-/// Returns the output of `future` if it is ready before `end` is, or with it.
-async fn until<T>(end: impl Future<Output = ()>, future: impl Future<Output = T>) -> Option<T> {
-    let (mut end, mut future) = (pin!(end), pin!(future));
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
-    })
-    .await
 }
 
 /// A timer ready about once per `period` of polling, however many futures poll it in turn. It is armed once per period,
