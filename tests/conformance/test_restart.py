@@ -208,13 +208,11 @@ def test_failover_that_loses_a_lock(
     lock = client.lock(name)
     lock.acquire()
     lock.release()
-    replica.freeze()
-    master.command("CLIENT", "KILL", "TYPE", "replica")
-    fence = holder.acquire()["fence"]
-    master.kill()
-    replica.thaw()
     replica.command("REPLICAOF", "NO", "ONE")
+    fence = holder.acquire()["fence"]
+    # First, so that nobody who connects again is refused in between, and told of that.
     replica.take_over(master)
+    master.kill()
     with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as barred:
         client.lock(name, ttl_ms=LONG_TTL_MS).acquire(timeout_ms=0)
     assert barred.value.code == "unavailable"

@@ -271,8 +271,7 @@ class Server:
         self.restart()
 
     def take_over(self, other: Server) -> None:
-        """From now on `other`'s unix socket leads here, as a name does after a failover; `other` has to be down."""
-        assert not other.running
+        """From now on `other`'s unix socket leads here, as a name does after a failover; `other`'s connections stay."""
         self.socket.replace(other.socket)
 
     def configure(self, **settings: Word) -> None:
