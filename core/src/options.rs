@@ -1,7 +1,8 @@
 //! What callers may set, checked once into settings that cannot be wrong.
 //!
-//! [`Options`] remembers what was said and what was not; [`Settings`] has a value for everything. No clock, no socket:
-//! a wrong option is refused before anything is sent.
+//! [`OPTIONS`] is the one table of options: the Python and Node packages know them from there. [`Options`] remembers
+//! what was said and what was not; [`Settings`] has a value for everything. No clock, no socket: a wrong option is
+//! refused before anything is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +60,7 @@ const fn hours(hours: u64) -> Duration {
 
 /// How a lock stands on its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// A token and a fence, with a ttl.
     #[default]
     Plain,
@@ -123,19 +124,98 @@ impl Protocol {
     }
 }
 
-/// What a caller said; `None` is what was left unsaid.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
-    pub(crate) ttl: Option<Duration>,
-    #[expect(clippy::option_option, reason = "a lock can say `wait for ever` over a client's timeout")]
-    pub(crate) timeout: Option<Option<Duration>>,
-    pub(crate) auto_renew: Option<bool>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) node_timeout: Option<Duration>,
-    pub(crate) restart_delay: Option<Duration>,
-    pub(crate) fence_ttl: Option<Duration>,
-    pub(crate) label: Option<Arc<str>>,
-    pub(crate) protocol: Option<Protocol>,
+/// What the values of an option are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A duration.
+    Duration,
+    /// A duration, or none for ever.
+    Timeout,
+    /// On or off.
+    Flag,
+    /// A text.
+    Text,
+}
+
+/// The value of an option, by its kind.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Of [`Kind::Duration`].
+    Duration(Duration),
+    /// Of [`Kind::Timeout`].
+    Timeout(Option<Duration>),
+    /// Of [`Kind::Flag`].
+    Flag(bool),
+    /// Of [`Kind::Text`].
+    Text(String),
+}
+
+/// What an option can be given to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A lock, or a client as the default of its locks.
+    Lock,
+    /// A client only.
+    Client,
+}
+
+/// An option, as callers of other languages give it.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: Kind,
+    /// What it can be given to.
+    pub scope: Scope,
+    /// Sets it, unless the value is of another kind or a text that means nothing. Limits are checked later.
+    pub set: fn(&mut Options, Value) -> Result<(), Error>,
+}
+
+/// Makes the options of a table: each has a name, a type, a scope, a kind, and how a value of that kind becomes one of
+/// the type.
+macro_rules! options {
+    ($($option:ident: $type:ty, $scope:ident, $kind:ident($given:ident) => $value:expr;)+) => {
+        /// Every option, in the order of the documentation.
+        pub const OPTIONS: &[Row] = &[$(Row {
+            name: stringify!($option),
+            kind: Kind::$kind,
+            scope: Scope::$scope,
+            set: |options, value| {
+                let Value::$kind($given) = value else {
+                    return Err(Error::invalid(concat!(stringify!($option), " is of another type")));
+                };
+                options.$option = Some($value);
+                Ok(())
+            },
+        }),+];
+
+        /// What a caller said; `None` is what was left unsaid.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Options {
+            $(pub(crate) $option: Option<$type>,)+
+        }
+
+        impl Options {
+            /// What is said here, and `defaults` where nothing is.
+            pub(crate) fn or(self, defaults: &Self) -> Self {
+                Self { $($option: self.$option.or_else(|| Clone::clone(&defaults.$option)),)+ }
+            }
+        }
+    };
+}
+
+options! {
+    ttl: Duration, Lock, Duration(given) => given;
+    timeout: Option<Duration>, Lock, Timeout(given) => given;
+    auto_renew: bool, Lock, Flag(given) => given;
+    max_hold: Duration, Lock, Duration(given) => given;
+    node_timeout: Duration, Lock, Duration(given) => given;
+    restart_delay: Duration, Lock, Duration(given) => given;
+    fence_ttl: Duration, Lock, Duration(given) => given;
+    label: Arc<str>, Lock, Text(given) => given.into();
+    protocol: Protocol, Lock, Text(given) => Protocol::named(&given)?;
+    connect_timeout: Duration, Client, Duration(given) => given;
 }
 
 /// Options in force: complete and within every limit.
@@ -167,21 +247,6 @@ impl Settings {
 }
 
 impl Options {
-    /// What is said here, and `defaults` where nothing is.
-    pub(crate) fn or(self, defaults: &Self) -> Self {
-        Self {
-            ttl: self.ttl.or(defaults.ttl),
-            timeout: self.timeout.or(defaults.timeout),
-            auto_renew: self.auto_renew.or(defaults.auto_renew),
-            max_hold: self.max_hold.or(defaults.max_hold),
-            node_timeout: self.node_timeout.or(defaults.node_timeout),
-            restart_delay: self.restart_delay.or(defaults.restart_delay),
-            fence_ttl: self.fence_ttl.or(defaults.fence_ttl),
-            label: self.label.or_else(|| defaults.label.clone()),
-            protocol: self.protocol.or(defaults.protocol),
-        }
-    }
-
     /// Refuses options of a lock itself that mean nothing in its protocol; those of its client are passed over.
     pub(crate) fn check_own(&self, defaults: &Self) -> Result<(), Error> {
         if self.protocol.or(defaults.protocol) != Some(Protocol::Setnx) {
@@ -334,10 +399,10 @@ fn shown(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::option_option, reason = "a table row tells `null` from a field that is not there")]
 mod tests {
     use proptest::prelude::*;
-    use serde::{Deserialize, Deserializer};
+    use serde::Deserialize;
+    use serde_json::{Map, Value as Json};
 
     use super::*;
     use crate::error::ErrorKind;
@@ -351,26 +416,9 @@ mod tests {
     #[serde(deny_unknown_fields)]
     struct Case {
         name: String,
-        options: Said,
+        options: Map<String, Json>,
         ok: Option<Effective>,
         error: Option<Refusal>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Said {
-        #[serde(default)]
-        ttl_ms: Option<f64>,
-        #[serde(default, deserialize_with = "said")]
-        timeout_ms: Option<Option<f64>>,
-        auto_renew: Option<bool>,
-        max_hold_ms: Option<f64>,
-        node_timeout_ms: Option<f64>,
-        restart_delay_ms: Option<f64>,
-        fence_ttl_ms: Option<f64>,
-        label: Option<String>,
-        protocol: Option<String>,
-        connect_timeout_ms: Option<f64>,
     }
 
     #[derive(Deserialize)]
@@ -396,11 +444,6 @@ mod tests {
         mentions: Vec<String>,
     }
 
-    /// Tells `null` from a field that is not there.
-    fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
-        Option::deserialize(deserializer).map(Some)
-    }
-
     fn ms(millis: f64) -> Duration {
         Duration::from_secs_f64(millis / 1000.0)
     }
@@ -409,18 +452,21 @@ mod tests {
         "host:1".into()
     }
 
-    fn options(said: Said) -> Result<Options, Error> {
-        Ok(Options {
-            ttl: said.ttl_ms.map(ms),
-            timeout: said.timeout_ms.map(|timeout| timeout.map(ms)),
-            auto_renew: said.auto_renew,
-            max_hold: said.max_hold_ms.map(ms),
-            node_timeout: said.node_timeout_ms.map(ms),
-            restart_delay: said.restart_delay_ms.map(ms),
-            fence_ttl: said.fence_ttl_ms.map(ms),
-            label: said.label.map(Into::into),
-            protocol: said.protocol.as_deref().map(Protocol::named).transpose()?,
-        })
+    /// The options of a case, as a caller of another language gives them.
+    fn options(given: &Map<String, Json>) -> Result<Options, Error> {
+        let mut options = Options::default();
+        for (option, value) in given {
+            let row = OPTIONS.iter().find(|row| row.name == option.trim_end_matches("_ms")).expect("an option");
+            let duration = || ms(value.as_f64().expect("a number"));
+            let value = match row.kind {
+                Kind::Duration => Value::Duration(duration()),
+                Kind::Timeout => Value::Timeout((!value.is_null()).then(duration)),
+                Kind::Flag => Value::Flag(value.as_bool().expect("true or false")),
+                Kind::Text => Value::Text(value.as_str().expect("a text").to_owned()),
+            };
+            (row.set)(&mut options, value)?;
+        }
+        Ok(options)
     }
 
     fn settings(effective: Effective) -> Settings {
@@ -441,9 +487,10 @@ mod tests {
     fn table() {
         let table: Table = serde_json::from_str(include_str!("../../tests/conformance/tables/options.json")).unwrap();
         for case in table.cases {
-            let connecting = checked_connect_timeout(case.options.connect_timeout_ms.map(ms));
-            let checked = options(case.options).and_then(|options| options.check(&default_label(), 1));
-            match (checked.and_then(|checked| Ok((checked, connecting?))), case.ok, case.error) {
+            let checked = options(&case.options).and_then(|options| {
+                Ok((options.check(&default_label(), 1)?, checked_connect_timeout(options.connect_timeout)?))
+            });
+            match (checked, case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => {
                     let connecting = ok.connect_timeout_ms.map_or(CONNECT_TIMEOUT_DEFAULT, ms);
                     assert_eq!(checked, (settings(ok), connecting), "{}", case.name);
@@ -456,6 +503,15 @@ mod tests {
                 }
                 (result, ..) => panic!("{}: {result:?}", case.name),
             }
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        for row in OPTIONS {
+            let wrong = if row.kind == Kind::Flag { Value::Text("true".into()) } else { Value::Flag(true) };
+            let error = (row.set)(&mut Options::default(), wrong).unwrap_err();
+            assert!(error.to_string().starts_with(row.name), "{error}");
         }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
     Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock,
     SetnxGuard, SetnxLock, blocking, shutdown,
@@ -195,14 +196,28 @@ fn errors_and_views() {
     };
 }
 
+fn rows() -> Vec<Value> {
+    let mut table: Value = serde_json::from_str(include_str!("../../tests/conformance/tables/surface.json")).unwrap();
+    serde_json::from_value(table["cases"].take()).unwrap()
+}
+
 fn listed() -> BTreeSet<String> {
-    let table: Value = serde_json::from_str(include_str!("../../tests/conformance/tables/surface.json")).unwrap();
-    let rows = table["cases"].as_array().unwrap();
-    rows.iter()
+    rows()
+        .iter()
         .flat_map(|row| [&row["rust"], &row["blocking"]])
         .flat_map(|names| names.as_array().map_or(std::slice::from_ref(names), Vec::as_slice))
         .filter_map(|name| name.as_str().map(str::to_owned))
         .collect()
+}
+
+/// Python and Node take the options of the core's table, so their types have to list these and no others.
+#[test]
+fn options_are_those_of_the_table() {
+    let rows = rows();
+    let typed = rows.iter().filter_map(|row| row["python"].as_str()?.split_once("Options."));
+    let typed: Vec<_> = typed.map(|(owner, option)| (option, owner == "Client")).collect();
+    let known: Vec<_> = OPTIONS.iter().map(|row| (row.name, row.scope == Scope::Client)).collect();
+    assert_eq!(BTreeSet::from_iter(typed), BTreeSet::from_iter(known));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 import { types } from "node:util";
-import { unknown } from "#native";
+import { type Known, knownOptions, type OptionValue, unknown } from "#native";
 import { errorOf, LockInvalidArgument } from "./errors.js";
 
 /** What an option may be: how a message says it, and whether a value is one. */
@@ -26,6 +26,18 @@ export const SIGNAL: Kind = {
 /** Options by name. */
 export type Kinds = Readonly<Record<string, Kind>>;
 
+const KINDS = { duration: MILLISECONDS, timeout: MILLISECONDS_OR_NULL, flag: BOOLEAN, text: TEXT };
+const OPTIONS = knownOptions();
+
+/** The options of a client. */
+export const CLIENT_OPTIONS = kinds(OPTIONS);
+/** The options of a lock. */
+export const LOCK_OPTIONS = kinds(OPTIONS.filter(({ ofClient }) => !ofClient));
+
+function kinds(known: readonly Known[]): Kinds {
+  return Object.fromEntries(known.map(({ name, kind }) => [name, KINDS[kind]]));
+}
+
 /** Options without those that were given as undefined, which is not given at all. */
 export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
 
@@ -46,6 +58,12 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds):
     expect(option, value, kind);
   }
   return Object.fromEntries(given) as Given<T>;
+}
+
+/** What was given for each option that the native half knows, in its order. */
+export function values(options: object | undefined, kinds: Kinds): OptionValue[] | undefined {
+  const given = checked(options as Record<string, OptionValue> | undefined, kinds);
+  return given && OPTIONS.map(({ name }) => given[name]);
 }
 
 /** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */

@@ -4,12 +4,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use redlock::Redlock;
+use redlock::bindings::options::Scope;
 
 use crate::error::{invalid, raised};
 use crate::holder::Holder;
 use crate::inspect;
 use crate::name::{Name, text};
-use crate::options::Options;
 
 /// One set of nodes and the defaults of its locks.
 #[pyclass(frozen, subclass, module = "redlock._native")]
@@ -21,7 +21,7 @@ impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
     fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Self> {
-        let builder = Options::of_client(options, Redlock::builder())?;
+        let builder = Redlock::builder().options(crate::options::options(options, Scope::Client)?);
         let builder = match nodes {
             Some(nodes) => builder.nodes(addresses(nodes)?),
             None => builder,
@@ -32,7 +32,7 @@ impl Client {
     /// Checks name and options; what a lock is made from.
     #[pyo3(name = "_holder", signature = (name, **options))]
     fn holder(&self, name: Name, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Holder> {
-        let lock = Options::parse(options)?.of_lock(self.0.lock(&name.bytes));
+        let lock = self.0.lock(&name.bytes).options(crate::options::options(options, Scope::Lock)?);
         let holder = redlock::bindings::lock_object::Holder::new(lock).map_err(|error| raised(py, &error))?;
         Ok(Holder { holder, name: name.given })
     }

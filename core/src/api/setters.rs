@@ -1,12 +1,12 @@
 //! The setters of options, as macros for the structs that have them.
 
-/// The option that both builders have and no lock, on a struct with a field `connect_timeout`.
+/// The option that both builders have and no lock, on a struct with a field `options`.
 macro_rules! connect_timeout_setter {
     () => {
         /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60 s,
         /// default 2 s. It takes up to four round trips. An option of the client alone.
         pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
-            self.connect_timeout = Some(connect_timeout);
+            self.options.connect_timeout = Some(connect_timeout);
             self
         }
     };
@@ -77,10 +77,11 @@ macro_rules! option_setters {
             self
         }
 
-        /// Hidden: for the bindings, whose locks are of one type in every protocol. In Rust the type decides.
+        /// Hidden: for the bindings, which give all options at once. They have an option for the protocol, too: in Rust
+        /// the type decides.
         #[doc(hidden)]
-        pub fn protocol(mut self, protocol: crate::options::Protocol) -> Self {
-            self.options.protocol = Some(protocol);
+        pub fn options(mut self, options: crate::options::Options) -> Self {
+            self.options = options;
             self
         }
     };

@@ -5,15 +5,16 @@
 use std::time::Duration;
 
 use crate::error::Error;
-pub use crate::options::Protocol;
+pub use crate::options::{Kind, OPTIONS, Options, Row, Scope, Value};
 
-/// The protocol of this name.
+/// The option of this name, for a client or for a lock.
 ///
 /// # Errors
 ///
-/// `invalid_argument` if there is none.
-pub fn protocol(name: &str) -> Result<Protocol, Error> {
-    Protocol::named(name)
+/// [`unknown`] if there is none.
+pub fn find(option: &str, scope: Scope) -> Result<&'static Row, Error> {
+    let row = OPTIONS.iter().find(|row| row.name == option);
+    row.filter(|row| row.scope == Scope::Lock || scope == Scope::Client).ok_or_else(|| unknown(option))
 }
 
 /// `amount` seconds, given for `option`.
@@ -87,15 +88,29 @@ const FOREIGN: [(&[&str], &str); 11] = [
 /// The error for an option that does not exist, with a hint where another library has it.
 #[must_use]
 pub fn unknown(option: &str) -> Error {
-    let plain: String = option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    let plain = plain(option);
     let hint = FOREIGN.iter().find(|(names, _)| names.contains(&plain.as_str())).map_or("", |(_, hint)| hint);
     let separator = if hint.is_empty() { "" } else { "; " };
     Error::invalid(format!("unknown option {option:?}{separator}{hint}"))
 }
 
+/// The name of an option, however a language writes it.
+fn plain(option: &str) -> String {
+    option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_client_has_the_options_of_a_client() {
+        assert_eq!(find("ttl", Scope::Lock).unwrap().name, "ttl");
+        assert_eq!(find("connect_timeout", Scope::Client).unwrap().kind, Kind::Duration);
+        let error = find("connect_timeout", Scope::Lock).unwrap_err();
+        assert!(error.to_string().contains("give it to the client"), "{error}");
+        assert!(find("tll", Scope::Client).is_err());
+    }
 
     #[test]
     fn numbers_become_durations() {
