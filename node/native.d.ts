@@ -78,6 +78,8 @@ export interface Failure {
   lockName?: string
   /** Why the lock was lost, where the code is `lost`. */
   reason?: 'expired' | 'taken' | 'unreachable' | 'max_hold' | 'deleted'
+  /** The option or argument that is wrong, if one is. */
+  option?: string
   /** What each node answered in the last round. */
   nodes: Array<Answer>
   /** The message of the error behind this one. */

@@ -4,6 +4,7 @@
 //! what was said and what was not; [`Settings`] has a value for everything. No clock, no socket: a wrong option is
 //! refused before anything is sent.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ const FENCE_TTL_DEFAULT_LEAST: Duration = hours(1);
 const FENCE_TTL_MOST: Duration = hours(24 * 365 * 10);
 
 /// The label travels in every value; more would slow down each command for a line of text.
-const OWNER_MOST_BYTES: usize = 128;
+const LABEL_MOST_BYTES: usize = 128;
 
 const fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
@@ -76,10 +77,11 @@ impl Protocol {
     pub(crate) fn named(name: &str) -> Result<Self, Error> {
         let named = Self::NAMES.iter().find(|(known, _)| *known == name);
         named.map(|(_, protocol)| *protocol).ok_or_else(|| {
-            Error::invalid(format!(
+            let message = format!(
                 "there is no protocol {name:?}; leave it out, or use setnx for a key that is shared with code which still \
                  uses SETNX and GETSET"
-            ))
+            );
+            Error::invalid(message).with_option("protocol")
         })
     }
 
@@ -105,9 +107,10 @@ impl Protocol {
     fn checked_auto_renew(self, auto_renew: Option<bool>) -> Result<bool, Error> {
         match self {
             Self::Plain => Ok(auto_renew.unwrap_or(true)),
-            Self::Setnx if auto_renew == Some(true) => Err(Error::invalid(
-                "auto_renew is on, but a lock of the protocol setnx cannot be renewed: its key does not tell whose it \
-                 is; leave auto_renew out and take a ttl longer than the work",
+            Self::Setnx if auto_renew == Some(true) => Err(Error::about(
+                "auto_renew",
+                " is on, but a lock with protocol \"setnx\" cannot be renewed; remove it and choose a ttl longer than the \
+                 work",
             )),
             Self::Setnx => Ok(false),
         }
@@ -115,10 +118,11 @@ impl Protocol {
 
     fn check_nodes(self, nodes: usize) -> Result<(), Error> {
         if self == Self::Setnx && nodes > 1 {
-            return Err(Error::invalid(format!(
+            let message = format!(
                 "the protocol setnx is for one node, but there are {nodes}: older clients take the lock on one server \
                  alone; make a client for that server"
-            )));
+            );
+            return Err(Error::invalid(message).with_option("protocol"));
         }
         Ok(())
     }
@@ -183,7 +187,7 @@ macro_rules! options {
             scope: Scope::$scope,
             set: |options, value| {
                 let Value::$kind($given) = value else {
-                    return Err(Error::invalid(concat!(stringify!($option), " is of another type")));
+                    return Err(Error::about(stringify!($option), " is of another type"));
                 };
                 options.$option = Some($value);
                 Ok(())
@@ -254,7 +258,7 @@ impl Options {
         }
         for (option, is_given) in [("fence_ttl", self.fence_ttl.is_some()), ("label", self.label.is_some())] {
             if is_given {
-                return Err(Error::invalid(format!("{option} means nothing with protocol \"setnx\"; remove it")));
+                return Err(Error::about(option, " means nothing with protocol \"setnx\"; remove it"));
             }
         }
         Ok(())
@@ -284,27 +288,25 @@ pub(crate) fn checked_timeout(timeout: Duration) -> Duration {
     timeout.min(TIMEOUT_MOST)
 }
 
+/// The error for a duration beyond its limits: what it must be, and what to do.
+fn beyond(option: &'static str, given: Duration, limits: &str, advice: impl fmt::Display) -> Error {
+    Error::about(option, format!(" is {}, but must be {limits}; {advice}", shown(given)))
+}
+
 /// A ttl within its limits; `extend(ttl)` comes here too.
 pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration, Error> {
     let whole = whole_millis(ttl);
     if whole < TTL_LEAST || ttl > TTL_MOST {
-        return Err(Error::invalid(format!(
-            "ttl is {}, but must be from {} to {}; to keep a lock for longer, leave auto_renew on",
-            shown(ttl),
-            shown(TTL_LEAST),
-            shown(TTL_MOST)
-        )));
+        let limits = format!("from {} to {}", shown(TTL_LEAST), shown(TTL_MOST));
+        return Err(beyond("ttl", ttl, &limits, "to keep a lock for longer, leave ").mention("auto_renew", " on"));
     }
     Ok(whole)
 }
 
 fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error> {
     if max_hold < ttl {
-        return Err(Error::invalid(format!(
-            "max_hold is {}, but must be at least the ttl ({}); raise max_hold or shorten the ttl",
-            shown(max_hold),
-            shown(ttl)
-        )));
+        let limits = format!("at least the ttl ({})", shown(ttl));
+        return Err(beyond("max_hold", max_hold, &limits, "raise it or shorten the ttl"));
     }
     Ok(max_hold.min(MAX_HOLD_MOST))
 }
@@ -313,13 +315,8 @@ fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result
     let default = || (ttl / NODE_TIMEOUTS_PER_TTL).clamp(NODE_TIMEOUT_DEFAULT_LEAST, NODE_TIMEOUT_DEFAULT_MOST);
     let node_timeout = node_timeout.unwrap_or_else(default);
     if node_timeout < NODE_TIMEOUT_LEAST || node_timeout >= ttl {
-        return Err(Error::invalid(format!(
-            "node_timeout is {}, but must be at least {} and less than the ttl ({}); leave it out for {}",
-            shown(node_timeout),
-            shown(NODE_TIMEOUT_LEAST),
-            shown(ttl),
-            shown(default())
-        )));
+        let limits = format!("at least {} and less than the ttl ({})", shown(NODE_TIMEOUT_LEAST), shown(ttl));
+        return Err(beyond("node_timeout", node_timeout, &limits, left_out(default())));
     }
     Ok(node_timeout)
 }
@@ -328,57 +325,49 @@ fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result
 pub(crate) fn checked_connect_timeout(connect_timeout: Option<Duration>) -> Result<Duration, Error> {
     let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
     if !(CONNECT_TIMEOUT_LEAST..=CONNECT_TIMEOUT_MOST).contains(&connect_timeout) {
-        return Err(Error::invalid(format!(
-            "connect_timeout is {}, but must be from {} to {}; leave it out for {}",
-            shown(connect_timeout),
-            shown(CONNECT_TIMEOUT_LEAST),
-            shown(CONNECT_TIMEOUT_MOST),
-            shown(CONNECT_TIMEOUT_DEFAULT)
-        )));
+        let limits = format!("from {} to {}", shown(CONNECT_TIMEOUT_LEAST), shown(CONNECT_TIMEOUT_MOST));
+        return Err(beyond("connect_timeout", connect_timeout, &limits, left_out(CONNECT_TIMEOUT_DEFAULT)));
     }
     Ok(connect_timeout)
 }
 
 fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
     if restart_delay > RESTART_DELAY_MOST {
-        return Err(Error::invalid(format!(
-            "restart_delay is {}, but must be at most {}; it needs to be no longer than the longest ttl in use",
-            shown(restart_delay),
-            shown(RESTART_DELAY_MOST)
-        )));
+        let limits = format!("at most {}", shown(RESTART_DELAY_MOST));
+        let advice = "it needs to be no longer than the longest ttl in use";
+        return Err(beyond("restart_delay", restart_delay, &limits, advice));
     }
     Ok(restart_delay)
 }
 
 fn checked_fence_ttl(fence_ttl: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
     let least = ttl * FENCE_TTLS_PER_TTL;
-    let fence_ttl = fence_ttl.unwrap_or_else(|| least.max(FENCE_TTL_DEFAULT_LEAST));
+    let default = least.max(FENCE_TTL_DEFAULT_LEAST);
+    let fence_ttl = fence_ttl.unwrap_or(default);
     let whole = whole_millis(fence_ttl);
     if whole < least || fence_ttl > FENCE_TTL_MOST {
-        return Err(Error::invalid(format!(
-            "fence_ttl is {}, but must be at least twice the ttl ({}) and at most {}; leave it out for {}",
-            shown(fence_ttl),
-            shown(least),
-            shown(FENCE_TTL_MOST),
-            shown(least.max(FENCE_TTL_DEFAULT_LEAST))
-        )));
+        let limits = format!("at least twice the ttl ({}) and at most {}", shown(least), shown(FENCE_TTL_MOST));
+        return Err(beyond("fence_ttl", fence_ttl, &limits, left_out(default)));
     }
     Ok(whole)
 }
 
 fn checked_label(label: &Arc<str>) -> Result<Arc<str>, Error> {
-    if label.len() > OWNER_MOST_BYTES {
-        return Err(Error::invalid(format!(
-            "label has {} bytes of UTF-8, but at most {OWNER_MOST_BYTES} are allowed; use a shorter label",
-            label.len()
-        )));
+    if label.len() > LABEL_MOST_BYTES {
+        let length = label.len();
+        let rest =
+            format!(" has {length} bytes of UTF-8, but at most {LABEL_MOST_BYTES} are allowed; use a shorter label");
+        return Err(Error::about("label", rest));
     }
     if let Some(control) = label.chars().find(|c| c.is_control()) {
-        return Err(Error::invalid(format!(
-            "label contains the control character {control:?}; use a label of one line of plain text"
-        )));
+        let rest = format!(" contains the control character {control:?}; use a label of one line of plain text");
+        return Err(Error::about("label", rest));
     }
     Ok(Arc::clone(label))
+}
+
+fn left_out(default: Duration) -> String {
+    format!("leave it out for {}", shown(default))
 }
 
 /// The wire counts in whole milliseconds. Cut off rather than rounded up: a holder must never rely on more than the
@@ -497,6 +486,7 @@ mod tests {
                 }
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);
+                    assert_eq!(error.option(), refusal.mentions[0].split(' ').next(), "{}", case.name);
                     for text in refusal.mentions {
                         assert!(error.to_string().contains(&text), "{}: {error} lacks {text:?}", case.name);
                     }

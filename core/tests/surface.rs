@@ -170,6 +170,7 @@ fn errors_and_views() {
     let _: bool = Error::is_retryable(&error);
     let _: Option<&str> = Error::name(&error);
     let _: &[NodeAnswer] = Error::nodes(&error);
+    let _: Option<&str> = Error::option(&error);
     let reason: Option<LostReason> = Error::reason(&error);
     let _: Option<&'static str> = reason.map(LostReason::as_str);
     let kinds = [

@@ -68,7 +68,7 @@ export function values(options: object | undefined, kinds: Kinds): OptionValue[]
 
 /** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */
 export function expect(what: string, value: unknown, kind: Kind): void {
-  if (!kind.fits(value)) throw new LockInvalidArgument(`${what} must be ${kind.says}, not ${article(value)}`);
+  if (!kind.fits(value)) refuse(what, `${what} must be ${kind.says}, not ${article(value)}`);
 }
 
 /** A lock's name; its length and its first bytes are checked natively. */
@@ -76,18 +76,17 @@ export function checkedName(name: unknown): string | Uint8Array {
   if (typeof name === "string") {
     // Natively each of them would become the same replacement character, and two names one lock.
     if (name.isWellFormed()) return name;
-    throw new LockInvalidArgument(
-      "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes",
-    );
+    refuse("name", "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes");
   }
   if (types.isUint8Array(name)) return name;
   if (Array.isArray(name)) {
-    throw new LockInvalidArgument(
+    refuse(
+      "name",
       "the name of a lock must be a string or a Uint8Array, not an array: one lock has one name here, so give each " +
         "resource a lock of its own, always acquired in the same order",
     );
   }
-  throw new LockInvalidArgument(`the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
+  refuse("name", `the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
 }
 
 /** The addresses of nodes; what is in them is checked natively. */
@@ -96,13 +95,18 @@ export function checkedNodes(nodes: unknown): string[] | undefined {
   const list: unknown[] = Array.isArray(nodes) ? nodes : [nodes];
   for (const node of list) {
     if (typeof node !== "string") {
-      throw new LockInvalidArgument(
+      refuse(
+        "nodes",
         `a node must be a URL such as "redis://127.0.0.1:6379", not ${article(node)}; redlock opens its own ` +
           "connections",
       );
     }
   }
   return list as string[];
+}
+
+function refuse(option: string, message: string): never {
+  throw new LockInvalidArgument(message, { option });
 }
 
 function article(value: unknown): string {

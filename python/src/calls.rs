@@ -43,7 +43,7 @@ impl Queue {
 
     #[pyo3(signature = (handle, blocking = true, timeout = Timeout::Own))]
     fn acquire(&self, py: Python<'_>, handle: &Bound<'_, Handle>, blocking: bool, timeout: Timeout) -> PyResult<u64> {
-        let timeout = timeout.of_acquire(blocking)?;
+        let timeout = timeout.of_acquire(py, blocking)?;
         self.queue.acquire(&handle.get().holder, timeout).map_err(|error| raised(py, &error))
     }
 

@@ -64,11 +64,11 @@ impl Client {
 fn addresses(nodes: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     const WANTED: &str = "a str, or a sequence of them";
     if nodes.is_instance_of::<PyString>() {
-        return Ok(vec![text("nodes", nodes, WANTED)?]);
+        return Ok(vec![text("nodes", "nodes", nodes, WANTED)?]);
     }
     let Ok(each) = nodes.try_iter() else {
         let class = nodes.get_type().qualname()?;
-        return Err(invalid(format!("nodes is of type {class}, but must be {WANTED}")));
+        return Err(invalid(nodes.py(), "nodes", format!("nodes is of type {class}, but must be {WANTED}")));
     };
-    each.map(|node| text("a node", &node?, "a str")).collect()
+    each.map(|node| text("nodes", "a node", &node?, "a str")).collect()
 }

@@ -8,16 +8,17 @@ use pyo3::types::{PyBool, PyDelta, PyFloat, PyInt};
 use crate::error::{invalid, raised};
 
 /// What was given for `option`: a float, an int or a `timedelta`; anything else is `invalid_argument`.
-pub(crate) fn duration(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
+pub(crate) fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let py = given.py();
     let seconds = if given.is_instance_of::<PyDelta>() {
         given.call_method0("total_seconds")?.extract::<f64>()?
     } else if given.is_instance_of::<PyFloat>() || is_int(given) {
         // An int that no float can hold.
-        given.extract::<f64>().map_err(|_| invalid(format!("{option} is too large a number")))?
+        given.extract::<f64>().map_err(|_| invalid(py, option, format!("{option} is too large a number")))?
     } else {
         let class = given.get_type().qualname()?;
-        return Err(invalid(format!("{option} is of type {class}, but must be seconds (float or int) or a timedelta")));
+        let message = format!("{option} is of type {class}, but must be seconds (float or int) or a timedelta");
+        return Err(invalid(py, option, message));
     };
     redlock::bindings::options::seconds(option, seconds).map_err(|error| raised(py, &error))
 }
@@ -38,12 +39,18 @@ pub(crate) enum Timeout {
 
 impl Timeout {
     /// As the engine takes it. Not blocking is a timeout of zero.
-    pub(crate) fn of_acquire(self, blocking: bool) -> PyResult<redlock::bindings::lock_object::Timeout> {
+    pub(crate) fn of_acquire(
+        self,
+        py: Python<'_>,
+        blocking: bool,
+    ) -> PyResult<redlock::bindings::lock_object::Timeout> {
         match (blocking, self) {
             (true, Self::Own) => Ok(None),
             (true, Self::Given(timeout)) => Ok(Some(timeout)),
             (false, Self::Own) => Ok(Some(Some(Duration::ZERO))),
-            (false, Self::Given(_)) => Err(invalid(String::from("timeout cannot be combined with blocking=False"))),
+            (false, Self::Given(_)) => {
+                Err(invalid(py, "timeout", String::from("timeout cannot be combined with blocking=False")))
+            }
         }
     }
 }

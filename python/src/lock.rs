@@ -55,7 +55,7 @@ impl Lock {
     /// >>> lock.release()
     #[pyo3(signature = (blocking = true, timeout = Timeout::Own))]
     fn acquire(slf: &Bound<'_, Self>, blocking: bool, timeout: Timeout) -> PyResult<bool> {
-        let timeout = timeout.of_acquire(blocking)?;
+        let timeout = timeout.of_acquire(slf.py(), blocking)?;
         match Self::block(slf, |holder, signals| holder.acquire(timeout, signals.check()))? {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(false),

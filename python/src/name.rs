@@ -19,20 +19,20 @@ impl<'py> FromPyObject<'_, 'py> for Name {
         let bytes = if let Ok(name) = given.cast::<PyBytes>() {
             name.as_bytes().to_vec()
         } else {
-            text("name", &given, "a str or bytes")?.into_bytes()
+            text("name", "name", &given, "a str or bytes")?.into_bytes()
         };
         Ok(Self { given: given.to_owned().unbind(), bytes })
     }
 }
 
-/// The `what` that must be a str with an encoding in UTF-8.
-pub(crate) fn text(what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<String> {
+/// The `what` of an argument, which must be a str with an encoding in UTF-8.
+pub(crate) fn text(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<String> {
     let Ok(text) = given.cast::<PyString>() else {
         let class = given.get_type().qualname()?;
-        return Err(invalid(format!("{what} is of type {class}, but must be {wanted}")));
+        return Err(invalid(given.py(), argument, format!("{what} is of type {class}, but must be {wanted}")));
     };
     // Only lone surrogates have none.
-    text.to_str()
-        .map(str::to_owned)
-        .map_err(|_| invalid(format!("{what} contains a lone surrogate and cannot be encoded as UTF-8")))
+    text.to_str().map(str::to_owned).map_err(|_| {
+        invalid(given.py(), argument, format!("{what} contains a lone surrogate and cannot be encoded as UTF-8"))
+    })
 }

@@ -25,7 +25,7 @@ fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Va
         Kind::Timeout => Value::Timeout(Some(duration(name, given)?)),
         Kind::Duration => Value::Duration(duration(name, given)?),
         Kind::Flag => Value::Flag(flag(name, given)?),
-        Kind::Text => Value::Text(text(name, given, "a str")?),
+        Kind::Text => Value::Text(text(name, name, given, "a str")?),
     })
 }
 
@@ -34,5 +34,5 @@ fn flag(option: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(flag.is_true());
     }
     let class = value.get_type().qualname()?;
-    Err(invalid(format!("{option} is of type {class}, but must be True or False")))
+    Err(invalid(value.py(), option, format!("{option} is of type {class}, but must be True or False")))
 }

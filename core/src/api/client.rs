@@ -204,7 +204,7 @@ impl Builder {
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
         let addresses = match self.nodes {
-            Some(nodes) => Addresses::parse(nodes.0)?,
+            Some(nodes) => Addresses::parse(nodes.0).map_err(|error| error.with_option("nodes"))?,
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
         let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.options.connect_timeout)?);

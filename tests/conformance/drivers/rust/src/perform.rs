@@ -32,7 +32,7 @@ macro_rules! set {
                 ("label", Value::String(label)) => target.label(label),
                 // The type of the lock.
                 ("protocol", Value::String(_)) => target,
-                _ => return Err(options::unknown(option).into()),
+                _ => return Err(options::unknown(option, str::to_owned).into()),
             };
         }
         target
@@ -64,7 +64,7 @@ macro_rules! set_setnx {
                 // What they are without being told.
                 ("auto_renew", Value::Bool(false)) => target,
                 ("protocol", _) => target,
-                _ => return Err(options::unknown(option).into()),
+                _ => return Err(options::unknown(option, str::to_owned).into()),
             };
         }
         target
@@ -147,7 +147,7 @@ impl Guard {
             (Self::Plain(guard), None) => guard.extend().await,
             (Self::Plain(guard), Some(ttl_ms)) => guard.extend_for(options::millis("ttl", ttl_ms)?).await,
             // It would not compile, and is refused as an option that would not.
-            (Self::Setnx(_), _) => Err(options::unknown("extend")),
+            (Self::Setnx(_), _) => Err(options::unknown("extend", str::to_owned)),
         }
     }
 }
