@@ -7,11 +7,10 @@ use pyo3::prelude::*;
 use redlock::bindings::completion_queue::{Ready, Taken};
 
 use crate::client::Client;
-use crate::duration::{Timeout, Ttl};
+use crate::convert::{Name, Timeout, Ttl};
 use crate::error::raised;
-use crate::handle::Handle;
 use crate::inspect::to_python;
-use crate::name::Name;
+use crate::lock::Handle;
 use crate::notifier::Bell;
 
 /// Calls underway and what came of them; its descriptor is readable while there are results.

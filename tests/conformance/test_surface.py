@@ -174,6 +174,8 @@ def test_python_errors_and_modules_have_nothing_else() -> None:
 @every_module
 def test_python_parameters(column: str) -> None:
     for name, expected in parameters(column).items():
+        if name == "Lock":
+            continue  # Its constructor is for `Redlock.lock`.
         taken = inspect.signature(found(MODULES[column], name)).parameters.values()
         left_out = {p.name for p in taken if p.default is not p.empty or p.kind is p.VAR_KEYWORD}
         assert left_out == expected, name
