@@ -238,7 +238,7 @@ fn named<'a>(line: &'a str, words: &[&str]) -> Option<&'a str> {
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
-/// The setters that a macro stands for; those of the bindings, hidden as well, are left out.
+/// The setters that a macro stands for, written out or as rows; those of the bindings, hidden as well, are left out.
 fn setters(member: &str) -> Option<Vec<&str>> {
     let name = member.strip_prefix("crate::api::setters::")?.strip_suffix("!();")?;
     let macros = include_str!("../src/api/setters.rs");
@@ -246,7 +246,8 @@ fn setters(member: &str) -> Option<Vec<&str>> {
     let (source, _) = source.split_once("\n}").expect("the end of the macro");
     let lines = source.lines().zip(source.lines().skip(1));
     let open = lines.filter(|(before, _)| before.trim() != "#[doc(hidden)]").map(|(_, line)| line);
-    Some(open.filter_map(|line| named(line, &["        pub fn "])).collect())
+    let start = |line: &str| if line.contains(" => ") { "            " } else { "        pub fn " };
+    Some(open.filter_map(|line| named(line, &[start(line)])).collect())
 }
 
 /// The public items, methods, constants, variants and fields of a source file, hidden ones left out. Relies on rustfmt.
