@@ -12,9 +12,9 @@ export declare const __napiBindingTarget: 'native' | 'wasm32-wasi' | 'wasm32-was
 /** A client for one set of nodes. */
 export declare class Client {
   /** A client for these nodes, or for those of the environment where none are given. */
-  static open(nodes?: Array<string> | undefined | null, options?: Array<OptionValue> | undefined | null): Client | Failure
+  static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null): Client | Failure
   /** A lock of this client; name and options are checked. */
-  lock(name: Name, options?: Array<OptionValue> | undefined | null): Holder | Failure
+  lock(name: Name, options?: Array<unknown> | undefined | null): Holder | Failure
   /** Ends the client: calls on its locks fail from now on. */
   close(): void
 }
@@ -101,12 +101,6 @@ export declare function knownOptions(): Array<Known>
 
 /** A name as it was given. */
 export type Name = string | Uint8Array
-
-/**
- * The value of an option; undefined where it was not given. In this order: napi writes a message for every type that a
- * value is not, and mostly an option is not given.
- */
-export type OptionValue = undefined | number | boolean | string | null
 
 /** Releases everything this process holds and waits for that, at most 500 ms. For the end of the process. */
 export declare function shutdown(): void

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use napi::bindgen_prelude::{Either3, Either5, Null, Undefined};
+use napi::ValueType;
+use napi::bindgen_prelude::{Either3, Either5, JsValue, Null, Undefined, Unknown};
 use napi_derive::napi;
 use redlock::Error;
-use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Value, millis};
+use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Value, millis, refused};
 
 use crate::convert::camel;
 
@@ -38,15 +39,11 @@ pub fn known_options() -> Vec<Known> {
     known.collect()
 }
 
-/// The value of an option; undefined where it was not given. In this order: napi writes a message for every type that a
-/// value is not, and mostly an option is not given.
-#[napi]
-pub type OptionValue = Either5<Undefined, f64, bool, String, Null>;
-
 /// What was given for each of [`OPTIONS`].
-pub(crate) fn given(values: Option<Vec<OptionValue>>) -> Result<Options, Error> {
+pub(crate) fn given(values: Option<Vec<Unknown<'_>>>) -> Result<Options, Error> {
     let mut options = Options::default();
     for (row, value) in OPTIONS.iter().zip(values.into_iter().flatten()) {
+        let value = read(&value).map_err(|error| refused(row.name, error.to_string()))?;
         let value = match (row.kind, value) {
             (_, Either5::A(())) => continue,
             (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Some(millis(row.name, amount)?)),
@@ -58,6 +55,17 @@ pub(crate) fn given(values: Option<Vec<OptionValue>>) -> Result<Options, Error> 
         (row.set)(&mut options, value)?;
     }
     Ok(options)
+}
+
+/// By its type: to try one after the other, napi writes a message for each that a value is not.
+fn read(value: &Unknown<'_>) -> napi::Result<Either5<Undefined, f64, bool, String, Null>> {
+    Ok(match value.get_type()? {
+        ValueType::Number => Either5::B(value.coerce_to_number()?.get_double()?),
+        ValueType::Boolean => Either5::C(value.coerce_to_bool()?),
+        ValueType::String => Either5::D(value.coerce_to_string()?.into_utf8()?.into_owned()?),
+        ValueType::Null => Either5::E(Null),
+        _ => Either5::A(()),
+    })
 }
 
 /// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi

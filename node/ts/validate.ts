@@ -1,5 +1,5 @@
 import { types } from "node:util";
-import { type Known, knownOptions, type OptionValue, unknown } from "#native";
+import { type Known, knownOptions, unknown } from "#native";
 import { errorOf, LockInvalidArgument } from "./errors.js";
 
 /** What an option may be: how a message says it, and whether a value is one. */
@@ -61,8 +61,8 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds):
 }
 
 /** What was given for each option that the native half knows, in its order. */
-export function values(options: object | undefined, kinds: Kinds): OptionValue[] | undefined {
-  const given = checked(options as Record<string, OptionValue> | undefined, kinds);
+export function values(options: object | undefined, kinds: Kinds): unknown[] | undefined {
+  const given = checked(options as Record<string, unknown> | undefined, kinds);
   return given && OPTIONS.map(({ name }) => given[name]);
 }
 
