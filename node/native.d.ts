@@ -12,9 +12,9 @@ export declare const __napiBindingTarget: 'native' | 'wasm32-wasi' | 'wasm32-was
 /** A client for one set of nodes. */
 export declare class Client {
   /** A client for these nodes, or for those of the environment where none are given. */
-  static open(nodes?: Array<string> | undefined | null, options?: Options | undefined | null): Client | Failure
+  static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null): Client | Failure
   /** A lock of this client; name and options are checked. */
-  lock(name: Name, options?: Options | undefined | null): Holder | Failure
+  lock(name: Name, options?: Array<unknown> | undefined | null): Holder | Failure
   /** Ends the client: calls on its locks fail from now on. */
   close(): void
 }
@@ -78,38 +78,29 @@ export interface Failure {
   lockName?: string
   /** Why the lock was lost, where the code is `lost`. */
   reason?: 'expired' | 'taken' | 'unreachable' | 'max_hold' | 'deleted'
+  /** The option or argument that is wrong, if one is. */
+  option?: string
   /** What each node answered in the last round. */
   nodes: Array<Answer>
   /** The message of the error behind this one. */
   cause?: string
 }
 
+/** An option of clients and locks. */
+export interface Known {
+  /** Its name. */
+  name: string
+  /** What its values are. */
+  kind: 'duration' | 'timeout' | 'flag' | 'text'
+  /** Whether locks do not have it. */
+  ofClient: boolean
+}
+
+/** Every option. */
+export declare function knownOptions(): Array<Known>
+
 /** A name as it was given. */
 export type Name = string | Uint8Array
-
-/** Options of a client or a lock; what is left out was not said. */
-export interface Options {
-  /** Lease on the server. */
-  ttl?: number
-  /** Longest wait; null is for ever. */
-  timeout?: number | null
-  /** Whether the background extends the lock. */
-  autoRenew?: boolean
-  /** Longest time the lock may be kept. */
-  maxHold?: number
-  /** Longest wait for one node's vote. */
-  nodeTimeout?: number
-  /** How long the grants of a restarted node do not count. */
-  restartDelay?: number
-  /** How long a node remembers a fence. */
-  fenceTtl?: number
-  /** The label that inspection shows. */
-  label?: string
-  /** How the lock stands on its nodes. */
-  protocol?: string
-  /** Longest time for one connection; of a client alone. */
-  connectTimeout?: number
-}
 
 /** Releases everything this process holds and waits for that, at most 500 ms. For the end of the process. */
 export declare function shutdown(): void

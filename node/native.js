@@ -838,5 +838,6 @@ module.exports = nativeBinding
 module.exports.Client = nativeBinding.Client
 module.exports.Holder = nativeBinding.Holder
 module.exports.Queue = nativeBinding.Queue
+module.exports.knownOptions = nativeBinding.knownOptions
 module.exports.shutdown = nativeBinding.shutdown
 module.exports.unknown = nativeBinding.unknown

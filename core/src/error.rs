@@ -135,7 +135,11 @@ pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
+    /// Without the names of options: each language writes these in its own way.
     message: String,
+    /// Where in the message which option is named.
+    mentions: Vec<(usize, &'static str)>,
+    option: Option<String>,
     name: Option<String>,
     reason: Option<LostReason>,
     nodes: Vec<NodeAnswer>,
@@ -173,6 +177,23 @@ impl Error {
         self.0.reason
     }
 
+    /// The option or argument that is wrong, such as `ttl`; `None` where the failure is not about one. An unknown option
+    /// is written as the caller wrote it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock::Redlock;
+    /// use std::time::Duration;
+    ///
+    /// let error = Redlock::builder().nodes("memory://a").ttl(Duration::ZERO).build().unwrap_err();
+    /// assert_eq!(error.option(), Some("ttl"));
+    /// ```
+    #[must_use]
+    pub fn option(&self) -> Option<&str> {
+        self.0.option.as_deref()
+    }
+
     /// What each node answered in the last round, in the order in which the nodes were given.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
@@ -183,6 +204,8 @@ impl Error {
         Self(Box::new(Inner {
             kind,
             message: message.into(),
+            mentions: Vec::new(),
+            option: None,
             name: None,
             reason: None,
             nodes: Vec::new(),
@@ -192,6 +215,11 @@ impl Error {
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    /// An error about `option`, whose message begins with its name.
+    pub(crate) fn about(option: &'static str, rest: impl AsRef<str>) -> Self {
+        Self::invalid("").mention(option, rest).with_option(option)
     }
 
     /// For callers of other languages, to whom no panic may unwind.
@@ -205,12 +233,24 @@ impl Error {
             LostReason::Expired => "the lock expired while it was held",
             LostReason::Taken => "the lock is held by another owner",
             LostReason::Unreachable => "the lock expired because no quorum of nodes answered its renewals",
-            LostReason::MaxHold => "the lock reached max_hold",
+            LostReason::MaxHold => "the lock reached ",
             LostReason::Deleted => "the lock's keys were deleted before they expired",
         };
         let mut error = Self::new(ErrorKind::Lost, message);
         error.0.reason = Some(reason);
-        error
+        if reason == LostReason::MaxHold { error.mention("max_hold", "") } else { error }
+    }
+
+    /// Goes on with the name of an option, and `rest`.
+    pub(crate) fn mention(mut self, option: &'static str, rest: impl AsRef<str>) -> Self {
+        self.0.mentions.push((self.0.message.len(), option));
+        self.0.message.push_str(rest.as_ref());
+        self
+    }
+
+    pub(crate) fn with_option(mut self, option: impl Into<String>) -> Self {
+        self.0.option = Some(option.into());
+        self
     }
 
     pub(crate) fn with_name(mut self, name: &[u8]) -> Self {
@@ -223,6 +263,29 @@ impl Error {
         self
     }
 
+    /// The whole message, with options as `spell` writes them. Hidden: for the bindings.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn spelled(&self, spell: fn(&str) -> String) -> String {
+        let mut text = self.0.name.as_ref().map_or_else(String::new, |name| format!("lock {name:?}: "));
+        text += &self.message(spell);
+        for (i, NodeAnswer { node, answer }) in self.0.nodes.iter().enumerate() {
+            text.extend([if i == 0 { " [" } else { "; " }, node, ": ", answer]);
+        }
+        if !self.0.nodes.is_empty() {
+            text += "]";
+        }
+        text
+    }
+
+    fn message(&self, spell: fn(&str) -> String) -> String {
+        let mut message = self.0.message.clone();
+        for &(at, option) in self.0.mentions.iter().rev() {
+            message.insert_str(at, &spell(option));
+        }
+        message
+    }
+
     pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Box::new(source));
         self
@@ -231,18 +294,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.0.name {
-            write!(f, "lock {name:?}: ")?;
-        }
-        f.write_str(&self.0.message)?;
-        for (i, node) in self.0.nodes.iter().enumerate() {
-            let separator = if i == 0 { " [" } else { "; " };
-            write!(f, "{separator}{}: {}", node.node, node.answer)?;
-        }
-        if !self.0.nodes.is_empty() {
-            f.write_str("]")?;
-        }
-        Ok(())
+        f.write_str(&self.spelled(str::to_owned))
     }
 }
 
@@ -251,7 +303,8 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("code", &self.code())
             .field("name", &self.0.name)
-            .field("message", &self.0.message)
+            .field("message", &self.message(str::to_owned))
+            .field("option", &self.0.option)
             .field("reason", &self.0.reason)
             .field("nodes", &self.0.nodes)
             .finish_non_exhaustive()

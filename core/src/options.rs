@@ -1,8 +1,10 @@
 //! What callers may set, checked once into settings that cannot be wrong.
 //!
-//! [`Options`] remembers what was said and what was not; [`Settings`] has a value for everything. No clock, no socket:
-//! a wrong option is refused before anything is sent.
+//! [`OPTIONS`] is the one table of options: the Python and Node packages know them from there. [`Options`] remembers
+//! what was said and what was not; [`Settings`] has a value for everything. No clock, no socket: a wrong option is
+//! refused before anything is sent.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +53,7 @@ const FENCE_TTL_DEFAULT_LEAST: Duration = hours(1);
 const FENCE_TTL_MOST: Duration = hours(24 * 365 * 10);
 
 /// The label travels in every value; more would slow down each command for a line of text.
-const OWNER_MOST_BYTES: usize = 128;
+const LABEL_MOST_BYTES: usize = 128;
 
 const fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
@@ -59,7 +61,7 @@ const fn hours(hours: u64) -> Duration {
 
 /// How a lock stands on its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// A token and a fence, with a ttl.
     #[default]
     Plain,
@@ -75,10 +77,11 @@ impl Protocol {
     pub(crate) fn named(name: &str) -> Result<Self, Error> {
         let named = Self::NAMES.iter().find(|(known, _)| *known == name);
         named.map(|(_, protocol)| *protocol).ok_or_else(|| {
-            Error::invalid(format!(
+            let message = format!(
                 "there is no protocol {name:?}; leave it out, or use setnx for a key that is shared with code which still \
                  uses SETNX and GETSET"
-            ))
+            );
+            Error::invalid(message).with_option("protocol")
         })
     }
 
@@ -104,9 +107,10 @@ impl Protocol {
     fn checked_auto_renew(self, auto_renew: Option<bool>) -> Result<bool, Error> {
         match self {
             Self::Plain => Ok(auto_renew.unwrap_or(true)),
-            Self::Setnx if auto_renew == Some(true) => Err(Error::invalid(
-                "auto_renew is on, but a lock of the protocol setnx cannot be renewed: its key does not tell whose it \
-                 is; leave auto_renew out and take a ttl longer than the work",
+            Self::Setnx if auto_renew == Some(true) => Err(Error::about(
+                "auto_renew",
+                " is on, but a lock with protocol \"setnx\" cannot be renewed; remove it and choose a ttl longer than the \
+                 work",
             )),
             Self::Setnx => Ok(false),
         }
@@ -114,28 +118,108 @@ impl Protocol {
 
     fn check_nodes(self, nodes: usize) -> Result<(), Error> {
         if self == Self::Setnx && nodes > 1 {
-            return Err(Error::invalid(format!(
+            let message = format!(
                 "the protocol setnx is for one node, but there are {nodes}: older clients take the lock on one server \
                  alone; make a client for that server"
-            )));
+            );
+            return Err(Error::invalid(message).with_option("protocol"));
         }
         Ok(())
     }
 }
 
-/// What a caller said; `None` is what was left unsaid.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
-    pub(crate) ttl: Option<Duration>,
-    #[expect(clippy::option_option, reason = "a lock can say `wait for ever` over a client's timeout")]
-    pub(crate) timeout: Option<Option<Duration>>,
-    pub(crate) auto_renew: Option<bool>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) node_timeout: Option<Duration>,
-    pub(crate) restart_delay: Option<Duration>,
-    pub(crate) fence_ttl: Option<Duration>,
-    pub(crate) label: Option<Arc<str>>,
-    pub(crate) protocol: Option<Protocol>,
+/// What the values of an option are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A duration.
+    Duration,
+    /// A duration, or none for ever.
+    Timeout,
+    /// On or off.
+    Flag,
+    /// A text.
+    Text,
+}
+
+/// The value of an option, by its kind.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Of [`Kind::Duration`].
+    Duration(Duration),
+    /// Of [`Kind::Timeout`].
+    Timeout(Option<Duration>),
+    /// Of [`Kind::Flag`].
+    Flag(bool),
+    /// Of [`Kind::Text`].
+    Text(String),
+}
+
+/// What an option can be given to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A lock, or a client as the default of its locks.
+    Lock,
+    /// A client only.
+    Client,
+}
+
+/// An option, as callers of other languages give it.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: Kind,
+    /// What it can be given to.
+    pub scope: Scope,
+    /// Sets it, unless the value is of another kind or a text that means nothing. Limits are checked later.
+    pub set: fn(&mut Options, Value) -> Result<(), Error>,
+}
+
+/// Makes the options of a table: each has a name, a type, a scope, a kind, and how a value of that kind becomes one of
+/// the type.
+macro_rules! options {
+    ($($option:ident: $type:ty, $scope:ident, $kind:ident($given:ident) => $value:expr;)+) => {
+        /// Every option, in the order of the documentation.
+        pub const OPTIONS: &[Row] = &[$(Row {
+            name: stringify!($option),
+            kind: Kind::$kind,
+            scope: Scope::$scope,
+            set: |options, value| {
+                let Value::$kind($given) = value else {
+                    return Err(Error::about(stringify!($option), " is of another type"));
+                };
+                options.$option = Some($value);
+                Ok(())
+            },
+        }),+];
+
+        /// What a caller said; `None` is what was left unsaid.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Options {
+            $(pub(crate) $option: Option<$type>,)+
+        }
+
+        impl Options {
+            /// What is said here, and `defaults` where nothing is.
+            pub(crate) fn or(self, defaults: &Self) -> Self {
+                Self { $($option: self.$option.or_else(|| Clone::clone(&defaults.$option)),)+ }
+            }
+        }
+    };
+}
+
+options! {
+    ttl: Duration, Lock, Duration(given) => given;
+    timeout: Option<Duration>, Lock, Timeout(given) => given;
+    auto_renew: bool, Lock, Flag(given) => given;
+    max_hold: Duration, Lock, Duration(given) => given;
+    node_timeout: Duration, Lock, Duration(given) => given;
+    restart_delay: Duration, Lock, Duration(given) => given;
+    fence_ttl: Duration, Lock, Duration(given) => given;
+    label: Arc<str>, Lock, Text(given) => given.into();
+    protocol: Protocol, Lock, Text(given) => Protocol::named(&given)?;
+    connect_timeout: Duration, Client, Duration(given) => given;
 }
 
 /// Options in force: complete and within every limit.
@@ -167,21 +251,6 @@ impl Settings {
 }
 
 impl Options {
-    /// What is said here, and `defaults` where nothing is.
-    pub(crate) fn or(self, defaults: &Self) -> Self {
-        Self {
-            ttl: self.ttl.or(defaults.ttl),
-            timeout: self.timeout.or(defaults.timeout),
-            auto_renew: self.auto_renew.or(defaults.auto_renew),
-            max_hold: self.max_hold.or(defaults.max_hold),
-            node_timeout: self.node_timeout.or(defaults.node_timeout),
-            restart_delay: self.restart_delay.or(defaults.restart_delay),
-            fence_ttl: self.fence_ttl.or(defaults.fence_ttl),
-            label: self.label.or_else(|| defaults.label.clone()),
-            protocol: self.protocol.or(defaults.protocol),
-        }
-    }
-
     /// Refuses options of a lock itself that mean nothing in its protocol; those of its client are passed over.
     pub(crate) fn check_own(&self, defaults: &Self) -> Result<(), Error> {
         if self.protocol.or(defaults.protocol) != Some(Protocol::Setnx) {
@@ -189,7 +258,7 @@ impl Options {
         }
         for (option, is_given) in [("fence_ttl", self.fence_ttl.is_some()), ("label", self.label.is_some())] {
             if is_given {
-                return Err(Error::invalid(format!("{option} means nothing with protocol \"setnx\"; remove it")));
+                return Err(Error::about(option, " means nothing with protocol \"setnx\"; remove it"));
             }
         }
         Ok(())
@@ -219,27 +288,25 @@ pub(crate) fn checked_timeout(timeout: Duration) -> Duration {
     timeout.min(TIMEOUT_MOST)
 }
 
+/// The error for a duration beyond its limits: what it must be, and what to do.
+fn beyond(option: &'static str, given: Duration, limits: &str, advice: impl fmt::Display) -> Error {
+    Error::about(option, format!(" is {}, but must be {limits}; {advice}", shown(given)))
+}
+
 /// A ttl within its limits; `extend(ttl)` comes here too.
 pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration, Error> {
     let whole = whole_millis(ttl);
     if whole < TTL_LEAST || ttl > TTL_MOST {
-        return Err(Error::invalid(format!(
-            "ttl is {}, but must be from {} to {}; to keep a lock for longer, leave auto_renew on",
-            shown(ttl),
-            shown(TTL_LEAST),
-            shown(TTL_MOST)
-        )));
+        let limits = format!("from {} to {}", shown(TTL_LEAST), shown(TTL_MOST));
+        return Err(beyond("ttl", ttl, &limits, "to keep a lock for longer, leave ").mention("auto_renew", " on"));
     }
     Ok(whole)
 }
 
 fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error> {
     if max_hold < ttl {
-        return Err(Error::invalid(format!(
-            "max_hold is {}, but must be at least the ttl ({}); raise max_hold or shorten the ttl",
-            shown(max_hold),
-            shown(ttl)
-        )));
+        let limits = format!("at least the ttl ({})", shown(ttl));
+        return Err(beyond("max_hold", max_hold, &limits, "raise it or shorten the ttl"));
     }
     Ok(max_hold.min(MAX_HOLD_MOST))
 }
@@ -248,13 +315,8 @@ fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result
     let default = || (ttl / NODE_TIMEOUTS_PER_TTL).clamp(NODE_TIMEOUT_DEFAULT_LEAST, NODE_TIMEOUT_DEFAULT_MOST);
     let node_timeout = node_timeout.unwrap_or_else(default);
     if node_timeout < NODE_TIMEOUT_LEAST || node_timeout >= ttl {
-        return Err(Error::invalid(format!(
-            "node_timeout is {}, but must be at least {} and less than the ttl ({}); leave it out for {}",
-            shown(node_timeout),
-            shown(NODE_TIMEOUT_LEAST),
-            shown(ttl),
-            shown(default())
-        )));
+        let limits = format!("at least {} and less than the ttl ({})", shown(NODE_TIMEOUT_LEAST), shown(ttl));
+        return Err(beyond("node_timeout", node_timeout, &limits, left_out(default())));
     }
     Ok(node_timeout)
 }
@@ -263,57 +325,49 @@ fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result
 pub(crate) fn checked_connect_timeout(connect_timeout: Option<Duration>) -> Result<Duration, Error> {
     let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
     if !(CONNECT_TIMEOUT_LEAST..=CONNECT_TIMEOUT_MOST).contains(&connect_timeout) {
-        return Err(Error::invalid(format!(
-            "connect_timeout is {}, but must be from {} to {}; leave it out for {}",
-            shown(connect_timeout),
-            shown(CONNECT_TIMEOUT_LEAST),
-            shown(CONNECT_TIMEOUT_MOST),
-            shown(CONNECT_TIMEOUT_DEFAULT)
-        )));
+        let limits = format!("from {} to {}", shown(CONNECT_TIMEOUT_LEAST), shown(CONNECT_TIMEOUT_MOST));
+        return Err(beyond("connect_timeout", connect_timeout, &limits, left_out(CONNECT_TIMEOUT_DEFAULT)));
     }
     Ok(connect_timeout)
 }
 
 fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
     if restart_delay > RESTART_DELAY_MOST {
-        return Err(Error::invalid(format!(
-            "restart_delay is {}, but must be at most {}; it needs to be no longer than the longest ttl in use",
-            shown(restart_delay),
-            shown(RESTART_DELAY_MOST)
-        )));
+        let limits = format!("at most {}", shown(RESTART_DELAY_MOST));
+        let advice = "it needs to be no longer than the longest ttl in use";
+        return Err(beyond("restart_delay", restart_delay, &limits, advice));
     }
     Ok(restart_delay)
 }
 
 fn checked_fence_ttl(fence_ttl: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
     let least = ttl * FENCE_TTLS_PER_TTL;
-    let fence_ttl = fence_ttl.unwrap_or_else(|| least.max(FENCE_TTL_DEFAULT_LEAST));
+    let default = least.max(FENCE_TTL_DEFAULT_LEAST);
+    let fence_ttl = fence_ttl.unwrap_or(default);
     let whole = whole_millis(fence_ttl);
     if whole < least || fence_ttl > FENCE_TTL_MOST {
-        return Err(Error::invalid(format!(
-            "fence_ttl is {}, but must be at least twice the ttl ({}) and at most {}; leave it out for {}",
-            shown(fence_ttl),
-            shown(least),
-            shown(FENCE_TTL_MOST),
-            shown(least.max(FENCE_TTL_DEFAULT_LEAST))
-        )));
+        let limits = format!("at least twice the ttl ({}) and at most {}", shown(least), shown(FENCE_TTL_MOST));
+        return Err(beyond("fence_ttl", fence_ttl, &limits, left_out(default)));
     }
     Ok(whole)
 }
 
 fn checked_label(label: &Arc<str>) -> Result<Arc<str>, Error> {
-    if label.len() > OWNER_MOST_BYTES {
-        return Err(Error::invalid(format!(
-            "label has {} bytes of UTF-8, but at most {OWNER_MOST_BYTES} are allowed; use a shorter label",
-            label.len()
-        )));
+    if label.len() > LABEL_MOST_BYTES {
+        let length = label.len();
+        let rest =
+            format!(" has {length} bytes of UTF-8, but at most {LABEL_MOST_BYTES} are allowed; use a shorter label");
+        return Err(Error::about("label", rest));
     }
     if let Some(control) = label.chars().find(|c| c.is_control()) {
-        return Err(Error::invalid(format!(
-            "label contains the control character {control:?}; use a label of one line of plain text"
-        )));
+        let rest = format!(" contains the control character {control:?}; use a label of one line of plain text");
+        return Err(Error::about("label", rest));
     }
     Ok(Arc::clone(label))
+}
+
+fn left_out(default: Duration) -> String {
+    format!("leave it out for {}", shown(default))
 }
 
 /// The wire counts in whole milliseconds. Cut off rather than rounded up: a holder must never rely on more than the
@@ -334,10 +388,10 @@ fn shown(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::option_option, reason = "a table row tells `null` from a field that is not there")]
 mod tests {
     use proptest::prelude::*;
-    use serde::{Deserialize, Deserializer};
+    use serde::Deserialize;
+    use serde_json::{Map, Value as Json};
 
     use super::*;
     use crate::error::ErrorKind;
@@ -351,26 +405,9 @@ mod tests {
     #[serde(deny_unknown_fields)]
     struct Case {
         name: String,
-        options: Said,
+        options: Map<String, Json>,
         ok: Option<Effective>,
         error: Option<Refusal>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Said {
-        #[serde(default)]
-        ttl_ms: Option<f64>,
-        #[serde(default, deserialize_with = "said")]
-        timeout_ms: Option<Option<f64>>,
-        auto_renew: Option<bool>,
-        max_hold_ms: Option<f64>,
-        node_timeout_ms: Option<f64>,
-        restart_delay_ms: Option<f64>,
-        fence_ttl_ms: Option<f64>,
-        label: Option<String>,
-        protocol: Option<String>,
-        connect_timeout_ms: Option<f64>,
     }
 
     #[derive(Deserialize)]
@@ -396,11 +433,6 @@ mod tests {
         mentions: Vec<String>,
     }
 
-    /// Tells `null` from a field that is not there.
-    fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
-        Option::deserialize(deserializer).map(Some)
-    }
-
     fn ms(millis: f64) -> Duration {
         Duration::from_secs_f64(millis / 1000.0)
     }
@@ -409,18 +441,21 @@ mod tests {
         "host:1".into()
     }
 
-    fn options(said: Said) -> Result<Options, Error> {
-        Ok(Options {
-            ttl: said.ttl_ms.map(ms),
-            timeout: said.timeout_ms.map(|timeout| timeout.map(ms)),
-            auto_renew: said.auto_renew,
-            max_hold: said.max_hold_ms.map(ms),
-            node_timeout: said.node_timeout_ms.map(ms),
-            restart_delay: said.restart_delay_ms.map(ms),
-            fence_ttl: said.fence_ttl_ms.map(ms),
-            label: said.label.map(Into::into),
-            protocol: said.protocol.as_deref().map(Protocol::named).transpose()?,
-        })
+    /// The options of a case, as a caller of another language gives them.
+    fn options(given: &Map<String, Json>) -> Result<Options, Error> {
+        let mut options = Options::default();
+        for (option, value) in given {
+            let row = OPTIONS.iter().find(|row| row.name == option.trim_end_matches("_ms")).expect("an option");
+            let duration = || ms(value.as_f64().expect("a number"));
+            let value = match row.kind {
+                Kind::Duration => Value::Duration(duration()),
+                Kind::Timeout => Value::Timeout((!value.is_null()).then(duration)),
+                Kind::Flag => Value::Flag(value.as_bool().expect("true or false")),
+                Kind::Text => Value::Text(value.as_str().expect("a text").to_owned()),
+            };
+            (row.set)(&mut options, value)?;
+        }
+        Ok(options)
     }
 
     fn settings(effective: Effective) -> Settings {
@@ -441,21 +476,32 @@ mod tests {
     fn table() {
         let table: Table = serde_json::from_str(include_str!("../../tests/conformance/tables/options.json")).unwrap();
         for case in table.cases {
-            let connecting = checked_connect_timeout(case.options.connect_timeout_ms.map(ms));
-            let checked = options(case.options).and_then(|options| options.check(&default_label(), 1));
-            match (checked.and_then(|checked| Ok((checked, connecting?))), case.ok, case.error) {
+            let checked = options(&case.options).and_then(|options| {
+                Ok((options.check(&default_label(), 1)?, checked_connect_timeout(options.connect_timeout)?))
+            });
+            match (checked, case.ok, case.error) {
                 (Ok(checked), Some(ok), None) => {
                     let connecting = ok.connect_timeout_ms.map_or(CONNECT_TIMEOUT_DEFAULT, ms);
                     assert_eq!(checked, (settings(ok), connecting), "{}", case.name);
                 }
                 (Err(error), None, Some(refusal)) => {
                     assert_eq!(error.code(), refusal.code, "{}", case.name);
+                    assert_eq!(error.option(), refusal.mentions[0].split(' ').next(), "{}", case.name);
                     for text in refusal.mentions {
                         assert!(error.to_string().contains(&text), "{}: {error} lacks {text:?}", case.name);
                     }
                 }
                 (result, ..) => panic!("{}: {result:?}", case.name),
             }
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused() {
+        for row in OPTIONS {
+            let wrong = if row.kind == Kind::Flag { Value::Text("true".into()) } else { Value::Flag(true) };
+            let error = (row.set)(&mut Options::default(), wrong).unwrap_err();
+            assert!(error.to_string().starts_with(row.name), "{error}");
         }
     }
 

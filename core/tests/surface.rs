@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
     Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock,
     SetnxGuard, SetnxLock, blocking, shutdown,
@@ -169,6 +170,7 @@ fn errors_and_views() {
     let _: bool = Error::is_retryable(&error);
     let _: Option<&str> = Error::name(&error);
     let _: &[NodeAnswer] = Error::nodes(&error);
+    let _: Option<&str> = Error::option(&error);
     let reason: Option<LostReason> = Error::reason(&error);
     let _: Option<&'static str> = reason.map(LostReason::as_str);
     let kinds = [
@@ -195,14 +197,28 @@ fn errors_and_views() {
     };
 }
 
+fn rows() -> Vec<Value> {
+    let mut table: Value = serde_json::from_str(include_str!("../../tests/conformance/tables/surface.json")).unwrap();
+    serde_json::from_value(table["cases"].take()).unwrap()
+}
+
 fn listed() -> BTreeSet<String> {
-    let table: Value = serde_json::from_str(include_str!("../../tests/conformance/tables/surface.json")).unwrap();
-    let rows = table["cases"].as_array().unwrap();
-    rows.iter()
+    rows()
+        .iter()
         .flat_map(|row| [&row["rust"], &row["blocking"]])
         .flat_map(|names| names.as_array().map_or(std::slice::from_ref(names), Vec::as_slice))
         .filter_map(|name| name.as_str().map(str::to_owned))
         .collect()
+}
+
+/// Python and Node take the options of the core's table, so their types have to list these and no others.
+#[test]
+fn options_are_those_of_the_table() {
+    let rows = rows();
+    let typed = rows.iter().filter_map(|row| row["python"].as_str()?.split_once("Options."));
+    let typed: Vec<_> = typed.map(|(owner, option)| (option, owner == "Client")).collect();
+    let known: Vec<_> = OPTIONS.iter().map(|row| (row.name, row.scope == Scope::Client)).collect();
+    assert_eq!(BTreeSet::from_iter(typed), BTreeSet::from_iter(known));
 }
 
 #[test]
@@ -222,7 +238,7 @@ fn named<'a>(line: &'a str, words: &[&str]) -> Option<&'a str> {
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
-/// The setters that a macro stands for; those of the bindings, hidden as well, are left out.
+/// The setters that a macro stands for, written out or as rows; those of the bindings, hidden as well, are left out.
 fn setters(member: &str) -> Option<Vec<&str>> {
     let name = member.strip_prefix("crate::api::setters::")?.strip_suffix("!();")?;
     let macros = include_str!("../src/api/setters.rs");
@@ -230,7 +246,8 @@ fn setters(member: &str) -> Option<Vec<&str>> {
     let (source, _) = source.split_once("\n}").expect("the end of the macro");
     let lines = source.lines().zip(source.lines().skip(1));
     let open = lines.filter(|(before, _)| before.trim() != "#[doc(hidden)]").map(|(_, line)| line);
-    Some(open.filter_map(|line| named(line, &["        pub fn "])).collect())
+    let start = |line: &str| if line.contains(" => ") { "            " } else { "        pub fn " };
+    Some(open.filter_map(|line| named(line, &[start(line)])).collect())
 }
 
 /// The public items, methods, constants, variants and fields of a source file, hidden ones left out. Relies on rustfmt.

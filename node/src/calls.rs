@@ -5,12 +5,13 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Ready, Taken};
+use redlock::bindings::options::millis;
 
 use crate::client::{Client, Name, View, bytes};
 use crate::convert::number;
 use crate::error::Failure;
 use crate::lock::Holder;
-use crate::options::{Timeout, millis, timeout};
+use crate::options::{Timeout, timeout};
 
 /// Calls that run in the background and what became of them. One per environment: a worker thread has its own.
 #[derive(Debug)]
@@ -44,7 +45,8 @@ impl Queue {
     /// Starts an extend, by the ttl in force unless one is given.
     #[napi(catch_unwind)]
     pub fn extend(&self, holder: &Holder, ttl: Option<f64>) -> Started {
-        started(millis("ttl", ttl).and_then(|ttl| self.0.extend(&holder.0, ttl)))
+        let ttl = ttl.map(|ttl| millis("ttl", ttl)).transpose();
+        started(ttl.and_then(|ttl| self.0.extend(&holder.0, ttl)))
     }
 
     /// Starts a release.

@@ -1,13 +1,13 @@
 //! The client and what it shows of the nodes.
 
-use napi::bindgen_prelude::{Either, Null, Uint8Array};
+use napi::bindgen_prelude::{Either, Null, Uint8Array, Unknown};
 use napi_derive::napi;
 use redlock::{Error, NodeState, Redlock};
 
 use crate::convert::{ms, number};
 use crate::error::Failure;
 use crate::lock::Holder;
-use crate::options::Options;
+use crate::options::given;
 
 /// A name as it was given.
 #[napi]
@@ -29,7 +29,7 @@ pub struct Client(pub(crate) Redlock);
 impl Client {
     /// A client for these nodes, or for those of the environment where none are given.
     #[napi(catch_unwind)]
-    pub fn open(nodes: Option<Vec<String>>, options: Option<Options>) -> Either<Client, Failure> {
+    pub fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Either<Client, Failure> {
         match open(nodes, options) {
             Ok(client) => Either::A(Self(client)),
             Err(error) => Either::B(error.into()),
@@ -38,7 +38,7 @@ impl Client {
 
     /// A lock of this client; name and options are checked.
     #[napi(catch_unwind)]
-    pub fn lock(&self, name: Name, options: Option<Options>) -> Either<Holder, Failure> {
+    pub fn lock(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Holder, Failure> {
         match self.holder(&name, options) {
             Ok(holder) => Either::A(holder),
             Err(error) => Either::B(error.into()),
@@ -51,23 +51,16 @@ impl Client {
         self.0.close();
     }
 
-    fn holder(&self, name: &Name, options: Option<Options>) -> Result<Holder, Error> {
-        let lock = self.0.lock(bytes(name));
-        let lock = match options {
-            Some(options) => options.on_lock(lock)?,
-            None => lock,
-        };
+    fn holder(&self, name: &Name, options: Option<Vec<Unknown<'_>>>) -> Result<Holder, Error> {
+        let lock = self.0.lock(bytes(name)).options(given(options)?);
         redlock::bindings::lock_object::Holder::new(lock).map(Holder)
     }
 }
 
-fn open(nodes: Option<Vec<String>>, options: Option<Options>) -> Result<Redlock, Error> {
-    let mut builder = Redlock::builder();
-    if let Some(nodes) = nodes {
-        builder = builder.nodes(nodes);
-    }
-    match options {
-        Some(options) => options.on_builder(builder)?.build(),
+fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Result<Redlock, Error> {
+    let builder = Redlock::builder().options(given(options)?);
+    match nodes {
+        Some(nodes) => builder.nodes(nodes).build(),
         None => builder.build(),
     }
 }

@@ -9,3 +9,13 @@ pub(crate) fn ms(duration: std::time::Duration) -> f64 {
 pub(crate) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+/// The name of an option: `maxHold` for `max_hold`.
+pub(crate) fn camel(option: &str) -> String {
+    let mut begins = false;
+    let letters = option.chars().filter_map(|letter| {
+        let begun = std::mem::replace(&mut begins, letter == '_');
+        (letter != '_').then_some(if begun { letter.to_ascii_uppercase() } else { letter })
+    });
+    letters.collect()
+}

@@ -5,15 +5,7 @@ use std::error::Error as _;
 use napi_derive::napi;
 use redlock::Error;
 
-/// The options whose names differ between the languages. Messages come in Rust's case.
-const OPTIONS: [(&str, &str); 6] = [
-    ("auto_renew", "autoRenew"),
-    ("max_hold", "maxHold"),
-    ("node_timeout", "nodeTimeout"),
-    ("restart_delay", "restartDelay"),
-    ("fence_ttl", "fenceTtl"),
-    ("connect_timeout", "connectTimeout"),
-];
+use crate::convert::camel;
 
 /// What one node answered.
 #[derive(Debug)]
@@ -41,6 +33,8 @@ pub struct Failure {
     /// Why the lock was lost, where the code is `lost`.
     #[napi(ts_type = "'expired' | 'taken' | 'unreachable' | 'max_hold' | 'deleted'")]
     pub reason: Option<&'static str>,
+    /// The option or argument that is wrong, if one is.
+    pub option: Option<String>,
     /// What each node answered in the last round.
     pub nodes: Vec<Answer>,
     /// The message of the error behind this one.
@@ -52,36 +46,20 @@ impl From<Error> for Failure {
         let answer = |answer: &redlock::NodeAnswer| Answer { node: answer.node.clone(), answer: answer.answer.clone() };
         Self {
             code: error.code(),
-            message: message(&error),
+            message: error.spelled(camel),
             lock_name: error.name().map(String::from),
             reason: error.reason().map(redlock::LostReason::as_str),
+            option: error.option().map(camel),
             nodes: error.nodes().iter().map(answer).collect(),
             cause: error.source().map(ToString::to_string),
         }
     }
 }
 
-/// The message with options as they are written in JavaScript. The lock's name, which may look like one, stays, and so
-/// does what is quoted.
-fn message(error: &Error) -> String {
-    let whole = error.to_string();
-    let named = error.name().map(|name| format!("lock {name:?}: ")).unwrap_or_default();
-    let Some(rest) = whole.strip_prefix(&named) else { return whole };
-    let parts = rest.split('"').enumerate();
-    let renamed: Vec<_> = parts.map(|(i, part)| if i % 2 == 0 { renamed(part) } else { part.to_owned() }).collect();
-    named + &renamed.join("\"")
-}
-
-fn renamed(text: &str) -> String {
-    OPTIONS.iter().fold(text.to_owned(), |text, (ours, theirs)| text.replace(ours, theirs))
-}
-
 /// The failure for an option that does not exist.
 #[napi(catch_unwind)]
 pub fn unknown(option: String) -> Failure {
-    let mut failure = Failure::from(redlock::bindings::options::unknown(&option));
-    if let Some((_, theirs)) = OPTIONS.iter().find(|(ours, _)| *ours == option) {
-        failure.message = format!("{}; use {theirs}", failure.message);
-    }
-    failure
+    let failure = Failure::from(redlock::bindings::options::unknown(&option, camel));
+    // As the caller wrote it.
+    Failure { option: Some(option), ..failure }
 }

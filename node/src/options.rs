@@ -2,89 +2,70 @@
 
 use std::time::Duration;
 
-use napi::bindgen_prelude::{Either, Either3, Null, Undefined};
+use napi::ValueType;
+use napi::bindgen_prelude::{Either3, Either5, JsValue, Null, Undefined, Unknown};
 use napi_derive::napi;
-use redlock::{Builder, Error, Lock};
+use redlock::Error;
+use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Value, millis, refused};
 
-/// Options of a client or a lock; what is left out was not said.
+use crate::convert::camel;
+
+/// An option of clients and locks.
 #[derive(Debug)]
-#[napi(object, object_to_js = false)]
-pub struct Options {
-    /// Lease on the server.
-    pub ttl: Option<f64>,
-    /// Longest wait; null is for ever.
-    pub timeout: Option<Either<f64, Null>>,
-    /// Whether the background extends the lock.
-    pub auto_renew: Option<bool>,
-    /// Longest time the lock may be kept.
-    pub max_hold: Option<f64>,
-    /// Longest wait for one node's vote.
-    pub node_timeout: Option<f64>,
-    /// How long the grants of a restarted node do not count.
-    pub restart_delay: Option<f64>,
-    /// How long a node remembers a fence.
-    pub fence_ttl: Option<f64>,
-    /// The label that inspection shows.
-    pub label: Option<String>,
-    /// How the lock stands on its nodes.
-    pub protocol: Option<String>,
-    /// Longest time for one connection; of a client alone.
-    pub connect_timeout: Option<f64>,
+#[napi(object, object_from_js = false)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// What its values are.
+    #[napi(ts_type = "'duration' | 'timeout' | 'flag' | 'text'")]
+    pub kind: &'static str,
+    /// Whether locks do not have it.
+    pub of_client: bool,
 }
 
-/// `Builder` and `Lock` have the same setters and no trait in common.
-macro_rules! apply {
-    ($options:expr, $to:expr) => {{
-        let (options, mut to) = ($options, $to);
-        if let Some(ttl) = millis("ttl", options.ttl)? {
-            to = to.ttl(ttl);
-        }
-        match options.timeout {
-            Some(Either::A(timeout)) => to = to.timeout(redlock::bindings::options::millis("timeout", timeout)?),
-            Some(Either::B(Null)) => to = to.no_timeout(),
-            None => {}
-        }
-        if let Some(auto_renew) = options.auto_renew {
-            to = to.auto_renew(auto_renew);
-        }
-        if let Some(max_hold) = millis("max_hold", options.max_hold)? {
-            to = to.max_hold(max_hold);
-        }
-        if let Some(node_timeout) = millis("node_timeout", options.node_timeout)? {
-            to = to.node_timeout(node_timeout);
-        }
-        if let Some(restart_delay) = millis("restart_delay", options.restart_delay)? {
-            to = to.restart_delay(restart_delay);
-        }
-        if let Some(fence_ttl) = millis("fence_ttl", options.fence_ttl)? {
-            to = to.fence_ttl(fence_ttl);
-        }
-        if let Some(label) = options.label {
-            to = to.label(label);
-        }
-        if let Some(protocol) = options.protocol {
-            to = to.protocol(redlock::bindings::options::protocol(&protocol)?);
-        }
-        Ok(to)
-    }};
+/// Every option.
+#[napi(catch_unwind)]
+pub fn known_options() -> Vec<Known> {
+    let known = OPTIONS.iter().map(|row| Known {
+        name: camel(row.name),
+        kind: match row.kind {
+            Kind::Duration => "duration",
+            Kind::Timeout => "timeout",
+            Kind::Flag => "flag",
+            Kind::Text => "text",
+        },
+        of_client: row.scope == Scope::Client,
+    });
+    known.collect()
 }
 
-impl Options {
-    pub(crate) fn on_builder(self, builder: Builder) -> Result<Builder, Error> {
-        let builder = match millis("connect_timeout", self.connect_timeout)? {
-            Some(connect_timeout) => builder.connect_timeout(connect_timeout),
-            None => builder,
+/// What was given for each of [`OPTIONS`].
+pub(crate) fn given(values: Option<Vec<Unknown<'_>>>) -> Result<Options, Error> {
+    let mut options = Options::default();
+    for (row, value) in OPTIONS.iter().zip(values.into_iter().flatten()) {
+        let value = read(&value).map_err(|error| refused(row.name, error.to_string()))?;
+        let value = match (row.kind, value) {
+            (_, Either5::A(())) => continue,
+            (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Some(millis(row.name, amount)?)),
+            (_, Either5::B(amount)) => Value::Duration(millis(row.name, amount)?),
+            (_, Either5::C(flag)) => Value::Flag(flag),
+            (_, Either5::D(text)) => Value::Text(text),
+            (_, Either5::E(Null)) => Value::Timeout(None),
         };
-        apply!(self, builder)
+        (row.set)(&mut options, value)?;
     }
-
-    pub(crate) fn on_lock(self, lock: Lock) -> Result<Lock, Error> {
-        apply!(self, lock)
-    }
+    Ok(options)
 }
 
-pub(crate) fn millis(option: &str, amount: Option<f64>) -> Result<Option<Duration>, Error> {
-    amount.map(|amount| redlock::bindings::options::millis(option, amount)).transpose()
+/// By its type: to try one after the other, napi writes a message for each that a value is not.
+fn read(value: &Unknown<'_>) -> napi::Result<Either5<Undefined, f64, bool, String, Null>> {
+    Ok(match value.get_type()? {
+        ValueType::Number => Either5::B(value.coerce_to_number()?.get_double()?),
+        ValueType::Boolean => Either5::C(value.coerce_to_bool()?),
+        ValueType::String => Either5::D(value.coerce_to_string()?.into_utf8()?.into_owned()?),
+        ValueType::Null => Either5::E(Null),
+        _ => Either5::A(()),
+    })
 }
 
 /// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi
@@ -96,7 +77,7 @@ pub type Timeout = Either3<Undefined, f64, Null>;
 pub(crate) fn timeout(given: Timeout) -> Result<Option<Option<Duration>>, Error> {
     Ok(match given {
         Either3::A(()) => None,
-        Either3::B(amount) => Some(Some(redlock::bindings::options::millis("timeout", amount)?)),
+        Either3::B(amount) => Some(Some(millis("timeout", amount)?)),
         Either3::C(Null) => Some(None),
     })
 }

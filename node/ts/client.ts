@@ -3,16 +3,7 @@ import { Client } from "#native";
 import { outcome, queue } from "./calls.js";
 import { unwrap } from "./errors.js";
 import { Lock } from "./lock.js";
-import {
-  BOOLEAN,
-  checked,
-  checkedName,
-  checkedNodes,
-  type Kinds,
-  MILLISECONDS,
-  MILLISECONDS_OR_NULL,
-  TEXT,
-} from "./validate.js";
+import { CLIENT_OPTIONS, checkedName, checkedNodes, LOCK_OPTIONS, values } from "./validate.js";
 
 /** What may be set for a client, as the default of its locks, and for a lock. All durations are in milliseconds. */
 export interface LockOptions {
@@ -66,23 +57,6 @@ export interface ClientOptions extends LockOptions {
    */
   readonly connectTimeout?: number | undefined;
 }
-
-const OPTIONS: Kinds = {
-  ttl: MILLISECONDS,
-  timeout: MILLISECONDS_OR_NULL,
-  autoRenew: BOOLEAN,
-  maxHold: MILLISECONDS,
-  nodeTimeout: MILLISECONDS,
-  restartDelay: MILLISECONDS,
-  fenceTtl: MILLISECONDS,
-  label: TEXT,
-  protocol: TEXT,
-} satisfies Record<keyof LockOptions, unknown>;
-
-const CLIENT_OPTIONS: Kinds = {
-  ...OPTIONS,
-  connectTimeout: MILLISECONDS,
-} satisfies Record<Exclude<keyof ClientOptions, keyof LockOptions>, unknown>;
 
 /** What one node has under a lock's name. */
 export type NodeView = {
@@ -140,7 +114,7 @@ export class Redlock {
    * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, or a wrong option.
    */
   constructor(nodes?: string | readonly string[], options?: ClientOptions) {
-    this.#client = unwrap(Client.open(checkedNodes(nodes), checked(options, CLIENT_OPTIONS)));
+    this.#client = unwrap(Client.open(checkedNodes(nodes), values(options, CLIENT_OPTIONS)));
   }
 
   /**
@@ -152,7 +126,7 @@ export class Redlock {
    * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
   lock(name: string | Uint8Array, options?: LockOptions): Lock {
-    return Lock.of(unwrap(this.#client.lock(checkedName(name), checked(options, OPTIONS))));
+    return Lock.of(unwrap(this.#client.lock(checkedName(name), values(options, LOCK_OPTIONS))));
   }
 
   /**

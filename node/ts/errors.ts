@@ -119,9 +119,12 @@ export class LockAlreadyHeld extends RedlockError {
 /** An option, a name or an address is wrong. Nothing was sent. The cause is a `TypeError`. */
 export class LockInvalidArgument extends RedlockError {
   readonly code = "invalid_argument";
+  /** The option or argument that is wrong, such as `ttl`; undefined where the failure is not about one. */
+  readonly option: string | undefined;
 
-  constructor(message: string, details: ErrorDetails = {}) {
+  constructor(message: string, details: ErrorDetails & { readonly option?: string | undefined } = {}) {
     super(message, { ...details, cause: details.cause ?? new TypeError(message) });
+    this.option = details.option;
   }
 }
 
@@ -144,7 +147,7 @@ for (const [name, { prototype }] of Object.entries({
  *
  * @internal
  */
-export function errorOf({ code, message, lockName, nodes, reason, cause }: Failure): RedlockError {
+export function errorOf({ code, message, lockName, nodes, reason, option, cause }: Failure): RedlockError {
   const details: ErrorDetails = { lockName, nodes, cause: cause === undefined ? undefined : new Error(cause) };
   switch (code) {
     case "timeout":
@@ -160,7 +163,7 @@ export function errorOf({ code, message, lockName, nodes, reason, cause }: Failu
     case "already_held":
       return new LockAlreadyHeld(message, details);
     case "invalid_argument":
-      return new LockInvalidArgument(message, { ...details, cause: new TypeError(cause ?? message) });
+      return new LockInvalidArgument(message, { ...details, option, cause: new TypeError(cause ?? message) });
   }
 }
 

@@ -1,5 +1,5 @@
 import { types } from "node:util";
-import { unknown } from "#native";
+import { type Known, knownOptions, unknown } from "#native";
 import { errorOf, LockInvalidArgument } from "./errors.js";
 
 /** What an option may be: how a message says it, and whether a value is one. */
@@ -26,6 +26,18 @@ export const SIGNAL: Kind = {
 /** Options by name. */
 export type Kinds = Readonly<Record<string, Kind>>;
 
+const KINDS = { duration: MILLISECONDS, timeout: MILLISECONDS_OR_NULL, flag: BOOLEAN, text: TEXT };
+const OPTIONS = knownOptions();
+
+/** The options of a client. */
+export const CLIENT_OPTIONS = kinds(OPTIONS);
+/** The options of a lock. */
+export const LOCK_OPTIONS = kinds(OPTIONS.filter(({ ofClient }) => !ofClient));
+
+function kinds(known: readonly Known[]): Kinds {
+  return Object.fromEntries(known.map(({ name, kind }) => [name, KINDS[kind]]));
+}
+
 /** Options without those that were given as undefined, which is not given at all. */
 export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
 
@@ -48,9 +60,15 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds):
   return Object.fromEntries(given) as Given<T>;
 }
 
+/** What was given for each option that the native half knows, in its order. */
+export function values(options: object | undefined, kinds: Kinds): unknown[] | undefined {
+  const given = checked(options as Record<string, unknown> | undefined, kinds);
+  return given && OPTIONS.map(({ name }) => given[name]);
+}
+
 /** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */
 export function expect(what: string, value: unknown, kind: Kind): void {
-  if (!kind.fits(value)) throw new LockInvalidArgument(`${what} must be ${kind.says}, not ${article(value)}`);
+  if (!kind.fits(value)) refuse(what, `${what} must be ${kind.says}, not ${article(value)}`);
 }
 
 /** A lock's name; its length and its first bytes are checked natively. */
@@ -58,18 +76,17 @@ export function checkedName(name: unknown): string | Uint8Array {
   if (typeof name === "string") {
     // Natively each of them would become the same replacement character, and two names one lock.
     if (name.isWellFormed()) return name;
-    throw new LockInvalidArgument(
-      "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes",
-    );
+    refuse("name", "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes");
   }
   if (types.isUint8Array(name)) return name;
   if (Array.isArray(name)) {
-    throw new LockInvalidArgument(
+    refuse(
+      "name",
       "the name of a lock must be a string or a Uint8Array, not an array: one lock has one name here, so give each " +
         "resource a lock of its own, always acquired in the same order",
     );
   }
-  throw new LockInvalidArgument(`the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
+  refuse("name", `the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
 }
 
 /** The addresses of nodes; what is in them is checked natively. */
@@ -78,13 +95,18 @@ export function checkedNodes(nodes: unknown): string[] | undefined {
   const list: unknown[] = Array.isArray(nodes) ? nodes : [nodes];
   for (const node of list) {
     if (typeof node !== "string") {
-      throw new LockInvalidArgument(
+      refuse(
+        "nodes",
         `a node must be a URL such as "redis://127.0.0.1:6379", not ${article(node)}; redlock opens its own ` +
           "connections",
       );
     }
   }
   return list as string[];
+}
+
+function refuse(option: string, message: string): never {
+  throw new LockInvalidArgument(message, { option });
 }
 
 function article(value: unknown): string {

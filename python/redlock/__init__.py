@@ -23,6 +23,7 @@ After a fork the parent goes on holding; in the child its locks are not held, an
 process can use this package in one interpreter only.
 """
 
+import functools
 from typing import Unpack
 
 from redlock import _exit
@@ -63,16 +64,8 @@ __all__ = [
     "lock",
 ]
 
-_default: Redlock | None = None
-
-
-def _client() -> Redlock:
-    """Make the default client at its first use; two threads that do so at once share its connections all the same."""
-    global _default  # noqa: PLW0603 - one for each process, which is what it is for
-    client = _default
-    if client is None:
-        client = _default = Redlock()
-    return client
+# Made at the first use. Two threads that make it at once share its connections all the same.
+_client = functools.cache(Redlock)
 
 
 def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:

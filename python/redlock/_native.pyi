@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from types import EllipsisType, TracebackType
-from typing import NoReturn, Self, SupportsIndex, Unpack, final
+from typing import NoReturn, Self, SupportsIndex, Unpack
 
 from typing_extensions import disjoint_base
 
 from redlock.inspection import NodeView
 from redlock.options import ClientOptions, Duration, Options
 
-__all__ = ["Client", "Handle", "Holder", "Lock", "Queue", "__version__", "shutdown"]
+__all__ = ["Client", "Handle", "Lock", "Queue", "__version__", "shutdown"]
 
 __version__: str
 
@@ -18,7 +18,6 @@ def shutdown() -> None: ...
 @disjoint_base
 class Client:
     def __new__(cls, nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> Self: ...
-    def _holder(self, name: str | bytes, **options: Unpack[Options]) -> Holder: ...
     def _views(self, name: str | bytes) -> list[NodeView]: ...
     def close(self) -> None:
         """End the client: acquiring its locks is `LockInvalidArgument` from now on, also in calls that wait.
@@ -28,12 +27,11 @@ class Client:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 
-@final
-class Holder: ...
-
 @disjoint_base
 class Handle:
-    def __new__(cls, holder: Holder) -> Self: ...
+    def __new__(
+        cls, source: Client | Handle, name: str | bytes | None = None, /, **options: Unpack[Options]
+    ) -> Self: ...
     @property
     def name(self) -> str | bytes:
         """The name, as it was given."""
@@ -60,7 +58,6 @@ class Handle:
         Raises `LockLost` with its reason, or `LockNotHeld` before an acquire, after a release and in a forked child.
         """
 
-    def _fresh(self) -> Holder: ...
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 
 class Lock(Handle):

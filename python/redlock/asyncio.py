@@ -27,7 +27,6 @@ from types import EllipsisType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from redlock import _calls, _native
-from redlock._body import Body
 from redlock._checks import coroutine, plain
 from redlock.errors import (
     LockAlreadyHeld,
@@ -67,6 +66,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class _Body:
+    """The task that runs the body of an `async with`, which ends with its lock.
+
+    How often it had been asked to end before is counted as `asyncio.timeout` does.
+    """
+
+    __slots__ = ("_asked", "_loss", "_task")
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        self._task = task
+        self._asked = task.cancelling() if task is not None else 0
+        self._loss: LockLost | None = None
+
+    def cut(self, loss: LockLost) -> None:
+        """Cancel the task, once."""
+        if self._loss is None and self._task is not None:
+            self._loss = loss
+            self._task.cancel()
+
+    def end(self, kind: type[BaseException] | None) -> LockLost | None:
+        """Take the cancellation back; the loss, if nobody else has asked for it as well."""
+        if self._loss is None or self._task is None:
+            return None
+        alone = self._task.uncancel() <= self._asked
+        return self._loss if alone and kind is not None and issubclass(kind, asyncio.CancelledError) else None
+
+
 class Lock(_native.Handle):
     """A lock by name, for asyncio; see `redlock.Lock`. `Redlock.lock` makes one.
 
@@ -89,8 +115,10 @@ class Lock(_native.Handle):
 
     __slots__ = ("__weakref__", "_body", "_callbacks", "_told", "_watch")
 
-    def __init__(self, holder: _native.Holder) -> None:  # noqa: ARG002 - already in its place
-        self._body: Body | None = None
+    def __init__(
+        self, _source: _native.Client | _native.Handle, _name: str | bytes | None = None, /, **_options: Unpack[Options]
+    ) -> None:
+        self._body: _Body | None = None
         self._callbacks: tuple[Callable[[LockLost], object], ...] = ()
         # How many of them have been told of the loss of the present hold.
         self._told = 0
@@ -180,7 +208,7 @@ class Lock(_native.Handle):
 
     async def __aenter__(self) -> Self:
         await _calls.result(self._begin_watched)
-        self._body = Body(asyncio.current_task())
+        self._body = _Body(asyncio.current_task())
         return self
 
     async def __aexit__(
@@ -246,7 +274,7 @@ class Lock(_native.Handle):
         return locked
 
     def _another(self) -> Self:
-        other = type(self)(self._fresh())
+        other = type(self)(self)
         for callback in self._callbacks:
             other.on_lost(callback)
         return other
@@ -289,7 +317,7 @@ class Redlock(_native.Client):
 
     def lock(self, name: str | bytes, **options: Unpack[Options]) -> Lock:
         """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing, needs no event loop."""
-        return Lock(self._holder(name, **options))
+        return Lock(self, name, **options)
 
     async def inspect(self, name: str | bytes) -> list[NodeView]:
         """Show what every node has under `name`; see `redlock.Redlock.inspect`. Cancelling it changes nothing."""
@@ -307,16 +335,8 @@ class Redlock(_native.Client):
         self.close()
 
 
-_default: Redlock | None = None
-
-
-def _client() -> Redlock:
-    """Make the default client at its first use; two threads that do so at once share its connections all the same."""
-    global _default  # noqa: PLW0603 - one for each process, which is what it is for
-    client = _default
-    if client is None:
-        client = _default = Redlock()
-    return client
+# Made at the first use. Two threads that make it at once share its connections all the same.
+_client = functools.cache(Redlock)
 
 
 def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:

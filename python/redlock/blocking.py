@@ -76,7 +76,7 @@ class Lock(_native.Lock):
         _losses.watch(self, len(callbacks) - 1)
 
     def _another(self) -> Self:
-        other = type(self)(self._fresh())
+        other = type(self)(self)
         for callback in getattr(self, "_callbacks", ()):
             other.on_lost(callback)
         return other
@@ -123,7 +123,7 @@ class Redlock(_native.Client):
         >>> redlock.Redlock("memory://names").lock(b"job").name
         b'job'
         """
-        return Lock(self._holder(name, **options))
+        return Lock(self, name, **options)
 
     def inspect(self, name: str | bytes) -> list[NodeView]:
         """Show what every node has under `name`, in the order of the nodes. Changes nothing.

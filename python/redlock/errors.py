@@ -4,7 +4,7 @@ The codes and what they mean are the same in Rust, Python and Node. Messages say
 to do next; none ever shows a token or a password.
 """
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 __all__ = [
     "LockAlreadyHeld",
@@ -112,9 +112,31 @@ class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
 
 
 class LockInvalidArgument(RedlockError, ValueError):  # noqa: N818
-    """An option, a name or an address is wrong. Nothing was sent."""
+    """An option, a name or an address is wrong. Nothing was sent.
+
+    >>> import redlock
+    >>> try:
+    ...     redlock.lock("job", ttl=0)
+    ... except redlock.LockInvalidArgument as error:
+    ...     print(error.option)
+    ttl
+    """
 
     code = "invalid_argument"
+
+    option: str | None
+    """The option or argument that is wrong, such as `ttl`; `None` where the failure is not about one."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        name: str | None = None,
+        nodes: tuple[tuple[str, str], ...] = (),
+        option: str | None = None,
+    ) -> None:
+        super().__init__(message, name=name, nodes=nodes)
+        self.option = option
 
 
 _CLASSES: dict[str, type[RedlockError]] = {
@@ -131,10 +153,6 @@ _CLASSES: dict[str, type[RedlockError]] = {
 }
 
 
-def of_code(
-    code: str, message: str, name: str | None, nodes: list[tuple[str, str]], reason: LostReason | None
-) -> RedlockError:
+def of_code(code: str, message: str, **details: Any) -> RedlockError:  # noqa: ANN401 - each class has its own
     """Make the exception for an error of the engine, which is who calls this."""
-    if reason is not None:
-        return LockLost(message, name=name, nodes=tuple(nodes), reason=reason)
-    return _CLASSES.get(code, RedlockError)(message, name=name, nodes=tuple(nodes))
+    return _CLASSES.get(code, RedlockError)(message, **details)

@@ -7,11 +7,10 @@ use pyo3::prelude::*;
 use redlock::bindings::completion_queue::{Ready, Taken};
 
 use crate::client::Client;
-use crate::duration::{Timeout, Ttl};
+use crate::convert::{Name, Timeout, Ttl};
 use crate::error::raised;
-use crate::handle::Handle;
 use crate::inspect::to_python;
-use crate::name::Name;
+use crate::lock::Handle;
 use crate::notifier::Bell;
 
 /// Calls underway and what came of them; its descriptor is readable while there are results.
@@ -43,7 +42,7 @@ impl Queue {
 
     #[pyo3(signature = (handle, blocking = true, timeout = Timeout::Own))]
     fn acquire(&self, py: Python<'_>, handle: &Bound<'_, Handle>, blocking: bool, timeout: Timeout) -> PyResult<u64> {
-        let timeout = timeout.of_acquire(blocking)?;
+        let timeout = timeout.of_acquire(py, blocking)?;
         self.queue.acquire(&handle.get().holder, timeout).map_err(|error| raised(py, &error))
     }
 

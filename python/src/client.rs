@@ -2,14 +2,13 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 use redlock::Redlock;
+use redlock::bindings::options::Scope;
 
-use crate::error::{invalid, raised};
-use crate::holder::Holder;
+use crate::convert::{self, Name};
+use crate::error::raised;
 use crate::inspect;
-use crate::name::{Name, text};
-use crate::options::Options;
 
 /// One set of nodes and the defaults of its locks.
 #[pyclass(frozen, subclass, module = "redlock._native")]
@@ -21,20 +20,12 @@ impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
     fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Self> {
-        let builder = Options::of_client(options, Redlock::builder())?;
+        let builder = Redlock::builder().options(convert::options(options, Scope::Client)?);
         let builder = match nodes {
-            Some(nodes) => builder.nodes(addresses(nodes)?),
+            Some(nodes) => builder.nodes(convert::nodes(nodes)?),
             None => builder,
         };
         builder.build().map(Self).map_err(|error| raised(py, &error))
-    }
-
-    /// Checks name and options; what a lock is made from.
-    #[pyo3(name = "_holder", signature = (name, **options))]
-    fn holder(&self, name: Name, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Holder> {
-        let lock = Options::parse(options)?.of_lock(self.0.lock(&name.bytes));
-        let holder = redlock::bindings::lock_object::Holder::new(lock).map_err(|error| raised(py, &error))?;
-        Ok(Holder { holder, name: name.given })
     }
 
     /// What every node has under `name`; blocks.
@@ -58,17 +49,4 @@ impl Client {
     fn close(&self) {
         self.0.close();
     }
-}
-
-/// One address or several. No message shows any: it may have a password in it.
-fn addresses(nodes: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    const WANTED: &str = "a str, or a sequence of them";
-    if nodes.is_instance_of::<PyString>() {
-        return Ok(vec![text("nodes", nodes, WANTED)?]);
-    }
-    let Ok(each) = nodes.try_iter() else {
-        let class = nodes.get_type().qualname()?;
-        return Err(invalid(format!("nodes is of type {class}, but must be {WANTED}")));
-    };
-    each.map(|node| text("a node", &node?, "a str")).collect()
 }

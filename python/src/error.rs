@@ -6,9 +6,9 @@ use std::io;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use redlock::{Error, LostReason, NodeAnswer};
-
-pyo3::import_exception!(redlock.errors, LockInvalidArgument);
+use pyo3::types::{PyDict, PyTuple};
+use redlock::Error;
+use redlock::bindings::options::refused;
 
 /// The Python exception for `error`.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
@@ -24,10 +24,16 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     static OF_CODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let of_code = OF_CODE.import(py, "redlock.errors", "of_code")?;
-    let nodes: Vec<(&str, &str)> =
-        error.nodes().iter().map(|NodeAnswer { node, answer, .. }| (node.as_str(), answer.as_str())).collect();
-    let reason = error.reason().map(LostReason::as_str);
-    of_code.call1((error.code(), error.to_string(), error.name(), nodes, reason)).map(PyErr::from_value)
+    let details = PyDict::new(py);
+    details.set_item("name", error.name())?;
+    details.set_item("nodes", PyTuple::new(py, error.nodes().iter().map(|said| (&said.node, &said.answer)))?)?;
+    if let Some(reason) = error.reason() {
+        details.set_item("reason", reason.as_str())?;
+    }
+    if let Some(option) = error.option() {
+        details.set_item("option", option)?;
+    }
+    of_code.call((error.code(), error.to_string()), Some(&details)).map(PyErr::from_value)
 }
 
 /// The built-in exception for what the system said, and a plain one for everything else.
@@ -40,7 +46,7 @@ fn cause(py: Python<'_>, source: &(dyn StdError + 'static)) -> PyErr {
     cause
 }
 
-/// What was given cannot be converted.
-pub(crate) fn invalid(message: String) -> PyErr {
-    LockInvalidArgument::new_err(message)
+/// The value of `argument` cannot be converted.
+pub(crate) fn invalid(py: Python<'_>, argument: &str, message: String) -> PyErr {
+    raised(py, &refused(argument, message))
 }

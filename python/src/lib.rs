@@ -6,16 +6,12 @@
 
 mod calls;
 mod client;
-mod duration;
+mod convert;
 mod error;
-mod handle;
-mod holder;
 mod inspect;
 mod interpreter;
 mod lock;
-mod name;
 mod notifier;
-mod options;
 mod signals;
 
 use pyo3::prelude::*;
@@ -27,8 +23,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::claim(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<client::Client>()?;
-    module.add_class::<holder::Holder>()?;
-    module.add_class::<handle::Handle>()?;
+    module.add_class::<lock::Handle>()?;
     module.add_class::<lock::Lock>()?;
     module.add_class::<calls::Queue>()?;
     module.add_function(wrap_pyfunction!(shutdown, module)?)

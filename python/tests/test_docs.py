@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import functools
 import inspect
 from pathlib import Path
 from types import ModuleType
@@ -25,8 +26,8 @@ DOCUMENTED = [
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Examples use the default client; here it has no server."""
-    monkeypatch.setattr(redlock, "_default", redlock.Redlock("memory://docs"))
-    monkeypatch.setattr(aio, "_default", aio.Redlock("memory://docs"))
+    monkeypatch.setattr(redlock, "_client", functools.partial(redlock.Redlock, "memory://docs"))
+    monkeypatch.setattr(aio, "_client", functools.partial(aio.Redlock, "memory://docs"))
 
 
 @pytest.mark.parametrize("module", [redlock, blocking, aio, errors, inspection, options], ids=lambda m: m.__name__)

@@ -29,16 +29,16 @@ def test_no_class_without_a_code_and_no_reason_left_out() -> None:
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["code"])
 def test_errors_can_be_pickled(case: dict[str, Any]) -> None:
-    reason: errors.LostReason | None = "taken" if case["code"] == "lost" else None
-    error = errors.of_code(case["code"], "what happened", "foo", [("node", "answer")], reason)
+    own = {"lost": {"reason": "taken"}, "invalid_argument": {"option": "ttl"}}.get(case["code"], {})
+    error = errors.of_code(case["code"], "what happened", name="foo", nodes=(("node", "answer"),), **own)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert (str(again), again.args, again.name, again.nodes) == ("what happened", error.args, "foo", error.nodes)
-    assert getattr(again, "reason", None) == reason
+    assert vars(again) == vars(error) == {"name": "foo", "nodes": (("node", "answer"),), **own}
 
 
 def test_a_code_of_a_later_engine_is_an_error_all_the_same() -> None:
-    assert type(errors.of_code("later", "message", None, [], None)) is redlock.RedlockError
+    assert type(errors.of_code("later", "message", name=None, nodes=())) is redlock.RedlockError
 
 
 def test_the_message_names_lock_and_node() -> None:

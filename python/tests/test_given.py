@@ -27,8 +27,9 @@ def test_durations(client: redlock.Redlock, server: Server, name: str, ttl: floa
 )
 def test_wrong_durations(client: redlock.Redlock, option: str, wrong: object) -> None:
     wrong_options: dict[str, Any] = {option: wrong}
-    with pytest.raises(redlock.LockInvalidArgument, match=option):
+    with pytest.raises(redlock.LockInvalidArgument, match=option) as refused:
         client.lock("foo", **wrong_options)
+    assert refused.value.option == option
     with pytest.raises(redlock.LockInvalidArgument, match=option):
         redlock.Redlock("memory://wrong", **wrong_options)
 
@@ -93,10 +94,10 @@ def test_names(client: redlock.Redlock, server: Server, given: str | bytes) -> N
 
 @pytest.mark.parametrize("wrong", ["", b"", "\ud800", "x" * 513, "redlock:fence:x", None, 3, ["foo"], bytearray(b"x")])
 def test_wrong_names(client: redlock.Redlock, wrong: Any) -> None:
-    with pytest.raises(redlock.LockInvalidArgument):
-        client.lock(wrong)
-    with pytest.raises(redlock.LockInvalidArgument):
-        client.inspect(wrong)
+    for refuses in (client.lock, client.inspect):
+        with pytest.raises(redlock.LockInvalidArgument) as refused:
+            refuses(wrong)
+        assert refused.value.option == "name"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,9 @@ def test_wrong_names(client: redlock.Redlock, wrong: Any) -> None:
     ["", "localhost", "redis://h/?timeout=5", [], ["memory://a", "memory://a"], 3, [3], b"memory://a", "\ud800"],
 )
 def test_wrong_nodes(wrong: Any) -> None:
-    with pytest.raises(redlock.LockInvalidArgument):
+    with pytest.raises(redlock.LockInvalidArgument) as refused:
         redlock.Redlock(wrong)
+    assert refused.value.option == "nodes"
 
 
 def test_several_nodes() -> None:

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from typing import Any, Unpack
 
 import pytest
 from conftest import Run, Start
@@ -13,7 +14,6 @@ from server import LIMIT, Server
 from support.clock import until
 
 import redlock
-from redlock import _native
 from redlock import asyncio as aio
 
 
@@ -87,13 +87,13 @@ def test_a_callback_that_knows_its_lock_does_not_keep_it(client: redlock.Redlock
 
 def test_subclasses(client: redlock.Redlock, name: str) -> None:
     class Mine(redlock.Lock):
-        def __init__(self, holder: _native.Holder) -> None:
+        def __init__(self, _client: Any, _name: Any = None, /, **options: Unpack[redlock.Options]) -> None:
             super().__init__()
-            self.holder = holder
+            self.options = options
 
-    lock = Mine(client.lock(name)._fresh())
-    with lock:
-        assert isinstance(lock, redlock.Lock)
+    with Mine(client, name, ttl=5) as lock:
+        assert lock.options == {"ttl": 5}
+        assert lock.remaining < 5
 
 
 def test_importing_starts_nothing() -> None:

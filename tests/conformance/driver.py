@@ -87,6 +87,7 @@ class LockError(Exception):
         self.code: str = error["code"]
         self.name: str | None = error["name"]
         self.reason: str | None = error["reason"]
+        self.option: str | None = error["option"]
         self.nodes: list[tuple[str, str]] = [(node, answer) for node, answer in error["nodes"]]
         self.message: str = error["message"]
         known = {case["code"]: case for case in table("errors")["cases"]}

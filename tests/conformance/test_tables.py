@@ -31,6 +31,15 @@ def difference(error: LockError | None, row: Json) -> str | None:
     return f"{missing} not in {error.message!r}" if missing else None
 
 
+def option_difference(error: LockError | None, row: Json) -> str | None:
+    """As `difference`, where a row mentions the refused option first."""
+    wrong = difference(error, row)
+    if wrong or error is None or "error" not in row:
+        return wrong
+    option = row["error"]["mentions"][0].split()[0]
+    return None if plain(error.option or "") == plain(option) else f"it is about {error.option} instead of {option}"
+
+
 def plain(text: str) -> str:
     """Without what differs between the languages' ways to write the name of an option."""
     return text.replace("_", "").lower()
@@ -73,7 +82,7 @@ def test_options_of_a_lock(drivers: Drivers, face: str) -> None:
             use(client.lock(row["name"], **row["options"]))
         except LockError as refused:
             error = refused
-        differences[row["name"]] = difference(error, row)
+        differences[row["name"]] = option_difference(error, row)
     report(differences)
 
 
@@ -87,7 +96,7 @@ def test_options_of_a_client(drivers: Drivers, face: str) -> None:
             driver.client(["memory://options"], **row["options"])
         except LockError as refused:
             error = refused
-        differences[row["name"]] = difference(error, row)
+        differences[row["name"]] = option_difference(error, row)
     report(differences)
 
 
@@ -164,7 +173,7 @@ def test_durations(drivers: Drivers, face: str) -> None:
             lock.release()
         except LockError as refused:
             error = refused
-        wrong = difference(error, row)
+        wrong = option_difference(error, row)
         if won and "valid_ms" in row:
             wrong = wrong or validity(won, row["valid_ms"])
         differences[repr(row["given"])] = wrong
@@ -199,7 +208,7 @@ def test_unknown_option(drivers: Drivers, face: str) -> None:
     for make in (partial(driver.client, ["memory://options"]), partial(client.lock, "unknown option")):
         with pytest.raises(LockError, match="lease") as refused:
             make(lease=5)
-        assert refused.value.code == "invalid_argument"
+        assert (refused.value.code, refused.value.option) == ("invalid_argument", "lease")
 
 
 @every_face

@@ -68,7 +68,7 @@ impl Redlock {
 
     /// A client with options of its own; see [`crate::Redlock::builder`].
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default(), connect_timeout: None }
+        Builder { nodes: None, options: Options::default() }
     }
 
     /// A lock with this name; see [`crate::Redlock::lock`].
@@ -119,7 +119,6 @@ impl From<client::Redlock> for Redlock {
 pub struct Builder {
     nodes: Option<Unread>,
     options: Options,
-    connect_timeout: Option<Duration>,
 }
 
 impl Builder {
@@ -139,8 +138,8 @@ impl Builder {
     ///
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
-        let Self { nodes, options, connect_timeout } = self;
-        client::Builder { nodes, options, connect_timeout }.build().map(Redlock)
+        let Self { nodes, options } = self;
+        client::Builder { nodes, options }.build().map(Redlock)
     }
 }
 

@@ -73,7 +73,7 @@ impl Redlock {
 
     /// A client with options of its own, which become the defaults of its locks.
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default(), connect_timeout: None }
+        Builder { nodes: None, options: Options::default() }
     }
 
     /// A lock with this name. Sends nothing; set options on it, then acquire it.
@@ -174,7 +174,6 @@ impl Redlock {
 pub struct Builder {
     pub(crate) nodes: Option<Unread>,
     pub(crate) options: Options,
-    pub(crate) connect_timeout: Option<Duration>,
 }
 
 /// Addresses as they were given. Not read yet, so that nobody knows where in them a password stands: never shown.
@@ -205,10 +204,10 @@ impl Builder {
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
         let addresses = match self.nodes {
-            Some(nodes) => Addresses::parse(nodes.0)?,
+            Some(nodes) => Addresses::parse(nodes.0).map_err(|error| error.with_option("nodes"))?,
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
-        let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.connect_timeout)?);
+        let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.options.connect_timeout)?);
         let process = Process::current();
         self.options.check(&process.label, addresses.iter().len())?;
         let set = process.set(&addresses)?;

@@ -58,7 +58,7 @@ impl Session {
     /// A lock's name and options, checked.
     pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
         let process = &self.own(pid)?.process;
-        let name = Name::parse(name)?;
+        let name = Name::parse(name).map_err(|error| error.with_option("name"))?;
         let with_name = |error: Error| error.with_name(name.bytes());
         options.check_own(&self.options).map_err(with_name)?;
         let settings =

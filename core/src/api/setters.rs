@@ -1,33 +1,57 @@
 //! The setters of options, as macros for the structs that have them.
 
-/// The option that both builders have and no lock, on a struct with a field `connect_timeout`.
+/// Setters on a struct with a field `options`.
+macro_rules! setters {
+    ($($(#[$doc:meta])+ $option:ident: $type:ty => $value:expr;)+) => {$(
+        $(#[$doc])+
+        pub fn $option(mut self, $option: $type) -> Self {
+            self.options.$option = Some($value);
+            self
+        }
+    )+};
+}
+
+pub(crate) use setters;
+
+/// The option that both builders have and no lock.
 macro_rules! connect_timeout_setter {
     () => {
-        /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60 s,
-        /// default 2 s. It takes up to four round trips. An option of the client alone.
-        pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
-            self.connect_timeout = Some(connect_timeout);
-            self
+        crate::api::setters::setters! {
+            /// Longest time for one connection, from the look-up of the name to the node's first answers: 50 ms to 60
+            /// s, default 2 s. It takes up to four round trips. An option of the client alone.
+            connect_timeout: Duration => connect_timeout;
         }
     };
 }
 
 pub(crate) use connect_timeout_setter;
 
-/// The options that a client's builder and a lock have in common, on a struct with a field `options`.
+/// The options that a client's builder and a lock have in common.
 macro_rules! option_setters {
     () => {
-        /// How long the nodes keep the lock unless it is extended: 100 ms to 24 h, default 10 s. A crashed holder blocks
-        /// others for at most this long.
-        pub fn ttl(mut self, ttl: Duration) -> Self {
-            self.options.ttl = Some(ttl);
-            self
-        }
-
-        /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
-        pub fn timeout(mut self, timeout: Duration) -> Self {
-            self.options.timeout = Some(Some(timeout));
-            self
+        crate::api::setters::setters! {
+            /// How long the nodes keep the lock unless it is extended: 100 ms to 24 h, default 10 s. A crashed holder
+            /// blocks others for at most this long.
+            ttl: Duration => ttl;
+            /// How long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
+            timeout: Duration => Some(timeout);
+            /// Whether the background extends the lock every third of its ttl until it is released; default true. A
+            /// hung holder then blocks others for ever, unless `max_hold` ends it.
+            auto_renew: bool => auto_renew;
+            /// The lock ends this long after it was acquired, however often it was extended; at least the ttl. By
+            /// default nothing ends it.
+            max_hold: Duration => max_hold;
+            /// Longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
+            node_timeout: Duration => node_timeout;
+            /// How long the grants of a node do not count after this process saw it restart; default the ttl. Zero
+            /// turns that off, for nodes whose data survives.
+            restart_delay: Duration => restart_delay;
+            /// How long a node remembers a name's fence after the last acquire or renewal; default the larger of 1 h
+            /// and twice the ttl, at least twice the ttl.
+            fence_ttl: Duration => fence_ttl;
+            /// The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty
+            /// for none.
+            label: impl AsRef<str> => label.as_ref().into();
         }
 
         /// Lets acquire wait without end, where the client has a timeout.
@@ -36,51 +60,11 @@ macro_rules! option_setters {
             self
         }
 
-        /// Whether the background extends the lock every third of its ttl until it is released; default true. A hung
-        /// holder then blocks others for ever, unless `max_hold` ends it.
-        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
-            self.options.auto_renew = Some(auto_renew);
-            self
-        }
-
-        /// The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default
-        /// nothing ends it.
-        pub fn max_hold(mut self, max_hold: Duration) -> Self {
-            self.options.max_hold = Some(max_hold);
-            self
-        }
-
-        /// Longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
-        pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
-            self.options.node_timeout = Some(node_timeout);
-            self
-        }
-
-        /// How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns
-        /// that off, for nodes whose data survives.
-        pub fn restart_delay(mut self, restart_delay: Duration) -> Self {
-            self.options.restart_delay = Some(restart_delay);
-            self
-        }
-
-        /// How long a node remembers a name's fence after the last acquire or renewal; default the larger of 1 h and
-        /// twice the ttl, at least twice the ttl.
-        pub fn fence_ttl(mut self, fence_ttl: Duration) -> Self {
-            self.options.fence_ttl = Some(fence_ttl);
-            self
-        }
-
-        /// The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
-        /// none.
-        pub fn label(mut self, label: impl AsRef<str>) -> Self {
-            self.options.label = Some(label.as_ref().into());
-            self
-        }
-
-        /// Hidden: for the bindings, whose locks are of one type in every protocol. In Rust the type decides.
+        /// Hidden: for the bindings, which give all options at once. They have an option for the protocol, too: in Rust
+        /// the type decides.
         #[doc(hidden)]
-        pub fn protocol(mut self, protocol: crate::options::Protocol) -> Self {
-            self.options.protocol = Some(protocol);
+        pub fn options(mut self, options: crate::options::Options) -> Self {
+            self.options = options;
             self
         }
     };

@@ -5,15 +5,16 @@
 use std::time::Duration;
 
 use crate::error::Error;
-pub use crate::options::Protocol;
+pub use crate::options::{Kind, OPTIONS, Options, Row, Scope, Value};
 
-/// The protocol of this name.
+/// The option of this name, for a client or for a lock.
 ///
 /// # Errors
 ///
-/// `invalid_argument` if there is none.
-pub fn protocol(name: &str) -> Result<Protocol, Error> {
-    Protocol::named(name)
+/// [`unknown`] if there is none.
+pub fn find(option: &str, scope: Scope) -> Result<&'static Row, Error> {
+    let row = OPTIONS.iter().find(|row| row.name == option);
+    row.filter(|row| row.scope == Scope::Lock || scope == Scope::Client).ok_or_else(|| unknown(option, str::to_owned))
 }
 
 /// `amount` seconds, given for `option`.
@@ -21,7 +22,7 @@ pub fn protocol(name: &str) -> Result<Protocol, Error> {
 /// # Errors
 ///
 /// `invalid_argument` for a number that is negative or not finite.
-pub fn seconds(option: &str, amount: f64) -> Result<Duration, Error> {
+pub fn seconds(option: &'static str, amount: f64) -> Result<Duration, Error> {
     duration(option, amount, "s", 1.0)
 }
 
@@ -30,72 +31,84 @@ pub fn seconds(option: &str, amount: f64) -> Result<Duration, Error> {
 /// # Errors
 ///
 /// As [`seconds`].
-pub fn millis(option: &str, amount: f64) -> Result<Duration, Error> {
+pub fn millis(option: &'static str, amount: f64) -> Result<Duration, Error> {
     duration(option, amount, "ms", 1000.0)
 }
 
-fn duration(option: &str, amount: f64, unit: &str, per_second: f64) -> Result<Duration, Error> {
+fn duration(option: &'static str, amount: f64, unit: &str, per_second: f64) -> Result<Duration, Error> {
     if !amount.is_finite() || amount < 0.0 {
-        return Err(Error::invalid(format!(
-            "{option} is {amount} {unit}, but must be a finite number and not negative"
-        )));
+        let rest = format!(" is {amount} {unit}, but must be a finite number and not negative");
+        return Err(Error::about(option, rest));
     }
     // Whatever is too long to be counted is longer than any limit.
     Ok(Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX))
 }
 
-/// Options of other libraries, in lower case without underscores, and what to do instead.
-const FOREIGN: [(&[&str], &str); 11] = [
+/// The error for an argument whose value cannot be converted.
+#[must_use]
+pub fn refused(argument: &str, message: String) -> Error {
+    Error::invalid(message).with_option(argument)
+}
+
+/// Options of other libraries, in lower case without underscores, and what to do instead: a text, an option, a text.
+const FOREIGN: [(&str, [&str; 3]); 11] = [
     (
-        &[
-            "blockingtimeout",
-            "acquiretimeout",
-            "acquireattemptslimit",
-            "waittime",
-            "retryattempts",
-            "retrycount",
-            "retrytimes",
-            "maxretries",
-            "tries",
-        ],
-        "use timeout: how long acquire may wait, 0 for one try",
+        "blockingtimeout acquiretimeout acquireattemptslimit waittime retryattempts retrycount retrytimes maxretries tries",
+        ["use ", "timeout", ": how long acquire may wait, 0 for one try"],
     ),
     (
-        &["autoreleasetime", "expire", "expiry", "leasetime", "locktimeout", "duration", "ttlms", "px", "ex"],
-        "use ttl: how long the servers keep the lock",
+        "autoreleasetime expire expiry leasetime locktimeout duration ttlms px ex",
+        ["use ", "ttl", ": how long the servers keep the lock"],
     ),
+    ("sleep retrydelay retryinterval retryjitter delay", ["remove it: retries are scheduled automatically", "", ""]),
+    ("threadlocal", ["remove it: a lock object is one holder, whichever thread uses it", "", ""]),
     (
-        &["sleep", "retrydelay", "retryinterval", "retryjitter", "delay"],
-        "remove it: retries are scheduled automatically",
+        "autorenewal autoextend autoextendthreshold automaticextensionthreshold refreshinterval",
+        ["use ", "auto_renew", ": true or false; renewal comes every third of the ttl"],
     ),
-    (&["threadlocal"], "remove it: a lock object is one holder, whichever thread uses it"),
+    ("driftfactor clockdrift clockdriftfactor", ["remove it: 1 % of the ttl and 2 ms are set aside for drift", "", ""]),
     (
-        &["autorenewal", "autoextend", "autoextendthreshold", "automaticextensionthreshold", "refreshinterval"],
-        "use auto_renew: true or false; renewal comes every third of the ttl",
+        "id identifier token value",
+        ["remove it: every acquisition has a random token of its own; ", "label", " is for people"],
     ),
-    (&["driftfactor", "clockdrift", "clockdriftfactor"], "remove it: 1 % of the ttl and 2 ms are set aside for drift"),
+    ("onlocklost onlost", ["remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock", "", ""]),
     (
-        &["id", "identifier", "token", "value"],
-        "remove it: every acquisition has a random token of its own; label is for people",
+        "connecttimeout",
+        ["give it to the client as ", "connect_timeout", ": it is for the connections of all its locks"],
     ),
-    (&["onlocklost", "onlost"], "remove it: use on_lost (Python), signal (Node) or lost() (Rust) on the lock"),
-    (&["connecttimeout"], "give it to the client: it is for the connections of all its locks"),
-    (&["socketconnecttimeout", "connectiontimeout"], "use connect_timeout, an option of the client"),
-    (&["blocking"], "give it to acquire, or use timeout 0 for one try"),
+    ("socketconnecttimeout connectiontimeout", ["use ", "connect_timeout", ", an option of the client"]),
+    ("blocking", ["give it to acquire, or use ", "timeout", " 0 for one try"]),
 ];
 
-/// The error for an option that does not exist, with a hint where another library has it.
+/// The error for an option that does not exist, with a hint where it does in another library, or if not written as
+/// `spell` writes it.
 #[must_use]
-pub fn unknown(option: &str) -> Error {
-    let plain: String = option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
-    let hint = FOREIGN.iter().find(|(names, _)| names.contains(&plain.as_str())).map_or("", |(_, hint)| hint);
-    let separator = if hint.is_empty() { "" } else { "; " };
-    Error::invalid(format!("unknown option {option:?}{separator}{hint}"))
+pub fn unknown(option: &str, spell: fn(&str) -> String) -> Error {
+    let sought = plain(option);
+    let foreign = FOREIGN.iter().find(|(names, _)| names.split(' ').any(|name| name == sought)).map(|(_, hint)| *hint);
+    let respelled = || OPTIONS.iter().find(|row| plain(row.name) == sought && spell(row.name) != option);
+    let hint = foreign.or_else(|| respelled().map(|row| ["use ", row.name, ""]));
+    let Some([before, known, after]) = hint else { return refused(option, format!("unknown option {option:?}")) };
+    refused(option, format!("unknown option {option:?}; {before}")).mention(known, after)
+}
+
+/// The name of an option, however a language writes it.
+fn plain(option: &str) -> String {
+    option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_client_has_the_options_of_a_client() {
+        assert_eq!(find("ttl", Scope::Lock).unwrap().name, "ttl");
+        assert_eq!(find("connect_timeout", Scope::Client).unwrap().kind, Kind::Duration);
+        let error = find("connect_timeout", Scope::Lock).unwrap_err();
+        assert!(error.to_string().contains("give it to the client"), "{error}");
+        assert!(find("tll", Scope::Client).is_err());
+    }
 
     #[test]
     fn numbers_become_durations() {
@@ -126,9 +139,15 @@ mod tests {
             ("connectTimeout", "give it to the client"),
             ("socket_connect_timeout", "use connect_timeout"),
         ] {
-            let error = unknown(given).to_string();
+            let error = unknown(given, str::to_owned);
+            assert_eq!(error.option(), Some(given));
+            let error = error.to_string();
             assert!(error.contains(given) && error.contains(hint), "{error}");
         }
-        assert_eq!(unknown("tll").to_string(), "unknown option \"tll\"");
+        let told = |option| unknown(option, str::to_owned).to_string();
+        assert_eq!(told("tll"), "unknown option \"tll\"");
+        assert_eq!(told("maxHold"), "unknown option \"maxHold\"; use max_hold");
+        // An option elsewhere.
+        assert_eq!(told("max_hold"), "unknown option \"max_hold\"");
     }
 }

@@ -250,6 +250,7 @@ class LockError(Exception):
             "code": code,
             "name": name and name.decode(errors="replace"),
             "reason": reason,
+            "option": None,
             "nodes": list((nodes or {}).items()),
             "message": message or f"{code}: {name!r} {nodes}",
             "retryable": code in {"timeout", "unavailable"},
@@ -318,7 +319,9 @@ class Client:
     def read(self, options: Json) -> Json:
         """Refuses options that do not exist."""
         if wrong := self.rules.options(options):
-            raise LockError("invalid_argument", None, message=f"no such option: {', '.join(wrong)}")
+            error = LockError("invalid_argument", None, message=f"no such option: {', '.join(wrong)}")
+            error.json["option"] = next(iter(wrong))
+            raise error
         return options
 
     def inspect(self, name: bytes) -> Json:

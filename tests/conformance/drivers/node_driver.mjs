@@ -109,9 +109,9 @@ function own(value) {
   return value?.BigInt === undefined ? value : BigInt(value.BigInt);
 }
 
-function described({ code, lockName, reason, nodes, message, retryable }) {
+function described({ code, lockName = null, reason = null, option = null, nodes, message, retryable }) {
   const votes = nodes.map(({ node, answer }) => [node, answer]);
-  return { code, name: lockName ?? null, reason: reason ?? null, nodes: votes, message, retryable };
+  return { code, name: lockName, reason, option, nodes: votes, message, retryable };
 }
 
 function viewed({ node, state, label, fence, ttlLeft }) {

@@ -171,6 +171,7 @@ def described(error: redlock.RedlockError) -> Json:
         "code": error.code,
         "name": error.name,
         "reason": getattr(error, "reason", None),
+        "option": getattr(error, "option", None),
         "nodes": [list(vote) for vote in error.nodes],
         "message": str(error),
         "retryable": error.retryable,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock::bindings::options;
+use redlock::bindings::options::{self, Scope};
 use redlock::{Error, LostReason, NodeState, NodeView};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
@@ -39,8 +39,8 @@ impl Request {
 
 /// Milliseconds, or the `Duration` itself, in the form that serde gives it.
 pub(crate) fn duration(option: &str, value: &Value) -> Result<Duration, Error> {
-    let millis = |_| options::millis(option.trim_end_matches("_ms"), value.as_f64().unwrap_or(f64::NAN));
-    Duration::deserialize(value).or_else(millis)
+    let option = options::find(option.trim_end_matches("_ms"), Scope::Client)?.name;
+    Duration::deserialize(value).or_else(|_| options::millis(option, value.as_f64().unwrap_or(f64::NAN)))
 }
 
 /// An error as the suite reads it.
@@ -63,6 +63,7 @@ pub(crate) fn described(error: &Error) -> Value {
         "code": error.code(),
         "name": error.name(),
         "reason": error.reason().map(LostReason::as_str),
+        "option": error.option(),
         "nodes": error.nodes().iter().map(|vote| (&vote.node, &vote.answer)).collect::<Vec<_>>(),
         "message": error.to_string(),
         "retryable": error.kind().is_retryable(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use face::{Client, Face, Which, both};
 use redlock::Error;
-use redlock::bindings::options::{self, Protocol};
+use redlock::bindings::options::{self, Options, Scope};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -30,8 +30,9 @@ macro_rules! set {
                 ("fence_ttl", value) => target.fence_ttl(duration(option, value)?),
                 ("auto_renew", Value::Bool(auto_renew)) => target.auto_renew(*auto_renew),
                 ("label", Value::String(label)) => target.label(label),
-                ("protocol", Value::String(name)) => target.protocol(options::protocol(name)?),
-                _ => return Err(options::unknown(option).into()),
+                // The type of the lock.
+                ("protocol", Value::String(_)) => target,
+                _ => return Err(options::unknown(option, str::to_owned).into()),
             };
         }
         target
@@ -41,7 +42,7 @@ macro_rules! set {
 /// The same for a client's builder, which has options that no lock has.
 macro_rules! set_client {
     ($builder:expr, $options:expr) => {{
-        let (mut builder, mut options) = ($builder, $options.clone());
+        let (mut builder, mut options) = ($builder.options(protocol($options)?), $options.clone());
         if let Some(value) = options.remove("connect_timeout_ms") {
             builder = builder.connect_timeout(duration("connect_timeout_ms", &value)?);
         }
@@ -63,16 +64,26 @@ macro_rules! set_setnx {
                 // What they are without being told.
                 ("auto_renew", Value::Bool(false)) => target,
                 ("protocol", _) => target,
-                _ => return Err(options::unknown(option).into()),
+                _ => return Err(options::unknown(option, str::to_owned).into()),
             };
         }
         target
     }};
 }
 
-/// The protocol that options ask for, if they do.
-fn protocol(options: &Map<String, Value>) -> Result<Option<Protocol>, Error> {
-    options.get("protocol").and_then(Value::as_str).map(options::protocol).transpose()
+/// The protocol that options ask for, which in Rust is none of them.
+fn protocol(options: &Map<String, Value>) -> Result<Options, Error> {
+    let mut protocol = Options::default();
+    if let Some(name) = options.get("protocol").and_then(Value::as_str) {
+        (options::find("protocol", Scope::Lock)?.set)(&mut protocol, options::Value::Text(name.to_owned()))?;
+    }
+    Ok(protocol)
+}
+
+/// Whether options ask for the older protocol.
+fn is_setnx(options: &Map<String, Value>, default: bool) -> Result<bool, Error> {
+    protocol(options)?;
+    Ok(options.get("protocol").map_or(default, |name| name == "setnx"))
 }
 
 /// A lock of either protocol.
@@ -83,11 +94,12 @@ enum Lock {
 }
 
 impl Lock {
-    fn new(client: &Client, protocol: Protocol, request: &Request) -> Result<Self, Failure> {
+    fn new(client: &Client, setnx: bool, request: &Request) -> Result<Self, Failure> {
         let (name, options) = (request.name(), &request.options);
-        Ok(match protocol {
-            Protocol::Plain => Self::Plain(both!(client, client => set!(client.lock(name), options))),
-            Protocol::Setnx => Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options))),
+        Ok(if setnx {
+            Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options)))
+        } else {
+            Self::Plain(both!(client, client => set!(client.lock(name), options)))
         })
     }
 
@@ -135,13 +147,13 @@ impl Guard {
             (Self::Plain(guard), None) => guard.extend().await,
             (Self::Plain(guard), Some(ttl_ms)) => guard.extend_for(options::millis("ttl", ttl_ms)?).await,
             // It would not compile, and is refused as an option that would not.
-            (Self::Setnx(_), _) => Err(options::unknown("extend")),
+            (Self::Setnx(_), _) => Err(options::unknown("extend", str::to_owned)),
         }
     }
 }
 
-/// With the protocol of its locks.
-static CLIENTS: Kept<(Client, Protocol)> = Kept::new("unknown client");
+/// With whether its locks are of the older protocol.
+static CLIENTS: Kept<(Client, bool)> = Kept::new("unknown client");
 static LOCKS: Kept<Lock> = Kept::new("unknown lock");
 /// Under the handle of their lock.
 static GUARDS: Kept<Arc<Guard>> = Kept::new("no guard: a guard is what a handle holds from acquire to release");
@@ -176,12 +188,12 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
                 };
                 set_client!(builder, &request.options)
             });
-            CLIENTS.put(request.id, (builder.build()?, protocol(&request.options)?.unwrap_or_default()))
+            CLIENTS.put(request.id, (builder.build()?, is_setnx(&request.options, false)?))
         }
         "lock" => {
             let (client, default) = client()?;
-            let protocol = protocol(&request.options)?.unwrap_or(default);
-            LOCKS.put(request.id, Lock::new(&client, protocol, &request)?)
+            let setnx = is_setnx(&request.options, default)?;
+            LOCKS.put(request.id, Lock::new(&client, setnx, &request)?)
         }
         "acquire" => won(lock()?.acquire(&request.timeout).await?),
         "try_acquire" => lock()?.try_acquire().await?.map_or_else(|| json!({"acquired": false}), won),
