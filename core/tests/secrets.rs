@@ -372,7 +372,7 @@ fn tokens() {
         tokens.push(token(&mut admin));
         seen.show(&guard);
         seen.show(&redlock.inspect("foo").await.unwrap());
-        seen.error(&redlock.lock("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err());
+        seen.error(&redlock.lock("foo").timeout(Duration::from_millis(200)).acquire().await.unwrap_err());
         guard.extend().await.unwrap();
         guard.release().await.unwrap();
         // Dropped.

@@ -170,7 +170,7 @@ async fn a_waiter_gets_it_after_the_release() {
     let server = Server::start();
     let redlock = client(&server);
     let guard = redlock.setnx_lock("foo").ttl(LONG).await.unwrap();
-    let error = redlock.setnx_lock("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err();
+    let error = redlock.setnx_lock("foo").timeout(Duration::from_millis(200)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     let waiting = tokio::spawn({
         let lock = redlock.setnx_lock("foo");

@@ -36,7 +36,7 @@ async fn a_waiter_gets_the_lock_after_its_release() {
         let redlock = redlock.clone();
         async move { redlock.lock("foo").await }
     });
-    let error = redlock.lock("foo").timeout(Duration::from_millis(50)).acquire().await.unwrap_err();
+    let error = redlock.lock("foo").timeout(Duration::from_millis(200)).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     let fence = guard.fence();
     drop(guard);

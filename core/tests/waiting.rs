@@ -671,7 +671,7 @@ async fn who_has_little_time_tries_although_others_come_first() {
         let guard = redlock.lock(NAME).acquire().await.unwrap();
         all(&servers, &["SET", &format!("redlock:waiters:{{{NAME}}}"), "60"]);
         guard.release().await.unwrap();
-        let guard = redlock.lock(NAME).timeout(Duration::from_millis(20)).acquire().await.expect("it is free");
+        let guard = redlock.lock(NAME).timeout(Duration::from_millis(40)).acquire().await.expect("it is free");
         guard.release().await.unwrap();
     }
 }

@@ -35,7 +35,7 @@ def test_two_objects_exclude_each_other_and_fences_rise(client: redlock.Redlock,
     first, second = client.lock(name), client.lock(name)
     with first:
         assert not second.acquire(blocking=False)
-        assert not second.acquire(timeout=0.01)
+        assert not second.acquire(timeout=0.2)
         with pytest.raises(redlock.LockTimeout) as raised, client.lock(name, timeout=0):
             pass
         assert raised.value.name == name

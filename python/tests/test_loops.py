@@ -35,7 +35,7 @@ def descriptors() -> int:
 def test_any_loop(aclient: aio.Redlock, server: Server, name: str, factory: Factory) -> None:
     async def main() -> None:
         async with aclient.lock(name):
-            assert not await aclient.lock(name).acquire(timeout=0.02)
+            assert not await aclient.lock(name).acquire(timeout=0.2)
         await asyncio.gather(*(use(aclient, name) for _ in range(8)))
         with pytest.raises(redlock.LockLost):
             async with aclient.lock(name, ttl=0.1, auto_renew=False):

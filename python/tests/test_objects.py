@@ -140,7 +140,7 @@ def test_a_client_that_is_gone_keeps_no_connection(start: Start, server: Server,
 import sys
 lock = client.lock(name)
 with lock:
-    assert not client.lock(name).acquire(timeout=0.05)
+    assert not client.lock(name).acquire(timeout=0.2)
 print("used", flush=True)
 sys.stdin.readline()
 {end}

@@ -257,7 +257,7 @@ def test_a_handler_uses_locks_while_a_call_waits_for_nodes(
     def use(*_: object) -> None:
         with client.lock(name) as nested:
             nested.extend()
-            assert not client.lock(name).acquire(timeout=0.05)
+            assert not client.lock(name).acquire(timeout=0.2)
             assert client.inspect(name)[0].state == "held"
         if call in ("try", "acquire", "enter"):
             with pytest.raises(redlock.LockAlreadyHeld):

@@ -95,10 +95,10 @@ def test_misuse(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
 @every_face
 def test_denied(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(nodes.urls)
-    holder, other = client.lock(name), client.lock(name, timeout_ms=50)
+    holder, other = client.lock(name), client.lock(name, timeout_ms=200)
     holder.acquire()
     assert not other.try_acquire()
-    for timeout, limit_ms in (({}, 50), ({"timeout_ms": 0}, 0), ({"timeout_ms": 100}, 100)):
+    for timeout, limit_ms in (({}, 200), ({"timeout_ms": 0}, 0), ({"timeout_ms": 400}, 400)):
         begin = time.monotonic()
         assert other.denied(other.start_acquire(**timeout))
         assert limit_ms <= (time.monotonic() - begin) * 1000 <= limit_ms + SLACK_MS

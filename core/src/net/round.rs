@@ -163,10 +163,10 @@ impl Round {
         self.deadline < self.started.after(self.node_timeout)
     }
 
-    /// Returns how long the nodes have to answer, in whole milliseconds, for people to read.
+    /// Returns how long the nodes have to answer, in whole milliseconds and rounded up, for people to read.
     pub(crate) fn time_given(&self) -> Duration {
         let given = self.deadline.since(self.started);
-        Duration::from_millis(u64::try_from(given.as_millis()).unwrap_or(u64::MAX))
+        Duration::from_millis(u64::try_from(given.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
     /// Whether no answer is pending.
