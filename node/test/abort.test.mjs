@@ -10,7 +10,7 @@ let redlock;
 
 before(async () => {
   server = await Server.start();
-  // Far longer than the tests: a key that was left behind does not go by itself.
+  // This is far longer than the tests, so a key that was left behind does not expire.
   redlock = new Redlock(server.url, { ttl: 600_000 });
 });
 after(() => server.stop());

@@ -1,10 +1,10 @@
-// A process that tries one lock, and takes it, once or again and again, when it is told to.
+// A process that tries one lock, and acquires it, once or repeatedly, on request.
 import { Redlock } from "redlock-rs";
 
 const [url, name] = process.argv.slice(2);
 const lock = new Redlock(url, { ttl: 600_000 }).lock(name);
 
-// A clock that all processes of a machine share.
+// The clock that all processes of a machine share.
 const now = () => Number(process.hrtime.bigint() / 1_000n);
 
 process.on("message", async (turns) => {

@@ -33,7 +33,7 @@ test("a forked process is another holder", async () => {
   const [acquired] = await once(child, "message");
   assert.ok(acquired.fence > fence);
   assert.equal(await lock.tryAcquire(), false);
-  // It ends with its lock held, as nothing keeps it alive any more.
+  // It ends with its lock held, because nothing keeps it alive any more.
   child.disconnect();
   assert.deepEqual(await once(child, "exit"), [0, null]);
   assert.equal(await lock.tryAcquire(), true);
@@ -50,7 +50,7 @@ test("the workers of a cluster exclude each other", async () => {
     const worker = cluster.fork();
     worker.on("message", (said) => {
       if ("left" in said) turns.push(said);
-      // Done, and holding the lock: it ends and leaves it to the others.
+      // It is done and still holds the lock: it ends, and others can acquire it.
       else if ("fence" in said) worker.disconnect();
       else {
         denied += said.acquired ? 0 : 1;

@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => server.stop());
 
-/** What `action` is refused with. */
+/** The error with which `action` is refused. */
 async function refused(action, ...mentions) {
   const error = await failure(action);
   assert.ok(error instanceof LockInvalidArgument, `${error?.stack}`);

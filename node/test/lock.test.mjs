@@ -219,7 +219,7 @@ test("calls that wait end when their client is closed", async () => {
   await server.ask("SET", name, "someone else");
   const calls = [{}, { timeout: 60_000 }].map((options) => client.lock(name, options).acquire());
   const survivor = redlock.lock(name).acquire();
-  // Behind them in line, so that they wait by now.
+  // This call queues behind them, so they wait by now.
   await assert.rejects(redlock.lock(name, { timeout: 300 }).acquire(), LockTimeout);
   client.close();
   for (const call of calls) {

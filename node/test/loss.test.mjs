@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import { LockLost, Redlock } from "redlock-rs";
 import { cluster, failure, fresh, Server, until } from "./servers.mjs";
 
-/** How much later than promised a busy machine may be. */
+/** The slack for a busy machine. */
 const SLACK_MS = 1_000;
 
 let server;

@@ -1,17 +1,17 @@
-// What calls on locks of one name may come to, and what the nodes have under that name afterwards.
+// The possible results of calls on locks of one name, and of the nodes' keys afterwards.
 //
-// A world is one way in which things can stand: `keys`, who has the key on each node, `locks`, what the objects know, and
-// `brief`, when keys end that others have for a moment. A call leads from it to others, each with what the call comes to:
-// to more than one only where time decides, or the order in which nodes answer. Who compares keeps those that agree with
-// what was seen, and there must always be one.
+// A world is one possible state: `keys`, the owner of the key on each node, `locks`, what the objects know, and
+// `brief`, when brief keys of others end. A call leads from it to other worlds, each with the result of the call. There
+// is more than one only where time decides, or the order in which nodes answer. A comparison keeps the worlds that
+// agree with what was seen, and there must always be one.
 
 export const THEIRS = "theirs";
 export const BRIEF = "theirs for a moment";
-/** Of a lock that is not held any more: about to be deleted. */
+/** The key of a lock that is not held any more, which is about to be deleted. */
 const OLD = "given up";
-/** The patience of a call that waits for as long as it takes. */
+/** The patience of a call without a timeout. */
 export const PATIENT = Number.POSITIVE_INFINITY;
-/** By how many milliseconds clocks are read at other moments than the engine reads them. */
+/** The difference between the test's and the engine's readings of the clock, in milliseconds. */
 export const GRAIN = 5;
 
 const IDLE = { state: "not_held", ttl: 0, end: null, made: [] };
@@ -30,7 +30,7 @@ const put = (world, nodes, owner) => ({
   keys: world.keys.map((key, node) => (nodes.includes(node) ? owner : key)),
 });
 
-/** Without a hold a lock has no key for long. */
+/** A lock that is not held keeps no key for long. */
 function know(world, number, lock) {
   const next = { ...world, locks: world.locks.with(number, lock) };
   return held(lock) ? next : put(next, having(next, number), OLD);
@@ -38,13 +38,13 @@ function know(world, number, lock) {
 
 const lose = (world, number, reason) => know(world, number, { ...IDLE, state: `lost: ${reason}` });
 
-/** What comes of it when everybody has done what is left to do. */
+/** The world after all unfinished work is done. */
 export const settled = (world) => put(world, having(world, OLD), null);
 
-/** When a lease ends that was asked for between two instants. */
+/** When a lease ends that was requested between two instants. */
 const lease = ([begun, done], ttl) => [begun + ttl * 0.99 - 2 - GRAIN, done + ttl * 0.99 - 2 + GRAIN];
 
-/** What time may have done, on whichever nodes it has got to by then. */
+/** The worlds that time may have made, on any of the nodes. */
 export function passed(world, [begun, done]) {
   let worlds = [world];
   for (const [number, { end }] of world.locks.entries()) {
@@ -64,11 +64,11 @@ export function passed(world, [begun, done]) {
   });
 }
 
-/** Whether a lock that is not held could be acquired once some owners are gone. */
+/** Whether a lock that is not held could be acquired after some owners' keys are gone. */
 export const could = (world, number, gone) =>
   !held(world.locks[number]) && world.keys.filter((key) => gone.includes(key)).length >= needed(world);
 
-/** Why it is lost: what those who are asked say first, until they leave no quorum; the others never had it. */
+/** Why the lock is lost: by the first answers that rule out a quorum. The other nodes never had it. */
 function reasons(world, number, asked) {
   const count = (...owners) => asked.filter((node) => owners.includes(world.keys[node])).length;
   const gone = count(null, OLD);
@@ -81,14 +81,14 @@ function reasons(world, number, asked) {
   return [...found];
 }
 
-/** What each call may come to: pairs of that and the world afterwards. */
+/** The possible results of each call: pairs of the result and the world afterwards. */
 export const outcomes = {
   check(world, number) {
     const { state } = world.locks[number];
     return [[{ held: "done", released: "not_held" }[state] ?? state, world]];
   },
 
-  /** Waits as long as its `patience` lasts; for none at all it is one try. */
+  /** Waits as long as its `patience` lasts; without any it is one try. */
   acquire(world, number, { ttl, times, closed, patience = 0 }) {
     const lock = world.locks[number];
     if (held(lock)) return [["already_held", world]];
@@ -103,13 +103,13 @@ export const outcomes = {
     } else if (patience < PATIENT) {
       results.push(["timeout", failed]);
     }
-    // A slow machine may have kept the nodes from answering in time.
+    // On a slow machine the nodes may not have answered in time.
     const slow = patience > 0 && patience < PATIENT ? patience + 4 * GRAIN : ttl / 2;
     if (times[1] - times[0] > slow) results.push(["unavailable", failed]);
     return results;
   },
 
-  /** Nodes that have forgotten it get it back, but for those that know a `later` fence. */
+  /** Nodes that have forgotten it get it back, except those with a `later` fence. */
   extend(world, number, { ttl, times, later }) {
     const lock = world.locks[number];
     if (lock.state === "not_held" || lock.state === "released") return [["not_held", world]];
@@ -133,7 +133,7 @@ export const outcomes = {
     if (lock.state === "not_held") return [["not_held", world]];
     if (!held(lock)) return [[lock.state, released]];
     if (having(world, number).length >= needed(world)) return [["done", released]];
-    // Nodes that have denied it are asked as well until that has been heard.
+    // Nodes that have denied it are asked too, until their answer has arrived.
     const found = [lock.made, [...world.keys.keys()]].flatMap((asked) => reasons(world, number, asked));
     return found.map((reason) => [`lost: ${reason}`, released]);
   },
@@ -151,13 +151,13 @@ export const outcomes = {
     return [["aborted", world], ["aborted", idle], ...acquired];
   },
 
-  /** An extension once another's keys are gone: those that went too late to be acquired come with that. */
+  /** An extension after another's keys are gone. It also restores keys that were free too late for the acquire. */
   regain(world, number, other, { times }) {
     const gone = settled(put(world, having(world, other), null));
     return outcomes.extend(gone, number, { times, later: [] });
   },
 
-  /** Acquires when others' brief keys go, and regains those. */
+  /** Acquires when others' brief keys expire, and regains those. */
   outwait(world, number, given) {
     return outcomes.acquire(world, number, { ...given, patience: PATIENT }).flatMap(([acquired, next]) => {
       const regained = acquired === "acquired" ? outcomes.regain(next, number, BRIEF, given) : [["", next]];
@@ -165,7 +165,7 @@ export const outcomes = {
     });
   },
 
-  /** A release while another object waits, which may come first where it need not wait, and regains the keys. */
+  /** A release while another object waits. That one may come first if it need not wait, and regains the keys. */
   handOver(world, holder, waiter, given) {
     const patient = { ...given, patience: PATIENT };
     const after = outcomes.release(world, holder).flatMap(([released, next]) => {
@@ -177,7 +177,7 @@ export const outcomes = {
       return outcomes.release(next, holder).map(([released, last]) => [released, acquired, last]);
     });
     const both = [...after, ...before];
-    // What is free may be the waiter's for a moment, in an attempt that fails.
+    // The waiter may have free nodes for a moment, in an attempt that fails.
     const also = both
       .filter(([released]) => released === "lost: deleted")
       .map(([, ...rest]) => ["lost: taken", ...rest]);
@@ -187,7 +187,7 @@ export const outcomes = {
     });
   },
 
-  /** `using`, with something that happens in its body. */
+  /** `using`, with an event in its body. */
   using(world, number, event, given) {
     const everywhere = [...world.keys.keys()];
     const happen = {
@@ -205,7 +205,7 @@ export const outcomes = {
     });
   },
 
-  /** Somebody else changes the key on some nodes. */
+  /** Another client changes the key on some nodes. */
   others(world, nodes, owner, ends) {
     const brief = having(world, BRIEF).length > 0 ? world.brief : ends;
     const both = [Math.min(brief[0], ends[0]), Math.max(brief[1], ends[1])];

@@ -1,5 +1,5 @@
-// Random operations beside a model that says what each may come to. A run is always the same; a longer one, with others
-// each time: `node test/model.test.mjs --runs 2000`.
+// Random operations, compared with a model of the possible results. A run is always the same. For a longer one, with
+// other operations each time: `node test/model.test.mjs --runs 2000`.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
@@ -10,12 +10,12 @@ import { BRIEF, could, distinct, GRAIN, outcomes, PATIENT, passed, settled, star
 import { cluster, fresh, until } from "./servers.mjs";
 
 const { runs } = parseArgs({ options: { runs: { type: "string" } }, strict: false }).values;
-/** Of a lock that needs no renewal here, and of one that is left to run out. */
+/** The ttl of a lock that needs no renewal here, and of one that is left to expire. */
 const [LONG, SHORT] = [600_000, 400];
-/** Of the locks by their numbers; the last two are of a client that may be closed. */
+/** The numbers of the locks; the last two are of a client that may be closed. */
 const TTLS = [LONG, LONG, LONG, SHORT];
 const SECOND = [2, 3];
-/** For how long others may have the key. */
+/** How long others may have the key. */
 const MOMENT = 100;
 const LIMIT = 5_000;
 
@@ -24,7 +24,7 @@ let keeper;
 
 before(async () => {
   servers = await cluster(3);
-  // Makes every connection that will be used, and keeps them: before, a lock may be taken without some node.
+  // This makes and keeps every connection that will be used. Without it a lock may be acquired without some node.
   keeper = [1, 3].map((count) => new Redlock(urls(count)));
   await Promise.all(servers.map((server) => server.ask("SET", "warm", THEIRS)));
   await Promise.all(keeper.map((client) => assert.rejects(client.lock("warm").acquire({ timeout: MOMENT }))));
@@ -33,7 +33,7 @@ after(() => Promise.all(servers.map((server) => server.stop())));
 
 const urls = (count) => servers.slice(0, count).map(({ url }) => url);
 
-/** What a call comes to, in a word. */
+/** The result of a call, in a word. */
 async function said(call) {
   try {
     const value = await call();
@@ -43,7 +43,7 @@ async function said(call) {
   }
 }
 
-/** Four locks of one name, on one node or on three, and others who use the same key. */
+/** Four locks of one name, on one node or on three, and other users of the same key. */
 class Machine {
   constructor(count) {
     this.count = count;
@@ -65,7 +65,7 @@ class Machine {
     this.signals[number] = undefined;
   }
 
-  /** Makes a call, and keeps the worlds in which it may come to what it came to. */
+  /** Makes a call, and keeps the worlds in which its result is possible. */
   async judge(call, predict) {
     const begun = performance.now();
     const result = await call();
@@ -104,7 +104,7 @@ class Machine {
     return Promise.all(mine.map((server) => server.ask(verb, this.name, ...words)));
   }
 
-  /** Servers, signals and objects say what some world says; the first two if not now, then soon. */
+  /** The servers, signals and objects agree with some world; the first two at once or soon. */
   async agrees() {
     await until(async () => {
       const begun = performance.now();
@@ -152,7 +152,7 @@ class Machine {
     if ((await this.judge(() => said(call), predict)) === "acquired") this.#acquired(number);
   }
 
-  /** Waits until a key is gone that others have for a moment. */
+  /** Waits until a brief key of others is gone. */
   async outwait(number) {
     const soon = (world) => world.keys.includes(BRIEF) && could(world, number, [null, BRIEF]);
     if (!this.worlds.every(soon)) return;
@@ -163,7 +163,7 @@ class Machine {
     await this.judge(acquire, (world, times) => outcomes.outwait(world, number, this.#given(number, times)));
   }
 
-  /** Extends, so that it has the nodes too where another's key went too late. */
+  /** Extends, so that it also has the nodes where another's key was gone too late. */
   async #regain(result, number, other) {
     if (result !== "acquired") return "";
     this.#acquired(number);
@@ -262,7 +262,7 @@ class Machine {
     );
   }
 
-  /** Closes the second client, or makes another, for locks that are others once those before are released. */
+  /** Closes the second client, or makes another one with other locks after the former were released. */
   async closeOrOpen() {
     if (!this.closed) {
       this.clients[1].close();
@@ -307,7 +307,7 @@ class Operation {
 
 const operation = (name, ...args) => fc.tuple(...args).map((given) => new Operation(name, given));
 const number = fc.nat(TTLS.length - 1);
-/** `null` is whichever lock is held. */
+/** `null` means a lock that is held. */
 const holder = fc.option(number, { freq: 1 });
 
 const OPERATIONS = [

@@ -68,7 +68,7 @@ test("a pending call keeps the process alive", async () => {
   const name = fresh();
   const held = await redlock.lock(name).acquire();
   const program = run(name, "console.log('waiting'); lock.acquire().then(() => console.log('acquired'));");
-  // It has tried, and whatever would let it end has had its chance.
+  // It has tried, and nothing has ended it so far.
   const connected = async () =>
     /cmd=(eval|get|client)/.test(await server.ask("CLIENT", "LIST")) && program.output !== "";
   await until(connected);
@@ -158,7 +158,7 @@ test("a held lock that is collected as garbage is released", async () => {
     `
       await redlock.lock(${JSON.stringify(name)}).acquire();
       const { signal } = await redlock.lock("kept").acquire();
-      // In a function: a module's own frame keeps what it has seen.
+      // This is in a function, because a module's own frame keeps its values alive.
       await (async () => {
         const watched = await redlock.lock("watched").acquire();
         watched.signal.addEventListener("abort", () => undefined);

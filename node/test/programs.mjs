@@ -1,4 +1,4 @@
-// Programs that use the package, each in a process of its own.
+// Programs that use the package, as separate processes.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 /** A program that has not ended by then never will. */
 const LIMIT = 20_000;
 
-/** Longest time between a program's last line and its end; a program that is kept alive by anything exceeds it. */
+/** Longest time between a program's last line and its end. A program that anything keeps alive exceeds it. */
 const AT_ONCE = 2_000;
 
 /** Starts a program. */
@@ -31,7 +31,7 @@ export function run(body, ...flags) {
   return program;
 }
 
-/** Starts a program that has `redlock` and `lock`, a lock that the servers would keep for long. */
+/** Starts a program that has `redlock` and `lock`, a lock with a long ttl. */
 export function start(servers, name, body, ...flags) {
   const head = `
     import { Redlock } from "redlock-rs";

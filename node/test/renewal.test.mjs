@@ -13,7 +13,7 @@ before(async () => {
 });
 after(() => Promise.all(clusters.flat().map((server) => server.stop())));
 
-/** What `ask` answers, summed up over all servers. */
+/** The sum of the counts that `ask` returns, over all servers. */
 async function sum(servers, ask) {
   const counts = await Promise.all(servers.map(ask));
   return counts.reduce((sum, count) => sum + count);
@@ -61,7 +61,7 @@ async function endsForGood(servers) {
       const released = await redlock.lock("released", options).acquire();
       const lost = await redlock.lock("lost", options).acquire();
       const limited = await redlock.lock("limited", { ...options, maxHold: ${1.5 * TTL} }).acquire();
-      // In a function: a module's own frame keeps what it has seen.
+      // This is in a function, because a module's own frame keeps its values alive.
       await (async () => {
         const { signal } = await redlock.lock("collected", options).acquire();
         signal.addEventListener("abort", () => console.log("a loss"));
@@ -103,7 +103,7 @@ describe("renewal on one node and on five", { concurrency: true }, () => {
     Promise.all(clusters.flatMap((servers) => BLOCKS.map((block) => isKept(servers, block)))));
 
   test("ends for good with a release, a loss, maxHold and the collection of the object", async () => {
-    // Servers of its own: it counts what they are asked.
+    // These servers are separate, because the test counts their requests.
     const own = await Promise.all([1, 5].map(cluster));
     try {
       await Promise.all(own.map(endsForGood));

@@ -1,4 +1,4 @@
-// Real servers, each on a unix socket in a directory of its own.
+// Real servers, each on a unix socket in its own directory.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 
-/** Waits until `condition` holds, and returns what it gave; the limit is there for a failing test. */
+/** Waits until `condition` holds, and returns its value. The limit is for a failing test. */
 export async function until(condition, limit = 5_000) {
   const end = performance.now() + limit;
   for (;;) {
@@ -58,14 +58,14 @@ export class Server {
     return server;
   }
 
-  /** Stops the process without ending it: connections stay open, nothing is answered. Returns when it has stopped. */
+  /** Stops the process without ending it: connections stay open, and get no answer. Returns when it has stopped. */
   async freeze() {
     this.#pid = Number(/process_id:(\d+)/.exec(await this.ask("INFO", "server"))[1]);
     process.kill(this.#pid, "SIGSTOP");
     await until(() => /^T/.test(execFileSync("ps", ["-o", "state=", "-p", this.#pid], { encoding: "utf8" })));
   }
 
-  /** Lets a frozen server go on, with everything that arrived in between. */
+  /** Lets a frozen server continue, with everything that arrived in between. */
   thaw() {
     process.kill(this.#pid, "SIGCONT");
   }
@@ -84,7 +84,7 @@ export class Server {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 
-  /** Sends one command on a connection of its own. */
+  /** Sends one command on a new connection. */
   async ask(...words) {
     const socket = connect(this.socket);
     const parts = words.map((word) => Buffer.from(typeof word === "object" ? word : String(word)));
@@ -107,19 +107,19 @@ export class Server {
     throw new Error("the server closed the connection");
   }
 
-  /** The names of the locks that are there. */
+  /** The names of the present locks. */
   async locks() {
     const keys = await this.ask("KEYS", "*");
     return keys.filter((key) => !key.startsWith("redlock:"));
   }
 }
 
-/** As many servers. */
+/** Starts so many servers. */
 export function cluster(count) {
   return Promise.all(Array.from({ length: count }, () => Server.start()));
 }
 
-/** The reply at `at` and where it ends; undefined while there is more to come. */
+/** The reply at `at` and where it ends; undefined while it is incomplete. */
 function read(bytes, at) {
   const line = bytes.indexOf("\r\n", at);
   if (line < 0) return undefined;
@@ -155,7 +155,7 @@ function read(bytes, at) {
 
 let names = 0;
 
-/** A name that no other test of this file uses. */
+/** Makes a name that no other test of this file uses. */
 export function fresh(what = "lock") {
   names += 1;
   return `${what}-${names}`;

@@ -4,7 +4,7 @@ import { Redlock } from "redlock-rs";
 import { start } from "./programs.mjs";
 import { cluster, fresh, until } from "./servers.mjs";
 
-/** How much later than promised a busy machine may be. */
+/** The slack for a busy machine. */
 const SLACK_MS = 1_000;
 
 /** How soon a process that is asked to end has released what it holds. */
@@ -17,7 +17,7 @@ before(async () => {
 });
 after(() => Promise.all(clusters.flat().map((server) => server.stop())));
 
-/** Sends SIGTERM to a program that holds one lock and waits for another; tells how it ended. */
+/** Sends SIGTERM to a program that holds one lock and waits for another; returns how it ended. */
 async function terminated(servers, handler) {
   const [name, contended] = [fresh(), fresh()];
   const holder = await new Redlock(servers.map(({ url }) => url)).lock(contended).acquire();
@@ -39,7 +39,7 @@ async function terminated(servers, handler) {
   const kept = await left(name);
   holder.check();
   await holder.release();
-  // Nobody who is gone takes it.
+  // A caller that is gone does not take the lock.
   await until(async () => (await left(contended)).length === 0);
   return { ...ended, kept };
 }

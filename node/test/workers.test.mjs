@@ -29,10 +29,10 @@ test("three rounds of three workers, each terminated while it holds and waits", 
     for (const { mine } of workers) assert.equal(await server.ask("EXISTS", mine), 1);
     const codes = await Promise.all(workers.map(({ worker }) => worker.terminate()));
     assert.deepEqual(codes, [1, 1, 1]);
-    // Long before its ttl.
+    // This is long before its ttl ends.
     for (const { mine } of workers) await until(async () => (await server.ask("EXISTS", mine)) === 0);
   }
-  // This thread is as it was, and nobody who is gone takes the lock.
+  // This thread is not affected, and a caller that is gone does not take the lock.
   contended.check();
   await contended.release();
   assert.equal(await redlock.lock("contended").tryAcquire(), true);
@@ -85,7 +85,7 @@ test("200 workers, each terminated in the middle of a call", async () => {
     const workerData = { url: server.url, number, contended: "wanted" };
     const worker = new Worker(code, { eval: true, workerData });
     await once(worker, "message");
-    // From the first call on the way to the middle of later ones.
+    // This spans from the beginning of the first call to the middle of later ones.
     await setTimeout(number % 20);
     assert.equal(await worker.terminate(), 1);
   };
@@ -94,7 +94,7 @@ test("200 workers, each terminated in the middle of a call", async () => {
     contended.check();
   }
   await contended.extend();
-  // Long before their ttl.
+  // This is long before their ttl ends.
   await until(async () => (await server.locks()).every((key) => !key.startsWith("worker")));
   await contended.release();
   assert.equal(await redlock.lock("wanted").tryAcquire(), true, "nobody who is gone takes it");

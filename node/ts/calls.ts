@@ -2,19 +2,19 @@ import { setInterval } from "node:timers";
 import { isMainThread } from "node:worker_threads";
 import { type Failure, type Holder, Queue, shutdown, type View } from "#native";
 
-/** What `setInterval` takes at most. */
+/** The longest delay of `setInterval`. */
 const LONGEST = 2 ** 31 - 1;
 
-/** A call that is waited for. */
+/** A call whose result is awaited. */
 interface Call {
   readonly resolve: (result: Result) => void;
   readonly reject: (reason: unknown) => void;
   readonly signal: AbortSignal | undefined;
-  /** What listens to the signal. */
+  /** The listener of the signal. */
   readonly abort: () => void;
 }
 
-/** What comes of a call. A failure is thrown by who waits for it, so that its stack leads there. */
+/** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
 type Result = View[] | Failure | null;
 
 const ENDING: Failure = {
@@ -23,11 +23,11 @@ const ENDING: Failure = {
   nodes: [],
 };
 
-/** The queue of this environment and what is waited for. Made at the first call: importing starts nothing. */
+/** The queue of this environment and its pending calls. The first call makes it: importing starts nothing. */
 interface Calls {
   readonly queue: Queue;
   readonly pending: Map<number, Call>;
-  /** By the id of a watch: tells of a loss. */
+  /** By the id of a watch, the function that reports a loss. */
   readonly watched: Map<number, () => void>;
   /** Keeps the process alive while a call is pending; a held lock or an idle client does not. */
   readonly alive: NodeJS.Timeout;
@@ -43,7 +43,7 @@ function open(): Calls {
       watched: new Map(),
       alive: setInterval(() => undefined, LONGEST).unref(),
     };
-    // A worker ends without the locks of other threads, and what it holds goes with its objects.
+    // A worker must not release the locks of other threads. Its own are released with its objects.
     if (isMainThread) process.once("exit", shutdown);
   }
   return calls;
@@ -57,7 +57,7 @@ function wake(): void {
 }
 
 /**
- * The queue, to start a call with; {@link outcome} waits for it, in the same turn.
+ * Returns the queue, on which the caller starts a call and then waits for its {@link outcome}, in the same turn.
  *
  * @internal
  */
@@ -66,10 +66,10 @@ export function queue(): Queue {
 }
 
 /**
- * Waits for the result of a call that was started. A signal ends the wait with the signal's reason, and what the call
- * had won is released.
+ * Waits for the result of a call that was started. An aborted signal ends the wait with its reason, and a lock that the
+ * call has won is released.
  *
- * The result is taken in the turn in which the caller goes on, so that a lock is never won by a caller who is gone.
+ * The result is taken in the turn in which the caller continues, so that a lock never goes to a caller that has gone.
  *
  * @internal
  */
@@ -83,14 +83,14 @@ export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
   });
 }
 
-/** Goes on with a call that is ready, aborted, or done with nothing to take; false if there is no such call. */
+/** Settles a call that is ready, aborted, or done without a result to take. Returns false if there is no such call. */
 function settle(id: number, done = false): boolean {
   const { queue, pending, alive } = open();
   const call = pending.get(id);
   if (call === undefined) return false;
   const { resolve, reject, signal, abort } = call;
   try {
-    // Asked here too: someone else's listener may have kept the event from ours.
+    // Another listener may have stopped the event before ours, so the signal is checked here too.
     if (signal?.aborted) {
       queue.cancel(id);
       reject(signal.reason);
@@ -100,7 +100,7 @@ function settle(id: number, done = false): boolean {
       resolve(taken === "gone" ? ENDING : taken);
     }
   } catch (error) {
-    // A bug, which is this call's alone: the others of the batch go on.
+    // This is a bug. It must fail only this call, so the rest of the batch continues.
     reject(error);
   }
   pending.delete(id);
@@ -110,7 +110,7 @@ function settle(id: number, done = false): boolean {
 }
 
 /**
- * Calls `lost` each time the holder loses the lock. Keeps neither alive.
+ * Calls `lost` each time the holder loses the lock. Keeps neither of the two alive.
  *
  * @internal
  */

@@ -5,7 +5,7 @@ import { unwrap } from "./errors.js";
 import { Lock } from "./lock.js";
 import { CLIENT_OPTIONS, checkedName, checkedNodes, LOCK_OPTIONS, values } from "./validate.js";
 
-/** What may be set for a client, as the default of its locks, and for a lock. All durations are in milliseconds. */
+/** The options of a lock, and of a client as the defaults of its locks. All durations are in milliseconds. */
 export interface LockOptions {
   /**
    * How long the nodes keep the lock unless it is extended: 100 to 86 400 000, default 10 000. A crashed holder blocks
@@ -15,16 +15,16 @@ export interface LockOptions {
   /** How long acquire may wait: 0 is one try, `null`, the default, waits for as long as others hold the lock. */
   readonly timeout?: number | null | undefined;
   /**
-   * Whether the background extends the lock every third of its ttl until it is released; default true. A busy event
+   * Whether the background renews the lock every third of its ttl until it is released; default true. A busy event
    * loop cannot stop it. A hung holder then blocks others for ever, unless `maxHold` ends it.
    */
   readonly autoRenew?: boolean | undefined;
-  /** The lock ends this long after it was acquired, however often it was extended; at least the ttl, default never. */
+  /** The lock ends this long after it was acquired, even if it was extended; at least the ttl, by default no limit. */
   readonly maxHold?: number | undefined;
   /** Longest wait for one node's vote; default a quarter of the ttl, from 50 to 500. */
   readonly nodeTimeout?: number | undefined;
   /**
-   * How long the grants of a node do not count after this process saw it restart; default the ttl. 0 turns that off,
+   * How long the grants of a node do not count after this process saw it restart; default the ttl. 0 turns this off,
    * for nodes whose data survives.
    */
   readonly restartDelay?: number | undefined;
@@ -36,24 +36,24 @@ export interface LockOptions {
   /** The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, "" for none. */
   readonly label?: string | undefined;
   /**
-   * `"setnx"` is for a key that is shared with code which still uses the older protocol of SETNX, GET and GETSET, where
-   * the value is the Unix second up to which the lock is held; default `"plain"`.
+   * `"setnx"` shares a key with code that still uses the older protocol of SETNX, GET and GETSET, whose value is the
+   * Unix second up to which the lock is held; default `"plain"`.
    *
-   * It is for one node, and has neither a fence nor a renewal: `autoRenew` is off, and several nodes, `autoRenew:
-   * true`, {@link Lock.fence} and {@link Lock.extend} are `invalid_argument`. So are `fenceTtl` and `label` of the lock
-   * itself; those of its client are passed over. A crashed holder blocks others for at most 3 s longer than the ttl. A
-   * release is sent once only: where its answer, or that to an acquire, is lost with the connection, the key stays
-   * until its time is over. Older clients can still make two holders: by a stall between GET and GETSET, by another
-   * ttl, by a wrong clock. Never use one name in both protocols.
+   * It works on one node, without a fence and without renewal: `autoRenew` is off, and several nodes, `autoRenew:
+   * true`, {@link Lock.fence} and {@link Lock.extend} fail with `invalid_argument`. So do `fenceTtl` and `label` of the
+   * lock itself; those of its client are ignored. A crashed holder blocks others for at most 3 s longer than the ttl. A
+   * release is sent only once. If the connection breaks before the answer to it or to an acquire, the key stays until
+   * it expires. Older clients can still cause two holders, by a stall between GET and GETSET, another ttl or a wrong
+   * clock. Never use one name in both protocols.
    */
   readonly protocol?: "plain" | "setnx" | undefined;
 }
 
-/** What may be set for a client: the defaults of its locks, and its own. */
+/** The options of a client: the defaults of its locks, and its own. */
 export interface ClientOptions extends LockOptions {
   /**
    * Longest time for one connection, from the look-up of the name to the node's first answers: 50 to 60 000, default
-   * 2 000. It takes up to four round trips. An option of the client alone.
+   * 2 000. A connection takes up to four round trips. Only clients have this option.
    */
   readonly connectTimeout?: number | undefined;
 }
@@ -67,23 +67,23 @@ export type NodeView = {
   | {
       /** A lock of this library. */
       readonly state: "held";
-      /** The owner's label; left out if it has none. */
+      /** The label of the lock; left out if it has none. */
       readonly label?: string;
       /** The fence on this node. */
       readonly fence: number;
-      /** How long the node keeps the key unless it is extended, in milliseconds; null for a key without an end. */
+      /** How long the node keeps the key unless it is extended, in milliseconds; null if it does not expire. */
       readonly ttlLeft: number | null;
     }
   | {
-      /** Something else: a lock of another library, or a key that is no lock. */
+      /** Something else: a lock of another library, or a key that is not a lock. */
       readonly state: "foreign";
-      /** How long the node keeps the key, in milliseconds; null for a key without an end. */
+      /** How long the node keeps the key, in milliseconds; null if it does not expire. */
       readonly ttlLeft: number | null;
     }
   | {
       /** The node could not be asked. */
       readonly state: "unavailable";
-      /** Why: what it answered, or what the connection came to. */
+      /** The node's answer, or why the connection failed. */
       readonly error: string;
     }
 );
@@ -94,7 +94,7 @@ const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.disp
  * A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
  *
  * Makes no connection before the first call on a lock, and never keeps the process alive. All clients of a process
- * share what it knows about a node, also those that are made later or list other nodes beside it.
+ * share its knowledge of a node, also clients that are made later or list other nodes beside it.
  *
  * @example
  * ```ts
@@ -108,9 +108,9 @@ export class Redlock {
   /**
    * @param nodes - 1 to 15 addresses: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
    * `unix:///path?db=0&user=u&pass=p`, the same with `valkey`, or `memory://name` for a store inside this process that
-   * excludes nobody outside it. Default: the environment variable `REDLOCK_URLS` (separated by commas), or where that
-   * is not set `redis://127.0.0.1:6379`.
-   * @param options - defaults for the locks of this client, and its own.
+   * excludes nobody outside it. Default: the environment variable `REDLOCK_URLS` (separated by commas), or if that is
+   * not set `redis://127.0.0.1:6379`.
+   * @param options - defaults for the locks of this client, and its own options.
    * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, or a wrong option.
    */
   constructor(nodes?: string | readonly string[], options?: ClientOptions) {
@@ -118,11 +118,11 @@ export class Redlock {
   }
 
   /**
-   * A lock with this name. Sends nothing.
+   * Makes a lock with this name. Sends nothing.
    *
-   * @param name - 1 to 512 bytes of anything; the key on the servers is the name, unchanged, a string as UTF-8. Names
+   * @param name - 1 to 512 bytes, of UTF-8 if given as a string; the key on the servers is the name, unchanged. Names
    * that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
-   * @param options - in place of the client's.
+   * @param options - options that replace those of the client.
    * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
   lock(name: string | Uint8Array, options?: LockOptions): Lock {
@@ -130,9 +130,9 @@ export class Redlock {
   }
 
   /**
-   * What every node has under this name, in the order of the addresses. Changes nothing.
+   * Shows what every node has under this name, in the order of the addresses. Changes nothing.
    *
-   * Takes at most the client's `connectTimeout` where connections have to be made, and its `nodeTimeout`. A node that
+   * Takes at most the client's `nodeTimeout`, and its `connectTimeout` if connections have to be made. A node that
    * cannot be asked is part of the answer.
    *
    * @throws {@link LockInvalidArgument}: a wrong name, or a closed client.
@@ -151,14 +151,14 @@ export class Redlock {
   }
 
   /**
-   * Ends the client: calls on its locks are `invalid_argument` from now on, also those that wait, except calls that end
-   * a hold. Held locks stay held.
+   * Closes the client: calls on its locks fail with `invalid_argument` from now on, also those that wait, except calls
+   * that end a hold. Held locks stay held.
    */
   close(): void {
     this.#client.close();
   }
 
-  /** As {@link Redlock.close}, at the end of a `using` block. */
+  /** Closes the client at the end of a `using` block. */
   [dispose](): void {
     this.close();
   }

@@ -4,7 +4,7 @@ import type { Failure } from "#native";
 export interface NodeAnswer {
   /** The node's address without user name or password. */
   readonly node: string;
-  /** What it said, in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`. */
+  /** Its answer, in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`. */
   readonly answer: string;
 }
 
@@ -20,12 +20,12 @@ export type ErrorCode =
 
 /**
  * Why a held lock was lost: its validity ended (`expired`), a quorum showed another owner (`taken`), no quorum answered
- * the renewals in time (`unreachable`), it was kept for as long as `maxHold` allows (`max_hold`), or its keys were gone
- * before their time (`deleted`).
+ * the renewals in time (`unreachable`), it reached `maxHold` (`max_hold`), or its keys were deleted before they expired
+ * (`deleted`).
  */
 export type LostReason = "expired" | "taken" | "unreachable" | "max_hold" | "deleted";
 
-/** What an error knows besides its message. */
+/** The details of an error, besides its message. */
 export interface ErrorDetails {
   readonly lockName?: string | undefined;
   readonly nodes?: readonly NodeAnswer[] | undefined;
@@ -33,10 +33,10 @@ export interface ErrorDetails {
 }
 
 /**
- * What every error of this package is. The message says what happened, on which lock, what each node answered and what
- * to do next; it never contains a password or a token.
+ * The base class of the errors of this package. The message says what happened, on which lock, what each node answered
+ * and what to do next. It never contains a password or a token.
  *
- * Branch on the class or on `code`. What an `AbortSignal` rejects with is the signal's own reason and none of these.
+ * Branch on the class or on `code`. A call that an `AbortSignal` ends rejects with the signal's own reason instead.
  *
  * @example
  * ```ts
@@ -51,7 +51,7 @@ export interface ErrorDetails {
 export abstract class RedlockError extends Error {
   /** The stable code. */
   abstract readonly code: ErrorCode;
-  /** The name of the lock, bytes that are no UTF-8 replaced; undefined where no lock is concerned. */
+  /** The lock's name, with invalid UTF-8 replaced; undefined if the error is not about one lock. */
   readonly lockName: string | undefined;
   /** What each node answered in the last round, in the order in which the nodes were given. */
   readonly nodes: readonly NodeAnswer[];
@@ -68,7 +68,7 @@ export abstract class RedlockError extends Error {
   }
 }
 
-/** Others held the lock until the timeout was over. Try again later, or wait longer. */
+/** Others held the lock until the timeout. Try again later, or wait longer. */
 export class LockTimeout extends RedlockError {
   readonly code = "timeout";
 
@@ -78,8 +78,8 @@ export class LockTimeout extends RedlockError {
 }
 
 /**
- * No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, quarantined after a
- * restart. The lock may be free; nobody can tell.
+ * No quorum of nodes could be asked or answered: nodes refused, hung, were loading, read-only, out of memory, or in
+ * quarantine after a restart. Whether the lock is free is unknown.
  */
 export class LockUnavailable extends RedlockError {
   readonly code = "unavailable";
@@ -89,12 +89,12 @@ export class LockUnavailable extends RedlockError {
   }
 }
 
-/** A quorum is ruled out by nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM). */
+/** Nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM) rule out a quorum. */
 export class LockForbidden extends RedlockError {
   readonly code = "forbidden";
 }
 
-/** The lock was held and is not any more; `reason` says why. */
+/** The lock was held and is lost; `reason` says why. */
 export class LockLost extends RedlockError {
   readonly code = "lost";
   /** Why it was lost. */
@@ -111,7 +111,7 @@ export class LockNotHeld extends RedlockError {
   readonly code = "not_held";
 }
 
-/** This lock object holds the lock already, or is about to; one object is one holder. */
+/** This lock object already holds the lock, or is acquiring it; one object is one holder. */
 export class LockAlreadyHeld extends RedlockError {
   readonly code = "already_held";
 }
@@ -119,7 +119,7 @@ export class LockAlreadyHeld extends RedlockError {
 /** An option, a name or an address is wrong. Nothing was sent. The cause is a `TypeError`. */
 export class LockInvalidArgument extends RedlockError {
   readonly code = "invalid_argument";
-  /** The option or argument that is wrong, such as `ttl`; undefined where the failure is not about one. */
+  /** The option or argument that is wrong, such as `ttl`; undefined if the error is not about one. */
   readonly option: string | undefined;
 
   constructor(message: string, details: ErrorDetails & { readonly option?: string | undefined } = {}) {
@@ -128,7 +128,7 @@ export class LockInvalidArgument extends RedlockError {
   }
 }
 
-// On the prototypes, where `Error` has its own: the stack is made before any field of the instance is there.
+// The names are on the prototypes, as that of `Error` is: the stack is made before the instance has any field.
 for (const [name, { prototype }] of Object.entries({
   RedlockError,
   LockTimeout,
@@ -143,7 +143,7 @@ for (const [name, { prototype }] of Object.entries({
 }
 
 /**
- * The error for what a native call said. Made where the caller awaits, so that its stack leads there.
+ * Makes the error for a failure of a native call. The awaiting function calls this, so that the stack leads there.
  *
  * @internal
  */
@@ -168,7 +168,7 @@ export function errorOf({ code, message, lockName, nodes, reason, option, cause 
 }
 
 /**
- * The value, or the failure in its place thrown as an error.
+ * Returns the value, or throws the failure in its place as an error.
  *
  * @internal
  */

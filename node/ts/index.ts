@@ -6,7 +6,7 @@
  * import { lock } from "redlock-rs";
  *
  * await lock("foo").using(async (signal) => {
- *   // work; hand the signal on to what takes one
+ *   // work; pass the signal on to calls that take one
  * });
  * ```
  *
@@ -35,14 +35,14 @@ export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
 
 let client: Redlock | undefined;
 
-/** Made at the first use, so that the environment may be set after the import. */
+/** Makes the client at its first use, so that the environment can be set after the import. */
 function shared(): Redlock {
   client ??= new Redlock();
   return client;
 }
 
 /**
- * A lock of the default client, for the nodes in `REDLOCK_URLS` or `redis://127.0.0.1:6379`; see {@link Redlock.lock}.
+ * Makes a lock of the default client, for `REDLOCK_URLS` or `redis://127.0.0.1:6379`; see {@link Redlock.lock}.
  *
  * @throws {@link LockInvalidArgument}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
  */
@@ -51,7 +51,7 @@ export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
 }
 
 /**
- * What every node of the default client has under this name; see {@link Redlock.inspect}.
+ * Shows what every node of the default client has under this name; see {@link Redlock.inspect}.
  *
  * @throws {@link LockInvalidArgument}: a wrong name, or a wrong address in `REDLOCK_URLS`.
  */

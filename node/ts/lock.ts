@@ -8,33 +8,33 @@ import { checked, expect, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL
 export interface AcquireOptions {
   /** How long to wait, in milliseconds: 0 is one try, `null` waits for ever. Default: the lock's own timeout. */
   readonly timeout?: number | null | undefined;
-  /** Ends the wait when it is aborted. It has no say once the lock is acquired. */
+  /** Aborting it cancels the acquire. It has no effect once the lock is acquired. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How one try can be broken off. */
+/** How one try can be cancelled. */
 export interface TryOptions {
-  /** Ends the try when it is aborted. */
+  /** Aborting it cancels the try. */
   readonly signal?: AbortSignal | undefined;
 }
 
 const ACQUIRE: Kinds = { timeout: MILLISECONDS_OR_NULL, signal: SIGNAL };
 const TRY: Kinds = { signal: SIGNAL };
 
-/** Node 20 has it, but not from its first release on. */
+/** The first releases of Node 20 lack it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 const inspect = Symbol.for("nodejs.util.inspect.custom");
 
-/** Keeps a lock for as long as someone has its signal: collected, it would be released. */
+/** Keeps a lock alive while its signal is in use: a lock that is garbage-collected is released. */
 const holders = new WeakMap<AbortSignal, Lock>();
 
 /**
- * A lock by name, made by {@link Redlock.lock}. One object is one holder: acquiring it while it is held is
+ * A lock by name, made by {@link Redlock.lock}. One object is one holder: acquiring it while it is held fails with
  * `already_held`, and two objects of one name exclude each other, in one process too. It can be acquired again after it
  * was released or lost.
  *
- * Keep the object for as long as the lock is to be held: collected as garbage while held, it is released. A held lock
- * does not keep the process alive; it is released when the process ends by itself or by `process.exit`, as far as the
+ * Keep the object while the lock should be held: a lock that is garbage-collected while held is released. A held lock
+ * does not keep the process alive. It is released when the process ends by itself or by `process.exit`, as far as the
  * servers answer within 500 ms.
  *
  * @example
@@ -62,24 +62,24 @@ export class Lock {
     return new Lock(holder);
   }
 
-  /** The name; of a name given as bytes, those that are no UTF-8 are replaced. */
+  /** The name, with invalid UTF-8 replaced if it was given as bytes. */
   get name(): string {
     return this.#holder.name();
   }
 
   /**
    * The fencing token: larger than every fence of this name before it. Send it along with every access to the protected
-   * resource, which must remember the largest and refuse smaller ones. A safe integer. Of a lock that was lost, the
-   * fence of that hold.
+   * resource, which must remember the largest and refuse smaller ones. It is a safe integer. A lost lock still has the
+   * fence of its last hold.
    *
    * @throws {@link LockNotHeld} before an acquire and after a release.
-   * @throws {@link LockInvalidArgument}: the protocol `"setnx"` has none.
+   * @throws {@link LockInvalidArgument}: the protocol `"setnx"` has no fence.
    */
   get fence(): number {
     return unwrap(this.#holder.fence());
   }
 
-  /** Whether the lock is held at this moment: the end of its validity is compared with the clock at the call. */
+  /** Whether the lock is held at this moment. Each call compares the clock with the end of the validity. */
   get held(): boolean {
     return this.#holder.held();
   }
@@ -90,12 +90,12 @@ export class Lock {
   }
 
   /**
-   * Aborted with the {@link LockLost} when the lock is lost, from a local timer and without waiting for any server; late
-   * only by what keeps the event loop. A release does not abort it.
+   * A local timer aborts the signal with the {@link LockLost} when the lock is lost, without waiting for any server.
+   * Only a busy event loop delays it. A release does not abort it.
    *
-   * It belongs to the present hold, or where there is none to the next one: every acquisition has a signal of its own.
-   * Asked for after the loss, and before a release or another acquire, it is aborted already, with the same error.
-   * Whoever has the signal keeps the lock object alive.
+   * The signal belongs to the present hold, or if there is none, to the next one: every acquisition has its own signal.
+   * If it is first read after the loss, and before a release or another acquire, it is aborted already, with the same
+   * error. A reference to the signal keeps the lock object alive.
    *
    * @example
    * ```ts
@@ -119,14 +119,14 @@ export class Lock {
    * A pending acquire keeps the process alive.
    *
    * @returns the lock, for `await using held = await lock.acquire()`.
-   * @throws {@link LockTimeout}: others held it until the timeout was over.
-   * @throws {@link LockUnavailable}: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s
-   * where none is set.
+   * @throws {@link LockTimeout}: others held it until the timeout.
+   * @throws {@link LockUnavailable}: no quorum of nodes could be asked or answered until the timeout, or for 10 s if
+   * none is set.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
    * @throws {@link LockAlreadyHeld}: this object holds the lock, or is acquiring it.
    * @throws {@link LockInvalidArgument}: a wrong option, too many addresses of one server, or a closed client.
-   * @throws the signal's reason, when `signal` is aborted: before anything is sent if it is so already, else at once,
-   * and then the attempt leaves no key behind. An abort after the lock was acquired does nothing.
+   * @throws the signal's reason, at once when `signal` is aborted. The attempt then leaves no key behind. If `signal`
+   * is aborted already, nothing is sent. An abort after the lock was acquired does nothing.
    *
    * @example
    * ```ts
@@ -136,10 +136,10 @@ export class Lock {
   async acquire(options?: AcquireOptions): Promise<this> {
     const { timeout, signal } = checked(options, ACQUIRE) ?? {};
     if (this.#controller !== undefined) this.#tell();
-    // After whoever listens to a loss: from here on nobody else runs until the signal is listened to.
+    // Listeners of a loss have run by now. From here on no other code runs until the signal has its listener.
     signal?.throwIfAborted();
     const id = unwrap(queue().acquire(this.#holder, timeout));
-    // The signal of a hold that was lost stays with that one; any other is for the one to come.
+    // An aborted signal stays with the hold that was lost. Any other belongs to the next hold.
     if (this.#controller?.signal.aborted) this.#controller = undefined;
     unwrap(await outcome(id, signal));
     return this;
@@ -151,7 +151,7 @@ export class Lock {
    * Takes at most the client's `connectTimeout` and twice the `nodeTimeout`.
    *
    * @returns whether the lock was acquired; `false` if others hold it, or were taking it at the same time.
-   * @throws as {@link Lock.acquire}, {@link LockTimeout} excepted.
+   * @throws as {@link Lock.acquire}, except {@link LockTimeout}.
    *
    * @example
    * ```ts
@@ -176,13 +176,13 @@ export class Lock {
   }
 
   /**
-   * Extends the lock now. Seldom needed: with `autoRenew`, which is the default, the background does it.
+   * Extends the lock now. With `autoRenew`, which is the default, the background renews it and this is seldom needed.
    *
    * @param ttl - the lease from now on, in milliseconds, 100 to 86 400 000; it becomes the ttl of later renewals too.
    * Default: the ttl in force.
-   * @throws {@link LockLost}: the lock was lost, or is lost with this.
-   * @throws {@link LockUnavailable}: no quorum of nodes answered; the lock stays valid until its time is over.
-   * @throws {@link LockNotHeld}: there is nothing to extend.
+   * @throws {@link LockLost}: the lock was lost before, or this call finds it lost.
+   * @throws {@link LockUnavailable}: no quorum of nodes answered; the lock stays valid for as long as it was.
+   * @throws {@link LockNotHeld}: the lock is not held.
    * @throws {@link LockInvalidArgument}: a wrong ttl, or the protocol `"setnx"`, which cannot extend.
    */
   async extend(ttl?: number): Promise<void> {
@@ -192,12 +192,12 @@ export class Lock {
   }
 
   /**
-   * Releases the lock. From the call on it is not held, whatever comes of the release; what is left to do, the
-   * background does. Releasing again does nothing.
+   * Releases the lock. It is not held from the call on, whatever the result. The background does what is left to do.
+   * Releasing again does nothing.
    *
-   * @throws {@link LockLost}: the lock had been lost before, so that someone else may have held it meanwhile.
-   * @throws {@link LockUnavailable}: no quorum of nodes confirmed it within `nodeTimeout`, or within 250 ms if
-   *   that is longer, and the client's `connectTimeout` where connections have to be made; the background goes on.
+   * @throws {@link LockLost}: the lock was lost before, so another holder may have had it meanwhile.
+   * @throws {@link LockUnavailable}: no quorum of nodes confirmed it within `nodeTimeout`, or within 250 ms if that is
+   * longer, plus the client's `connectTimeout` if connections have to be made; the background continues the release.
    * @throws {@link LockNotHeld}: this object never acquired it.
    */
   async release(): Promise<void> {
@@ -207,7 +207,7 @@ export class Lock {
   }
 
   /**
-   * Fails when the lock is not held at this moment. Sends nothing: the end of the validity is compared with the clock.
+   * Throws unless the lock is held at this moment. Sends nothing: it compares the clock with the end of the validity.
    *
    * @throws {@link LockLost} with its reason.
    * @throws {@link LockNotHeld} before an acquire and after a release.
@@ -223,10 +223,10 @@ export class Lock {
    * The body is not stopped when the lock is lost: pass its signal on to what it awaits, or call {@link Lock.check}
    * before each step.
    *
-   * @param body - is given the lock's {@link Lock.signal} and the lock.
-   * @param options - how to wait for the lock; they have no say once the body runs.
+   * @param body - gets the lock's {@link Lock.signal} and the lock.
+   * @param options - how to wait for the lock; they have no effect once the body runs.
    * @returns what the body returned.
-   * @throws what the body threw, if it did, in preference to all below.
+   * @throws what the body threw, in preference to all errors below.
    * @throws {@link LockLost}: the lock was lost while the body ran.
    * @throws as {@link Lock.acquire}; the body did not run then.
    *
@@ -247,7 +247,7 @@ export class Lock {
     try {
       result = await body(this.signal, this);
     } catch (error) {
-      // The body's own error says more; that the lock is lost may even be what it is about.
+      // The body's own error says more than the loss of the lock, and may be about it.
       await this.#leave().catch(() => undefined);
       throw error;
     }
@@ -256,7 +256,7 @@ export class Lock {
   }
 
   /**
-   * Releases the lock at the end of an `await using` block; does nothing where it is not held.
+   * Releases the lock at the end of an `await using` block; does nothing if it is not held.
    *
    * @throws {@link LockLost}: the lock was lost within the block.
    *
@@ -285,14 +285,14 @@ export class Lock {
     unwrap(await outcome(id));
   }
 
-  /** Ends what the signal is about: what comes after belongs to the next hold. */
+  /** Detaches the signal from this object: later losses belong to the next hold. */
   #part(): void {
     if (this.#controller === undefined) return;
     this.#tell();
     this.#controller = undefined;
   }
 
-  /** Tells the signal of a loss, if there was one. */
+  /** Aborts the signal if the lock was lost. */
   #tell(): void {
     const failure = this.#holder.check();
     if (failure?.code === "lost") this.#controller?.abort(errorOf(failure));

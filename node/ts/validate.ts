@@ -2,7 +2,7 @@ import { types } from "node:util";
 import { type Known, knownOptions, unknown } from "#native";
 import { errorOf, LockInvalidArgument } from "./errors.js";
 
-/** What an option may be: how a message says it, and whether a value is one. */
+/** A kind of value: how a message describes it, and whether a value is of it. */
 interface Kind {
   readonly says: string;
   readonly fits: (value: unknown) => boolean;
@@ -23,7 +23,7 @@ export const SIGNAL: Kind = {
   fits: (value) => value instanceof Object && "aborted" in value && "addEventListener" in value,
 };
 
-/** Options by name. */
+/** The kind of each option, by name. */
 export type Kinds = Readonly<Record<string, Kind>>;
 
 const KINDS = { duration: MILLISECONDS, timeout: MILLISECONDS_OR_NULL, flag: BOOLEAN, text: TEXT };
@@ -38,13 +38,13 @@ function kinds(known: readonly Known[]): Kinds {
   return Object.fromEntries(known.map(({ name, kind }) => [name, KINDS[kind]]));
 }
 
-/** Options without those that were given as undefined, which is not given at all. */
+/** Options without the undefined ones, which count as not given. */
 export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
 
 /**
- * The options as they were given, each known and of its type; amounts are checked natively.
+ * Checks that each option is known and of its kind, and returns a copy. Amounts are checked natively.
  *
- * A copy: what an accessor says twice may differ.
+ * Only the copy is used after that: an accessor may return another value the next time.
  */
 export function checked<T extends object>(options: T | undefined, kinds: Kinds): Given<T> | undefined {
   if (options === undefined) return undefined;
@@ -60,7 +60,7 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds):
   return Object.fromEntries(given) as Given<T>;
 }
 
-/** What was given for each option that the native half knows, in its order. */
+/** Returns the value of each option that the native half knows, in its order. */
 export function values(options: object | undefined, kinds: Kinds): unknown[] | undefined {
   const given = checked(options as Record<string, unknown> | undefined, kinds);
   return given && OPTIONS.map(({ name }) => given[name]);
@@ -71,10 +71,10 @@ export function expect(what: string, value: unknown, kind: Kind): void {
   if (!kind.fits(value)) refuse(what, `${what} must be ${kind.says}, not ${article(value)}`);
 }
 
-/** A lock's name; its length and its first bytes are checked natively. */
+/** Checks the type of a lock's name. Its length and its first bytes are checked natively. */
 export function checkedName(name: unknown): string | Uint8Array {
   if (typeof name === "string") {
-    // Natively each of them would become the same replacement character, and two names one lock.
+    // The native half would replace each of them with the same character, so that two names would be one lock.
     if (name.isWellFormed()) return name;
     refuse("name", "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes");
   }
@@ -89,7 +89,7 @@ export function checkedName(name: unknown): string | Uint8Array {
   refuse("name", `the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
 }
 
-/** The addresses of nodes; what is in them is checked natively. */
+/** Checks the types of node addresses. Their parts are checked natively. */
 export function checkedNodes(nodes: unknown): string[] | undefined {
   if (nodes === undefined) return undefined;
   const list: unknown[] = Array.isArray(nodes) ? nodes : [nodes];

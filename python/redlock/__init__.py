@@ -8,8 +8,8 @@
 While the body runs, no other holder of the name has the lock, in this process or any other, in Python, Rust or Node,
 under the usual terms of such locks: bounded clock-rate error and no early loss of keys on the servers. `lock.fence` is
 larger than every fence of this name before it, so a resource that remembers the largest one and rejects smaller ones is
-safe without these terms. The lock is extended in the background until it is released. If it is lost all the same,
-`lock.check()` and every other method say so from that moment on, and leaving the block raises `LockLost`.
+safe without these terms. A background thread renews the lock until it is released. If it is lost, `lock.check()` and
+every other method report that from this moment on, and leaving the block raises `LockLost`.
 
 The same names for asyncio are in `redlock.asyncio`. Durations are seconds (float or int) or a `timedelta`.
 
@@ -18,9 +18,9 @@ Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by 
 for TLS, `unix:///path?db=0`, the same with `valkey`, or `memory://name` for a store inside this process that excludes
 nobody outside it.
 
-Importing starts nothing. A process that ends gives back what it holds, a child of `multiprocessing` or billiard too.
-After a fork the parent goes on holding; in the child its locks are not held, and all of them can be acquired anew. One
-process can use this package in one interpreter only.
+Importing starts nothing. A process that ends releases its locks, and so does a child of `multiprocessing` or billiard.
+After a fork the parent keeps its locks. The child does not hold them, and can acquire all of them again. One process
+can use this package in one interpreter only.
 """
 
 import functools
@@ -64,7 +64,7 @@ __all__ = [
     "lock",
 ]
 
-# Made at the first use. Two threads that make it at once share its connections all the same.
+# The client is made at its first use. Two threads that make one at the same time share its connections.
 _client = functools.cache(Redlock)
 
 

@@ -1,7 +1,7 @@
 """One completion queue for each event loop.
 
-The loop owns its queue, through the callback of the queue's descriptor, and nothing else does for longer than a moment:
-when the loop is closed the queue goes, and with it everything underway. So no frame keeps a queue while it waits.
+Only the loop keeps its queue for long, through the callback of the queue's descriptor. When the loop is closed, the
+queue is dropped, and all its calls end. So no frame may keep a queue while it waits.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Queue(_native.Queue):
-    """The calls that one event loop waits for, and the locks whose losses it hears of."""
+    """The calls that one event loop waits for, and the locks whose losses it reports."""
 
     __slots__ = ("__weakref__", "_locks", "futures")
 
-    def __new__(cls, loop: asyncio.AbstractEventLoop) -> Self:  # noqa: ARG004 - of no use before it is there
+    def __new__(cls, loop: asyncio.AbstractEventLoop) -> Self:  # noqa: ARG004 - `__init__` uses it
         return super().__new__(cls)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.futures: dict[int, asyncio.Future[bool]] = {}
-        """What is done when a call is ready, by number: true where there is nothing to take."""
+        """By the number of a call, the future for when it is ready: true if there is no result to take."""
         self._locks: dict[int, weakref.ref[Lock]] = {}
-        # In no task's context, which would be kept for as long as the loop.
+        # The loop keeps the context of a reader, so this is an empty one, and not that of a task.
         contextvars.Context().run(loop.add_reader, self.fileno(), self._ready)
 
     def _ready(self) -> None:
@@ -43,7 +43,7 @@ class Queue(_native.Queue):
                 future.set_result(number < 0)
 
     def hear(self, number: int) -> None:
-        """Tell a lock of its loss, if there is one that it has not heard of."""
+        """Notify a lock of its loss, unless there is none or it has been notified."""
         reference = self._locks.get(number)
         if reference is None:
             return
@@ -58,20 +58,20 @@ class Queue(_native.Queue):
             del self._locks[number]
 
     def forget(self, number: int) -> None:
-        """End a call or a watch that nobody waits for any more."""
+        """End a call or a watch whose result is not needed any more."""
         self.futures.pop(number, None)
         self._locks.pop(number, None)
         self.cancel(number)
 
     def tell(self, lock: "Lock") -> int:
-        """Tell `lock` of its losses. Only the last watch of a lock counts."""
+        """Notify `lock` of its losses. Only the last watch of a lock counts."""
         number = self.watch(lock)
         self._locks[number] = weakref.ref(lock)
         return number
 
 
 class Watch:
-    """Which queue can tell a lock of its losses, and whether it does: not before somebody listens."""
+    """The queue that can notify a lock of its losses. It does so from `begin` on."""
 
     __slots__ = ("_number", "_queue")
 
@@ -80,9 +80,9 @@ class Watch:
         self._number: int | None = None
 
     def begin(self, lock: "Lock") -> None:
-        """Tell of what happens from now on, and of the loss of the present hold if it is lost already.
+        """Report losses from now on, and that of the present hold if it is lost already.
 
-        Begun again, it tells of that loss again. What nobody has heard of yet is to be heard before.
+        A second call reports that loss again. Call `hear` before it, so that no earlier loss is missed.
         """
         queue = self._queue()
         if queue is None:
@@ -91,13 +91,13 @@ class Watch:
         self._number = queue.tell(lock)
 
     def hear(self, queue: Queue | None = None) -> None:
-        """Tell of what happened so far; with `queue` only if that is for its loop to tell."""
+        """Report what has happened so far; with `queue`, only if this watch is on that queue."""
         own = self._queue()
         if own is not None and self._number is not None and queue in {None, own}:
             own.hear(self._number)
 
     def end(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         queue = self._queue()
         if queue is not None and self._number is not None:
             queue.forget(self._number)
@@ -108,11 +108,11 @@ _queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Queue]
 _NONE: tuple[Callable[[], asyncio.AbstractEventLoop | None], Callable[[], Queue | None]] = (lambda: None, lambda: None)
 
 _last = _NONE
-"""A loop and its queue, found last: mostly there is one loop, and to look it up takes longer than to compare it."""
+"""The loop and the queue that were found last. Most programs have one loop, and comparing is faster than looking up."""
 
 
 def _after_fork() -> None:
-    """Forget the parent's queues. Their descriptors stay registered: taking them out here would take them out there."""
+    """Forget the parent's queues. Their descriptors stay registered: removing them here removes them in the parent."""
     global _queues, _last  # noqa: PLW0603
     _queues = weakref.WeakKeyDictionary()
     _last = _NONE
@@ -122,7 +122,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _of(loop: asyncio.AbstractEventLoop) -> Queue:
-    """Find the queue of the loop; make one where there is none."""
+    """Find the queue of the loop, or make one."""
     global _last  # noqa: PLW0603
     reference = _queues.get(loop)
     queue = reference() if reference is not None else None
@@ -134,8 +134,8 @@ def _of(loop: asyncio.AbstractEventLoop) -> Queue:
 
 
 async def result(start: Callable[..., int], *args: object) -> list[NodeView] | bool | None:
-    """Have `start` begin a call on the loop's queue and wait for its result. No early end leaves a key behind."""
-    # Once: Python asks for the pid each time.
+    """Begin a call on the loop's queue with `start`, and wait for its result. If it ends early, it leaves no key."""
+    # This is called once, because each call asks for the pid.
     loop = asyncio.get_running_loop()
     last_loop, last_queue = _last
     queue = last_queue() if last_loop() is loop else None
@@ -149,7 +149,7 @@ async def result(start: Callable[..., int], *args: object) -> list[NodeView] | b
             del queue
             if await future:
                 return True
-            # Not kept in a name, lest an error's traceback keep the queue.
+            # A name for the queue would let the traceback of an error keep it.
             taken = _alive(reference).take(number)
             if taken is not False:
                 return taken
@@ -163,11 +163,11 @@ async def result(start: Callable[..., int], *args: object) -> list[NodeView] | b
 
 
 def abandon(lock: _native.Handle) -> None:
-    """Begin to release where nobody can wait for it."""
+    """Begin a release that no caller can wait for."""
     try:
         _native.Queue().leave(lock)
     except RedlockError:
-        # Left to its ttl: there is nobody to tell.
+        # The key expires after its ttl. There is no caller to raise this in.
         return
 
 

@@ -1,11 +1,11 @@
-"""Which functions a decorator or a callback can be."""
+"""Which functions can be decorated, or be callbacks."""
 
 import inspect
 from typing import Any
 
 
 def plain(function: object, taker: str) -> None:
-    """Refuse what does not do its work while it is being called."""
+    """Refuse a function whose body does not run during the call."""
     _callable(function, taker)
     if inspect.iscoroutinefunction(_body(function)):
         raise TypeError(f"{_named(function)} is a coroutine function, but {taker} takes plain functions")
@@ -13,7 +13,7 @@ def plain(function: object, taker: str) -> None:
 
 
 def coroutine(function: object, taker: str) -> None:
-    """Refuse what is no coroutine function."""
+    """Refuse anything but a coroutine function."""
     _callable(function, taker)
     _no_generator(function, taker)
     if not inspect.iscoroutinefunction(_body(function)):

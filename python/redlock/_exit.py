@@ -1,15 +1,15 @@
-"""When this process gives back what it holds: at the end of the interpreter, or of a child that has none.
+"""Releases the locks of this process when the interpreter ends, or a forked child that ends without that.
 
-A forked child of `multiprocessing` or billiard ends with `os._exit`. Before that, each calls something else:
+A forked child of `multiprocessing` or billiard ends with `os._exit`. Before that, each package calls something else:
 
-- `multiprocessing` before Python 3.13 calls its finalizers, and then waits for the threads. Their locks are theirs
-  until then. So a finalizer starts one more thread, which waits for the others and shuts redlock down.
+- `multiprocessing` before Python 3.13 calls its finalizers, and then waits for the threads. The threads keep their
+  locks until then. So a finalizer starts one more thread, which waits for the others and shuts redlock down.
 - `multiprocessing` since Python 3.13 empties `atexit` at the fork, and calls its finalizers when the threads have
   ended. So the finalizer shuts redlock down itself.
 - A process of billiard calls the same finalizers, and does not wait for threads. So the finalizer shuts redlock
   down itself.
-- A worker of a pool of billiard, such as Celery's, calls only the `on_exit` that its pool has given it. So that one
-  shuts redlock down when it has done what it does.
+- A worker of a pool of billiard, such as Celery's, calls only the `on_exit` that its pool has given it. So this module
+  wraps it, and shuts redlock down after it.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from typing import Any
 from redlock import _native
 
 _FINALLY = -(10**9)
-"""The priority of what multiprocessing calls after everything else."""
+"""The priority of the finalizer that multiprocessing calls last."""
 
 _attends = False
 _forked = 0
@@ -30,12 +30,12 @@ _forked = 0
 
 
 def _attend() -> None:
-    """See to this process, if one of them made it, and to those that it makes. Imports nothing of them for that."""
+    """Register the shutdown in this process, if one of the two made it, and in its children. Import neither of them."""
     global _attends  # noqa: PLW0603 - a child inherits it together with what was registered
-    # Of which billiard is a part too: both have one list of finalizers, and one of what is called after a fork.
+    # billiard uses it too: both packages share one list of finalizers, and one of hooks after a fork.
     if "multiprocessing.util" not in sys.modules:
         return
-    from multiprocessing import parent_process, util  # noqa: PLC0415 - they are there, or we would not be
+    from multiprocessing import parent_process, util  # noqa: PLC0415 - it is loaded already
 
     if not _attends:
         _attends = True
@@ -50,8 +50,8 @@ def _attend_in_child() -> None:
     _attend()
 
 
-def _billiards() -> Any:  # noqa: ANN401 - of a package that may not be there
-    """Find the object for this process, if billiard made it."""
+def _billiards() -> Any:  # noqa: ANN401 - its package may not be installed
+    """Find billiard's object for this process, if billiard made the process."""
     module = sys.modules.get("billiard.process")
     process = module and module.current_process()
     # A process that another package has forked inherits the object of its parent.
@@ -59,7 +59,7 @@ def _billiards() -> Any:  # noqa: ANN401 - of a package that may not be there
 
 
 def _finalize(_: object) -> None:
-    """Have this child shut redlock down; one that was spawned does so as every interpreter, by `atexit`."""
+    """Register the shutdown of this child. A child that was spawned needs none: its interpreter calls `atexit`."""
     from multiprocessing import util  # noqa: PLC0415
 
     billiards = _billiards()
@@ -87,7 +87,7 @@ def _then_shutdown(former: Callable[[int, int], object] | None) -> Callable[[int
 
 
 def _begin() -> None:
-    # The main thread has ended once it has waited for the others.
+    # The main thread counts as ended after it has waited for the others.
     if threading.main_thread().is_alive() and _billiards() is None:
         threading.Thread(target=_end, name="redlock-shutdown").start()
     else:
@@ -103,7 +103,7 @@ def _end() -> None:
 
 
 def register() -> None:
-    """Register what shuts redlock down, in this process and in those that it forks."""
+    """Register the hooks that shut redlock down, in this process and in its forked children."""
     atexit.register(_native.shutdown)
     os.register_at_fork(after_in_child=_attend_in_child)
     _attend()

@@ -1,4 +1,4 @@
-"""The thread that calls `on_lost` callbacks. Started at the first one, in each process anew."""
+"""The thread that calls `on_lost` callbacks. Each process starts its own, at the first callback."""
 
 import os
 import select
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class _Losses:
-    """Waits for losses. Waits in Python's own poll, because a thread may end there when the interpreter does."""
+    """Waits for losses, in Python's own poll, because a thread may end there when the interpreter ends."""
 
     def __init__(self) -> None:
         self.queue = _native.Queue()
-        # Each callback has a number of its own, so that it is told of each loss once. Only the lock keeps callbacks.
+        # Each callback has its own number, so that it is called once for each loss. Only the lock keeps callbacks.
         self.callbacks: dict[int, tuple[weakref.ref[Lock], int]] = {}
         threading.Thread(target=self._run, name="redlock-on-lost", daemon=True).start()
 
@@ -48,14 +48,14 @@ class _Losses:
                 self.callbacks.pop(number, None)
 
 
-# Reentrant, because a signal handler may come in between.
+# It is reentrant, because a signal handler may interrupt the thread that has it.
 _mutex = threading.RLock()
 _losses: _Losses | None = None
 
 
 def watch(lock: "Lock", index: int) -> None:
-    """Have a callback of `lock` called at each loss, once each; for the present hold also if it is lost already."""
-    global _losses  # noqa: PLW0603 - one for each process, which is what it is for
+    """Have a callback of `lock` called once at each loss, also at that of the present hold if it is lost already."""
+    global _losses  # noqa: PLW0603 - one for each process, on purpose
     with _mutex:
         if _losses is None or _losses.queue.is_foreign():
             _losses = _Losses()
@@ -63,10 +63,10 @@ def watch(lock: "Lock", index: int) -> None:
 
 
 def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
-    """Call a callback; what it raises goes where the exceptions of threads go."""
+    """Call a callback, and pass what it raises to `threading.excepthook`."""
     try:
         callback(error)
-    except BaseException as raised:  # noqa: BLE001 - none may stop the thread
+    except BaseException as raised:  # noqa: BLE001 - an exception must not stop the thread
         hook = threading.ExceptHookArgs((type(raised), raised, raised.__traceback__, threading.current_thread()))
         threading.excepthook(hook)
 
@@ -75,7 +75,7 @@ def _after_fork() -> None:
     """Watch the locks that the child inherits, since it may acquire them anew."""
     global _mutex, _losses  # noqa: PLW0603
     inherited, _losses = _losses, None
-    # The thread that held it is not here to let go of it.
+    # The thread that held the old one does not exist in the child, and cannot unlock it.
     _mutex = threading.RLock()
     if inherited is not None:
         for reference, index in inherited.callbacks.values():

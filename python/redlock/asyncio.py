@@ -5,11 +5,11 @@
     async with redlock.lock("invoice:17", ttl=10, timeout=5) as lock:
         await store(lock.fence)
 
-If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. All calls run in the
-background, so that a busy event loop delays nothing but its own turn; they work on any event loop that can watch a file
-descriptor, uvloop's too, and on several loops in several threads.
+If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. All calls run on a
+background thread, so a busy event loop delays only its own results. They work on any event loop that can watch a file
+descriptor, such as uvloop's, and on several loops in several threads.
 
-A call that is cancelled leaves no key behind, whenever that happens. What a closed loop was waiting for is released.
+A cancelled call leaves no key behind, at whatever moment. Locks that a closed loop was waiting for are released.
 
 >>> import asyncio
 >>> from redlock import asyncio as redlock
@@ -67,9 +67,9 @@ R = TypeVar("R")
 
 
 class _Body:
-    """The task that runs the body of an `async with`, which ends with its lock.
+    """The task that runs the body of an `async with`, which is cancelled when its lock is lost.
 
-    How often it had been asked to end before is counted as `asyncio.timeout` does.
+    Earlier requests to cancel it are counted as in `asyncio.timeout`.
     """
 
     __slots__ = ("_asked", "_loss", "_task")
@@ -86,7 +86,7 @@ class _Body:
             self._task.cancel()
 
     def end(self, kind: type[BaseException] | None) -> LockLost | None:
-        """Take the cancellation back; the loss, if nobody else has asked for it as well."""
+        """Take the cancellation back. Return the loss if only the loss has cancelled the body."""
         if self._loss is None or self._task is None:
             return None
         alone = self._task.uncancel() <= self._asked
@@ -98,7 +98,7 @@ class Lock(_native.Handle):
 
     `async with` acquires on entry and releases on exit. If the lock is lost meanwhile, the task that runs the body is
     cancelled, and `async with` raises `LockLost` from the `CancelledError`, as `asyncio.timeout` does with its
-    `TimeoutError`: never when the body was cancelled from outside as well, and never over another exception.
+    `TimeoutError`. It does not if the body was also cancelled from outside, or raises another exception.
 
     As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
     callbacks.
@@ -120,9 +120,9 @@ class Lock(_native.Handle):
     ) -> None:
         self._body: _Body | None = None
         self._callbacks: tuple[Callable[[LockLost], object], ...] = ()
-        # How many of them have been told of the loss of the present hold.
+        # How many of them have been called for the loss of the present hold.
         self._told = 0
-        # From the beginning of an acquire to the end of the release.
+        # It is set from the beginning of an acquire to the end of the release.
         self._watch: _calls.Watch | None = None
 
     async def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
@@ -136,7 +136,7 @@ class Lock(_native.Handle):
         where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
         if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
 
-        Cancelled, it leaves no key behind.
+        A cancelled acquire leaves no key behind.
 
         >>> import asyncio
         >>> from redlock import asyncio as redlock
@@ -161,7 +161,7 @@ class Lock(_native.Handle):
         answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
         `protocol="setnx"`.
 
-        Cancelled, it goes on in the background.
+        If it is cancelled, it continues in the background.
         """
         await _calls.result(_calls.Queue.extend, self, ttl)
 
@@ -171,7 +171,7 @@ class Lock(_native.Handle):
         Raises `LockNotHeld` if it was never acquired, `LockLost` if it was lost before, and `LockUnavailable` if no
         quorum confirmed it: the background goes on with it until it is released or its ttl has passed.
 
-        Cancelled, it goes on in the background.
+        If it is cancelled, it continues in the background.
         """
         watch = self._watch
         await _calls.result(_calls.Queue.release, self)
@@ -182,10 +182,10 @@ class Lock(_native.Handle):
 
         The loop is the one in which the lock was acquired. Set it at any time: if the lock is lost already, and neither
         released nor acquired again since, the callback is called for that loss too. There may be several, called in the
-        order in which they were set. What one raises goes to the loop's exception handler, and the others are called
-        all the same. A release is not a loss, and a lock that is collected calls nobody.
+        order in which they were set. An exception of one goes to the loop's exception handler, and the others are still
+        called. A release is not a loss, and a lock that is garbage-collected calls no callback.
 
-        Raises `TypeError` for what cannot be called, and for coroutine functions.
+        Raises `TypeError` if `callback` cannot be called or is a coroutine function.
 
         >>> import asyncio
         >>> from redlock import asyncio as redlock
@@ -200,7 +200,7 @@ class Lock(_native.Handle):
         """
         plain(callback, "on_lost")
         if self._watch is not None:
-            # For those who listen already; it would not be told again if the lock was released since.
+            # This calls the earlier callbacks for a loss. `begin` does not report it if the lock was released since.
             self._watch.hear()
         self._callbacks = (*self._callbacks, callback)
         if self._watch is not None:
@@ -224,7 +224,7 @@ class Lock(_native.Handle):
             await _calls.result(_calls.Queue.leave, self)
             self._unwatch(watch)
         except LockLost:
-            # What the body raises says more than that its lock is gone.
+            # The exception of the body says more than the loss of its lock.
             if kind is None:
                 raise
         if loss is not None:
@@ -237,7 +237,8 @@ class Lock(_native.Handle):
         self, queue: _calls.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
     ) -> int:
         number = queue.acquire(self, blocking, timeout)
-        # Anew each time: it may be another loop's turn now. Not before, lest a refused acquire end a good watch.
+        # Each acquire has its own watch, because it may run in another loop. A refused acquire does not come here, so
+        # it leaves the watch of the present hold alone.
         if self._watch is not None:
             self._watch.hear(queue)
             self._watch.end()
@@ -248,7 +249,7 @@ class Lock(_native.Handle):
         return number
 
     def _unwatch(self, watch: _calls.Watch | None) -> None:
-        """End the watch of a hold that was released; not after a loss, which may not have been heard yet."""
+        """End the watch of a released hold. That of a lost one stays, because the loss may not be reported yet."""
         if watch is not None:
             watch.end()
             if self._watch is watch:
@@ -285,13 +286,13 @@ def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
         callback(error)
     except (SystemExit, KeyboardInterrupt):
         raise
-    except BaseException as raised:  # noqa: BLE001 - none may stop the loop
+    except BaseException as raised:  # noqa: BLE001 - an exception must not stop the loop
         context = {"message": f"exception in on_lost callback {callback!r}", "exception": raised}
         asyncio.get_running_loop().call_exception_handler(context)
 
 
 def _may_wait() -> bool:
-    """Whether a body that is being closed is closed by a task, which may wait; not by the garbage collector."""
+    """Whether a task closes the body and can wait. The garbage collector cannot."""
     try:
         return asyncio.current_task() is not None
     except RuntimeError:
@@ -301,7 +302,7 @@ def _may_wait() -> bool:
 class Redlock(_native.Client):
     """A client for one set of nodes, for asyncio; see `redlock.Redlock`.
 
-    It belongs to no event loop. Leaving its `async with` block closes it.
+    It is not bound to an event loop. Leaving its `async with` block closes it.
 
     >>> import asyncio
     >>> from redlock import asyncio as redlock
@@ -316,7 +317,7 @@ class Redlock(_native.Client):
     __slots__ = ()
 
     def lock(self, name: str | bytes, **options: Unpack[Options]) -> Lock:
-        """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing, needs no event loop."""
+        """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing and needs no event loop."""
         return Lock(self, name, **options)
 
     async def inspect(self, name: str | bytes) -> list[NodeView]:
@@ -335,7 +336,7 @@ class Redlock(_native.Client):
         self.close()
 
 
-# Made at the first use. Two threads that make it at once share its connections all the same.
+# The client is made at its first use. Two threads that make one at the same time share its connections.
 _client = functools.cache(Redlock)
 
 

@@ -1,4 +1,4 @@
-"""Client and lock whose calls block the calling thread; `redlock` has the names."""
+"""The client and the lock whose calls block the calling thread. `redlock` exports them."""
 
 import functools
 from collections.abc import Callable
@@ -17,18 +17,18 @@ R = TypeVar("R")
 class Lock(_native.Lock):
     """A lock by name: acquire it, hold it, release it, as often as you like. `Redlock.lock` makes one.
 
-    One object is one holder: two objects of one name exclude each other, in one process too. It may be used from any
-    thread, whichever has acquired it. While a call blocks, other threads run; Ctrl-C ends it within 50 ms and leaves no
-    key behind. Signal handlers may use locks, also while a call of the main thread blocks.
+    One object is one holder: two objects of one name exclude each other, in one process too. Any thread can use it,
+    whichever has acquired it. While a call blocks, other threads run. Ctrl-C ends the call within 50 ms and leaves no
+    key behind. Signal handlers can use locks, also while a call of the main thread blocks.
 
     `with` acquires on entry and releases on exit. Entry raises `LockTimeout` and what `Lock.acquire` raises; exit
     raises `LockLost` if the lock was lost meanwhile, unless the body is already raising. A release that no quorum
-    confirms is no error there: the background goes on with it.
+    confirms is not an error there: the background continues it.
 
     As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
     coroutine functions are refused with `TypeError`: their body would run after the release.
 
-    It cannot be pickled or copied. One that is collected while it is held is released, with a `ResourceWarning`.
+    It cannot be pickled or copied. If it is garbage-collected while held, it is released, with a `ResourceWarning`.
 
     >>> import redlock
     >>> client = redlock.Redlock("memory://lock")
@@ -52,11 +52,11 @@ class Lock(_native.Lock):
 
         It runs on one daemon thread of this package, soon after the moment from which the lock counts as lost. Set it
         at any time: if the lock is lost already, and neither released nor acquired again since, the callback is called
-        for that loss too. There may be several, called in the order in which they were set. What one raises goes to
-        `threading.excepthook`, and the others are called all the same. It must not take long: it is in the way of
-        others. A release is not a loss, and a lock that is collected calls nobody.
+        for that loss too. There may be several, called in the order in which they were set. An exception of one goes to
+        `threading.excepthook`, and the others are still called. A callback must not take long, because it delays the
+        others. A release is not a loss, and a lock that is garbage-collected calls no callback.
 
-        Raises `TypeError` for what cannot be called, and for coroutine functions.
+        Raises `TypeError` if `callback` cannot be called or is a coroutine function.
 
         >>> import redlock, threading
         >>> lost = threading.Event()

@@ -1,7 +1,7 @@
 """What can go wrong: one class for each code, all below `RedlockError`.
 
-The codes and what they mean are the same in Rust, Python and Node. Messages say what happened, on which node, and what
-to do next; none ever shows a token or a password.
+The codes and their meanings are the same in Rust, Python and Node. Messages say what happened, on which node, and what
+to do next. They never show a token or a password.
 """
 
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -46,7 +46,7 @@ class RedlockError(Exception):
     """Whether the same call may succeed later without a change to the program or its rights."""
 
     name: str | None
-    """The name of the lock, bytes that are no UTF-8 replaced; `None` where no lock is concerned."""
+    """The lock's name, with invalid UTF-8 replaced; `None` if the error is not about one lock."""
 
     nodes: tuple[tuple[str, str], ...]
     """What each node answered in the last round, as pairs of node and answer, in the order the nodes were given in."""
@@ -58,34 +58,34 @@ class RedlockError(Exception):
 
 
 class LockTimeout(RedlockError, TimeoutError):  # noqa: N818 - the name is the same in every language
-    """Others held the lock until the timeout was over. Try again later, or wait longer."""
+    """Others held the lock until the timeout. Try again later, or wait longer."""
 
     code = "timeout"
     retryable = True
 
 
 class LockUnavailable(RedlockError, ConnectionError):  # noqa: N818
-    """No quorum of nodes could be asked, or would answer. The lock may be free; nobody can tell."""
+    """No quorum of nodes could be asked or answered. Whether the lock is free is unknown."""
 
     code = "unavailable"
     retryable = True
 
 
 class LockForbidden(RedlockError, PermissionError):  # noqa: N818
-    """A quorum is ruled out by nodes that refuse these credentials or rights."""
+    """Nodes that refuse these credentials or rights rule out a quorum."""
 
     code = "forbidden"
 
 
 class LockLost(RedlockError):  # noqa: N818
-    """The lock was held and is not any more; `LockLost.reason` says why."""
+    """The lock was held and is lost; `LockLost.reason` says why."""
 
     code = "lost"
 
     reason: LostReason
     """`expired`: its validity ended and nothing else explains why. `taken`: a quorum showed another owner.
-    `unreachable`: no quorum answered the renewals. `max_hold`: it was kept for as long as that allows. `deleted`: its
-    keys were gone before their time."""
+    `unreachable`: no quorum answered the renewals. `max_hold`: it reached `max_hold`. `deleted`: its keys were deleted
+    before they expired."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class LockNotHeld(RedlockError, RuntimeError):  # noqa: N818
 
 
 class LockAlreadyHeld(RedlockError, RuntimeError):  # noqa: N818
-    """The lock object holds the lock already, or is about to; one object is one holder."""
+    """The lock object already holds the lock, or is acquiring it; one object is one holder."""
 
     code = "already_held"
 
@@ -125,7 +125,7 @@ class LockInvalidArgument(RedlockError, ValueError):  # noqa: N818
     code = "invalid_argument"
 
     option: str | None
-    """The option or argument that is wrong, such as `ttl`; `None` where the failure is not about one."""
+    """The option or argument that is wrong, such as `ttl`; `None` if the error is not about one."""
 
     def __init__(
         self,
@@ -154,5 +154,5 @@ _CLASSES: dict[str, type[RedlockError]] = {
 
 
 def of_code(code: str, message: str, **details: Any) -> RedlockError:  # noqa: ANN401 - each class has its own
-    """Make the exception for an error of the engine, which is who calls this."""
+    """Make the exception for an error of the engine, which calls this."""
     return _CLASSES.get(code, RedlockError)(message, **details)

@@ -25,16 +25,16 @@ class NodeView:
 
     state: Literal["free", "held", "foreign", "unavailable"]
     """`free`: nothing is there. `held`: a lock of this library. `foreign`: a lock of another library, or a key that is
-    no lock. `unavailable`: the node could not be asked."""
+    not a lock. `unavailable`: the node could not be asked."""
 
     label: str | None
-    """The label of a held lock, `host:pid` unless chosen otherwise."""
+    """The label of a held lock, by default `host:pid`."""
 
     fence: int | None
     """The fence of a held lock on this node."""
 
     ttl_left: float | None
-    """Seconds that the node keeps a held or foreign key unless it is extended; `None` for a key without an end."""
+    """Seconds for which the node keeps a held or foreign key unless it is extended; `None` if it does not expire."""
 
     error: str | None
     """Why an unavailable node could not be asked."""

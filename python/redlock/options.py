@@ -10,10 +10,10 @@ Duration: TypeAlias = float | timedelta
 
 
 class Options(TypedDict, total=False):
-    """What `redlock.lock`, `Redlock.lock` and `redlock.Redlock` take by keyword, and their asyncio likes.
+    """The keyword options of `redlock.lock`, `Redlock.lock` and `redlock.Redlock`, also for asyncio.
 
-    Options of a client are the defaults of its locks. A wrong or unknown one is `redlock.LockInvalidArgument`, at the
-    call that it was given to.
+    Options of a client are the defaults of its locks. The call that gets a wrong or unknown option raises
+    `redlock.LockInvalidArgument`.
     """
 
     ttl: Duration
@@ -24,18 +24,18 @@ class Options(TypedDict, total=False):
     """How long acquire may wait: zero for one try, `None` (the default) for ever."""
 
     auto_renew: bool
-    """Whether the lock is extended in the background until it is released; default `True`. Busy Python code cannot stop
+    """Whether a background thread renews the lock until it is released; default `True`. Busy Python code cannot stop
     it; `max_hold` can."""
 
     max_hold: Duration
-    """The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default
-    nothing ends it."""
+    """The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default there
+    is no limit."""
 
     node_timeout: Duration
     """Longest wait for one node's vote; default a quarter of the ttl, from 0.05 s to 0.5 s."""
 
     restart_delay: Duration
-    """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns that
+    """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns this
     off, for nodes whose data survives."""
 
     fence_ttl: Duration
@@ -46,20 +46,20 @@ class Options(TypedDict, total=False):
     none."""
 
     protocol: Literal["plain", "setnx"]
-    """`"setnx"` is for a key that is shared with code which still uses the older protocol of SETNX, GET and GETSET, and
-    whose value is the Unix second up to which the lock is held; default `"plain"`.
+    """`"setnx"` shares a key with code that still uses the older protocol of SETNX, GET and GETSET, whose value is the
+    Unix second up to which the lock is held; default `"plain"`.
 
-    It is for one node, and has neither a fence nor renewal: `auto_renew` is off, and several nodes, `auto_renew=True`,
-    `Lock.fence` and `Lock.extend` are `LockInvalidArgument`. So are `fence_ttl` and `label` of the lock itself; those
-    of its client are passed over. A crashed holder blocks others for at most 3 s longer than the ttl. A release is sent
-    once only: where its answer, or that to an acquire, is lost with the connection, the key stays until its time is
-    over. Older clients can still make two holders: by a stall between GET and GETSET, by another ttl, by a wrong clock.
-    Never use one name in both protocols."""
+    It works on one node, without a fence and without renewal: `auto_renew` is off, and several nodes,
+    `auto_renew=True`, `Lock.fence` and `Lock.extend` raise `LockInvalidArgument`. So do `fence_ttl` and `label` of the
+    lock itself; those of its client are ignored. A crashed holder blocks others for at most 3 s longer than the ttl. A
+    release is sent only once. If the connection breaks before the answer to it or to an acquire, the key stays until
+    it expires. Older clients can still cause two holders, by a stall between GET and GETSET, another ttl or a wrong
+    clock. Never use one name in both protocols."""
 
 
 class ClientOptions(Options, total=False):
-    """What `redlock.Redlock` and its asyncio like take by keyword: the defaults of their locks, and their own."""
+    """The keyword options of `redlock.Redlock`, also for asyncio: the defaults of its locks, and its own."""
 
     connect_timeout: Duration
     """Longest time for one connection, from the look-up of the name to the node's first answers: 0.05 s to 60 s,
-    default 2 s. It takes up to four round trips. An option of the client alone."""
+    default 2 s. A connection takes up to four round trips. Only clients have this option."""

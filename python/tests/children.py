@@ -1,4 +1,4 @@
-"""What tests have other processes do. A module, because a process that is spawned imports it."""
+"""Programs of other processes in tests. They are in a module, because a process that is spawned imports it."""
 
 import asyncio
 import atexit
@@ -19,7 +19,7 @@ import redlock
 from redlock import asyncio as aio
 
 kept: list[object] = []
-"""What is not collected before its process ends."""
+"""Objects that are not collected before their process ends."""
 
 
 _ends: Any = vars(util)
@@ -27,7 +27,7 @@ _exit_function = _ends["_exit_function"]
 
 
 class NewerProcess(ForkProcess):
-    """Ends as since Python 3.13: atexit is emptied at the fork, and finalizers come after the wait for threads."""
+    """Ends as since Python 3.13: atexit is emptied at the fork, and finalizers run after the wait for threads."""
 
     def _bootstrap(self, parent_sentinel: int | None = None) -> int:
         atexit._clear()
@@ -44,7 +44,7 @@ class NewerContext(ForkContext):
 
 
 def context(way: str) -> Any:
-    """What makes processes in this way."""
+    """The context that makes processes in this way."""
     match way:
         case "newer":
             return NewerContext()
@@ -55,7 +55,7 @@ def context(way: str) -> Any:
 
 
 def hold(name: str, ttl: float = 60) -> bool:
-    """Acquire a lock, and leave it to the end of the process, which is killed if it hangs."""
+    """Acquire a lock and hold it until the end of the process, which is killed if it hangs."""
     signal.alarm(20)
     lock = redlock.lock(name, ttl=ttl)
     kept.append(lock)
@@ -68,7 +68,7 @@ def hold_and_exit(name: str) -> None:
 
 
 def hold_at_exit(name: str) -> None:
-    """Hold a lock, and another one where the interpreter ends and not just the process."""
+    """Hold a lock, and acquire another one if the end of the process is an end of the interpreter too."""
     hold(name)
     atexit.register(hold, f"{name}-exit")
 
@@ -81,12 +81,12 @@ def nest(name: str) -> None:
     child.start()
     child.join()
     assert child.exitcode == 0
-    # No child of ours speaks for us.
+    # The end of the child does not release this process's lock.
     assert redlock.inspect(name)[0].state == "held"
 
 
 def leave_threads(name: str) -> None:
-    """Return while a thread works, others wait for work or for a lock, and a lock is held."""
+    """Return while a thread works, other threads wait for work or for a lock, and a lock is held."""
     hold(name)
 
     def work() -> None:
@@ -98,7 +98,7 @@ def leave_threads(name: str) -> None:
         print("worked", flush=True)
 
     def end() -> None:
-        # It ends, for threads, when they are waited for.
+        # For threads, the main thread ends when it waits for them.
         threading.main_thread().join()
         over.set()
 
@@ -113,16 +113,16 @@ def leave_threads(name: str) -> None:
 
 
 def use(client: redlock.Redlock, name: str) -> None:
-    """What a forked child can do: everything, anew. Killed if it hangs."""
+    """Use every call in a forked child, which is killed if it hangs."""
     signal.alarm(20)
-    # What a minority of nodes had not answered at the release is gone after the ttl, should this process end so soon.
+    # If this process ends soon, the key on nodes that had not answered the release is gone after the ttl.
     with client.lock(name, ttl=2) as lock:
         lock.extend()
         lock.check()
 
 
 class Busy:
-    """Locks of both faces that are held, waited for, extended, and acquired, at any moment."""
+    """Locks of both faces that are held, waited for, extended, and acquired at any moment."""
 
     def __init__(self, urls: list[str], name: str) -> None:
         self._client = redlock.Redlock(urls, ttl=3)
@@ -157,7 +157,7 @@ class Busy:
         while not self._end.is_set():
             with self._client.lock(f"{self._name}-busy"):
                 self.held[0].extend()
-            # Others must get a turn.
+            # This gives others a turn.
             time.sleep(0.001)
 
     def _loop(self) -> None:
@@ -178,7 +178,7 @@ class Busy:
             pass
 
     def end(self) -> None:
-        """See that nothing was lost and that everything goes on, and release it all."""
+        """Check that nothing was lost and that all threads continue, and release all locks."""
         self._end.set()
         waiter, *others = self._threads
         for thread in others:

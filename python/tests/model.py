@@ -1,7 +1,7 @@
-"""What calls on locks of one name may come to, and what the nodes have under that name afterwards.
+"""The possible results of calls on locks of one name, and the nodes' keys afterwards.
 
-A `World` is one way in which things can stand. A call leads from it to others, each with what the call comes to: to
-more than one only where time decides, or the order in which nodes answer. Who compares keeps those that agree with what
+A `World` is one possible state. A call leads from it to other worlds, each with the result of the call. There is more
+than one only where time decides, or the order in which nodes answer. A comparison keeps the worlds that agree with what
 was seen, and there must always be one.
 """
 
@@ -12,27 +12,27 @@ from itertools import product
 from typing import TypeAlias
 
 Owner: TypeAlias = int | str | None
-"""Who has a key: a lock by its number, somebody else, or nobody."""
+"""The owner of a key: a lock by its number, another client, or none."""
 
 THEIRS = "theirs"
 BRIEF = "theirs for a moment"
 OLD = "given up"
-"""Of a lock that is not held any more: about to be deleted."""
+"""The key of a lock that is not held any more, which is about to be deleted."""
 
 Times: TypeAlias = tuple[float, float]
 """The instants between which something happens."""
 
 PATIENT = math.inf
-"""The patience of a call that waits for as long as it takes."""
+"""The patience of a call without a timeout."""
 
 NEVER: Times = (math.inf, math.inf)
 GRAIN = 0.005
-"""By how much clocks are read at other moments than the engine reads them."""
+"""The difference between the test's and the engine's readings of the clock."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What a lock object knows."""
+    """The knowledge of a lock object."""
 
     state: str = "not_held"
     """`not_held` before an acquire, `released`, `held`, or how it was lost."""
@@ -43,7 +43,7 @@ class Lock:
     """The nodes that granted the lock, or got it back."""
 
     told: int = 0
-    """How many losses the object was told of."""
+    """How many losses were reported to the object."""
 
     @property
     def held(self) -> bool:
@@ -53,7 +53,7 @@ class Lock:
         return Lock(f"lost: {reason}", told=self.told + 1)
 
     def idle(self) -> "Lock":
-        """After an acquire that failed, which ends the memory of a loss."""
+        """The state after a failed acquire, which ends the memory of a loss."""
         return Lock(self.state if self.state == "not_held" else "released", told=self.told)
 
 
@@ -62,43 +62,43 @@ Outcomes: TypeAlias = Iterator[tuple[str, "World"]]
 
 @dataclass(frozen=True)
 class World:
-    """One way in which things can stand: the key on each node, and the lock objects."""
+    """A possible state: the key on each node, and the lock objects."""
 
     keys: tuple[Owner, ...]
     locks: tuple[Lock, ...]
     brief: Times = NEVER
-    """When the keys end that are there for a moment."""
+    """The times at which brief keys end."""
 
     @property
     def quorum(self) -> int:
         return len(self.keys) // 2 + 1
 
     def having(self, owner: Owner) -> frozenset[int]:
-        """The nodes whose key is an owner's."""
+        """The nodes whose key belongs to an owner."""
         return frozenset(node for node, key in enumerate(self.keys) if key == owner)
 
     def key(self, before: Owner, after: Owner) -> "World":
-        """Replace an owner wherever it is."""
+        """Replace an owner everywhere."""
         return replace(self, keys=tuple(after if key == before else key for key in self.keys))
 
     def lock(self, number: int, lock: Lock) -> "World":
-        """Replace what a lock object knows; without a hold it has no key for long."""
+        """Replace the knowledge of a lock object. A lock that is not held keeps no key for long."""
         world = replace(self, locks=(*self.locks[:number], lock, *self.locks[number + 1 :]))
         return world if lock.held else world.key(number, OLD)
 
     def put(self, nodes: Iterable[int], owner: Owner, ends: Times = NEVER) -> "World":
-        """Let somebody else change the key on some nodes."""
+        """Let another client change the key on some nodes."""
         keys = tuple(owner if node in nodes else key for node, key in enumerate(self.keys))
         if owner == BRIEF and BRIEF in self.keys:
             ends = (min(self.brief[0], ends[0]), max(self.brief[1], ends[1]))
         return replace(self, keys=keys, brief=ends if owner == BRIEF else self.brief)
 
     def settled(self) -> "World":
-        """What comes of it when everybody has done what is left to do."""
+        """The world after all unfinished work is done."""
         return self.key(OLD, None)
 
     def passed(self, times: Times) -> Iterator["World"]:
-        """What time may have done, on whichever nodes it has got to by then."""
+        """The worlds that time may have made, on any of the nodes."""
         worlds = [self]
         for number, lock in enumerate(self.locks):
             if times[1] >= lock.end[0]:
@@ -111,7 +111,7 @@ class World:
                 yield replace(world, keys=keys)
 
     def could(self, number: int, gone: Iterable[Owner]) -> bool:
-        """Whether a lock that is not held could be acquired once some owners are gone."""
+        """Whether a lock that is not held could be acquired after some owners' keys are gone."""
         return not self.locks[number].held and sum(key in gone for key in self.keys) >= self.quorum
 
     def check(self, number: int) -> Outcomes:
@@ -124,7 +124,7 @@ class World:
         yield ("warned" if self.locks[number].held else "done"), self.lock(number, Lock())
 
     def acquire(self, number: int, ttl: float, times: Times, *, closed: bool, patience: float = 0) -> Outcomes:
-        """Acquire; it waits as long as its `patience` lasts, for none at all it is one try."""
+        """Acquire, and wait as long as the `patience` lasts; without any it is one try."""
         lock = self.locks[number]
         if lock.held:
             yield "already_held", self
@@ -138,7 +138,7 @@ class World:
             yield "acquired", self.key(None, number).lock(number, Lock("held", ttl, lease(times, ttl), made, lock.told))
         elif patience < PATIENT:
             yield "denied", failed
-        # A slow machine may have kept the nodes from answering in time.
+        # On a slow machine the nodes may not have answered in time.
         if times[1] - times[0] > (patience + 4 * GRAIN if 0 < patience < PATIENT else ttl / 2):
             yield "unavailable", failed
 
@@ -172,7 +172,7 @@ class World:
         elif not lock.held:
             yield lock.state, released
         elif self.keys.count(number) < self.quorum:
-            # Nodes that have denied it are asked as well until that has been heard.
+            # Nodes that have denied it are asked too, until their answer has arrived.
             everywhere = frozenset(range(len(self.keys)))
             for reason in self._reasons(number, lock.made) | self._reasons(number, everywhere):
                 yield f"lost: {reason}", released
@@ -180,12 +180,12 @@ class World:
             yield "done", released
 
     def leave(self, number: int) -> Outcomes:
-        """Release at the end of a block, where only a loss is an error."""
+        """Release at the end of a block, where only a loss raises."""
         for result, world in self.release(number):
             yield ("done" if result == "not_held" else result), world
 
     def cancel(self, number: int, ttl: float, times: Times, *, closed: bool) -> Outcomes:
-        """Acquire, and cancel that at some moment: before it begins, or before it ends, or too late."""
+        """Acquire, and cancel at some moment: before it begins, before it ends, or too late."""
         yield "cancelled", self
         lock = self.locks[number]
         if not lock.held:
@@ -195,18 +195,18 @@ class World:
                 yield result, world
 
     def regain(self, number: int, other: Owner, times: Times) -> Outcomes:
-        """Extend once another's keys are gone: those that went too late to be acquired come with that."""
+        """Extend after another's keys are gone. It also restores keys that were free too late for the acquire."""
         return self.key(other, None).settled().extend(number, None, times, frozenset())
 
     def outwait(self, number: int, ttl: float, times: Times, *, closed: bool) -> Outcomes:
-        """Acquire when others' brief keys go, and regain those."""
+        """Acquire when others' brief keys expire, and regain those."""
         for acquired, world in self.acquire(number, ttl, times, closed=closed, patience=PATIENT):
             regained = world.regain(number, BRIEF, times) if acquired == "acquired" else [("", world)]
             for result, after in regained:
                 yield f"{acquired} {result}", after
 
     def hand_over(self, holder: int, waiter: int, ttl: float, times: Times, *, closed: bool) -> Outcomes:
-        """Release while another waits, which may come first where it need not wait, and have that regain the keys."""
+        """Release while another waits. That one may come first if it need not wait, and may regain the keys."""
         both = [
             (released, acquired, after)
             for released, world in self.release(holder)
@@ -217,7 +217,7 @@ class World:
             if acquired == "acquired"
             for released, after in world.release(holder)
         ]
-        # What is free may be the waiter's for a moment, in an attempt that fails.
+        # The waiter may have free nodes for a moment, in an attempt that fails.
         also = [("lost: taken", acquired, world) for released, acquired, world in both if released == "lost: deleted"]
         for released, acquired, world in both + also:
             regained = world.regain(waiter, holder, times) if acquired == "acquired" else [("", world)]
@@ -225,7 +225,7 @@ class World:
                 yield f"{released} {acquired} {result}", after
 
     def block(self, number: int, ttl: float, times: Times, event: str, *, closed: bool) -> Outcomes:
-        """Run a block in which something happens."""
+        """Run a block with an event in it."""
         for result, entered in self.acquire(number, ttl, times, closed=closed):
             if result != "acquired":
                 yield ("timeout" if result == "denied" else result), entered
@@ -235,7 +235,7 @@ class World:
                     yield ("raised" if event == "raise" else left), after
 
     def _happened(self, number: int, event: str) -> "World":
-        """What comes of an event in a block."""
+        """The results of an event in a block."""
         everywhere = range(len(self.keys))
         match event:
             case "steal":
@@ -250,7 +250,7 @@ class World:
                 return self
 
     def _reasons(self, number: int, asked: frozenset[int]) -> set[str]:
-        """Why it is lost: what those who are asked say first, until they leave no quorum; the others never had it."""
+        """Why the lock is lost: by the first answers that rule out a quorum. The other nodes never had it."""
         gone = len(asked & (self.having(None) | self.having(OLD)))
         taken = len(asked - self.having(number)) - gone
         first = len(asked) - self.quorum + 1
@@ -259,6 +259,6 @@ class World:
 
 
 def lease(times: Times, ttl: float) -> Times:
-    """When a lease ends that was asked for between these instants."""
+    """When a lease ends that was requested between these instants."""
     validity = ttl * 0.99 - 0.002
     return times[0] + validity - GRAIN, times[1] + validity + GRAIN

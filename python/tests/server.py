@@ -8,7 +8,7 @@ from support import servers
 from support.resp import Word
 
 LIMIT = 10.0
-"""Seconds after which what has not happened will not."""
+"""Seconds after which an event that has not happened never will."""
 
 SLACK = 1.0
 """Seconds by which a slow machine may be late."""
@@ -33,7 +33,7 @@ class Nodes:
         return [server.url for server in self.servers]
 
     def having(self, name: str) -> list[int]:
-        """The numbers of the servers that have a key under this name."""
+        """The numbers of the servers that have a key of this name."""
         return [number for number, server in enumerate(self.servers) if server.has(name)]
 
     @contextlib.contextmanager

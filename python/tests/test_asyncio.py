@@ -94,7 +94,7 @@ async def test_tasks_that_wait_end_when_their_client_is_closed(server: Server, n
     await held.acquire()
     server.command("SET", name, "theirs")
     tasks = [asyncio.create_task(client.lock(name, timeout=timeout).acquire()) for timeout in (None, 60.0)]
-    # Behind them in line, so that they wait by now.
+    # This call queues behind them, so they wait by now.
     assert not await client.lock(name).acquire(timeout=0.3)
     match end:
         case "close":

@@ -186,7 +186,7 @@ def test_calls_that_wait_end_when_their_client_is_closed(server: Server, name: s
         survivor = threading.Thread(target=lock.acquire)
         for thread in (*threads, survivor):
             thread.start()
-        # Behind them in line, so that they wait by now.
+        # This call queues behind them, so they wait by now.
         assert not other.lock(name).acquire(timeout=0.3)
         if leave:
             with waiting:

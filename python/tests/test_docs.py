@@ -1,4 +1,4 @@
-"""Every example in the documentation runs, and what the stub says of the engine is what the engine says."""
+"""Every example in the documentation runs, and the stub has the docstrings of the engine."""
 
 import ast
 import doctest

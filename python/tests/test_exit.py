@@ -1,4 +1,4 @@
-"""The end of the interpreter: nothing stays held, nothing is said, nothing hangs."""
+"""The end of the interpreter: no lock stays held, nothing is printed, nothing hangs."""
 
 import pytest
 from conftest import Run

@@ -1,4 +1,4 @@
-"""Forks: the parent goes on holding, the child starts anew."""
+"""Forks: the parent keeps its locks, and the child starts with none."""
 
 import pytest
 from conftest import Run, Start
@@ -39,7 +39,7 @@ if pid == 0:
         other.check()
     {EXITS[way]}
 """
-    # The parent's part is inside the block too: leaving it must not be the child's doing.
+    # The parent's part is inside the block too, because the child must not leave it.
     program = program.replace(
         "if pid == 0:\n    with", "if pid != 0:\n    lock.acquire(blocking=False)\nif pid == 0:\n    with"
     )
@@ -236,7 +236,7 @@ if pid == 0:
     loop.run_until_complete(use(name + "-b"))
     sys.exit(0)
 """
-    # Not at the same time: what a loop polls is the same for both, and either takes the other's wake-ups.
+    # They do not wait at the same time: both poll the same descriptor, and either takes the other's wake-ups.
     after = """
 loop.run_until_complete(use(name + "-b"))
 loop.close()

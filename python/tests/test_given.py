@@ -1,4 +1,4 @@
-"""What may be given, and what is refused before anything is sent."""
+"""Accepted arguments, and those that are refused before anything is sent."""
 
 import math
 import socket

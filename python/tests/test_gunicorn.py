@@ -30,12 +30,12 @@ class Gunicorn:
         )
 
     def listens(self) -> bool:
-        """Whether somebody answers; the socket has its name a moment before that."""
+        """Whether a worker answers; the socket has its name a moment before that."""
         with socket.socket(socket.AF_UNIX) as connection:
             return connection.connect_ex(self._path) == 0
 
     def ask(self) -> tuple[int, bool, bool]:
-        """Which process answers, and what it says of its parent's locks and of its own."""
+        """The process that answers, and whether it holds its parent's locks and its own."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(LIMIT)
             connection.connect(self._path)
@@ -45,7 +45,7 @@ class Gunicorn:
         return int(pid), inherited == "True", own == "True"
 
     def workers(self, count: int, former: set[int]) -> set[int]:
-        """Ask until as many workers have answered, all of them well."""
+        """Ask until as many workers have answered, all of them correctly."""
         found: set[int] = set()
 
         def enough() -> bool:

@@ -1,4 +1,4 @@
-"""Event loops: several, other ones, closed ones; and calls that are cancelled in them."""
+"""Event loops: several, other and closed ones; and calls that are cancelled in them."""
 
 import asyncio
 import gc
@@ -111,7 +111,7 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
     won: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Whatever is kept open for later is open from here on.
+    # Connections that are kept for later are open from here on.
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(use(aclient, name))
     holder = client.lock(name)
@@ -122,7 +122,7 @@ def test_a_closed_loop_gives_back_what_it_waited_for(
         holder.acquire()
 
     def hear_nothing(_: _calls.Queue) -> None:
-        """However long the loop's one turn takes."""
+        """The loop's one turn may take any time."""
 
     monkeypatch.setattr(_calls.Queue, "_ready", hear_nothing)
     loop = factory()
@@ -261,7 +261,7 @@ async def test_cancelled_at_any_moment(aclient: aio.Redlock, server: Server, nam
 
 
 async def test_thousands_are_cancelled_at_once(aclient: aio.Redlock, server: Server, name: str) -> None:
-    """All locks are acquired, and no task knows of it yet."""
+    """All locks are acquired, and no task has been notified yet."""
     names = [f"{name}-{number}" for number in range(4_000)]
 
     async def hold(name: str) -> None:

@@ -1,4 +1,4 @@
-"""How a loss is told: in time, with its reason, whatever the nodes do; and the `on_lost` of the blocking face."""
+"""Losses are reported in time and with their reason, whatever the nodes do; and the `on_lost` of the blocking face."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from redlock import asyncio as aio
 
 
 class Told:
-    """When a loss was told, beside the end of the validity as the lock had it last."""
+    """When a loss was reported, and the end of the validity that the lock showed last."""
 
     def __init__(self, lock: redlock.Lock | aio.Lock) -> None:
         self._lock = lock
@@ -30,7 +30,7 @@ class Told:
 
     async def in_time(self) -> None:
         remaining = self._lock.remaining
-        # Not up to the end: who asks then is told, and that it be told unasked is what is tested.
+        # This stops before the end: a check after it would report the loss, and the loss must be reported without one.
         while remaining > 0.2:
             self._end = time.monotonic() + remaining
             await asyncio.sleep(0.02)
@@ -136,13 +136,13 @@ async def test_a_callback_set_after_the_loss_is_told_of_it(
     await losses(first=1, **before)
     listen("second")
     await losses(first=1, second=1, **before)
-    # Each loss is told to all of them, once.
+    # Each loss is reported to all callbacks, once.
     await of(lock.acquire())
     before = dict.fromkeys(before, 2)
     await losses(first=2, second=2, **before)
     with pytest.raises(redlock.LockLost):
         await of(lock.release())
-    # Nothing is held that could be lost.
+    # No lock is held that could be lost.
     listen("third")
     await of(lock.acquire())
     before = dict.fromkeys(before, 3)

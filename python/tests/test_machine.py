@@ -1,4 +1,4 @@
-"""Both faces under random operations, beside a model that says what each may come to.
+"""Both faces under random operations, compared with a model of the possible results.
 
 A run is always the same. Longer runs, with other operations each time: `pytest python/tests/test_machine.py
 --hypothesis-profile long`.
@@ -27,10 +27,10 @@ import redlock
 from redlock import asyncio as aio
 
 LONG, SHORT = 600.0, 0.4
-"""Ttls: of a lock that needs no renewal here, and of one that is left to run out."""
+"""The ttl of a lock that needs no renewal here, and of one that is left to expire."""
 
 TTLS = (LONG, LONG, LONG, SHORT)
-"""Of the locks, by their numbers."""
+"""The numbers of the locks."""
 
 SECOND = (2, 3)
 """The locks of a client that may be closed."""
@@ -39,18 +39,18 @@ MOMENT = 0.1
 """Seconds for which others may have the key."""
 
 BODIES = ["nothing", "raise", "steal", "delete", "release", "expire"]
-"""What may happen in a block."""
+"""The events in a block."""
 
 numbers = st.sampled_from(range(len(TTLS)))
 holders = st.one_of(st.none(), st.none(), numbers)
-"""`None` is whichever lock is held."""
+"""`None` means a lock that is held."""
 
 subsets = st.sets(st.sampled_from(range(3)), min_size=1)
 counter = itertools.count()
 
 
 class Machine(RuleBasedStateMachine):
-    """Four locks of one name, on one node or on three, and others who use the same key."""
+    """Four locks of one name, on one node or on three, and other users of the same key."""
 
     nodes: Sequence[Server]
     module: Any
@@ -85,10 +85,10 @@ class Machine(RuleBasedStateMachine):
         lock.on_lost(tell)
         self.locks[number] = lock
 
-    # In what the faces differ.
+    # The faces differ in the following.
 
     def finish(self, value: Any) -> Any:
-        """Give what a call comes to, once it does."""
+        """Return the result of a call when it has one."""
         raise NotImplementedError
 
     def block(self, lock: Any, body: Callable[[], Any]) -> Any:
@@ -98,10 +98,10 @@ class Machine(RuleBasedStateMachine):
         """Make two calls at once."""
         raise NotImplementedError
 
-    # How they are judged.
+    # Calls are judged by the following.
 
     def judge(self, what: str, call: Callable[[], str], predict: Callable[[World, Times], Outcomes]) -> str:
-        """Make a call, and keep the worlds in which it may come to what it came to."""
+        """Make a call, and keep the worlds in which its result is possible."""
         begun = time.monotonic()
         said = call()
         times = begun - GRAIN, time.monotonic() + GRAIN
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         return said
 
     def said(self, call: Callable[[], Any]) -> str:
-        """Make a call, and say in a word what it comes to."""
+        """Make a call, and return its result in a word."""
         try:
             value = self.finish(call())
         except redlock.LockLost as lost:
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         return self.closed and number in SECOND
 
     def seen(self) -> tuple[tuple[Owner, ...], list[int]]:
-        """Who has the key on each node, and how many losses were told."""
+        """The owner of the key on each node, and how many losses were reported."""
 
         def owner(value: bytes | None) -> Owner:
             text = None if value is None else value.decode()
@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def servers_agree(self) -> None:
-        """The servers have, and there has been told, what some world says; if not now, then soon."""
+        """The servers' keys and the reported losses are those of some world, at once or soon."""
         end = time.monotonic() + LIMIT
         while True:
             begun = time.monotonic()
@@ -159,12 +159,12 @@ class Machine(RuleBasedStateMachine):
             self.finish(self.pause())
 
     def pause(self) -> Any:
-        """Let a moment pass in which late answers are heard."""
+        """Let a moment pass in which late answers arrive."""
         raise NotImplementedError
 
     @invariant()
     def locks_agree(self) -> None:
-        """What a lock says of itself agrees in itself, and with some world."""
+        """A lock's own view of its state is consistent, and agrees with some world."""
         for number in range(len(TTLS)):
             self.check(number)
 
@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
             assert lock.fence == self.fences[number]
         return said
 
-    # What is done to the locks.
+    # Operations on the locks.
 
     def acquire_by(self, number: int, call: Callable[[], Any], patience: float = 0) -> None:
         ttl, closed = TTLS[number], self.closed_for(number)
@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def outwait(self, number: int) -> None:
-        """Wait until a key is gone that others have for a moment."""
+        """Wait until a brief key of others is gone."""
         if not all(BRIEF in world.keys and world.could(number, (None, BRIEF)) for world in self.worlds):
             return
         ttl, closed, lock = TTLS[number], self.closed_for(number), self.locks[number]
@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
         self.judge(f"outwait {number}", acquire, lambda world, times: world.outwait(number, ttl, times, closed=closed))
 
     def regain(self, said: str, number: int, other: Owner) -> str:
-        """Extend, so that it has the nodes too where another's key went too late."""
+        """Extend, so that it also has the nodes where another's key was gone too late."""
         if said != "acquired":
             return ""
         self.acquired(number, self.locks[number].fence)
@@ -278,7 +278,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def expire(self, number: int) -> None:
-        """Let time pass until a lock runs out."""
+        """Let time pass until a lock expires."""
         soon = time.monotonic() + LIMIT
         if all(world.locks[number].end[1] < soon for world in self.worlds):
             self.finish(self.wait_for_end(self.locks[number]))
@@ -299,7 +299,7 @@ class Machine(RuleBasedStateMachine):
         what = f"hand over from {holder} to {waiter}"
         self.judge(what, both, lambda world, times: world.hand_over(holder, waiter, ttl, times, closed=closed))
 
-    # What others do.
+    # Operations of other clients.
 
     def command(self, nodes: Iterable[int], verb: str, *words: str) -> None:
         for node in nodes:
@@ -308,7 +308,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(nodes=subsets, way=st.sampled_from(["delete", "delete", "delete", "steal", "steal for a moment"]))
     def others(self, nodes: set[int], way: str) -> None:
-        """Delete or overwrite the key, whosever it is."""
+        """Delete or overwrite the key, whoever has it."""
         owner: Owner = {"steal": THEIRS, "steal for a moment": BRIEF}.get(way)
         more = [] if owner is None else [str(owner)] if owner == THEIRS else [str(owner), "PX", str(int(MOMENT * 1000))]
 
@@ -318,11 +318,11 @@ class Machine(RuleBasedStateMachine):
         command = functools.partial(self.command, nodes, "DEL" if owner is None else "SET", *more)
         self.judge(f"{way} on {nodes}", lambda: self.said(command), put)
 
-    # What becomes of clients and objects.
+    # Operations on clients and objects.
 
     @rule()
     def close_or_open(self) -> None:
-        """Close the second client, or make another, whose locks are others too."""
+        """Close the second client, or make another one with other locks."""
         if not self.closed:
             self.clients[1].close()
         else:
@@ -333,7 +333,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from([0, 1]))
     def collect(self, number: int) -> None:
-        """Forget an object, which releases what it holds, and make another."""
+        """Forget an object, which releases its lock, and make another."""
 
         def drop() -> str:
             with warnings.catch_warnings(record=True) as caught:
@@ -361,7 +361,7 @@ class Blocking(Machine):
 
     def pause(self) -> Any:
         time.sleep(0.002)
-        # Between calls nobody reads what nodes say.
+        # Between calls, no task reads the nodes' answers.
         self.clients[0].inspect(self.name)
 
     def block(self, lock: Any, body: Callable[[], Any]) -> Any:
@@ -437,14 +437,14 @@ class Asyncio(Machine):
 
 @pytest.fixture(scope="session")
 def warm(one_and_five: dict[int, Nodes]) -> Iterator[Sequence[Server]]:
-    """Three servers, with every connection made that will be used: before, a lock may be taken without some node."""
+    """Three servers with all connections that will be used. Without them a lock may be acquired without some node."""
     servers = one_and_five[5].servers[:3]
     kept = {count: redlock.Redlock([server.url for server in servers[:count]]) for count in (1, 3)}
     for server in servers:
         server.command("SET", "warm", THEIRS)
     with ThreadPoolExecutor(2) as executor:
         for count, client in kept.items():
-            # Side by side, as later, so that each thread's connections are made; and waiting, so that all of them are.
+            # Concurrent calls, as later, connect for each thread, and calls that wait connect for notifications.
             waits = [executor.submit(client.lock("warm").acquire, timeout=MOMENT) for _ in range(2)]
             assert not any(wait.result() for wait in waits)
             asyncio.run(denied([server.url for server in servers[:count]]))
@@ -454,7 +454,7 @@ def warm(one_and_five: dict[int, Nodes]) -> Iterator[Sequence[Server]]:
 
 
 async def denied(urls: list[str]) -> None:
-    """Wait in a loop as well, whose calls have connections of their own."""
+    """Wait in a loop as well, because its calls have separate connections."""
     assert not await aio.Redlock(urls).lock("warm").acquire(timeout=MOMENT)
 
 

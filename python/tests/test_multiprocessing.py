@@ -1,4 +1,4 @@
-"""Processes that `multiprocessing` makes: they start anew, harm nobody, and give back what they hold at their end."""
+"""Processes of `multiprocessing`: they start without locks, disturb no others, and release their locks at the end."""
 
 import os
 import subprocess

@@ -66,7 +66,7 @@ def test_collected_while_an_exception_is_underway(client: redlock.Redlock, serve
     def fail() -> int:
         raise KeyError
 
-    # The lock is only on the interpreter's stack, and goes while that is taken down.
+    # Only the interpreter's stack has the lock, and drops it while the stack is unwound.
     with pytest.warns(ResourceWarning, match=name), pytest.raises(KeyError):
         _ = (held(), fail())
     until(lambda: not server.has(name))

@@ -1,4 +1,4 @@
-"""A held lock stays held whatever Python does; what has ended is renewed no more."""
+"""A held lock stays held whatever Python does, and a lock that has ended is not renewed any more."""
 
 import asyncio
 import gc
@@ -93,7 +93,7 @@ ENDS: dict[str, End] = {"release": release, "loss": lose, "max_hold": outlast, "
 
 
 async def end_it(lock: Lock, end: str, nodes: Nodes) -> None:
-    """End a hold, and put its key back as if the end had not reached the nodes: who still renewed would renew that."""
+    """End a hold, and restore its key as if the end had not reached the nodes. A remaining renewal would extend it."""
     name = str(lock.name)
     await acquire(lock)
     await eventually(lambda: len(nodes.having(name)) == len(nodes.servers))

@@ -1,4 +1,4 @@
-"""The older SETNX protocol, for a key that is shared with code which still uses it."""
+"""The older SETNX protocol, for a key that is shared with code that still uses it."""
 
 import asyncio
 from typing import Any

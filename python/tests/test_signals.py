@@ -26,7 +26,7 @@ WAITERS = {
 
 @pytest.fixture
 def hung() -> Iterator[str]:
-    """A node that takes connections and never says a word."""
+    """A node that accepts connections and never answers."""
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
         path = f"{directory}/s"
         listener.bind(path)
@@ -52,7 +52,7 @@ except KeyboardInterrupt:
         with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "here\n"
-            # Interrupts a wait that has begun, or one that is about to: both must end.
+            # This interrupts a wait that has begun, or one that is about to begin: both must end.
             before = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
@@ -114,7 +114,7 @@ with lock, other:
 
 
 def sleeps(pid: int) -> bool:
-    """Whether the process waits for something: what it has just begun, when it has nothing else to wait for."""
+    """Whether the process waits: for the call that it has just begun, if it has nothing else to wait for."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("S")
 
 

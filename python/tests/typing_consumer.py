@@ -1,6 +1,6 @@
-"""What a program that uses this package looks like to a type checker. Checked, never run.
+"""A program that uses this package, as a type checker sees it. It is checked, and never run.
 
-Lines that are marked must be errors: a marker that is not needed is one itself.
+Marked lines must be errors: an unneeded marker is an error itself.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What gunicorn serves: loaded once, by the parent of all workers, which is busy with locks whenever it forks one."""
+"""The application for gunicorn: loaded once, by the parent of all workers, which uses locks whenever it forks one."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ own: list[redlock.Lock] = []
 
 
 def application(_: object, start: Callable[[str, list[tuple[str, str]]], object]) -> Iterable[bytes]:
-    """Tell who answers, whether it holds a lock of its parent, and one of its own, which it keeps."""
+    """Return which process answers, and whether it holds a lock of its parent and its own, which it keeps."""
     with client.lock(f"{name}-request"):
         if not own:
             own.append(client.lock(f"{name}-{os.getpid()}"))

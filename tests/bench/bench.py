@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """The exit status."""
+    """Runs the program; returns the exit status."""
     args = parse()
     if args.redraw:
         return write(page.load(), page.RESULTS, page.PAGE)
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def place(args: argparse.Namespace) -> tuple[Path, Path]:
-    """Where numbers and pictures go, and the page: where they are kept only if all of it was measured."""
+    """The directories for numbers, pictures and page. The kept ones are used only if everything was measured."""
     if args.form == "long" and not (args.out or args.only):
         return page.RESULTS, page.PAGE
     directory = args.out or TARGET / "bench"
@@ -56,7 +56,7 @@ def place(args: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description="Compare speed with other lock libraries and with a bare socket.")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace, subjects: Sequence[Subject]) -> Results:
 
 
 def measured(args: argparse.Namespace, subjects: Sequence[Subject], run: int) -> Session:
-    """One run, when it is over."""
+    """Performs one run and returns its results."""
     begun_s = time.monotonic()
     mark = f"run {run + 1} of {args.runs}, " if args.runs > 1 else ""
     with Session(FORMS[args.form], subjects, args.seed, args.cores, run) as session:
@@ -134,7 +134,7 @@ def measured(args: argparse.Namespace, subjects: Sequence[Subject], run: int) ->
 
 
 def write(results: Results, directory: Path, file: Path) -> int:
-    """The numbers, the pictures and the page."""
+    """Writes the numbers, the pictures and the page."""
     results.write(directory / page.NUMBERS)
     plots.draw(results, directory)
     file.write_text(page.text(results, str(directory.relative_to(file.parent))))
@@ -143,7 +143,7 @@ def write(results: Results, directory: Path, file: Path) -> int:
 
 
 def about_machine(cores: str) -> dict[str, Any]:
-    """What it ran on."""
+    """The machine's data."""
     info = Path("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
     return {
@@ -156,19 +156,19 @@ def about_machine(cores: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Which version of this project it is."""
+    """The version of this project."""
     return said("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*") or "unknown"
 
 
 def languages() -> list[str]:
-    """What the workers ran with."""
+    """The versions of the workers' languages."""
     found = [said("rustc", "--version").split(" (")[0], f"Python {platform.python_version()}"]
     found += [f"Node {said('node', '--version')}", said("go", "version").removeprefix("go version ").split(" ")[0]]
     return [name for name in [*found, said("java", "--version").split("\n")[0]] if name]
 
 
 def said(*command: str) -> str:
-    """What a command writes, or nothing if there is no such command."""
+    """The output of a command, or nothing if it does not exist."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout.strip()
     except OSError:

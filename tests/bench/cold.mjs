@@ -11,7 +11,7 @@ const name = "bench:cold";
 const require = createRequire(import.meta.url);
 const peer = createRequire(new URL("../peers/node/", import.meta.url));
 
-/** What each library is loaded by, and how it makes and acquires a lock; what comes back is released. */
+/** How each library is loaded, and how it makes and acquires a lock; the result is released. */
 const programs = {
   node: () => {
     const { Redlock } = require("../../node");

@@ -1,4 +1,4 @@
-"""What is counted and not timed: system calls and allocations of one acquire and release."""
+"""Counts instead of times: system calls and allocations of one acquire and release."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bench.session import LIMIT_S, STARTS_S, Session, end
 from bench.subjects import LIMIT, OURS, Subject
 
 FEW, MANY = 50, 250
-"""Pairs of two processes: what the second has more is not what start and end cost."""
+"""The numbers of pairs of two processes: their difference excludes the cost of start and end."""
 
 TRACED_S = 60.0
-"""How long those may take: every system call is stopped at."""
+"""How long they may take: each system call stops the process."""
 
 TRACERS = {
     "strace": ["strace", "-f", "-c", "-o"],
@@ -25,11 +25,11 @@ TRACERS = {
 }
 
 HEAP = ("--expose-gc", "--max-semi-space-size=256", "--min-semi-space-size=256")
-"""For Node: nothing is collected while it is counted."""
+"""For Node: nothing is collected while allocations are counted."""
 
 
 def system_calls(session: Session, workload: str) -> None:
-    """Of the client, all its threads together."""
+    """System calls of the client, all its threads together."""
     tracer = next(filter(_works, TRACERS), None)
     if tracer is None:
         session.notes.append("System calls were not counted: neither strace nor perf works here.")
@@ -44,7 +44,7 @@ def system_calls(session: Session, workload: str) -> None:
 def _works(tracer: str) -> bool:
     with tempfile.NamedTemporaryFile("r") as file:
         command = [*TRACERS[tracer], file.name, "true"]
-        # Where it is there, tracing may be forbidden.
+        # The tracer may exist but be forbidden.
         works = shutil.which(tracer) and subprocess.run(command, capture_output=True, check=False).returncode == 0
         return bool(works) and total(file.read()) is not None
 
@@ -70,7 +70,7 @@ def total(text: str) -> int | None:
 
 
 def allocations(session: Session, workload: str) -> None:
-    """Of the client, as far as its language counts them."""
+    """Allocations of the client, as far as its language counts them."""
     session.one.empty()
     for subject in session.subjects:
         if subject.kind == LIMIT:

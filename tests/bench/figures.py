@@ -1,4 +1,4 @@
-"""What is made of the numbers: medians, how far they are apart, ratios within a round, who is ahead."""
+"""Figures from the numbers: medians, their spread, ratios within a round, and which subject is ahead."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def over_runs(values: ByRound, over: Callable[[Sequence[float]], float]) -> floa
 
 
 def unevenness(most: int, least: int) -> float:
-    """The busiest's count by that of the least busy: 1 is fair, infinite if somebody got nothing."""
+    """The busiest process's count divided by that of the least busy: 1 is fair, infinite if one got nothing."""
     return most / least if least else math.inf
 
 
 def ahead(peer: ByRound, ours: ByRound, *, more_is_better: bool = False) -> float | None:
     """By what factor a peer is better, or `None` if it is not.
 
-    Better is who has 5 % less (or more) in the median of the rounds, and is on the same side in nine rounds of ten.
+    Better means 5 % less (or more) in the median of the rounds, and the same side in nine rounds of ten.
     """
     compared = ratios(ours, peer) if not more_is_better else ratios(peer, ours)
     if not compared:

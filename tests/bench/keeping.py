@@ -1,4 +1,4 @@
-"""While nothing happens: many locks that are held and renewed, and many that are waited for."""
+"""While nothing happens: many held and renewed locks, and many waiters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILLS_S = 60.0
 """How long it may take to acquire all of them."""
 
 FOR_EVER_MS = 600_000
-"""Longer than anybody is watched."""
+"""Longer than any worker is watched."""
 
 
 MORE, MORE_TTL_MS = 10_000, 10_000
@@ -48,7 +48,7 @@ def _hold(session: Session, workload: str, subject: Subject, process: Process, l
     process.ask({"op": "pairs", "names": ["warm"], "count": 10}, LIMIT_S)
     memory = process.memory()
     filled = process.ask({"op": "hold", "prefix": prefix, "count": locks}, FILLS_S)
-    # A whole ttl: everybody has to renew every lock, however often, and what is not renewed is gone then.
+    # After a whole ttl, every subject has had to renew every lock, and locks that are not renewed have expired.
     seen = _watch(session, process, session.one, ttl_ms / 1000)
     kept = session.one.locks(prefix)
     session.record(
@@ -64,7 +64,7 @@ def _hold(session: Session, workload: str, subject: Subject, process: Process, l
 
 
 def waiting(session: Session, workload: str) -> None:
-    """One process with many waiters for one lock, which somebody else holds."""
+    """One process with many waiters for one lock, which another process holds."""
     subjects = able(session.subjects, waits=True)
     session.random.shuffle(subjects)
     for subject in subjects:
@@ -87,7 +87,7 @@ def _wait(session: Session, workload: str, subject: Subject, holder: Process, pr
 
 
 def _settle(process: Process) -> None:
-    """Waits until the waiters have begun: their first burst is over when the memory does not grow any more."""
+    """Waits until the waiters have begun: their first burst has ended when the memory does not grow any more."""
     memory, deadline = -1, time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         process.ask({"op": "usage"}, FILLS_S)

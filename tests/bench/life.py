@@ -7,10 +7,10 @@ from bench.session import LIMIT_S, STARTS_S, Session, end
 from bench.subjects import LIMIT, PEER
 
 ACQUISITIONS = 1_000_000
-"""Over how many memory is watched."""
+"""The number of acquisitions over which memory is watched."""
 
 PEER_S = 30.0
-"""About how long a peer is watched that is too slow for so many."""
+"""About how long a peer is watched that is too slow for this number."""
 
 CHUNKS = 20
 """How often memory is looked at."""

@@ -10,10 +10,10 @@ import { parseArgs } from "node:util";
 
 const require = createRequire(import.meta.url);
 
-/** More samples of a turn than this are thinned out. */
+/** The most samples of a turn; more are thinned out. */
 const MOST_SAMPLES = 2000;
 
-/** How many tasks acquire the locks that `hold` is to hold. */
+/** How many tasks acquire the locks for `hold`. */
 const HANDS = 64;
 
 /** Packages of the subjects that are not called like theirs. */
@@ -55,14 +55,14 @@ async function open() {
 const { lock, version } = await open();
 const held = [];
 
-/** Acquires a lock, however long that takes. */
+/** Acquires a lock without a time limit. */
 async function take(name) {
   const handle = lock(name);
   if (!(await handle.acquire())) throw new Error(`${name} was not acquired`);
   return handle;
 }
 
-/** What a turn came to. */
+/** The result of a turn. */
 function tally(samples, wallNs, cpu) {
   const step = Math.max(Math.ceil(samples.length / MOST_SAMPLES), 1);
   return {

@@ -1,4 +1,4 @@
-"""The servers of the benchmark, and what they themselves count."""
+"""The servers of the benchmark, and their own counts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from support.resp import Connection
 from support.servers import Cluster, Server, embedded, system, version
 
 PROGRAM = system() or embedded()
-"""That of the system, which is what users have, or else the one that came with the packages."""
+"""The program of the system, which users have, or else the one that came with the packages."""
 
 
 @dataclass
 class Counters:
-    """What servers have done: since they were started, or in between."""
+    """A server's counts: since its start, or of an interval."""
 
     cpu_us: float = 0
     """Processor time."""
     reads: int = 0
-    """How often something arrived: a request, or several that were sent together."""
+    """How many reads there were: of one request, or of several that were sent together."""
     calls: dict[str, int] = field(default_factory=dict)
     """Of each command, those inside scripts among them."""
     usec: dict[str, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Counters:
         )
 
     def since(self, before: Counters) -> Counters:
-        """What was done after `before`."""
+        """The counts since `before`."""
         return Counters(
             self.cpu_us - before.cpu_us,
             self.reads - before.reads,
@@ -60,7 +60,7 @@ class Counters:
 
 
 def parse(info: str) -> Counters:
-    """What `INFO everything` says."""
+    """Parses `INFO everything`."""
     fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     counters = Counters(
         cpu_us=1e6 * (float(fields["used_cpu_user"]) + float(fields["used_cpu_sys"])),
@@ -68,7 +68,7 @@ def parse(info: str) -> Counters:
     )
     for name, stats in fields.items():
         found = re.match(r"calls=(\d+),usec=(\d+)", stats)
-        # Our own question is not part of the answer.
+        # This request is not part of the answer.
         if found and name.startswith("cmdstat_") and name != "cmdstat_info":
             command = name.removeprefix("cmdstat_").split("|")[0]
             counters += Counters(calls={command: int(found[1])}, usec={command: float(found[2])})
@@ -86,7 +86,7 @@ class Nodes:
             self._questions = 0
             self._question_us = 0.0
             counts = [self.count() for _ in range(10)]
-            # What it costs to be asked is nobody's.
+            # The cost of these requests counts for no subject.
             self._question_us = min(after.since(before).cpu_us for before, after in pairwise(counts)) / n
             self._stack = stack.pop_all()
 
@@ -111,16 +111,16 @@ class Nodes:
 
     @property
     def version(self) -> str:
-        """What they are."""
+        """Their program and version."""
         return version(self.servers[0].program)
 
     def freeze(self, i: int) -> None:
-        """Stops a server without ending it; it is not asked until it goes on."""
+        """Stops a server without ending it; it is not asked while it is frozen."""
         self.servers[i].freeze()
         self._frozen.add(i)
 
     def thaw(self, i: int) -> None:
-        """Lets it go on."""
+        """Lets it continue."""
         self.servers[i].thaw()
         self._frozen.discard(i)
 
@@ -130,18 +130,18 @@ class Nodes:
             connection.ask("FLUSHALL")
 
     def locks(self, prefix: str) -> int:
-        """How many locks with such a name the first has, whatever a library puts before the name."""
+        """How many such locks the first server has, with any prefix of a library."""
         keys = self.servers[0].keys()
         return sum(prefix.encode() in key and not key.startswith(b"redlock:fence:") for key in keys)
 
     def count(self) -> Counters:
-        """What all of them that are not frozen have done so far."""
+        """The counts of all servers that are not frozen."""
         counters = Counters()
         for connection in self._awake():
             info = connection.ask("INFO", "everything")
             assert isinstance(info, bytes)
             counters += parse(info.decode())
-            # The question itself arrived too.
+            # The request itself arrived too.
             self._questions += 1
         counters.reads -= self._questions
         counters.cpu_us -= self._questions * self._question_us

@@ -1,4 +1,4 @@
-"""Acquire and release, again and again: alone, on several nodes, with one frozen, by many tasks at once."""
+"""Acquires and releases, repeatedly: alone, on several nodes, with one frozen, by many tasks at once."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def five(session: Session, workload: str) -> None:
 
 
 def tasks(session: Session, workload: str) -> None:
-    """Many tasks in one process, each with a name of its own, one node."""
+    """Many tasks in one process, each with its own name, one node."""
     Turns(session, workload, session.one, many=True).take(session.one.urls, session.subjects, session.form.rounds)
 
 
 def frozen(session: Session, workload: str) -> None:
-    """Five nodes, of which one stops answering while everybody is connected, beside all of them well; the limit leaves
-    that one out always."""
+    """Five nodes, of which one stops answering while all subjects are connected, compared with five good ones. The
+    limit always leaves the frozen one out."""
     turns, living = Turns(session, workload, session.five), session.five.urls[1:]
 
     def urls(subject: Subject) -> Sequence[str]:
@@ -52,16 +52,16 @@ def frozen(session: Session, workload: str) -> None:
 
 @dataclass(frozen=True)
 class Turns:
-    """Turns of acquiring and releasing, of everybody on the same nodes."""
+    """Turns of acquiring and releasing, of all subjects on the same nodes."""
 
     session: Session
     workload: str
     nodes: Nodes
     many: bool = False
-    """Whether there are many tasks, each with a name of its own."""
+    """Whether there are many tasks, each with its own name."""
 
     def take(self, urls: Sequence[str], subjects: Sequence[Subject], rounds: int) -> None:
-        """All turns of new workers."""
+        """Lets new workers take all turns."""
         self.nodes.empty()
         with self.session.crew(self.workload, lambda _: urls, subjects) as crew:
             self.warm_up(crew)
@@ -75,14 +75,14 @@ class Turns:
                 process.ask(self._request(subject, seconds=self.session.form.warm_up_s), LIMIT_S)
 
     def round(self, crew: Crew, turn: int) -> None:
-        """A turn of everybody."""
+        """A turn of each subject."""
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
                 self._turn(process, subject, turn)
 
     def with_and_without(self, process: Process, subject: Subject, turn: int) -> None:
-        """A turn with all nodes well, and right after it one with the first of them frozen: within seconds a machine
-        may change by more than the difference. Each comes after a single pair."""
+        """A turn with all nodes well, and right after it one with the first of them frozen, because a machine may
+        change within seconds by more than the difference. Each comes after a single pair."""
         process.ask(self._request(subject, count=1), LIMIT_S)
         self._turn(process, subject, turn, "-well")
         self.nodes.freeze(0)
@@ -116,6 +116,6 @@ class Turns:
         )
 
     def _request(self, subject: Subject, **until: float) -> Json:
-        # Nobody may meet what somebody else still owes the servers.
+        # A subject must not meet the unfinished work of another one on the servers.
         names = [f"{self.workload}:{subject.name}:{i}" for i in range(subject.tasks if self.many else 1)]
         return {"op": "pairs", "names": names, **until}

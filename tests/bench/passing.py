@@ -14,16 +14,16 @@ HOLD_MS = 1
 """How long each of many holds the lock."""
 
 CROWD_S = 10.0
-"""For how long 64 processes want it."""
+"""How long the 64 processes compete."""
 
 WAITS_S = 0.02, 0.12
-"""How long somebody has waited when the lock is released: by chance, so that nobody's polling falls in step with it."""
+"""How long a process has waited when the lock is released. It is random, so that no polling falls in step with it."""
 
 SLOWEST_S = 10.0
-"""How long anybody may wait for a lock."""
+"""How long a process may wait for a lock."""
 
 SOON_NS = 100_000_000
-"""Until when every process has read that it is to begin."""
+"""The time by which every process has read its request to begin."""
 
 
 def hand_over(session: Session, workload: str) -> None:
@@ -59,12 +59,12 @@ def _hand_overs(session: Session, workload: str, subject: Subject, turn: int, ho
 
 
 def contention8(session: Session, workload: str) -> None:
-    """Eight processes that want one lock, hold it for a moment and want it again."""
+    """Eight processes that compete for one lock, hold it for a moment and want it again."""
     _contention(session, workload, 8, session.form.contention_s)
 
 
 def contention64(session: Session, workload: str) -> None:
-    """The same with 64, of which each has its turn seldom."""
+    """The same with 64 processes, each of which seldom has its turn."""
     _contention(session, workload, 64, CROWD_S)
 
 

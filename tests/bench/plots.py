@@ -42,7 +42,7 @@ WIDE = 25
 
 
 def draw(results: Results, directory: Path) -> list[Path]:
-    """Draws every picture as SVG; where they are."""
+    """Draws every picture as SVG; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     files = []
     for workload in results.workloads:
@@ -77,7 +77,7 @@ def _picture(results: Results, workload: Workload) -> Figure:
 
 
 def _scale(axes: Axes, values: list[float]) -> bool:
-    """Makes room for these and their labels; whether the scale is logarithmic."""
+    """Makes room for these and their labels; returns whether the scale is logarithmic."""
     most, least = max(values), min(values)
     wide = least > 0 and most / least > WIDE
     if wide:
@@ -97,7 +97,7 @@ def _bar(axes: Axes, results: Results, workload: Workload, name: str, y: int, va
     end = value
     spread = results.spread(workload, column, name)
     if spread and spread.high > spread.low:
-        # What reaches far beyond all medians would leave no room for these; the table has it.
+        # Values far beyond all medians would leave no room for these; the table has them.
         end = max(min(spread.high, right if spread.high < right * 0.9 else value * 1.02), value)
         axes.plot([spread.low, spread.high], [y, y], color="#222222", linewidth=1.2, zorder=4, solid_capstyle="butt")
     text = column.form.format(value)

@@ -27,7 +27,7 @@ class Failed(Exception):
 
 
 class Process:
-    """A process of ours that says JSON lines; a context manager that kills it."""
+    """A child process that writes JSON lines; a context manager that kills it."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
@@ -62,12 +62,12 @@ class Process:
         return times.user, times.system
 
     def ask(self, request: Json, limit_s: float) -> Json:
-        """The answer to a request; raises `Failed`."""
+        """Sends a request and returns its answer; raises `Failed`."""
         self.send(request)
         return self.answer(limit_s)
 
     def send(self, request: Json) -> None:
-        """Asks; the answer is left to `answer`. Raises `Failed`."""
+        """Sends a request; `answer` reads the answer. Raises `Failed`."""
         assert self._process.stdin
         self._asked_s = time.monotonic()
         try:
@@ -77,7 +77,7 @@ class Process:
             raise Failed(self._epitaph()) from None
 
     def answer(self, limit_s: float) -> Json:
-        """The next line that it says; raises `Failed` if that is an error, late, or never."""
+        """Returns the next line of its output; raises `Failed` if that is an error, late, or never comes."""
         answer: Json = json.loads(self._line(limit_s))
         if "error" in answer:
             raise Failed(str(answer["error"]))
@@ -93,7 +93,7 @@ class Process:
             raise Failed(f"did not end within {limit_s:g} s") from None
 
     def kill(self) -> None:
-        """Ends it at once, and what it has started: a tracer is another process than what it traces."""
+        """Ends it and its children at once: a tracer is another process than the one it traces."""
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
@@ -102,7 +102,7 @@ class Process:
             try:
                 stream.close()
             except BrokenPipeError:
-                # What was still to be written to it.
+                # This drops unwritten input.
                 continue
 
     def _line(self, limit_s: float) -> bytes:

@@ -2,8 +2,8 @@
 
     python python_worker.py --ttl-ms 10000 redis-py redis://127.0.0.1:6379
 
-What a request asks for is written once, as coroutines: those of blocking locks never wait for anything but the lock,
-and run on threads instead of tasks.
+The requests are written once, as coroutines. Those of blocking locks wait only for the lock, and run on threads instead
+of tasks.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from typing import Any, Protocol, cast
 Json = dict[str, Any]
 
 MOST_SAMPLES = 2_000
-"""More samples of a turn than this are thinned out."""
+"""The most samples of a turn; more are thinned out."""
 
 HANDS = 32
-"""How many tasks or threads acquire the locks that `hold` is to hold."""
+"""How many tasks or threads acquire the locks for `hold`."""
 
 OURS = {"python-sync": "redlock", "python-asyncio": "redlock.asyncio"}
 
 DISTRIBUTIONS = {"redis-py": "redis", "redis-py-asyncio": "redis", "pottery-aio": "pottery"}
-"""Of the peers that are not called like theirs."""
+"""The modules of peers with another name than theirs."""
 
 now_ns = time.monotonic_ns
 cpu_ns = time.process_time_ns
 
 
 class Handle(Protocol):
-    """A lock of anybody's."""
+    """A lock of any library."""
 
     def acquire(self) -> Any:
-        """Whether it was acquired, or a coroutine of that."""
+        """Returns whether it was acquired, or a coroutine that does."""
 
     def release(self) -> Any:
         """Releases it, or is a coroutine that does."""
 
 
 class Threads:
-    """Where blocking locks are used: works side by side are threads."""
+    """Runs blocking locks: concurrent works are threads."""
 
     is_async = False
 
@@ -61,7 +61,7 @@ class Threads:
 
     @staticmethod
     async def each(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Does all of it side by side; what it comes to."""
+        """Runs all works concurrently; returns their results."""
         results: list[Any] = []
         threads = [threading.Thread(target=lambda work=work: results.append(outcome(work))) for work in works]
         for thread in threads:
@@ -75,17 +75,17 @@ class Threads:
 
     @staticmethod
     def start(work: Coroutine[Any, Any, Any]) -> None:
-        """Does it beside everything else, until the process is killed."""
+        """Starts a work beside everything else, until the process is killed."""
         threading.Thread(target=drive, args=(work,), daemon=True).start()
 
     @staticmethod
     async def sleep(seconds: float) -> None:
-        """Lets time pass."""
+        """Sleeps."""
         time.sleep(max(seconds, 0))
 
 
 class Tasks:
-    """Where asynchronous locks are used: works side by side are tasks of one loop."""
+    """Runs asynchronous locks: concurrent works are tasks of one loop."""
 
     is_async = True
 
@@ -97,7 +97,7 @@ class Tasks:
         """Answers requests until the end of the input."""
 
         async def main() -> None:
-            # In a thread, so that what renews and what waits goes on.
+            # It runs in a thread, so that renewals and waiters continue.
             while line := await asyncio.to_thread(sys.stdin.readline):
                 say(await answered(perform, line))
 
@@ -105,16 +105,16 @@ class Tasks:
 
     @staticmethod
     async def each(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Does all of it side by side; what it comes to."""
+        """Runs all works concurrently; returns their results."""
         return list(await asyncio.gather(*works))
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Does it beside everything else, until the process is killed."""
+        """Starts a work beside everything else, until the process is killed."""
         self._running.add(asyncio.get_running_loop().create_task(work))
 
     @staticmethod
     async def sleep(seconds: float) -> None:
-        """Lets time pass."""
+        """Sleeps."""
         await asyncio.sleep(seconds)
 
 
@@ -124,7 +124,7 @@ class Worker:
     def __init__(self, subject: str, urls: Sequence[str], ttl_s: float) -> None:
         self.runner: Threads | Tasks = Threads()
         self.held: list[Handle] = []
-        # Nobody's memory has anybody else's library in it.
+        # Only the subject's library is imported, because it counts in the memory.
         if subject in OURS:
             library: Any = importlib.import_module(OURS[subject])
             self.runner = Tasks() if subject == "python-asyncio" else Threads()
@@ -136,7 +136,7 @@ class Worker:
             self.lock = lambda name: cast("Handle", session.lock(name, ttl_s, None))
 
     async def perform(self, request: Json) -> Json:
-        """Does what a request asks for."""
+        """Performs a request."""
         op = request.pop("op")
         ops = {"pairs", "allocations", "acquire", "release", "contend", "hold", "wait", "usage"}
         if op not in ops:
@@ -145,7 +145,7 @@ class Worker:
         return answer
 
     async def take(self, name: str) -> Handle:
-        """Acquires a lock, however long that takes."""
+        """Acquires a lock without a time limit."""
         lock = self.lock(name)
         taken = lock.acquire()
         if self.runner.is_async:
@@ -161,7 +161,7 @@ class Worker:
             await released
 
     async def pairs(self, names: Sequence[str], seconds: float | None = None, count: int = 0) -> Json:
-        """Acquires and releases again and again, one task for each name."""
+        """Acquires and releases repeatedly, one task for each name."""
         end_ns = None if seconds is None else now_ns() + int(seconds * 1e9)
         most = sys.maxsize if seconds is not None else count // len(names)
 
@@ -181,7 +181,7 @@ class Worker:
         return tally(samples, now_ns() - wall_ns, cpu_ns() - cpu)
 
     async def allocations(self, names: Sequence[str], count: int) -> Json:
-        """What a pair has allocated at most."""
+        """The most that a pair has allocated."""
         await self.pairs(names, count=count)
         tracemalloc.start()
         peaks = []
@@ -233,7 +233,7 @@ class Worker:
         return {"held": len(self.held), "wall_ns": now_ns() - begun_ns}
 
     async def wait(self, names: Sequence[str]) -> Json:
-        """Starts waiters that are never heard of again."""
+        """Starts waiters that are never asked again."""
         for name in names:
             self.runner.start(self.take(name))
         return {"waiting": len(names)}
@@ -244,7 +244,7 @@ class Worker:
 
 
 async def answered(perform: Callable[[Json], Coroutine[Any, Any, Json]], line: str) -> Json:
-    """What is answered to a line."""
+    """The answer to a line."""
     try:
         return await perform(json.loads(line))
     except Exception as error:
@@ -252,13 +252,13 @@ async def answered(perform: Callable[[Json], Coroutine[Any, Any, Json]], line: s
 
 
 def tally(samples: Sequence[int], wall_ns: int, cpu: int) -> Json:
-    """What a turn came to."""
+    """Counts the result of a turn."""
     step = max(-(-len(samples) // MOST_SAMPLES), 1)
     return {"count": len(samples), "wall_ns": wall_ns, "cpu_ns": cpu, "samples_ns": samples[::step]}
 
 
 def drive(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that never waits for a loop."""
+    """The result of a coroutine that never needs a loop."""
     try:
         work.send(None)
     except StopIteration as end:

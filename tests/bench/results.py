@@ -1,4 +1,4 @@
-"""What a run measured, as it is kept, and the figures in it."""
+"""The results of a run, as they are kept, and their figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.workload import WORKLOADS, Column, Workload
 
 @dataclass(frozen=True)
 class Ahead:
-    """A figure in which a peer is better than the face of ours that its users could use instead."""
+    """A figure in which a peer is better than our face that its users could use instead."""
 
     workload: Workload
     column: Column
@@ -25,7 +25,7 @@ class Ahead:
 
 
 class Results:
-    """A run, read or just made."""
+    """A run, read from the file or just made."""
 
     def __init__(self, data: Json) -> None:
         self.data = data
@@ -34,11 +34,11 @@ class Results:
 
     @classmethod
     def read(cls, file: Path) -> Results:
-        """What `write` has written."""
+        """Reads the results that `write` has written."""
         return cls(json.loads(file.read_text()))
 
     def write(self, file: Path) -> None:
-        """As one JSON file, a turn a line."""
+        """Writes them as one JSON file, one turn a line."""
         file.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({key: value for key, value in self.data.items() if key != "turns"}, indent=1)
         turns = ",\n".join(json.dumps(turn, separators=(",", ":")) for turn in self.data["turns"])
@@ -46,7 +46,7 @@ class Results:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Those of which there is anything."""
+        """The workloads with results."""
         there = {turn["workload"] for turn in (*self.data["turns"], *self.failures)}
         return [workload for workload in WORKLOADS if workload.name in there]
 
@@ -80,19 +80,19 @@ class Results:
         return over_runs(values, column.over) if values else None
 
     def spread(self, workload: Workload, column: Column, subject: str) -> Spread | None:
-        """How far the rounds are apart."""
+        """The spread of the rounds."""
         values = self.by_round(workload, column, subject)
         return Spread.of(values.values()) if values else None
 
     def ranking(self, workload: Workload) -> list[str]:
-        """Everybody with a figure in the first column, the best first."""
+        """All subjects with a figure in the first column, the best first."""
         column = workload.columns[0]
         figures = {name: self.figure(workload, column, name) for name in self.subjects}
         there = {name: figure for name, figure in figures.items() if figure is not None}
         return sorted(there, key=lambda name: there[name], reverse=column.more_is_better)
 
     def failure(self, workload: Workload, subject: str) -> str | None:
-        """What was seen of a subject that failed."""
+        """The failure of a subject, as it was seen."""
         seen = [f["seen"] for f in self.failures if (f["workload"], f["subject"]) == (workload.name, subject)]
         if not seen:
             return None
@@ -100,7 +100,7 @@ class Results:
         return str(seen[0]) if runs == 1 else f"{seen[0]} (in {len(seen)} of {runs} runs)"
 
     def peers_ahead(self, workload: Workload) -> list[Ahead]:
-        """Where a peer is better than ours."""
+        """The figures in which a peer is better than ours."""
         found = []
         for column in (column for column in workload.columns if column.judged):
             for name, subject in self.subjects.items():

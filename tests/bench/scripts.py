@@ -1,4 +1,4 @@
-"""What the server itself spends on an acquire: by our script, by one plainly written, and by SET NX PX alone."""
+"""The server's own cost of an acquire: by our script, by a plainly written one, and by SET NX PX alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def script(session: Session, workload: str) -> None:
     with session.crew(workload, lambda _: session.one.urls, subjects) as crew:
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
-                # The fence keys come from this one.
+                # These locks create the fence keys.
                 _round(session, workload, process)
                 for turn in range(ROUNDS):
                     session.record(workload, subject, turn, **_round(session, workload, process))

@@ -1,4 +1,4 @@
-"""One run of the benchmark: its servers, who takes part, and what was measured and seen."""
+"""One run of the benchmark: its servers, subjects, measurements and failures."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ two machines; all of them on one core, where every instruction counts and ratios
 
 @dataclass(frozen=True)
 class Form:
-    """How much is measured; what only the long form measures has its own sizes."""
+    """How much is measured. Workloads of the long form alone have their own sizes."""
 
     name: str
     runs: int
-    """How often everything is measured, where nothing else is said."""
+    """How often everything is measured, unless a workload says otherwise."""
     rounds: int
-    """In each, everybody has a turn."""
+    """The rounds of a run; in each of them, every subject has a turn."""
     turn_s: float
     warm_up_s: float
     hand_overs: int
-    """In each of two rounds."""
+    """The hand-overs in each of two rounds."""
     contention_s: float
     locks: int
     """How many are held and renewed."""
     hold_ttl_ms: int
     waiters: int
     window_s: float
-    """For how long those who wait are watched."""
+    """How long waiters are watched."""
     cold_starts: int
 
 
@@ -59,13 +59,13 @@ FORMS = {form.name: form for form in (SMOKE, SHORT, LONG)}
 
 @dataclass
 class Count:
-    """What the servers did within a block."""
+    """The servers' counts within a block."""
 
     done: Counters = field(default_factory=Counters)
 
 
 class Session:
-    """A run: servers, subjects, and a list of what each turn came to. A context manager that stops the servers."""
+    """A run: servers, subjects, and the results of all turns. A context manager that stops the servers."""
 
     def __init__(self, form: Form, subjects: Sequence[Subject], seed: int, cores: str, run: int = 0) -> None:
         self.run = run
@@ -89,12 +89,12 @@ class Session:
         self._stack.close()
 
     def record(self, workload: str, subject: Subject, turn: int, **numbers: Any) -> None:
-        """Keeps what a turn came to."""
+        """Keeps the result of a turn."""
         self.turns.append({"workload": workload, "subject": subject.name, "run": self.run, "round": turn, **numbers})
 
     @contextmanager
     def trying(self, workload: str, subject: Subject) -> Iterator[None]:
-        """What fails inside is kept as what was seen of this subject, and is the end of the block."""
+        """Keeps a failure inside as that of this subject, and ends the block."""
         try:
             yield
         except Failed as failed:
@@ -102,13 +102,13 @@ class Session:
 
     @contextmanager
     def counted(self, nodes: Nodes) -> Iterator[Count]:
-        """Counts what the servers do inside."""
+        """Counts the servers' work inside."""
         count, before = Count(), nodes.count()
         yield count
         count.done = nodes.count().since(before)
 
     def start(self, subject: Subject, urls: Sequence[str], *, ttl_ms: int = 10_000) -> Process:
-        """A worker that is ready; raises `Failed`."""
+        """Starts a worker and waits until it is ready; raises `Failed`."""
         process = Process(subject.worker(urls, ttl_ms))
         try:
             self.ready(subject, process)
@@ -146,7 +146,7 @@ class Session:
 
     @contextmanager
     def placed(self, cores: str) -> Iterator[None]:
-        """Clients that are started inside, and the servers, run there, unless the whole run has a place of its own."""
+        """Puts the servers, and clients that are started inside, on these cores, unless the run has its own choice."""
         cores = cores if self._cores == "each" else self._cores
         if cores == "free":
             yield
@@ -154,7 +154,7 @@ class Session:
         mine = os.sched_getaffinity(0)
         last = {max(mine)}
         try:
-            # Workers inherit it.
+            # Workers inherit the placement.
             self._place(last if cores == "one" or mine == last else mine - last, last)
             yield
         finally:
@@ -167,7 +167,7 @@ class Session:
 
 
 class Crew:
-    """The workers of a workload; who fails is dropped."""
+    """The workers of a workload; a failed one is dropped."""
 
     def __init__(self, session: Session, workload: str, started: dict[Subject, list[Process]]) -> None:
         self._session = session
@@ -186,14 +186,14 @@ class Crew:
                 process.kill()
 
     def shuffled(self) -> list[Subject]:
-        """Who is still there, in an order of its own for each round."""
+        """The remaining subjects, in another order for each round."""
         order = list(self._started)
         self._session.random.shuffle(order)
         return order
 
 
 def able(subjects: Sequence[Subject], *, many_nodes: bool = False, waits: bool = False) -> list[Subject]:
-    """Those who can use several nodes, or wait for somebody."""
+    """The subjects that can use several nodes, or wait for others."""
     return [s for s in subjects if (s.many_nodes or not many_nodes) and (s.kind != LIMIT or not waits)]
 
 
@@ -205,7 +205,7 @@ def sleep_until(at_ns: int) -> None:
 
 
 def end(process: Process) -> None:
-    """Ends a worker that has nothing more to say."""
+    """Ends a worker that is not needed any more."""
     with suppress(Failed):
         process.end(LIMIT_S)
     process.kill()

@@ -1,4 +1,4 @@
-"""Who takes part: our faces, the peers, and sockets without a library."""
+"""The subjects: our faces, the peers, and sockets without a library."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ OURS, PEER, LIMIT = "ours", "peer", "limit"
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody's lock."""
+    """A subject and its worker."""
 
     name: str
     kind: str
     language: str
     title: str
-    """As pictures and tables call it."""
+    """Its name in pictures and tables."""
     command: tuple[str, ...]
-    """What starts a worker; the subject's name and the addresses come behind it."""
+    """The command of a worker, without the subject's name and the addresses."""
     needs: Path | str
-    """A file, or a module of Python, without which it cannot take part."""
+    """A file or a Python module that it needs."""
     configuration: str
     counterpart: str | None = None
-    """Our face whose users could use this peer instead, or that of the language most like theirs."""
+    """Our face that this peer's users could use instead, or that of the most similar language."""
     many_nodes: bool = True
     renews: bool = False
-    """Whether a lock that is held is kept, without the caller's doing anything."""
+    """Whether the library keeps a held lock by itself."""
     processes: int = 64
-    """How many at once a machine can be asked to start."""
+    """How many workers a machine can start at once."""
     starts_s: float = 20
     """How long its worker may take to start."""
     tasks: int = 64
-    """How many tasks or threads it gets where it is to be used by many."""
+    """How many tasks or threads a workload of many gives it."""
     cold: tuple[str, ...] | None = None
-    """What starts it cold, if not the worker: addresses come behind it."""
+    """The command of a cold start, without the addresses, if it is not the worker."""
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot take part, if it cannot."""
+        """The reason why it cannot take part, if there is one."""
         if isinstance(self.needs, Path):
             return None if self.needs.exists() else f"{self.needs.name} is not here"
         return None if importlib.util.find_spec(self.needs) else f"the Python package {self.needs} is not installed"
@@ -103,7 +103,7 @@ def _go(name: str, configuration: str, **more: Any) -> Subject:
 def _java(name: str, configuration: str, **more: Any) -> Subject:
     command = (shutil.which("java") or "java", "-cp", f"{_JAVA}{os.pathsep}{_JAVA}/*", "Worker")
     warm = (*command, "--warm-up", str(_WARM_UP))
-    # The start and the warm-up of each take seconds of a core.
+    # Start and warm-up of each worker take seconds of a core.
     more = {"counterpart": "rust-async", "cold": (*command, "--cold", name), "processes": 8, "starts_s": 90, **more}
     return Subject(name, PEER, "Java", name, warm, _JAVA / "Worker.class", configuration, **more)
 
@@ -151,11 +151,11 @@ SUBJECTS = [
     ),
     _java("redisson", _REDISSON, many_nodes=False, renews=True),
 ]
-"""Everybody, in the order of the pages."""
+"""All subjects, in the order of the pages."""
 
 
 def built_in(subjects: Sequence[Subject], directory: Path) -> list[Subject]:
-    """The same, with our worker in Rust from another directory of cargo's."""
+    """The same, with the Rust worker from another directory of cargo's."""
     program = directory / Path(_RUST[0]).name
     return [
         replace(subject, command=(str(program),), needs=program) if subject.command == _RUST else subject
@@ -164,7 +164,7 @@ def built_in(subjects: Sequence[Subject], directory: Path) -> list[Subject]:
 
 
 def chosen(only: Sequence[str]) -> list[Subject]:
-    """Those whose name is in `only`, and the limits; everybody if nobody is in it."""
+    """The subjects in `only`, and the limits; all subjects if `only` is empty."""
     if not any(subject.name in only for subject in SUBJECTS):
         return SUBJECTS
     return [subject for subject in SUBJECTS if subject.kind == LIMIT or subject.name in only]

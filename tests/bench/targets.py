@@ -1,4 +1,4 @@
-"""What this library means to reach, and whether it did."""
+"""The targets of this library, and whether it reaches them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FASTEST = {
     "python-asyncio": "redis-py-asyncio",
     "node": "node-redlock",
 }
-"""Our faces, and the peer in the same language that is fastest where many want one lock."""
+"""Our faces, and the fastest peer in the same language where many clients compete for one lock."""
 
 FACES = tuple(FASTEST)
 
@@ -29,7 +29,7 @@ class Figure:
 
     @property
     def place(self) -> tuple[Workload, Column]:
-        """Where the tables have it."""
+        """Its place in the tables."""
         workload = next(workload for workload in WORKLOADS if workload.name == self.workload)
         return workload, next(column for column in workload.columns if column.title == self.column)
 
@@ -44,7 +44,7 @@ class Target:
     least: bool = False
     """Whether more is better."""
     why: str = ""
-    """Where the time goes, and what it would take; said where the target is missed. It names columns, not figures."""
+    """Where the time goes, and what the target would take; shown if it is missed. It names columns, not figures."""
 
     def value(self, results: Results) -> float | None:
         """The figure of a run, if it was measured."""

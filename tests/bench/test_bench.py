@@ -1,4 +1,4 @@
-"""The benchmark itself works: every workload gives figures, and what hangs or fails is said."""
+"""The benchmark itself works: every workload gives figures, and hangs and failures are reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.process import python
 @pytest.mark.timeout(180)
 def test_every_workload_gives_figures(tmp_path: Path) -> None:
     command = [*python("bench.bench"), "--smoke", "--only", "python-sync,node", "--out", str(tmp_path)]
-    # What it measures is no matter here.
+    # The figures do not matter here.
     command += ["--programs", str(TARGET / "debug")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -41,7 +41,7 @@ def test_every_workload_gives_figures(tmp_path: Path) -> None:
 
 
 def test_clients_are_kept_apart_from_servers_where_a_workload_asks_for_it() -> None:
-    # Where there is one core only, they share it.
+    # On a machine with one core, they share it.
     mine = os.sched_getaffinity(0)
 
     def places(session: Session) -> tuple[set[int], set[int]]:

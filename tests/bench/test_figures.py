@@ -1,4 +1,4 @@
-"""What is made of the numbers is right."""
+"""The figures from the numbers are right."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def results(*turns: Json, failures: Sequence[Json] = ()) -> Results:
 def test_the_page_says_which_target_is_missed_and_why_once() -> None:
     text = page.text(
         results(
-            # Two that are missed for the same reason, and one that is reached; of the others there is nothing.
+            # Two targets are missed for the same reason, and one is reached. The others were not measured.
             *(turn("one", "rust-async", 123), turn("one", "rslock", 100)),
             *(turn("one", "rust-blocking", 130), turn("one", "bare", 100)),
             *(turn("one", "python-sync", 50), turn("one", "redis-py", 100)),
@@ -184,7 +184,7 @@ def test_what_takes_long_is_measured_once_and_in_the_long_form_alone() -> None:
     names = [{workload.name for workload in chosen([], form, run)} for form, run in (("long", 0), ("long", 1))]
     assert names[0] - names[1] == long
     assert chosen([], "short", 0) == chosen([], "long", 1)
-    # Who asks for it gets it.
+    # It is measured if `only` names it.
     assert [workload.name for workload in chosen(["growth", "node"], "short", 1)] == ["growth"]
 
 

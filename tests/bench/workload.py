@@ -1,4 +1,4 @@
-"""The questions that the benchmark asks: how each is measured, and what is shown of it."""
+"""The workloads of the benchmark: how each is measured, and which columns it has."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Column:
     of: Value
     form: str = "{:,.1f}"
     over: Callable[[Sequence[float]], float] = median
-    """What is made of the turns."""
+    """Computes the figure from the turns."""
     by: str | None = None
-    """The subject by whose figure of the same round each is divided."""
+    """The subject whose figure of the same round divides each figure."""
     source: str = ""
-    """What is behind the workload's own name where other turns of it are kept."""
+    """The suffix of the workload's name under which other turns of it are kept."""
     judged: bool = True
-    """Whether a peer that is better here is named."""
+    """Whether a peer that is better here is listed."""
     more_is_better: bool = False
 
 
@@ -44,17 +44,17 @@ class Workload:
     name: str
     title: str
     text: str
-    """What is done; fields of `Form` in braces."""
+    """The action; fields of `Form` in braces."""
     measure: Measure
     columns: Sequence[Column]
-    """The first is the one that is drawn."""
+    """The columns; the first one is drawn."""
     drawn: bool = True
     limits: Sequence[str] = ("bare",)
-    """Whose figures are lines in the picture."""
+    """The subjects whose figures are lines in the picture."""
     long_only: bool = False
-    """Whether only the long form has it, and has it once."""
+    """Whether only the long form has it, once."""
     one_language: bool = False
-    """Whether figures of different languages do not compare."""
+    """Whether figures of different languages are not comparable."""
     cores: str = "free"
     """Where clients and servers run: `free` or `apart`, as in `session.CORES`. Of one task at a time, the scheduler
     decides more than any library does: on one core with its server, a socket is two or three times as fast."""
@@ -70,7 +70,7 @@ def per(field: str, by: str = "count", scale: float = 1) -> Value:
 
 
 def _in_kernel(turn: Json) -> float | None:
-    # Older numbers lack it; and what is counted in hundredths of a second may be none.
+    # Older numbers lack it, and times in hundredths of a second may be zero.
     spent_s = turn.get("user_s", 0) + turn.get("kernel_s", 0)
     return 100 * float(turn["kernel_s"]) / float(spent_s) if spent_s else None
 
@@ -360,7 +360,7 @@ WORKLOADS = [
 
 
 def chosen(only: Sequence[str], form: str, run: int) -> list[Workload]:
-    """Those whose name is in `only`; if none is in it, all that belong to this run of the form."""
+    """The workloads in `only`; if it is empty, all of this run of the form."""
     named = [workload for workload in WORKLOADS if workload.name in only]
     everything = form == "long" and run == 0
     return named or [workload for workload in WORKLOADS if everything or not workload.long_only]

@@ -1,4 +1,4 @@
-"""Servers, the ways to them, the store and the workers: all processes of a run. None is left, whatever happens."""
+"""The processes of a run: servers, the ways to them, the store and the workers. All are ended, whatever happens."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from support.servers import Server, User, programs, version
 HERE = Path(__file__).resolve().parent
 
 PASSWORD = "S3CR3T-of-chaos"
-"""What the nodes' addresses have in them, and nothing that is said may."""
+"""The password in the nodes' addresses, which must not appear in any output."""
 
 HANDS = 6
 """How many locks a worker uses at once."""
 
 END_S = 15.0
-"""A worker that takes longer to come to its end hangs."""
+"""A worker that takes longer to end hangs."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a worker is; it keeps it when it is killed and another comes in its place."""
+    """The role of a worker, which its replacement inherits when it is killed."""
 
     language: str
     face: str
@@ -59,10 +59,10 @@ assert len(ROLES) == CREW
 
 
 def node(i: int, user: User | None = None) -> Server:
-    """A server that keeps its data, can be told to hang, and where possible has a clock of its own."""
+    """A server that keeps its data, can be told to hang, and has a separate clock where possible."""
     there = programs()
     program = there[i % len(there)]
-    # Only a crash of the process is to be survived, not one of the machine.
+    # Data must survive only a crash of the process, not one of the machine.
     options = ["--appendfsync", "no"]
     if not version(program).startswith("redis-6"):
         options += ["--enable-debug-command", "yes"]
@@ -70,19 +70,19 @@ def node(i: int, user: User | None = None) -> Server:
 
 
 class ArenaError(Exception):
-    """A run cannot begin, or cannot go on."""
+    """A run cannot begin or continue."""
 
 
 @dataclass
 class Journal:
-    """What a process writes down, read as it grows."""
+    """The record of a process, read as it grows."""
 
     path: Path
     _read: int = 0
     _rest: bytes = b""
 
     def lines(self) -> Iterator[Json]:
-        """What came since the last time."""
+        """The lines since the last time."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -94,14 +94,14 @@ class Journal:
             yield json.loads(line)
 
     def start_over(self) -> None:
-        """Forgets what was read, while nobody writes: a run of hours would fill the disk."""
+        """Forgets what was read, while no process writes: a run of hours would fill the disk."""
         if self.path.exists() and self._read == self.path.stat().st_size:
             os.truncate(self.path, 0)
             self._read = 0
 
 
 class Program:
-    """A process of ours, told what to do by lines."""
+    """A child process that gets orders by lines."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
@@ -109,18 +109,18 @@ class Program:
             self.process = start(command, errors, env=os.environ | (env or {}))
 
     def tell(self, **order: object) -> None:
-        """Writes a line; whoever has ended hears nothing, and is found out elsewhere."""
+        """Writes a line. A process that has ended does not read it, which others find out."""
         with contextlib.suppress(BrokenPipeError):
             self._input.write(f"{json.dumps(order)}\n".encode())
             self._input.flush()
 
     def hear(self) -> bytes:
-        """Waits for a line of its output; nothing if it has ended."""
+        """Waits for a line of its output; returns nothing if it has ended."""
         assert self.process.stdout
         return self.process.stdout.readline()
 
     def end(self) -> None:
-        """Ends its input, by which it ends."""
+        """Ends its input, which ends the process."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
 
@@ -133,7 +133,7 @@ class Program:
         self.process.stdout.close()
 
     def said(self) -> str:
-        """What it has said to people."""
+        """Its messages for people."""
         return self.log.read_text(errors="replace").strip()
 
     @property
@@ -153,34 +153,34 @@ class Worker(Program):
         self.resting = False
         self.served = False
         self.asking: dict[str, Json] = {}
-        """What its hands have asked for and were not answered yet."""
+        """Unanswered requests of its hands."""
         self.holding: dict[str, Json] = {}
-        """Their last acquires, where nothing has ended the holds."""
+        """The last acquires of its hands, if nothing has ended the holds."""
         self.releasing_ns: dict[str, int] = {}
-        """When they began to give them back, where nobody knows what came of it."""
+        """When a hand began a release whose result is unknown."""
         self.ttl_ns: dict[str, int] = {}
-        """That each of its hands has asked for last."""
+        """The ttl that each hand has asked for last."""
         self.valid_until_ns: dict[str, int] = {}
-        """Up to when their present or last hold was valid, as far as is known."""
+        """The end of the validity of each hand's present or last hold, as far as known."""
 
     def stop(self) -> None:
-        """Stops it as it is, in the middle of whatever it does, unless it is stopped already."""
+        """Stops it in the middle of whatever it does, unless it is stopped already."""
         if not self.stopped:
             self.stopped = stop_process(self.process.pid)
 
     def go_on(self) -> None:
-        """Lets it go on."""
+        """Lets it continue."""
         os.kill(self.process.pid, signal.SIGCONT)
         self.stopped = False
 
 
 @dataclass
 class Arena:
-    """Everything that runs. A context manager that ends all of it.
+    """Everything that runs; a context manager that ends it all.
 
     binaries   where the Rust worker is
-    seed       for what the workers do
-    fault      a mistake to be made
+    seed       the seed of the workers
+    fault      the planted fault
     """
 
     binaries: Path
@@ -216,21 +216,21 @@ class Arena:
         self._stack.close()
 
     def living(self) -> list[Worker]:
-        """The workers that are there, stopped ones among them."""
+        """The present workers, also stopped ones."""
         return [worker for worker in self.workers if worker]
 
     def all(self) -> list[Worker]:
-        """Everybody who was ever there."""
+        """All workers so far."""
         return self.living() + self.gone
 
     def check(self) -> None:
-        """Raises unless what everybody needs is there."""
+        """Raises unless the programs that all workers need are running."""
         for program in (self.store, *self.ways):
             if program.process.poll() is not None:
                 raise ArenaError(f"{program.log.stem} has ended: {program.said()}")
 
     def start(self, slot: int) -> Worker:
-        """Starts a worker in a place where there is none."""
+        """Starts a worker in an empty place."""
         role = ROLES[slot]
         self._generations[slot] += 1
         name = f"{role.language.lower()}-{slot + 1}.{self._generations[slot]}"
@@ -245,7 +245,7 @@ class Arena:
         return worker
 
     def remove(self, slot: int) -> Worker:
-        """Kills a worker; what it wrote down can still be read."""
+        """Kills a worker; its record can still be read."""
         worker = self.workers[slot]
         assert worker
         worker.kill()
@@ -254,7 +254,7 @@ class Arena:
         return worker
 
     def change_way(self, view: int, nodes: Iterable[int], what: str, amount: float = 0.0) -> int:
-        """Does this to the ways from a view to these nodes; how many connections they have seen so far."""
+        """Changes the ways from a view to these nodes; returns how many connections they have seen so far."""
         way = self.ways[view]
         way.tell(nodes=list(nodes), do=what, amount=amount)
         said = way.hear()
@@ -263,7 +263,7 @@ class Arena:
         return int(said)
 
     def finish(self) -> list[str]:
-        """Lets all workers come to their end; what was wrong with how they did."""
+        """Waits for all workers to end; returns what went wrong."""
         wrong = []
         for worker in self.living():
             worker.end()

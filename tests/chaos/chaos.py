@@ -1,8 +1,8 @@
 """Workers in Rust, Python and Node use locks on five servers, amid every kind of trouble, for as long as you like.
 
-What is done to whom and when is a function of the seed (`schedule.py`); what they do to the locks is written down, and
-judged by `redlock-history` after each epoch. Exit status 0 only if every promise was kept; 1 if not; 130 after Ctrl-C,
-with a report of what there was.
+Troubles are a function of the seed (`schedule.py`). The workers record what they do to the locks, and `redlock-history`
+judges the records after each epoch. Exit status 0 only if every promise was kept; 1 if not; 130 after Ctrl-C, with a
+report up to then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
-    """The exit status."""
+    """Runs the program; returns the exit status."""
     args = parse()
     console = Console()
     if not console.is_terminal:
@@ -47,7 +47,7 @@ def main() -> int:
             for trouble in epoch.troubles:
                 console.print(f"  {trouble}", highlight=False)
         return 0
-    # The first is ignored in what a script starts in the background.
+    # A script's background processes ignore the first signal.
     for number in ENDING:
         signal.signal(number, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """What the command line says."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description="Use locks in three languages amid every kind of trouble.")
     parser.add_argument("--seconds", type=float, default=60, help="how long, about (60)")
     parser.add_argument("--seed", type=int, help="which troubles (random)")
@@ -95,7 +95,7 @@ def parse() -> argparse.Namespace:
 
 
 def play(console: Console, run: Run) -> None:
-    """Plays the run and shows it meanwhile."""
+    """Plays the run and shows it."""
     with live.opened(console, run, lambda at_ns: screen.screen(run, at_ns), lambda: screen.counts(run)) as view:
         shown_s = 0.0
 

@@ -1,5 +1,5 @@
-// The Node worker of chaos: one process whose hands take locks and give them back in every way there is. It never
-// judges. `hand.py` does the same and says what orders there are, and what is written down.
+// The Node worker of chaos: one process whose hands acquire and release locks in every way. It never judges. `hand.py`
+// does the same, and describes the orders and the records.
 
 import { once } from "node:events";
 import { openSync, writeSync } from "node:fs";
@@ -9,20 +9,20 @@ import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
-// By its name, from inside of it: so its own `exports` say which file that is.
+// The worker imports the package by its name from inside of it, so its own `exports` choose the file.
 const require = createRequire(new URL("../../node/package.json", import.meta.url));
 const { Redlock, LockLost, RedlockError } = require("redlock-rs");
 
-/** From which names, where others would have to wait too long. */
+/** From these names, where others would have to wait too long. */
 const POOLS = { long: "long", manual: "long", stale: "long", lease: "lease" };
 const HOT = 0.2;
 const IMPATIENT = 0.2;
 const [SHORT_MS, LEASE_MS, PATIENCE_MS, CANCEL_MS, BUSY_MS] = [1_000, 12_000, 2_000, 30, 50];
 /** How often a holder asks whether it still holds the lock. */
 const LOOK_MS = 20;
-/** After a call that failed, so that an outage is no storm. */
+/** The pause after a failed call, so that an outage does not cause a storm. */
 const BREATH_MS = 50;
-/** By how much more must remain than was known for a renewal to be worth a line. */
+/** By how much more must remain than before, so that a renewal is worth a line. */
 const RENEWED_NS = 50_000_000;
 
 const { values: args } = parseArgs({
@@ -35,7 +35,7 @@ const redlock = new Redlock(process.env.REDLOCK_URLS.split(","), { ttl: ttlMs, l
 const journal = openSync(args.journal, "a");
 
 let names;
-/** What a hand may do next, and how often it does. */
+/** The possible ways of a hand, and how often it uses each. */
 let ways;
 let over = false;
 /** The last fence of each name, for a planted fault. */
@@ -52,7 +52,7 @@ function record(client, name, kind, [invoke_ns, return_ns], values) {
   write({ client, name, kind, invoke_ns, return_ns, ok: true, fence: null, valid_until_ns: null, ...values });
 }
 
-/** Counts the hands that rest, and says when it is all of them. */
+/** Counts the hands that rest, and reports when all of them do. */
 function park(change) {
   parked += change;
   if (parked === hands.length) say("resting");
@@ -78,17 +78,17 @@ class Store {
   constructor(client) {
     this.#client = client;
     this.#socket = connect(args.store);
-    // Only what is asked is waited for.
+    // Only requests wait for an answer.
     this.#socket.unref();
   }
 
-  /** The number, or nothing for whoever is late. */
+  /** Returns the number, or nothing if the fence is too small. */
   async read(name, fence) {
     const [word, value] = (await this.#ask(`read ${name} ${fence} ${this.#client}`)).split(" ");
     return word === "ok" ? Number(value) : undefined;
   }
 
-  /** Writes the number, unless it is late. */
+  /** Writes the number, unless the fence is too small. */
   async write(name, fence, value) {
     await this.#ask(`write ${name} ${fence} ${this.#client} ${value}`);
   }
@@ -107,7 +107,7 @@ class Hold {
   lost = false;
 
   constructor(hand, name, lock, askedNs) {
-    // The clock first: the end of validity must not be written down later than the library means it.
+    // The clock is read first: the recorded end of validity must not be later than the library means it.
     const atNs = nowNs();
     this.untilNs = until(atNs, lock);
     this.hand = hand;
@@ -121,7 +121,7 @@ class Hold {
     else signal.addEventListener("abort", () => this.tellLost(signal.reason), { once: true });
   }
 
-  /** Takes in what the lock says of itself. */
+  /** Records the lock's own view of its state. */
   look() {
     try {
       this.lock.check();
@@ -139,7 +139,7 @@ class Hold {
     this.record("extend", [askedNs, nowNs()], { valid_until_ns: untilNs });
   }
 
-  /** The holder knows that the lock is lost; it may be told by an event, and see it by itself too. */
+  /** Records that the holder knows of the loss, which may come by an event and by a check too. */
   tellLost(error) {
     if (this.lost) return;
     this.lost = true;
@@ -148,7 +148,7 @@ class Hold {
     this.hand.complain("hold", error);
   }
 
-  /** Is about to give it back, which ends the hold even if the process does not see the end of the call. */
+  /** Records that the release begins. This ends the hold even if the process does not see the call return. */
   releasing() {
     const atNs = nowNs();
     say("releasing", { client: this.hand.client, at_ns: atNs });
@@ -161,7 +161,7 @@ class Hold {
 
   failed(call, askedNs, error) {
     if (!(error instanceof RedlockError)) throw error;
-    // Whatever comes of a release, the hold ended when it began.
+    // The hold ended when its release began, whatever the result.
     if (error instanceof LockLost && call !== "release") {
       this.tellLost(error);
       return;
@@ -177,7 +177,7 @@ class Hold {
 
 const until = (atNs, lock) => atNs + Math.floor(lock.remaining * 1e6);
 
-/** One holder after the other. */
+/** A hand: one holder after the other. */
 class Hand {
   proof;
 
@@ -209,19 +209,19 @@ class Hand {
     const options = { ttl: ttlMs, timeout: patient ? undefined : PATIENCE_MS };
     if (way === "stale") Object.assign(options, { ttl: SHORT_MS, autoRenew: false });
     if (way === "manual") options.autoRenew = false;
-    // What is known of restarts is not what a lease is about.
+    // A lease is not about what this process knows of restarts.
     if (way === "lease") Object.assign(options, { ttl: LEASE_MS, restartDelay: ttlMs });
     await this.use(pool[Math.floor(this.random() * pool.length)], way, options);
   }
 
-  /** Gets a lock that all workers want, now that there is no trouble. */
+  /** Acquires a lock that all workers want, in a time without trouble. */
   async prove() {
     const name = this.proof;
     this.proof = undefined;
     if (await this.use(name, "brief", { ttl: ttlMs })) say("served");
   }
 
-  /** Acquires the lock, does something under it and gives it back; whether it was acquired. */
+  /** Acquires the lock, works under it and releases it. Returns whether it was acquired. */
   async use(name, way, options) {
     const lock = redlock.lock(name, options);
     const askedNs = nowNs();

@@ -1,26 +1,26 @@
-"""The Python worker of chaos: one process whose hands take locks and give them back in every way there is.
+"""The Python worker of chaos: one process whose hands acquire and release locks in every way.
 
-`hand.mjs` and the Rust program beside it (`src/`) do the same; none of them judges. Standard input is orders, an object
-a line:
+`hand.mjs` and the Rust program beside it (`src/`) do the same; none of them judges. Standard input has orders, one
+object a line:
 
-- `epoch`: use these names from now on, each hand one lock at a time, in ways that come as often as it is said;
-- `rest`: finish what is being done, and say so when every hand has;
-- `prove`: acquire this name, which all workers are told at once, and say so;
-- `mass`: take very many locks at once, and drop or cancel all of them together (on asyncio alone);
-- `fork`: have a child use the lock while the parent holds some (in Python alone);
-- the end of input: go.
+- `epoch`: use these names from now on, one lock at a time for each hand, in ways of the given frequency;
+- `rest`: finish the present work, and report when every hand has;
+- `prove`: acquire this name, which all workers get at once, and report it;
+- `mass`: acquire very many locks at once, and drop or cancel all of them together (only on asyncio);
+- `fork`: let a child use the lock while the parent holds some (only in Python);
+- the end of input: end.
 
 The ways to use a lock:
 
-- `brief`: acquire, read, write, release; `busy`: the same, and some work in between;
-- `block`: the same, given back by the language's own block;
-- `cancel`: break the acquire off, or have it time out; `try`: do not wait;
+- `brief`: acquire, read, write, release; `busy`: the same, with some work in between;
+- `block`: the same, released by the language's own block;
+- `cancel`: cancel the acquire, or let it time out; `try`: do not wait;
 - `long`: hold it for longer than its ttl, renewed in the background; `manual`: the same, extended by hand;
 - `lease`: with a ttl so long that a forgotten key would be seen;
-- `stale`: sleep past the end without a look at it, and write all the same.
+- `stale`: sleep past the end without a check, and write anyway.
 
-What happens goes to a journal, an object a line: the records that `redlock-history` reads, and the events that
-`journal.py` knows. The addresses of the nodes are in REDLOCK_URLS, because there are passwords in them.
+Events go to a journal, one object a line: the records that `redlock-history` reads, and the events that `tally.py`
+knows. The addresses of the nodes are in REDLOCK_URLS, because they contain passwords.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from support.process import die_with_parent
 Json = dict[str, Any]
 
 POOLS = {"long": "long", "manual": "long", "stale": "long", "lease": "lease"}
-"""From which names, where others would have to wait too long; elsewhere a few are hot and the others are not."""
+"""The pools of these ways, in which others would have to wait too long. In other pools only a few names are hot."""
 
 HOT = 0.2
 
 IMPATIENT = 0.2
-"""How many do not wait for ever, where nobody holds a lock for long."""
+"""The share of acquires with a timeout, where no hand holds a lock for long."""
 
 SHORT_S, LEASE_S = 1.0, 12.0
-"""The ttl of a lock that is to run out, and of a lease."""
+"""The ttl of a lock that should expire, and of a lease."""
 
 PATIENCE_S = 2.0
-"""How long an acquire waits where it does not wait for ever."""
+"""The timeout of an acquire, if it has one."""
 
 MASS_S = 1.0
-"""Within which very many acquires are broken off."""
+"""The time within which very many acquires are cancelled."""
 
 CANCEL_S = 0.03
 BUSY_S = 0.05
@@ -71,27 +71,27 @@ LOOK_S = 0.02
 """How often a holder asks whether it still holds the lock."""
 
 BREATH_S = 0.05
-"""After a call that failed, so that an outage is no storm."""
+"""The pause after a failed call, so that an outage does not cause a storm."""
 
 RENEWED_NS = 50_000_000
-"""By how much more must remain than was known for a renewal to be worth a line."""
+"""By how much more must remain than before, so that a renewal is worth a line."""
 
 CHILD_LIMIT_S = 30.0
 """A forked child that takes longer hangs."""
 
 
 class Journal:
-    """Where a worker says what happens; a line is written whole, whatever becomes of the process."""
+    """The worker's journal; a line is written whole, whatever happens to the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def say(self, event: str, **values: object) -> None:
-        """Writes down an event."""
+        """Records an event."""
         self._write({"event": event, **values})
 
     def record(self, client: str, name: str, kind: str, call_ns: tuple[int, int], **values: object) -> None:
-        """Writes down a call that came back, or a loss that was told."""
+        """Records a call that returned, or a reported loss."""
         record = {"client": client, "name": name, "kind": kind, "invoke_ns": call_ns[0], "return_ns": call_ns[1]}
         self._write(record | {"ok": True, "fence": None, "valid_until_ns": None} | values)
 
@@ -100,7 +100,7 @@ class Journal:
 
 
 class Store:
-    """A connection to the store, for one hand. It answers at once: not worth a way of its own for asyncio."""
+    """A connection to the store, for one hand. The store answers at once, so asyncio needs no other way."""
 
     def __init__(self, path: Path, client: str) -> None:
         self._client = client
@@ -108,12 +108,12 @@ class Store:
         self._socket.connect(str(path))
 
     def read(self, name: str, fence: int) -> int | None:
-        """The number, or nothing for whoever is late."""
+        """Returns the number, or nothing if the fence is too small."""
         answer = self._ask(f"read {name} {fence} {self._client}").split()
         return int(answer[1]) if answer[0] == "ok" else None
 
     def write(self, name: str, fence: int, value: int) -> None:
-        """Writes the number, unless it is late."""
+        """Writes the number, unless the fence is too small."""
         self._ask(f"write {name} {fence} {self._client} {value}")
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Store:
 
 
 class Worker:
-    """The process: its client, its hands, and what it was told."""
+    """The process: its client, its hands, and its orders."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.name: str = args.name
@@ -140,12 +140,12 @@ class Worker:
         self.client = library.Redlock(urls(), label=self.name, ttl=args.ttl)
         self.hands = [Hand(self, number) for number in range(args.hands)]
         self.loop: asyncio.AbstractEventLoop | None = None
-        """On which the hands are, on asyncio."""
+        """The loop of the hands, on asyncio."""
         self._parked = 0
         self._counting = threading.Lock()
 
     def listen(self) -> None:
-        """Obeys until the end of input."""
+        """Performs orders until the end of input."""
         for line in sys.stdin:
             order = json.loads(line)
             match order["order"]:
@@ -163,15 +163,15 @@ class Worker:
         self.names, self.over = None, True
 
     def park(self, change: int) -> None:
-        """Counts the hands that rest, and says when it is all of them."""
+        """Counts the hands that rest, and reports when all of them do."""
         with self._counting:
             self._parked += change
             if self._parked == len(self.hands):
                 self.journal.say("resting")
 
     async def take_mass(self, pool: str) -> None:
-        """Begins to acquire every name at once, and a moment later cancels what waits and drops what it has."""
-        # Nobody rests before it is over.
+        """Acquires every name at once, and a moment later cancels what waits and releases what it has."""
+        # The worker does not rest before this has ended.
         self.park(-1)
         try:
             await self._take_all((self.names or {}).get(pool, []))
@@ -190,21 +190,21 @@ class Worker:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        # What was acquired before is given back by all at once.
+        # Locks that were acquired by then are released together.
         held = [lock.release() for lock in locks if lock.held]
         await asyncio.gather(*held, return_exceptions=True)
         for lock in locks:
             self.journal.record(f"{self.name}/{lock.name}", lock.name, "acquire", (asked_ns, now_ns()), ok=False)
 
     def fork(self, pool: str) -> None:
-        """A child finds that it holds nothing, and acquires anew; the parent goes on."""
+        """A child finds that it holds nothing, and acquires again; the parent continues."""
         names = self.names
         if names is None:
             return
         locks = [hand.lock for hand in self.hands if hand.lock is not None]
         die = die_with_parent()
         with warnings.catch_warnings():
-            # What Python says of a fork beside threads is what this is about.
+            # Python warns of forks beside threads, and those are tested here.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
@@ -238,7 +238,7 @@ class Hold:
     """One hold of a lock, from its acquire to its release or loss."""
 
     def __init__(self, hand: Hand, lock: Any, asked_ns: int) -> None:
-        # The clock first: the end of validity must not be written down later than the library means it.
+        # The clock is read first: the recorded end of validity must not be later than the library means it.
         at_ns = now_ns()
         self.until_ns = at_ns + int(lock.remaining * 1e9)
         self.hand, self.lock, self.name, self.fence = hand, lock, lock.name, lock.fence
@@ -247,7 +247,7 @@ class Hold:
         self._record("acquire", (asked_ns, at_ns), valid_until_ns=self.until_ns)
 
     def look(self) -> None:
-        """Takes in what the lock says of itself."""
+        """Records the lock's own view of its state."""
         try:
             self.lock.check()
         except redlock.LockLost as error:
@@ -259,12 +259,12 @@ class Hold:
             self.extended(at_ns, until_ns)
 
     def extended(self, asked_ns: int, until_ns: int) -> None:
-        """The lock lasts longer than before."""
+        """Records that the lock lasts longer than before."""
         self.until_ns = until_ns
         self._record("extend", (asked_ns, now_ns()), valid_until_ns=until_ns)
 
     def tell_lost(self, error: redlock.RedlockError) -> None:
-        """The holder knows that the lock is lost; it may be told by an event, and see it by itself too."""
+        """Records that the holder knows of the loss, which may come by an event and by a check too."""
         with self._telling:
             if not self.lost:
                 self.lost = True
@@ -273,21 +273,21 @@ class Hold:
                 self.hand.complain("hold", error)
 
     def releasing(self) -> int:
-        """Is about to give it back, which ends the hold even if the process does not see the end of the call."""
+        """Records that the release begins. This ends the hold even if the process does not see the call return."""
         at_ns = now_ns()
         self.hand.worker.journal.say("releasing", client=self.hand.client, at_ns=at_ns)
         return at_ns
 
     def released(self, asked_ns: int) -> None:
-        """Has given it back."""
+        """Records the release."""
         self._record("release", (asked_ns, now_ns()))
 
     def failed(self, call: str, asked_ns: int, error: redlock.RedlockError) -> None:
-        """An extension or a release did not do what it was asked to do."""
+        """Records that an extension or a release failed."""
         if isinstance(error, redlock.LockLost) and call != "release":
             self.tell_lost(error)
         else:
-            # Whatever comes of a release, the hold ended when it began.
+            # The hold ended when its release began, whatever the result.
             self._record(call, (asked_ns, now_ns()), ok=False)
             self.hand.complain(call, error)
 
@@ -296,7 +296,7 @@ class Hold:
 
 
 class Hand:
-    """One holder after the other. On the blocking face nothing that it awaits ever waits: every call blocks."""
+    """A hand: one holder after the other. On the blocking face its awaits never wait, because every call blocks."""
 
     def __init__(self, worker: Worker, number: int) -> None:
         self.worker = worker
@@ -306,14 +306,14 @@ class Hand:
         self.store = Store(worker.args.store, self.client)
         self.proof: str | None = None
         self.lock: Any = None
-        """What it may hold."""
+        """The lock that it may hold."""
         self.hold: Hold | None = None
-        """What it holds, or held last."""
+        """Its present or last hold."""
         self.kept: list[Any] = []
-        """What a planted fault does not give back."""
+        """The locks that a planted fault does not release."""
 
     async def run(self) -> None:
-        """Takes turns until the worker is to go."""
+        """Takes turns until the worker should end."""
         self.worker.park(+1)
         while not self.worker.over:
             names, proof = self.worker.names, self.proof
@@ -345,7 +345,7 @@ class Hand:
             case "manual":
                 options |= {"auto_renew": False}
             case "lease":
-                # What is known of restarts here is not what this is about.
+                # This test is not about what the process knows of restarts.
                 options |= {"ttl": LEASE_S, "restart_delay": self.worker.args.ttl}
             case "try":
                 how = {"blocking": False}
@@ -354,13 +354,13 @@ class Hand:
         await self.use(self.worker.client.lock(name, **options), way, options["ttl"], how)
 
     async def prove(self, name: str) -> None:
-        """Gets a lock that all workers want, now that there is no trouble."""
+        """Acquires a lock that all workers want, in a time without trouble."""
         self.proof = None
         if await self.use(self.worker.client.lock(name), "brief", self.worker.args.ttl, {}):
             self.worker.journal.say("served")
 
     async def use(self, lock: Any, way: str, ttl_s: float, how: Json) -> bool:
-        """Acquires the lock, does something under it and gives it back; whether it was acquired."""
+        """Acquires the lock, works under it and releases it. Returns whether it was acquired."""
         self.lock, self.hold = lock, None
         lock.on_lost(lambda error: self._told_lost(lock, error))
         asked_ns = now_ns()
@@ -469,12 +469,12 @@ class Hand:
             hold.failed("release", asked_ns, error)
 
     def complain(self, call: str, error: redlock.RedlockError) -> None:
-        """Tells of a call that failed."""
+        """Reports a failed call."""
         what = {"code": error.code, "message": str(error), "reason": getattr(error, "reason", None)}
         self.worker.journal.say("error", client=self.client, call=call, at_ns=now_ns(), **what)
 
     async def sleep(self, seconds: float) -> None:
-        """Does nothing for a while."""
+        """Sleeps for a while."""
         if self.is_async:
             await asyncio.sleep(seconds)
         else:
@@ -487,7 +487,7 @@ async def done(result: Any) -> Any:
 
 
 def complete(call: Coroutine[Any, Any, object]) -> None:
-    """Runs a coroutine of the blocking face, which never waits for anything."""
+    """Runs a coroutine of the blocking face, which never waits."""
     try:
         call.send(None)
     except StopIteration:
@@ -509,7 +509,7 @@ async def all_of(worker: Worker) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What the worker is told to be."""
+    """The worker's command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True, help="of this process, among all that there will ever be")
     parser.add_argument("--face", choices=["sync", "asyncio"], required=True)
@@ -523,7 +523,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Obeys until the end of input."""
+    """Runs the worker until the end of input."""
     worker = Worker(arguments())
     threading.Thread(target=worker.listen, daemon=True).start()
     if worker.is_async:

@@ -1,4 +1,4 @@
-"""What became of a run, in words and figures."""
+"""The result of a run, in words and figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JUDGED = {
     "calls come back": r"stuck",
     "store": r"stale write|refused|lost update|miscounted",
 }
-"""What is promised, and what the checker says where it was broken."""
+"""The promises, and the checker's words for a violation of each."""
 
 
 def promises(run: Run) -> list[Promise]:

@@ -1,4 +1,4 @@
-"""The picture of a run: what was done to whom, and how many acquisitions there were meanwhile."""
+"""The picture of a run: the troubles of each subject, and the number of acquisitions meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLASS = {"steady": "#ffffff", "data": "#fbeeda", "clock": "#e6eef8"}
 
 
 def draw(run: Run, file: Path) -> None:
-    """Writes the picture as SVG, or what the name of the file says."""
+    """Writes the picture, as SVG or in the format of the file's name."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
         troubles, rate = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])

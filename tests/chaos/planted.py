@@ -1,4 +1,4 @@
-"""Mistakes that are made on purpose, to see that a run finds them: one for each layer at least."""
+"""Planted faults, to check that a run finds them: at least one for each layer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Planted:
-    """A mistake, and what is said of it."""
+    """A planted fault, and what the report says of it."""
 
     layer: str
     what: str
     found: tuple[str, ...]
-    """Any of these promises is seen to be broken."""
+    """The promises of which at least one must be seen to be broken."""
     language: str | None = None
-    """Whose workers make it; the ways to the nodes do where it is nobody's."""
+    """The language of the workers that make it; if there is none, the ways to the nodes make it."""
     face: str | None = None
 
     def is_made_by(self, language: str, face: str) -> bool:
@@ -35,4 +35,4 @@ PLANTED = {
     ),
     "old fence": Planted("Node", "a lock tells the fence of the hold before", ("fences", "store"), "Node"),
 }
-"""By name."""
+"""All of them, by name."""

@@ -1,4 +1,4 @@
-"""One run: there is trouble in epoch after epoch, and after each there is rest, in which it is judged."""
+"""One run: epochs of trouble, each followed by a rest in which it is judged."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ WAYS = {
 """How often a hand uses a lock in which way; `hand.py` says what they are."""
 
 SERVED_S = 10.0
-"""Within which everybody who waits is served once there is no trouble any more: a dead holder's ttl, the time for which
-a node that restarted is not counted on, the longest back-off, and all who come before."""
+"""The time within which all waiters are served after the trouble: a dead holder's ttl, the quarantine of a node that
+restarted, the longest back-off, and all waiters before."""
 
 GONE_S = 4.0
-"""Within which the keys of those who hold nothing are gone: the longest back-off of what is owed, a node_timeout, and
-the slack. Less than the ttl of a lease, or a key that is forgotten would be gone as well."""
+"""The time within which the keys of locks that are not held are gone: the longest back-off of a pending release, a
+node_timeout, and the slack. It is less than the ttl of a lease, or a forgotten key would be gone as well."""
 
 IN_FLIGHT_S = 1.0
-"""For how long an attempt may have had a grant that a node has forgotten meanwhile."""
+"""How long an attempt may have had a grant that a node has forgotten meanwhile."""
 
 GROWTH = {"descriptors": 24, "threads": 4}
 """How many more of them a worker may have than after its first epoch: connections that the library opens when it first
-has a use for them."""
+needs them."""
 
 RUNTIMES = HANDS * (NODES + 3)
-"""How many more descriptors a worker may have whose hands block: as many runtimes as hands have ever blocked at once,
-each with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble they seldom do."""
+"""How many more descriptors a worker with blocking hands may have: as many runtimes as hands have ever blocked at once,
+each with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble hands seldom block."""
 
 KEPT = 60
 """How many histories of good epochs are kept."""
 
 MOST_CRASHES = 5
-"""How many workers may end by themselves before a run is given up; one is too many for it to succeed."""
+"""How many workers may end by themselves before a run is given up; a run with one cannot succeed."""
 
 SAID = 1000
-"""How much is told of what a worker said before it ended."""
+"""How many characters of a worker's last messages are reported."""
 
 TICK_S = 0.02
 
 
 @dataclass(frozen=True)
 class Done:
-    """A trouble that was, in the time of the machine."""
+    """A past trouble, in the time of the machine."""
 
     trouble: Trouble
     from_ns: int
@@ -78,7 +78,7 @@ class Done:
 
 @dataclass(eq=False)
 class Run(Story):
-    """A run as it goes on, and what came of it."""
+    """A run while it continues, and its results."""
 
     arena: Arena = field(kw_only=True)
     checker: Path = field(kw_only=True)
@@ -86,35 +86,35 @@ class Run(Story):
     """Where histories are written, one for each epoch."""
     scheduled: Sequence[Epoch] = field(kw_only=True)
     fail_fast: bool = False
-    """Whether it ends after the first epoch in which something is wrong."""
+    """Whether the run ends after the first epoch with a failure."""
     show: Callable[[], None] = lambda: None
-    """Called often."""
+    """A function that is called often."""
     tally: Tally = field(default_factory=Tally)
     end_ns: int = 0
     epoch: Epoch | None = None
-    """Which is going on."""
+    """The present epoch."""
     phase: str = ""
     active: dict[Trouble, int] = field(default_factory=dict)
-    """What is going on, and since when."""
+    """The present troubles, and when they began."""
     done: list[Done] = field(default_factory=list)
     epochs: list[tuple[Epoch, int, int]] = field(default_factory=list)
-    """Those that are over, from when to when there was trouble in them."""
+    """Past epochs, and when the trouble in them began and ended."""
     violations: list[str] = field(default_factory=list)
     summaries: list[str] = field(default_factory=list)
     interrupted: bool = False
     served: int = 0
-    """How many were served after healing, of those who `waited`."""
+    """How many workers of those that `waited` were served after healing."""
     waited: int = 0
     excused: int = 0
     _crashes: int = 0
     _to_end: bool = False
     early: list[str] = field(default_factory=list)
-    """Losses that were told while nothing could cause one."""
+    """Losses that were reported while nothing could cause one."""
     first: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What each worker had open after its first epoch."""
+    """The open counts of each worker after its first epoch."""
 
     def play(self) -> None:
-        """Goes through all epochs, or until somebody presses Ctrl-C and `interrupt` hears it."""
+        """Goes through all epochs, or until Ctrl-C reaches `interrupt`."""
         self.start_ns = now_ns()
         self._troubles = Troubles(self.arena)
         try:
@@ -132,7 +132,7 @@ class Run(Story):
         self.tally.troubles += said
 
     def interrupt(self, number: int, _frame: object) -> None:
-        """A signal's handler: breaks the run off where nothing is half read or half done; a second time, at once."""
+        """A signal's handler: ends the run where no step is half done, or at once if called a second time."""
         signal.signal(number, signal.default_int_handler)
         self._to_end = True
 
@@ -149,7 +149,7 @@ class Run(Story):
         self._wait_until(began_ns + round(EPOCH_S * 1e9))
         healed_ns = now_ns()
         self.epochs.append((epoch, began_ns, healed_ns))
-        # How long a call takes is judged from here on.
+        # The duration of calls is judged from here on.
         self._history.period("outage", "chaos", began_ns, healed_ns)
         self.phase = "rest"
         self._rest()
@@ -166,10 +166,10 @@ class Run(Story):
             journal.start_over()
 
     def _break_off(self) -> None:
-        """Judges what there is."""
+        """Judges what has happened so far."""
         self.interrupted = True
-        # A worker writes an acquire down before it goes to the store: whatever the store tells now, they tell as well.
-        # And whoever went on while the others are heard would be known in part.
+        # A worker records an acquire before it goes to the store: each access in the store has its acquire.
+        # A worker that continued while the others are read would be known only in part.
         self.tally.hear_store(self.arena.accesses, self._history)
         for living in self.arena.living():
             living.stop()
@@ -230,7 +230,7 @@ class Run(Story):
         self.tally.forget(worker)
 
     def _rest(self) -> None:
-        """Everybody finishes what they do, and then each worker has to be served once more."""
+        """Lets all workers finish their work, and then serves each worker once more."""
         self._order(order="rest")
         if not self._wait(lambda: all(worker.resting for worker in self.arena.living())):
             self._late("did not finish what they were doing")
@@ -249,7 +249,7 @@ class Run(Story):
         self.tally.troubles.append(f"epoch {len(self.epochs)}: within {SERVED_S:g} s of healing, {what}: {names}")
 
     def _keys_gone(self) -> None:
-        """What is there after a while, the checker is to explain."""
+        """Reports the keys that are left after a while; the checker has to explain them."""
         if not self._wait(lambda: not list(self._keys()), GONE_S):
             for server, name, fence in self._keys():
                 at_ns = now_ns()
@@ -278,7 +278,7 @@ class Run(Story):
         if not self.interrupted:
             self._hear()
         self._history.close()
-        # A clock that steps back has the keys of dead holders stay so much longer.
+        # A clock that steps back lets the keys of dead holders stay so much longer.
         back = [done.trouble for done in self.done if done.from_ns >= self._began_ns]
         settle_s = sum(trouble.amount for trouble in back if trouble.kind.name == "clock back")
         rules = ["--told-late-ms", SLACK_MS, "--limit-ms", round(SERVED_S * 1000)]
@@ -327,7 +327,7 @@ class Run(Story):
             raise KeyboardInterrupt
 
     def _ended(self, slot: int, worker: Worker) -> None:
-        """Nobody has killed it."""
+        """Records that a worker has ended by itself, and replaces it."""
         self.tally.troubles.append(f"{worker.name} ended with {worker.process.returncode}")
         self._killed(worker, now_ns())
         self.arena.remove(slot)
@@ -340,7 +340,7 @@ class Run(Story):
 
 
 def _acts(epoch: Epoch) -> list[tuple[float, str, Trouble]]:
-    """What is to be done and when; ends come first."""
+    """The troubles' beginnings and ends, in order of time; ends come first."""
     begins = [(trouble.at_s, "begin", trouble) for trouble in epoch.troubles]
     ends = [(trouble.until_s, "end", trouble) for trouble in epoch.troubles if trouble.lasts_s]
     return sorted(begins + ends, key=lambda act: (act[0], act[1] == "begin"))

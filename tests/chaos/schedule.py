@@ -1,22 +1,22 @@
-"""What is done to whom, when and for how long: a pure function of the seed, and nothing else in chaos is.
+"""The troubles of a run, with their subjects and times, as a pure function of the seed. Nothing else in chaos is one.
 
-A run is a row of epochs. Each has names of locks that no other has, and its troubles are over before the next begins,
-so that what one voids is void nowhere else. Fences are promised as long as no node forgets its fence key; where one
-does, they still grow if clocks differ by less than the time between the forgotten acquisition and the next. Hence the
-three classes of an epoch, of which no two ever meet on one name:
+A run is a sequence of epochs. Each has its own names of locks, and its troubles have ended before the next begins, so a
+trouble voids promises only in its own epoch. Fences are promised as long as no node forgets its fence key. If one does,
+they still grow if clocks differ by less than the time between the forgotten acquisition and the next. So an epoch has
+one of three classes, and no two of them ever meet on one name:
 
 - `steady`: no trouble voids anything. Fences, order and exclusion hold throughout.
-- `data`: nodes lose data, under clocks that agree (all processes are on one machine): fences and their order hold. Two
-  may hold a name at once where a loss took the key of the first, so exclusion is excused from each loss until all that
-  was held then is over.
+- `data`: nodes lose data, and clocks agree (all processes are on one machine). Fences and their order hold. Two clients
+  may hold a name at once if the first one's key was lost, so exclusion is excused from each loss until all locks that
+  were held then have ended.
 - `clock`: the clocks of nodes step, and no node forgets: all steps of an epoch together stay far below `fence_ttl`, so
-  that no fence key runs out. Fences and order hold; exclusion is excused from each step on, as a step ends keys early.
-  Steps back are short, because they prolong the keys of dead holders; and clocks are put right between epochs, when
-  nobody holds anything.
+  no fence key expires. Fences and order hold. Exclusion is excused from each step on, because a step ends keys early.
+  Steps back are short, because they prolong the keys of dead holders. Clocks are set right between epochs, when no
+  lock is held.
 
-What is steady happens in all of them. Every kind is dealt before one comes again, so that a short run has all of them.
-At most two nodes are in trouble at a time, with those that restarted and are not counted on yet among them: the lock is
-to go on, or there would be little to judge. The kinds that take the quorum away are apart and short.
+Steady kinds happen in all epochs. Every kind is dealt before one is repeated, so a short run has all of them. At most
+two nodes are in trouble or in quarantine at a time, because clients must still get the lock, or there would be little
+to judge. Kinds that take the quorum away are separate and short.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ NODES = 5
 """How many servers there are."""
 
 VIEWS = 3
-"""How many ways lead to each of them. The workers of a view share their fate in the network, and nobody else does."""
+"""How many ways lead to each of them. The workers of a view share one network, and others do not."""
 
 CREW = 8
 """How many worker processes there are."""
 
 FORKING = (2, 3, 6)
-"""Which of them can fork."""
+"""The workers that can fork."""
 
 MASSIVE = (3,)
-"""Which can take very many locks at once."""
+"""The workers that can acquire very many locks at once."""
 
 EPOCH_S = 9.0
-"""How long there is trouble in an epoch; healing and judging come on top."""
+"""How long an epoch has trouble; healing and judging come on top."""
 
 CALM_S = 0.4
-"""At the beginning of an epoch, for the first acquisitions."""
+"""The calm at the beginning of an epoch, for the first acquisitions."""
 
 TTL_S = 1.5
-"""The ttl of most locks: what a restart costs a node, as it is barred for that long."""
+"""The ttl of most locks, which is also the quarantine of a node after a restart."""
 
 Class = Literal["steady", "data", "clock"]
 Subject = Literal["node", "link", "view", "worker"]
@@ -60,14 +60,14 @@ class Kind:
 
     name: str
     subject: Subject
-    """Whom it strikes: a node, the way from a view to a node, all ways of a view, a worker."""
+    """The subject: a node, the way from a view to a node, all ways of a view, or a worker."""
     lasts_s: tuple[float, float]
     of: Class = "steady"
-    """In epochs of which class it happens; what is steady, in all."""
+    """The class of epochs in which it happens; `steady` means all."""
     bars: bool = False
-    """Whether clients do not count on the node for a while after it, because it was restarted."""
+    """Whether the node is in quarantine for a while after it, because it was restarted."""
     alone: bool = False
-    """Whether no other node may be in trouble meanwhile: it strikes several of them."""
+    """Whether no other node may be in trouble meanwhile, because it affects several of them."""
 
 
 KINDS = (
@@ -111,57 +111,57 @@ KINDS = (
     Kind("clock forward", "node", (0.0, 0.0), of="clock"),
     Kind("clock back", "node", (0.0, 0.0), of="clock"),
 )
-"""All of them."""
+"""All kinds of trouble."""
 
 CLASSES: tuple[Class, ...] = ("steady", "data", "clock")
-"""Epochs come in this order, again and again."""
+"""The order of epochs, which repeats."""
 
 STEADY_DEALT, OWN_DEALT = 15, 4
-"""How many troubles an epoch has, of those of its own class how many."""
+"""How many troubles an epoch has, and how many of its own class."""
 
 FORWARD_S, BACK_S = (2.0, 240.0), (0.2, 2.0)
-"""How far a clock steps. At most `OWN_DEALT` forward in an epoch come to far less than the hour of `fence_ttl`."""
+"""How far a clock steps. At most `OWN_DEALT` steps forward in an epoch are far less than the hour of `fence_ttl`."""
 
 AT_ONCE = 2
-"""How many nodes may be in trouble."""
+"""How many nodes may be in trouble at once."""
 
 PLACES = 1000
-"""How often a place is looked for before a trouble has to wait for the next epoch."""
+"""How often a place is tried before a trouble has to wait for the next epoch."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """One thing that is done; times are seconds since the beginning of its epoch."""
+    """One trouble; times are seconds since the beginning of its epoch."""
 
     kind: Kind
     at_s: float
     lasts_s: float
     where: int
-    """Which node or worker; of a link the node; of a view the first node that it is cut off from."""
+    """The node or worker; of a link, the node; of a view, the first node that it is cut off from."""
     view: int = 0
-    """Which view, where it is about the network."""
+    """The view, if the trouble is in the network."""
     amount: float = 0.0
-    """How far a clock steps, in seconds; elsewhere a fraction of what such a trouble can do at most."""
+    """How far a clock steps, in seconds; for other kinds, a fraction of their maximum."""
 
     @property
     def until_s(self) -> float:
-        """When it is over."""
+        """When it ends."""
         return self.at_s + self.lasts_s
 
     @property
     def nodes(self) -> frozenset[int]:
-        """The nodes that it takes away from somebody."""
+        """The nodes that some worker loses."""
         match self.kind.subject:
             case "worker":
                 return frozenset()
             case "view":
-                # A majority for the one that is cut off; of a split, the minority that the first of two does not see.
+                # A view that is cut off loses a majority. In a split, the first of two loses a minority.
                 return frozenset((self.where + i) % NODES for i in range(NODES // 2 + (self.kind.name == "cut off")))
         return frozenset({self.where})
 
     @property
     def subject(self) -> str:
-        """Whom it strikes, in words."""
+        """The subject in words."""
         match self.kind.subject:
             case "node":
                 return f"node {self.where + 1}"
@@ -177,12 +177,12 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One stretch of a run, with names of its own."""
+    """One section of a run, with its own names."""
 
     number: int
     of: Class
     troubles: tuple[Trouble, ...]
-    """As they begin."""
+    """Its troubles, in the order of their beginnings."""
 
 
 def epochs(seed: int, count: int) -> list[Epoch]:
@@ -206,9 +206,9 @@ def _epochs(dice: random.Random) -> Iterator[Epoch]:
     number = 0
     while True:
         of = CLASSES[number % len(CLASSES)]
-        # Their own first: they are why there is this class, and are to find a place.
+        # The troubles of this class come first, because the class exists for them.
         dealt = [] if of == "steady" else decks[of].deal(OWN_DEALT)
-        # Then those that take the most, which find no place later.
+        # Then come the troubles that need the most room, which would not find a place later.
         dealt += sorted(decks["steady"].deal(STEADY_DEALT), key=_takes, reverse=True)
         placed: list[Trouble] = []
         for kind in dealt:
@@ -222,12 +222,12 @@ def _epochs(dice: random.Random) -> Iterator[Epoch]:
 
 
 def _takes(kind: Kind) -> tuple[bool, float]:
-    """How much of an epoch a trouble takes at most: all nodes, and for how long."""
+    """The most of an epoch that a trouble needs: how many nodes, and for how long."""
     return kind.alone, kind.lasts_s[1] + (TTL_S if kind.bars else 0)
 
 
 class _Deck:
-    """Deals every kind before one comes again."""
+    """Deals every kind before one is repeated."""
 
     def __init__(self, dice: random.Random, kinds: list[Kind]) -> None:
         self._dice = dice
@@ -247,10 +247,10 @@ class _Deck:
 
 
 def _place(dice: random.Random, kind: Kind, placed: list[Trouble]) -> Trouble | None:
-    """A trouble of this kind that goes with those that have a place."""
+    """A trouble of this kind that does not conflict with those that have a place."""
     for place in range(PLACES):
         least_s, most_s = kind.lasts_s
-        # As short as it may be where there is little room.
+        # It is as short as possible if there is little room.
         lasts_s = dice.uniform(least_s, most_s if place < PLACES // 2 else least_s)
         at_s = dice.uniform(CALM_S, EPOCH_S - lasts_s)
         where = dice.randrange(NODES)
@@ -280,5 +280,5 @@ def _meet(one: Trouble, other: Trouble) -> bool:
 
 
 def _over_s(trouble: Trouble) -> float:
-    """When a node is counted on again; everything takes a moment to be done."""
+    """When clients can use a node again; every step takes a moment."""
     return trouble.until_s + (TTL_S if trouble.kind.bars else 0.1)

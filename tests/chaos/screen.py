@@ -1,4 +1,4 @@
-"""The run as it goes on."""
+"""The display of a run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The resource that the locks protect: a store that refuses whoever is late, in a process of its own.
+"""The resource that the locks protect: a store that rejects smaller fences, as a separate process.
 
-It is the example that the documentation shows (tests/examples/fenced_store.py), on SQLite. Clients send a line, `read
-NAME FENCE CLIENT` or `write NAME FENCE CLIENT VALUE`, and are answered `ok VALUE` or `stale`. Every access is written
-down in the order in which it came to be. Whoever holds a lock reads a number and writes it back increased, so that two
-holders at once would lose one.
+It is the example of the documentation (tests/examples/fenced_store.py), on SQLite. Clients send a line, `read NAME
+FENCE CLIENT` or `write NAME FENCE CLIENT VALUE`, and the answer is `ok VALUE` or `stale`. Every access is recorded in
+the order in which it happened. Each holder reads a number and writes it back increased, so that two holders at once
+would lose an update.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ LINE_LIMIT = 4096
 
 
 class Accesses:
-    """Performs accesses and writes them down."""
+    """Performs accesses and records them."""
 
     def __init__(self, database: Path, journal: Path) -> None:
         self._store = FencedStore(str(database))
-        # It has to outlive the workers and not the machine.
+        # The data must survive the workers, but not the machine.
         self._store.db.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
         self._accepted: Counter[str] = Counter()
         self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def perform(self, line: str) -> str:
-        """The answer to one line."""
+        """Returns the answer to one line."""
         what, name, fence, client, *value = line.split()
         invoke_ns = now_ns()
         before = self._value(name)
@@ -79,7 +79,7 @@ def serve(listener: socket.socket, accesses: Accesses) -> None:
 
 
 def _answer(client: socket.socket, accesses: Accesses) -> bool:
-    """Whether the client is still there. It sends a line and waits for the answer, so that lines come whole."""
+    """Whether the client is still there. It sends a line and waits for the answer, so lines arrive whole."""
     try:
         line = client.recv(LINE_LIMIT).decode()
         if line:
@@ -90,7 +90,7 @@ def _answer(client: socket.socket, accesses: Accesses) -> bool:
 
 
 def main() -> None:
-    """Arguments: the unix socket to listen on, the database, and where accesses are written down."""
+    """Arguments: the unix socket to listen on, the database, and the file for the record of accesses."""
     path, database, journal = sys.argv[1:]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

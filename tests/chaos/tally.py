@@ -1,4 +1,4 @@
-"""What the workers and the store have written down: counted, and handed on to the history of the epoch."""
+"""The records of the workers and the store: counted, and passed on to the history of the epoch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LANGUAGES = ("Rust", "Python", "Node")
 """In the order in which they are shown."""
 
 ALLOWED = ("timeout", "unavailable", "forbidden", "lost")
-"""Errors that calls may come to where nodes are in trouble."""
+"""Errors that calls may end with while nodes are in trouble."""
 
 ASKED_TWICE = "held by another when it was asked again"
-"""What the error of a release says of a node that it was sent to twice."""
+"""What the error of a release says of a node if the release was sent twice."""
 
 COMPLAINTS = 50
 """How many messages of errors are kept."""
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a name now, as far as is written down."""
+    """The present holder of a name, as far as recorded."""
 
     client: str
     language: str
@@ -38,7 +38,7 @@ class Holder:
 
 @dataclass
 class Tally:
-    """All that is known of a run."""
+    """All counts of a run."""
 
     acquired: Counter[str] = field(default_factory=Counter)
     """By language."""
@@ -49,7 +49,7 @@ class Tally:
     losses: Counter[str] = field(default_factory=Counter)
     """By reason."""
     early: list[str] = field(default_factory=list)
-    """What was told lost while it was valid, for another reason than max_hold or that nobody could be asked."""
+    """Losses of valid locks, except for max_hold or because no node could be asked."""
     extended: int = 0
     forked: int = 0
     accepted: int = 0
@@ -59,14 +59,14 @@ class Tally:
     seconds: Counter[tuple[int, str]] = field(default_factory=Counter)
     """Acquisitions by second of the machine's clock and language."""
     said: list[str] = field(default_factory=list)
-    """Some of what errors said."""
+    """Some messages of errors."""
     troubles: list[str] = field(default_factory=list)
-    """What makes a run fail whatever the checker says."""
+    """Problems that make a run fail, whatever the checker says."""
     holders: dict[str, Holder] = field(default_factory=dict)
     """By name."""
 
     def hear(self, worker: Worker, history: EpochHistory) -> None:
-        """Takes in what a worker has written down since the last time."""
+        """Reads what a worker has recorded since the last time."""
         for line in worker.journal.lines():
             if "kind" in line:
                 self._record(worker, line)
@@ -75,7 +75,7 @@ class Tally:
                 self._event(worker, line)
 
     def hear_store(self, journal: Journal, history: EpochHistory) -> None:
-        """Takes in what the store has written down since the last time."""
+        """Reads what the store has recorded since the last time."""
         for line in journal.lines():
             if line.pop("access") == "write":
                 self.accepted += line["ok"]
@@ -84,7 +84,7 @@ class Tally:
             history.add({"kind": "write", "valid_until_ns": None, **line})
 
     def forget(self, worker: Worker) -> None:
-        """A worker is gone, and holds nothing."""
+        """Records that a worker is gone, and holds nothing."""
         for name in [name for name, holder in self.holders.items() if holder.client.startswith(f"{worker.name}/")]:
             del self.holders[name]
 
@@ -98,8 +98,8 @@ class Tally:
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
         if line["ok"] and line["kind"] == "extend":
-            # A renewal is seen some time after it was asked for, which its validity is counted from, less the drift: as
-            # if it were older than the hold, where it came right after the acquire.
+            # A renewal is seen some time after its request, from which its validity counts, less the drift. So it can
+            # look older than the hold if it came right after the acquire.
             asked_ns = line["valid_until_ns"] - worker.ttl_ns[client]
             acquired_ns = worker.holding[client]["return_ns"] if client in worker.holding else 0
             line["invoke_ns"] = min(line["invoke_ns"], max(asked_ns, acquired_ns))
@@ -140,8 +140,8 @@ class Tally:
                 text = f"{line['client']}: {line['call']}: {line['code']}: {line['message']}"
                 if line["code"] == "lost":
                     self.losses[line["reason"]] += 1
-                    # A release that was sent again cannot tell an owner that came after it from one that came before.
-                    # The latter is two who hold at once, which the history shows.
+                    # The error of a repeated release does not say whether the other owner came before or after it.
+                    # Before it would be two holders at once, which the history shows.
                     is_ambiguous = line["call"] == "release" and ASKED_TWICE in line["message"]
                     if line["at_ns"] < worker.valid_until_ns[line["client"]] and not is_ambiguous:
                         self.early.append(text)
@@ -161,7 +161,7 @@ class EpochHistory:
         self._file = path.open("w", encoding="utf-8")
 
     def add(self, record: Json) -> None:
-        """Adds a record; the order of records means nothing."""
+        """Adds a record. The order of records does not matter."""
         self._file.write(f"{json.dumps(record)}\n")
 
     def period(self, kind: str, client: str, from_ns: int, to_ns: int | None, name: str = "") -> None:
@@ -177,7 +177,7 @@ class EpochHistory:
             self.period("stopped", f"{worker.name}/{hand}", from_ns, to_ns)
 
     def never_back(self, worker: Worker, over_ns: int | None) -> None:
-        """Adds the acquires of a worker that were not answered; if it was killed, their keys run out by themselves."""
+        """Adds the unanswered acquires of a worker; if it was killed, their keys expire."""
         for asked in worker.asking.values():
             until_ns = over_ns and over_ns + round(asked["ttl_s"] * 1e9)
             self.add(
@@ -187,7 +187,7 @@ class EpochHistory:
         worker.asking.clear()
 
     def given_up(self, worker: Worker, at_ns: int) -> None:
-        """Adds on behalf of a worker that is gone that nobody relies on its locks any more."""
+        """Records for a worker that is gone that nobody relies on its locks any more."""
         for client, held in worker.holding.items():
             if held["ok"]:
                 over_ns = worker.releasing_ns.get(client, at_ns)
@@ -195,5 +195,5 @@ class EpochHistory:
         worker.holding.clear()
 
     def close(self) -> None:
-        """Nothing is added any more."""
+        """Ends the file."""
         self._file.close()

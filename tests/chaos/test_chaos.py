@@ -1,4 +1,4 @@
-"""The schedule is what it promises to be, the report tells what is broken, and a real run ends as it should."""
+"""The schedule is as specified, the report lists broken promises, and a real run ends as it should."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 SEEDS = range(60)
 
 FENCE_TTL_S = 3600
-"""The default of the library, which the clocks of nodes must never come near."""
+"""The default of the library. Clock steps must stay far below it."""
 
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
@@ -77,13 +77,13 @@ def test_everything_is_over_with_its_epoch(seed: int) -> None:
 
 
 def counted_on_s(trouble: Trouble) -> float:
-    """When clients count on a node again."""
+    """When clients can use a node again."""
     return trouble.until_s + (TTL_S if trouble.kind.bars else 0)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """A run in which all was well. Nothing is started."""
+    """A good run, without starting anything."""
     scheduled = epochs(1, 3)
     run = Run(arena=Arena(tmp_path, 1), checker=tmp_path, out=tmp_path, scheduled=scheduled)
     run.start_ns, run.end_ns = 10**12, 10**12 + 30 * 10**9
@@ -104,7 +104,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
-    """One that does nothing by itself."""
+    """A worker that does nothing by itself."""
     worker = Worker(ROLES[0], "rust-1", 0, ["cat"], tmp_path / "log", tmp_path / "journal", "")
     try:
         yield worker
@@ -178,7 +178,7 @@ def test_what_is_altered_is_in_the_scripts() -> None:
 
 
 def report(run: Run) -> str:
-    """What is printed where there is no terminal."""
+    """The output without a terminal."""
     console = Console(file=io.StringIO(), width=110)
     outcome.write(console, run, 1, [Path("chaos.svg")])
     assert isinstance(console.file, io.StringIO)
@@ -295,7 +295,7 @@ def test_ctrl_c_ends_everything_and_reports(tmp_path: Path) -> None:
             assert line, said
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) > NODES + CREW
-        # As a terminal does.
+        # A terminal does the same.
         os.killpg(process.pid, signal.SIGINT)
         said += process.stdout.read()
         process.wait(LIMIT_S)

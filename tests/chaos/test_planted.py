@@ -1,4 +1,4 @@
-"""Mistakes that are made on purpose are found: a judge that is never angry proves nothing."""
+"""Planted faults are found: a judge that never complains proves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What troubles leave behind is told from what the library leaves behind."""
+"""The run distinguishes what troubles leave behind from what the library leaves behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles
     server.command("SET", "released", "b:2", "PX", LONG_MS)
     before = server.written()
     server.command("DEL", "released")
-    # As far as the deletion, and not further.
+    # The power cut loses the deletion, and nothing before it.
     strike(troubles, "power cut", (server.written() - before) / CUT_BYTES)
     assert troubles.revived == {(0, b"held", b"a:1"), (0, b"released", b"b:2")}
     server.command("SET", "held", "c:3", "PX", LONG_MS)
@@ -88,7 +88,7 @@ def test_a_first_replica_renames_the_data_of_a_node_that_goes_on(server: Server,
 
 
 def told_by(proxy: Proxy, command: bytes) -> bytes:
-    """What a client reads that sends this over a connection of its own."""
+    """What a client reads that sends this over a new connection."""
     with socket.create_connection(("127.0.0.1", int(proxy.url.rpartition(":")[2])), timeout=LIMIT_S) as client:
         client.sendall(command)
         return client.recv(1000)
@@ -115,7 +115,7 @@ def test_a_command_that_is_unknown_is_refused_by_name(server: Server, number: in
 
 @dataclass
 class Eager:
-    """A way over which somebody connects again and again."""
+    """A way with a client that connects again and again."""
 
     made: int
 
@@ -144,7 +144,7 @@ def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(
     server.command("SET", "name", "a:1", "PX", 1000)
     server.command("SET", "later", "b:2", "PX", 1000)
     strike(troubles, "clock forward", 60)
-    # To ask for the other one would delete it.
+    # A request for the other key would delete it.
     until(lambda: not server.command("EXISTS", "later"), "both have expired")
     troubles.put_clocks_right()
     assert not list(locks(server))

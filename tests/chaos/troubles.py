@@ -13,22 +13,22 @@ from support.resp import Connection
 from support.servers import ReplyError, Server
 
 REPLICA_OF = ("127.0.0.1", 1)
-"""Where nobody listens, so that the data stay."""
+"""An address where nothing listens, so that the data stay."""
 
 EVICTED = 20
-"""How many keys an eviction takes, at most."""
+"""The most keys that an eviction deletes."""
 
 CUT_BYTES = 3000
-"""How much of what was written last a power cut takes, at most."""
+"""The most of the last writes that a power cut loses."""
 
 BUSY_AFTER_MS = 20
-"""From when on a server says that it is busy with a script."""
+"""The time after which a server reports that it is busy with a script."""
 
 CONNECTS_MOST = 20
-"""How many connections a process may make in a second to a node that hangs up; and so many at once before that."""
+"""How many connections a process may make in a second to a node that hangs up, and at once before that."""
 
 NO_LIMIT = 10_000
-"""How many clients a server takes."""
+"""The maximum of clients of a server."""
 
 
 @dataclass
@@ -39,15 +39,15 @@ class Troubles:
     offsets_s: list[float] = field(default_factory=lambda: [0.0] * NODES)
     """How far each node's clock is off."""
     revived: set[tuple[int, bytes, bytes]] = field(default_factory=set)
-    """Node, key and value of what was there after a power cut: where the release was cut off, it stays for its ttl."""
+    """Node, key and value of what came back in a power cut: if its release was lost, the key stays for its ttl."""
     storms: list[str] = field(default_factory=list)
-    """What is to be said of processes that made too many connections."""
+    """Reports of processes that made too many connections."""
     _made: dict[Trouble, int] = field(default_factory=dict)
     """How many connections a way had seen when it began to hang up."""
     _open: dict[Trouble, Connection] = field(default_factory=dict)
 
     def begin(self, trouble: Trouble) -> None:
-        """Does it."""
+        """Begins the trouble."""
         match trouble.kind.subject:
             case "node":
                 self._strike(trouble, self.arena.servers[trouble.where])
@@ -65,7 +65,7 @@ class Troubles:
                 self._meet(trouble)
 
     def end(self, trouble: Trouble) -> None:
-        """Undoes it, where that does not come by itself."""
+        """Ends the trouble, unless it ends by itself."""
         match trouble.kind.subject:
             case "worker" if trouble.kind.name == "worker killed":
                 self.arena.start(trouble.where)
@@ -82,23 +82,23 @@ class Troubles:
                     self.arena.change_way(view, range(NODES), "heal")
 
     def _count(self, trouble: Trouble, made: int) -> None:
-        """Looks how many connections those of a view made to a node that hung up."""
+        """Checks how many connections the workers of a view made to a node that hung up."""
         workers = sum(worker.view == trouble.view for worker in self.arena.living())
         if made > CONNECTS_MOST * workers * (trouble.lasts_s + 1):
             said = f"{made} connections in {trouble.lasts_s:.1f} s by {workers} processes"
             self.storms.append(f"{trouble.subject}: {said}, though the node hung up")
 
     def put_clocks_right(self) -> None:
-        """Ends what steps have left behind."""
+        """Sets stepped clocks right again."""
         for i, server in enumerate(self.arena.servers):
             if self.offsets_s[i]:
-                # What has expired by a clock that is ahead, and is not deleted yet, would be there again.
+                # Keys that have expired by a clock that is ahead, and are not deleted yet, would come back.
                 server.keys()
                 self.offsets_s[i] = 0.0
                 server.shift_clock()
 
     def forget_the_gone(self) -> None:
-        """What a power cut brought back and is gone by now needs no excuse any more."""
+        """Forgets the keys that a power cut brought back and that are gone by now."""
         self.revived &= {(i, *lock) for i, server in enumerate(self.arena.servers) for lock in locks(server)}
 
     def _strike(self, trouble: Trouble, server: Server) -> None:
@@ -145,7 +145,7 @@ class Troubles:
             case "rights withdrawn" | "user off":
                 server.set_user(self.arena.user.name, "on", *self.arena.user.rules)
             case "busy script":
-                # It may not be killed before it is seen to be busy, or have ended when its connection did.
+                # The script is killed only after it was seen to be busy, unless it has ended with its connection.
                 with contextlib.suppress(ReplyError):
                     server.command("SCRIPT", "KILL")
                 self._open.pop(trouble).close()
@@ -162,7 +162,7 @@ class Troubles:
 
     def _lock_out(self, server: Server) -> None:
         server.set_user(self.arena.user.name, "off")
-        # Whoever has logged in stays so.
+        # A client that has logged in stays logged in.
         server.command("CLIENT", "KILL", "USER", self.arena.user.name)
 
     def _keep_busy(self, trouble: Trouble, server: Server) -> None:
@@ -174,19 +174,19 @@ class Troubles:
         connection.send(*words)
 
     def _replicate(self, trouble: Trouble, server: Server) -> None:
-        # A node without replicas has a new replication id as soon as one comes, and again some time after it has gone.
+        # A node without replicas has a new replication id when one comes, and another one some time after it has gone.
         server.configure(repl_backlog_ttl=1)
         self._send(trouble, server, "PSYNC", "?", -1)
 
     def _fill(self, trouble: Trouble, server: Server) -> None:
-        # Nobody could undo it later but whoever is in already.
+        # Only an open connection could undo it later.
         connection = self._open[trouble] = server.connect()
         connection.ask("CONFIG", "SET", "maxclients", 1)
         connection.ask("CLIENT", "KILL", "TYPE", "normal")
 
     def _step(self, i: int, by_s: float) -> None:
         if sys.platform != "linux":
-            # Clocks of their own are not to be had elsewhere.
+            # Elsewhere, servers cannot have separate clocks.
             return
         self.offsets_s[i] += by_s
         self.arena.servers[i].shift_clock(seconds=self.offsets_s[i])
@@ -209,7 +209,7 @@ class Troubles:
 
 
 def locks(server: Server) -> Iterator[tuple[bytes, bytes]]:
-    """The keys of locks that are there, with their values."""
+    """The keys of present locks, with their values."""
     for key in server.keys():  # noqa: SIM118  (it is no dictionary)
         if not key.startswith(b"redlock:") and (value := server.get(key)) is not None:
             yield key, value

@@ -1,7 +1,7 @@
-"""The ways of one view: a proxy in front of every node, in a process of its own.
+"""The ways of one view: a proxy in front of every node, as a separate process.
 
-Standard input is what to do to them, an object a line, each answered when it is done by a line with the number of
-connections that were made to these nodes so far; the end of input ends the process. The first line of output is the
+Standard input has what to do to them, one object a line. Each line is answered when it is done, with the number of
+connections that were made to these nodes so far. The end of input ends the process. The first line of output has the
 proxies' ports.
 """
 
@@ -20,19 +20,19 @@ import uvloop
 from support.proxy import LOSE, NONE, Faults, Network, Proxy
 
 LONGEST_DELAY_S = 0.4
-"""Of requests, and of replies too; less than the node_timeout of most locks."""
+"""The delay of requests, and of replies too; less than the node_timeout of most locks."""
 
 DISTANCE_S = 0.15
-"""Of requests and of replies, where a node is far away: a round trip of 300 ms."""
+"""The delay of requests and of replies for a node that is far away: a round trip of 300 ms."""
 
 UNKNOWN = ((b"$4\r\nINFO", b"$4\r\nOFNI"), (b"$5\r\nHELLO", b"$5\r\nOLLEH"), (b"$8\r\nTRACKING", b"$8\r\nGNIKCART"))
-"""Commands that a server may not know, or a proxy refuse, and what is made of them. The answer is an error then."""
+"""Commands that a server may not know or a proxy may refuse, and replacements, to which the answer is an error."""
 
 ANEW = frozenset({"reset", "refused", "far away", "hang-up", "unknown command"})
-"""What breaks the connections that there are, because it is about those that are made then."""
+"""Troubles that break present connections, because they affect new ones."""
 
 MOST_BYTES = 4000
-"""After which a connection is cut, at most."""
+"""The most bytes after which a connection is cut."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Elsewhere:
 
 
 def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
-    """Does it, as much of it as `amount` says, from 0 to 1; `usual` is what happens to requests anyway."""
+    """Begins a trouble of the size `amount`, from 0 to 1; `usual` is what happens to requests anyway."""
     held_up = {
         "delay": replace(usual, delay_s=LONGEST_DELAY_S * amount),
         "far away": replace(usual, delay_s=DISTANCE_S),
@@ -61,7 +61,7 @@ def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
         "hang-up": usual,
         "unknown command": replace(usual, swap=UNKNOWN[min(int(len(UNKNOWN) * amount), len(UNKNOWN) - 1)]),
     }
-    # With the first byte of the first answer.
+    # This comes with the first byte of the first answer.
     replies = {"requests lost": usual, "replies lost": LOSE, "hang-up": replace(usual, cut_after=0)}
     proxy.refuse(what == "refused")
     proxy.requests((held_up | requests)[what])
@@ -75,12 +75,12 @@ ALTERED = {
     "undeleted": (b"redis.call('DEL', keys[1])", b"redis.call('GET', keys[1])"),
     "unextended": (b"< tonumber(ARGV[2]) then redis.call('PEXPIRE'", b"> tonumber(ARGV[2]) then redis.call('PEXPIRE'"),
 }
-"""What is made of the text of scripts on their way, of the same length. As nodes know them by another hash then, their
-texts are sent every time."""
+"""Replacements in the text of scripts on their way, of the same length. Nodes then know the scripts by other hashes, so
+their texts are sent every time."""
 
 
 def main() -> None:
-    """Passes on what comes until the end of input."""
+    """Passes on traffic until the end of input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fault", choices=list(ALTERED))
     parser.add_argument("sockets", nargs="+", type=Path, help="of the servers")

@@ -1,4 +1,4 @@
-"""Options of the suite, what every story is given, and what a failure prints."""
+"""Options of the suite, fixtures of test cases, and what a failure prints."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ LOG_END = 5000
 """How much of a server's log a failure prints, in characters."""
 
 SHOWN = pytest.StashKey[list[tuple[str, Callable[[], str]]]]()
-"""What a failure of this test prints: a title, and where to get the text."""
+"""The texts that a failure of this test prints: a title, and a function that returns the text."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Lets the suite be pointed at other programs."""
+    """Adds the options that point the suite at other programs."""
     group = parser.getgroup("conformance")
     group.addoption(
         "--driver-dir",
@@ -68,17 +68,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Has known failures fail."""
+    """Marks known failures, which must fail."""
     known = tomllib.loads(config.getoption("--known-failures").read_text(encoding="utf-8"))["failure"]
     for item in items:
         for failure in known:
-            # In ids, brackets are no pattern.
+            # In ids, brackets are not a pattern.
             if fnmatchcase(item.nodeid.rpartition("/")[2], failure["story"].replace("[", "[[]")):
                 item.add_marker(pytest.mark.xfail(reason=failure["reason"], strict=True))
 
 
 def under_test(config: pytest.Config) -> list[Path]:
-    """The server programs that stories run on."""
+    """The server programs that test cases run on."""
     return [Path(shutil.which(given) or given) for given in config.getoption("--server")] or programs()
 
 
@@ -93,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs stories about servers on every program; where there are several, the story's id names its own."""
+    """Runs test cases about servers on every program; if there are several, the id names the program."""
     if "program" in metafunc.fixturenames:
         under = under_test(metafunc.config)
         ids = [version(program) for program in under] if len(under) > 1 else [pytest.HIDDEN_PARAM]
@@ -110,7 +110,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 class Drivers:
-    """Starts the drivers of one story."""
+    """Starts the drivers of one test case."""
 
     def __init__(self, config: pytest.Config, stack: ExitStack, history: History) -> None:
         self._commands = dict(given.split("=", 1) for given in config.getoption("--driver"))
@@ -126,13 +126,13 @@ class Drivers:
             of = OLDER if face == OLDER.name else FACES[face]
             driver = self._stack.enter_context(Driver(of, self._command(face), self._history, label, env))
         except DriverError as error:
-            # One that is missing is missing in every story: a trace would only be long.
+            # A missing driver is missing in every test case: a trace would only be long.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         self._started.append(driver)
         return driver
 
     def logs(self) -> str:
-        """All that went to and fro."""
+        """All lines between the suite and the drivers."""
         return "\n\n".join(f"{driver.label}:\n{driver.log()}" for driver in self._started)
 
     def _command(self, face: str) -> list[str]:
@@ -166,7 +166,7 @@ def _debug_dir() -> Path:
 
 @pytest.fixture
 def history(request: pytest.FixtureRequest) -> Iterator[History]:
-    """What happened to locks in this story; judged when the drivers have ended."""
+    """The recorded events of locks in this test case, judged when the drivers have ended."""
     records = History()
     yield records
     records.judge(built(request.config, "redlock-history"))
@@ -174,10 +174,10 @@ def history(request: pytest.FixtureRequest) -> Iterator[History]:
 
 @pytest.fixture
 def drivers(request: pytest.FixtureRequest, history: History) -> Iterator[Drivers]:
-    """Starts drivers; they are killed at the end of the story."""
+    """Starts drivers; they are killed at the end of the test case."""
     with ExitStack() as stack:
         drivers = Drivers(request.config, stack, history)
-        # Entered first, so left last: how they ended belongs to it.
+        # It is entered first and left last, so that it contains how the drivers ended.
         stack.enter_context(shown(request, "drivers", drivers.logs))
         yield drivers
 
@@ -189,13 +189,13 @@ def log_ends(servers: Iterable[Server]) -> str:
 
 @pytest.fixture(scope="session")
 def user(pytestconfig: pytest.Config) -> User | None:
-    """Whom clients log in as, if anybody."""
+    """The user as whom clients log in, if there is one."""
     return for_any_name(fewest()) if pytestconfig.getoption("--acl") else None
 
 
 @pytest.fixture
 def start_nodes(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Callable[..., Cluster]]:
-    """Starts nodes of this story's own: `start_nodes(3, persist=True)`, with the options of `Cluster`."""
+    """Starts nodes for this test case: `start_nodes(3, persist=True)`, with the options of `Cluster`."""
     started: list[Server] = []
     with ExitStack() as stack:
 
@@ -210,13 +210,13 @@ def start_nodes(request: pytest.FixtureRequest, program: Path, user: User | None
 
 @pytest.fixture
 def own_nodes(start_nodes: Callable[..., Cluster]) -> Cluster:
-    """Five nodes of this story's own, to be frozen, killed and wiped."""
+    """Five nodes of this test case alone, to be frozen, killed and wiped."""
     return start_nodes(5)
 
 
 @pytest.fixture(scope="session")
 def clusters(user: User | None) -> Iterator[Callable[[Path, int], Cluster]]:
-    """Nodes that stories share: those of a program that are so many."""
+    """Nodes that test cases share: by their program and number."""
     with ExitStack() as stack:
         yield cache(lambda program, n: stack.enter_context(Cluster(n, program=program, user=user)))
 
@@ -225,7 +225,7 @@ def clusters(user: User | None) -> Iterator[Callable[[Path, int], Cluster]]:
 def undisturbed(
     request: pytest.FixtureRequest, program: Path, clusters: Callable[[Path, int], Cluster]
 ) -> Iterator[Callable[[int], Cluster]]:
-    """Nodes that stories share, because none of them does anything to a server."""
+    """Nodes that test cases share, because none of them does anything to a server."""
     shared: list[Server] = []
 
     def cluster(n: int) -> Cluster:
@@ -236,46 +236,46 @@ def undisturbed(
     with shown(request, "servers", lambda: log_ends(shared)):
         yield cluster
     if request.config.getoption("--acl"):
-        # Some refusals are made up for, and then nothing else tells of them.
+        # The library makes up for some refusals, and then nothing else reports them.
         lacking = set[str]().union(*map(refused, shared))
         assert not lacking, "the user has too few rights"
 
 
 @pytest.fixture
 def node(undisturbed: Callable[[int], Cluster]) -> Cluster:
-    """One node, shared with other stories: leave it alone."""
+    """One node, shared with other test cases: do nothing to it."""
     return undisturbed(1)
 
 
 @pytest.fixture
 def five_nodes(undisturbed: Callable[[int], Cluster]) -> Cluster:
-    """Five nodes, shared with other stories: leave them alone."""
+    """Five nodes, shared with other test cases: do nothing to them."""
     return undisturbed(5)
 
 
 @pytest.fixture(params=[1, 5], ids=["one node", "five nodes"])
 def nodes(request: pytest.FixtureRequest, undisturbed: Callable[[int], Cluster]) -> Cluster:
-    """One node, then five, shared with other stories: leave them alone."""
+    """One node, then five, shared with other test cases: do nothing to them."""
     return undisturbed(request.param)
 
 
 @pytest.fixture
 def network(five_nodes: Cluster) -> Iterator[Network]:
-    """A proxy in front of each of the five shared nodes: do to connections what you like."""
+    """A proxy in front of each of the five shared nodes. Connections can be disturbed in every way."""
     with Network(five_nodes) as network:
         yield network
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A lock's name that no other story uses."""
+    """A lock's name that no other test case uses."""
     nodeid: str = request.node.nodeid
     return nodeid.rpartition("/")[2]
 
 
 @contextmanager
 def shown(request: pytest.FixtureRequest, title: str, text: Callable[[], str]) -> Iterator[None]:
-    """Has a failure of the story print a text; what is gone when it fails, as it was when it went."""
+    """Prints a text if the test case fails. If its source is gone by then, the text is what it was before."""
     texts = request.node.stash.setdefault(SHOWN, [])
     place = len(texts)
     texts.append((title, text))
@@ -285,7 +285,7 @@ def shown(request: pytest.FixtureRequest, title: str, text: Callable[[], str]) -
 
 
 def repeat(item: pytest.Item) -> str:
-    """The command that runs this story again as it ran here, from the root of the repository."""
+    """The command that repeats this test case as it ran here, from the root of the repository."""
     config = item.config
     words = [_from_root(sys.executable), "-m", "pytest", f"{_from_root(item.path)}::{item.nodeid.partition('::')[2]}"]
     if directory := config.getoption("--driver-dir"):
@@ -303,7 +303,7 @@ def _from_root(path: str | Path) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the drivers' lines, the servers' logs and how to repeat it to a failure."""
+    """Adds the drivers' lines, the servers' logs and the command that repeats it to a failure."""
     report = yield
     if report.failed:
         report.sections += [(title, text()) for title, text in item.stash.get(SHOWN, [])]

@@ -4,7 +4,7 @@
         lock = driver.client(nodes.urls).lock("a", ttl_ms=1000)
         lock.acquire()
 
-A driver only does what it is told. What it answers is judged here (is it an answer at all?) and in the stories.
+A driver only does what it is told. Its answers are checked here (are they answers at all?) and in the test cases.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from support.clock import now_ns
 from support.process import start, stop_process
 
 ANSWER_LIMIT_S = 20.0
-"""Longest wait for an answer, whatever the call."""
+"""Longest wait for an answer to any call."""
 
 LINE_LIMIT = 1 << 20
 """Longest line of a driver, in bytes."""
@@ -58,7 +58,7 @@ class Face:
     lock_objects: bool
     """A lock object is one holder that can be used again; in Rust a guard is, and release consumes it."""
     denies_by_value: bool
-    """`acquire` returns false at the timeout; elsewhere that is an error."""
+    """`acquire` returns false at the timeout; elsewhere this is an error."""
     cancels: bool
     """A call in flight can be ended from outside."""
 
@@ -114,7 +114,7 @@ class Call:
     _then: Callable[[Json], None] = lambda _: None
 
     def deliver(self, answer: Json) -> None:
-        """For the driver's reader."""
+        """Used by the driver's reader."""
         self._answer.put_nowait(answer)
 
     @property
@@ -123,7 +123,7 @@ class Call:
         return self._answer.empty()
 
     def result(self, limit_s: float = ANSWER_LIMIT_S) -> Json:
-        """The answer, waited for; raises `LockError` or `DriverError`. To be asked for once."""
+        """Waits for the answer and returns it, once; raises `LockError` or `DriverError`."""
         try:
             answer = self._answer.get(timeout=limit_s)
         except queue.Empty:
@@ -140,7 +140,7 @@ class Call:
 
 
 class Driver:
-    """A driver process. Starts at once and has said hello; a context manager that kills it."""
+    """A driver process, started at once and after its hello; a context manager that kills it."""
 
     def __init__(
         self, face: Face, command: Sequence[str], history: History, label: str, env: Mapping[str, str] | None = None
@@ -205,7 +205,7 @@ class Driver:
             raise DriverError(f"{self.label} ended instead of stopping")
 
     def thaw(self) -> None:
-        """Lets it go on."""
+        """Lets the process continue."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> int:
@@ -216,7 +216,7 @@ class Driver:
         return self._abandon(invoke_ns)
 
     def finish(self) -> int:
-        """Ends its input, after which it answers what is open and exits; returns its exit code."""
+        """Ends its input; the driver then answers open requests and exits. Returns its exit code."""
         invoke_ns = now_ns()
         assert self._process.stdin
         self._process.stdin.close()
@@ -231,7 +231,7 @@ class Driver:
         return code
 
     def _abandon(self, invoke_ns: int) -> int:
-        """Nobody relies any more on what the process held."""
+        """Records that nobody relies on the process's locks any more."""
         return_ns = now_ns()
         for lock in list(self.held.values()):
             lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
@@ -239,7 +239,7 @@ class Driver:
         return return_ns
 
     def stop(self) -> None:
-        """Kills it, whatever it is doing; for the end of a story."""
+        """Kills it, whatever it does, at the end of a test case."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait(ANSWER_LIMIT_S)
@@ -247,7 +247,7 @@ class Driver:
         self._stderr()
         self._errors.close()
         if self._process.stdin:
-            # What it has not read any more cannot be flushed.
+            # Lines that the driver has not read cannot be flushed.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
@@ -264,7 +264,7 @@ class Driver:
 
     def _stderr(self) -> str:
         if not self._errors.closed:
-            # Not moving the position, which the process shares.
+            # This must not move the position, which the process shares.
             self._written = os.pread(self._errors.fileno(), LINE_LIMIT, 0).decode(errors="replace")
         return self._written
 
@@ -293,7 +293,7 @@ class Driver:
                 self._hello.put_nowait({"gone": True})
         with self._lock:
             for call in self._calls.values():
-                # A full one has its answer.
+                # A full queue has its answer.
                 with contextlib.suppress(queue.Full):
                     call.deliver({"gone": True})
 
@@ -313,7 +313,7 @@ class Client:
         return Lock(self.driver, handle, name, self.options | options)
 
     def lock_by_text(self, text: str) -> Lock:
-        """A lock whose name is given as the language's own text, and not as bytes."""
+        """A lock whose name is the language's own text, and not bytes."""
         handle = self.driver.call("lock", client=self.handle, text=text, options={})["handle"]
         return Lock(self.driver, handle, text.encode(errors="surrogatepass"), self.options)
 
@@ -324,12 +324,12 @@ class Client:
         return nodes
 
     def close(self) -> None:
-        """Ends the client."""
+        """Closes the client."""
         self.driver.call("close", client=self.handle)
 
 
 class Lock:
-    """A lock object in a driver (in Rust: a lock and its current guard). Writes its history down."""
+    """A lock object in a driver (in Rust: a lock and its current guard). Records its history."""
 
     def __init__(self, driver: Driver, handle: int, name: bytes, options: Json) -> None:
         self.driver = driver
@@ -337,21 +337,21 @@ class Lock:
         self.name = name
         self.fence: int | None = None
         self._hold: int | None = None
-        """The fence; in a protocol that has none, when the lock was won stands in its place in the history."""
+        """The fence; in a protocol without fences, the time of the acquire stands for it in the history."""
         self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
 
     def start_acquire(self, **timeout: Any) -> Call:
-        """Begins to acquire: `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""
+        """Starts an acquire: with `timeout_ms=...` (`None`: for ever), or the lock's own timeout."""
         return self.driver.start("acquire", self._acquired, lock=self.handle, **timeout)
 
     def acquire(self, **timeout: Any) -> Json:
-        """Acquires it, and must get it."""
+        """Acquires the lock, and fails if it does not get it."""
         result = self.start_acquire(**timeout).result()
         assert result["acquired"], "denied by value"
         return result
 
     def denied(self, call: Call) -> bool:
-        """Whether `call`, an acquire, has ended at its timeout; every language says so in its own way."""
+        """Whether `call`, an acquire, has ended at its timeout, which every language reports in its own way."""
         try:
             acquired: bool = call.result()["acquired"]
         except LockError as error:
@@ -359,7 +359,7 @@ class Lock:
         return not acquired and self.driver.face.denies_by_value
 
     def start_try_acquire(self) -> Call:
-        """Begins to try once."""
+        """Starts a single try."""
         return self.driver.start("try_acquire", self._acquired, lock=self.handle)
 
     def try_acquire(self) -> bool:
@@ -372,14 +372,14 @@ class Lock:
         fence = self._hold
 
         def then(answer: Json) -> None:
-            # An extend of what was never acquired has nothing to do with any hold.
+            # An extend of a lock that was never acquired does not belong to any hold.
             if fence is not None:
                 self.record(Kind.EXTEND, answer, ok="ok" in answer, fence=fence, state=answer.get("ok"))
 
         return self.driver.start("extend", then, lock=self.handle, **ttl).result()
 
     def release(self) -> None:
-        """Releases it. What is recorded is the first release of an acquisition; more of them change nothing."""
+        """Releases it. Only the first release of an acquisition is recorded; later ones change nothing."""
 
         def then(answer: Json) -> None:
             if self.handle in self.driver.held:
@@ -397,7 +397,7 @@ class Lock:
         return self.driver.call("state", lock=self.handle)
 
     def start_wait_lost(self, limit_ms: int) -> Call:
-        """Begins to wait for the loss; the result's `lost` is the error or `None`."""
+        """Starts to wait for the loss; the result's `lost` is the error or `None`."""
 
         def then(answer: Json) -> None:
             if answer.get("ok", {}).get("lost"):
@@ -407,11 +407,11 @@ class Lock:
         return self.driver.start("wait_lost", then, lock=self.handle, limit_ms=limit_ms)
 
     def cancel(self, call: Call) -> None:
-        """Ends a call in flight."""
+        """Cancels a call in flight."""
         self.driver.call("cancel", call=call.id)
 
     def over(self) -> None:
-        """Nobody relies on the lock any more."""
+        """Records that nobody relies on the lock any more."""
         self.driver.held.pop(self.handle, None)
 
     def record(
@@ -420,7 +420,7 @@ class Lock:
         """Adds what happened to the history."""
         until_ns = None
         if state and not self._renewed:
-            # A renewed lock's end is not known here: its hold ends with the release or the loss.
+            # The end of a renewed lock is not known here: its hold ends with the release or the loss.
             until_ns = state["read_ns"] + int(state["remaining_ms"] * 1e6)
         self.driver.history.add(
             client=f"{self.driver.label}/{self.handle}",

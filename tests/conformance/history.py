@@ -1,4 +1,4 @@
-"""What happened to locks, written down for the program `redlock-history`, which judges it."""
+"""The recorded events of locks, for the program `redlock-history`, which judges them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 
 SLACK_MS = 1000
-"""How late the machine may be: the one allowance for scheduling in this suite."""
+"""How late the machine may be. This is the suite's only allowance for scheduling."""
 
 
 class Kind(StrEnum):
-    """What a record is about."""
+    """The kind of event that a record is about."""
 
     ACQUIRE = "acquire"
     EXTEND = "extend"
@@ -29,14 +29,14 @@ class Kind(StrEnum):
 
 
 class History:
-    """The records of one story; their form is that of `tests/history/src/record.rs`."""
+    """The records of one test case, in the form of `tests/history/src/record.rs`."""
 
     def __init__(self) -> None:
         self._records: list[str] = []
         self._rules: list[str] = []
 
     def rule(self, *options: str) -> None:
-        """Has it judged with these options of `redlock-history`."""
+        """Lets `redlock-history` judge the records with these options."""
         self._rules.extend(options)
 
     def add(
@@ -53,7 +53,7 @@ class History:
         count: int | None = None,
         token: str | None = None,
     ) -> None:
-        """Adds a record; the order of records means nothing."""
+        """Adds a record. The order of records does not matter."""
         record = {"client": client, "name": name, "kind": kind, "invoke_ns": invoke_ns, "return_ns": return_ns}
         record |= {"ok": ok, "fence": fence, "valid_until_ns": valid_until_ns}
         record |= {field: value for field, value in (("count", count), ("token", token)) if value is not None}
@@ -61,7 +61,7 @@ class History:
 
     def judge(self, program: Path) -> None:
         """Fails if a promise was broken: fences unique and in order, one holder at a time."""
-        # Elsewhere the languages read clocks that differ a little.
+        # On other systems, the languages read clocks that differ a little.
         if self._records and sys.platform == "linux":
             records = "\n".join(self._records)
             command = [str(program), *self._rules]

@@ -1,4 +1,4 @@
-"""What stories have in common: promised limits, and seeing what clients and nodes have done."""
+"""Helpers of test cases: promised limits, and seeing what clients and nodes have done."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _POLL_S = 0.005
 
 T = TypeVar("T")
 
-# Every way to ask for a key that a lock uses, in any protocol.
+# All commands that ask for a key that a lock uses, in any protocol.
 _ASKING = ("eval", "evalsha", "set", "setnx", "get", "pttl")
 
 
 def reached(call: Callable[[], T], code: str = "unavailable") -> T:
-    """What `call` comes to once its node is reached: for 50 ms after a failure, that failure (`code`) is the answer."""
+    """The result of `call` once its node is reached. For 50 ms after a failure, calls get that failure (`code`)."""
     end = time.monotonic() + LIMIT_S
     while True:
         try:
@@ -34,7 +34,7 @@ def reached(call: Callable[[], T], code: str = "unavailable") -> T:
 
 @contextlib.contextmanager
 def within(limit_ms: float) -> Iterator[None]:
-    """What is done in it may take `limit_ms`, and what a slow machine adds."""
+    """Fails if the block takes longer than `limit_ms` and the allowance for a slow machine."""
     began = time.monotonic()
     yield
     took_ms = (time.monotonic() - began) * 1000
@@ -42,14 +42,14 @@ def within(limit_ms: float) -> Iterator[None]:
 
 
 def one_try_ms(node_timeout_ms: float = 500) -> float:
-    """What one try may take: 2 s to connect, and `node_timeout` for the attempt and for its clean-up."""
+    """The limit of one try: 2 s to connect, and `node_timeout` each for the attempt and for its clean-up."""
     return 2000 + 2 * node_timeout_ms
 
 
 def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
-    """Makes the client's connections to every node, by using another lock than the one called `name`.
+    """Makes the client's connections to every node, by using another lock than `name`.
 
-    A node without a connection when the others have decided is not asked at all.
+    A node that has no connection when the others have decided is not asked at all.
     """
     other = f"other {client.driver.label} {client.handle} {name}"
     lock = client.lock(other, node_timeout_ms=5 * SLACK_MS, ttl_ms=60_000)
@@ -65,17 +65,17 @@ def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
 
 
 def was_asked(nodes: Iterable[Server], name: str) -> bool:
-    """Whether every one of these nodes has granted the lock at some time: then it keeps its fence."""
+    """Whether each of these nodes has granted the lock at some time, and so has its fence."""
     return all(server.command("EXISTS", fence_key(name)) for server in nodes)
 
 
 def fence_key(name: str) -> str:
-    """Where a node keeps the fence of a name without braces."""
+    """The key of the fence of a name without braces."""
     return f"redlock:fence:{{{name}}}"
 
 
 def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
-    """The holder among those who wait."""
+    """The holder among waiting locks."""
     until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
     won = [each for each in waiting if not each[1].pending]
     assert len(won) == 1, "two hold the lock"
@@ -83,19 +83,19 @@ def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
 
 
 class Asked:
-    """Sees that somebody asks for a lock; made before they begin."""
+    """Sees whether any client asks for a lock. It is made before the clients begin."""
 
     def __init__(self, nodes: Cluster) -> None:
         self._nodes = list(nodes)
         self._before = [_questions(node) for node in nodes]
 
     def wait(self) -> None:
-        """Waits until a quorum of the nodes was asked."""
+        """Waits until a quorum of the nodes has been asked."""
         quorum = len(self._nodes) // 2 + 1
         until(lambda: sum(map(bool, self._since())) >= quorum, "a quorum of the nodes is asked for the lock")
 
     def count(self) -> int:
-        """How often any of the nodes was asked."""
+        """How often any of the nodes has been asked."""
         return sum(self._since())
 
     def _since(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""One attempt to acquire: what it counts, what it says, and what is left of it, on every face."""
+"""One attempt to acquire: what counts, what it reports, and what it leaves behind, on every face."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.servers import Cluster
 
 every_face = pytest.mark.parametrize("face", FACES)
 LONG_TTL_MS = 60_000
-"""What is left behind would block others for longer than any story takes."""
+"""A ttl longer than any test case, so that a key that is left behind blocks others."""
 HOUR_US = 3_600_000_000
 PATIENT_MS = 8 * SLACK_MS
 """A node_timeout that nodes keep however slow the machine is."""
@@ -28,7 +28,7 @@ VALUE = re.compile(rb"(?P<token>[0-9a-f]{32}):(?P<fence>[0-9]+):(?P<label>.*)")
 @every_face
 @pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
 def test_lost_vote_does_not_block_the_retry(drivers: Drivers, own_nodes: Cluster, n: int, face: str, name: str) -> None:
-    """The nodes hang, take the lock when it is too late, and are asked again."""
+    """The nodes hang, take the lock too late, and are asked again."""
     servers = list(own_nodes)[:n]
     client = drivers.start(face).client(
         [server.url for server in servers], ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS
@@ -49,7 +49,7 @@ def test_lost_vote_does_not_block_the_retry(drivers: Drivers, own_nodes: Cluster
 
 @every_face
 def test_node_that_was_taken_does_not_confirm(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    """Between its grant and its confirm a node's key runs out and goes to somebody else: that node counts no more."""
+    """A node's key expires between its grant and its confirm and another client gets it: that node does not count."""
     client = drivers.start(face).client(own_nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
     lock = client.lock(name)
     connect_to_all(client, own_nodes, name)
@@ -59,7 +59,7 @@ def test_node_that_was_taken_does_not_confirm(drivers: Drivers, own_nodes: Clust
     lock.acquire()
     lock.release()
     until(lambda: not own_nodes.has(name), "the last node has released it")
-    # What the slow one grants is the largest, so the others have to confirm it; and all three are needed.
+    # The slow node grants the largest fence, so the others have to confirm it. All three are needed.
     slow.command("SET", fence_key(name), (lock.fence or 0) + HOUR_US)
     slow.freeze()
     trying = lock.start_try_acquire()
@@ -108,7 +108,7 @@ def test_busy_and_down_are_different(drivers: Drivers, own_nodes: Cluster, face:
 
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
 def test_cancelled_at_any_moment_leaves_nothing(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """Whether it was cancelled before, during or after its attempt, nobody else is kept waiting."""
+    """The call is cancelled before, during or after its attempt, and in no case do others have to wait."""
     driver = drivers.start(face)
     client = driver.client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
     others = drivers.start("rust").client(nodes.urls, node_timeout_ms=PATIENT_MS)

@@ -1,4 +1,4 @@
-"""Clocks that are wrong: the servers', and the client's as they see it."""
+"""Wrong clocks: those of servers, and the client's as servers see it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TTL_MS = 1000
 LIMIT_MS = 10_000
 HOUR_MS = 3_600_000
 SLACK_US = 60_000_000
-"""How far a fence may be off a node's clock, whatever the client's clock says, where there are several nodes."""
+"""How far a fence may differ from a node's clock on several nodes, whatever the client's clock shows."""
 YEAR_2100_US = 4_102_444_800_000_000
 DECADE_DAYS = 3650
 MOST_QUESTIONS = 100
-"""Somebody who waits for a second asks less often than that."""
+"""A waiter that waits for a second asks less often than this."""
 
 both_drives = pytest.mark.parametrize("face", ["python", "node"])
 """One face whose calls run where the caller is, and one whose calls run in the background."""
@@ -30,7 +30,7 @@ both_drives = pytest.mark.parametrize("face", ["python", "node"])
 def test_server_clock_jumps_forward(
     drivers: Drivers, history: History, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """The lock is gone before its time. Its holder is told with the next renewal, and fences stay in order."""
+    """The lock expires early. The next renewal finds the loss, and fences stay in order."""
     history.rule("--no-exclusion")
     (server,) = nodes = start_nodes(1, clock=True)
     client = drivers.start(face).client(nodes.urls)
@@ -41,7 +41,7 @@ def test_server_clock_jumps_forward(
     lost = holder.start_wait_lost(limit_ms=LIMIT_MS).result()["lost"]
     assert (lost["code"], lost["reason"]) == ("lost", "taken")
     other.release()
-    # And back: the server's clock is behind the last fence now.
+    # The clock jumps back, so that it is behind the last fence now.
     server.shift_clock()
     fences.append(other.acquire(timeout_ms=LIMIT_MS)["fence"])
     assert fences == sorted(set(fences))
@@ -49,7 +49,7 @@ def test_server_clock_jumps_forward(
 
 @both_drives
 def test_server_clock_jumps_back(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """A crashed holder's lock stays for an hour more, as can be seen; who waits for it asks no more often for that."""
+    """A crashed holder's lock visibly stays for an hour more. Its waiters do not ask more often because of it."""
     (server,) = nodes = start_nodes(1, clock=True)
     crashed = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=3 * TTL_MS, auto_renew=False)
     client = drivers.start(face).client(nodes.urls)
@@ -63,10 +63,10 @@ def test_server_clock_jumps_back(drivers: Drivers, start_nodes: Callable[..., Cl
         assert lock.denied(lock.start_acquire(timeout_ms=TTL_MS))
     assert 0 < asked.count() <= MOST_QUESTIONS
     waiting = lock.start_acquire(timeout_ms=LIMIT_MS)
-    # The way out is an administrator's.
+    # An administrator deletes the key.
     server.command("DEL", name)
     assert waiting.result()["fence"] > fence
-    # What is held now is not kept for an hour.
+    # A lock that is held now is not kept for an hour.
     lock.extend()
     lock.release()
     assert not nodes.has(name)
@@ -76,7 +76,7 @@ def test_server_clock_jumps_back(drivers: Drivers, start_nodes: Callable[..., Cl
 def test_held_lock_survives_a_clock_that_jumps_back(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """Its holder measures with a clock of its own."""
+    """The holder measures with its own clock."""
     (server,) = nodes = start_nodes(1, clock=True)
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
     won = lock.acquire()
@@ -97,7 +97,7 @@ def test_held_lock_survives_a_clock_that_jumps_back(
 
 @both_drives
 def test_clock_of_a_minority_jumps(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """Nobody loses anything, and fences stay in order whether or not that node is in the quorum."""
+    """No lock is lost, and fences stay in order, whether or not that node is in the quorum."""
     nodes = start_nodes(3, clock=True)
     client = drivers.start(face).client(nodes.urls)
     connect_to_all(client, nodes, name)
@@ -111,7 +111,7 @@ def test_clock_of_a_minority_jumps(drivers: Drivers, start_nodes: Callable[..., 
         lock.release()
         fences.append(lock.acquire()["fence"])
         lock.release()
-        # A majority without it, and one of which it has to be part.
+        # The first majority does not have the node, and the second needs it.
         for away in (nodes[0], nodes[2]):
             away.freeze()
             fences.append(lock.acquire()["fence"])
@@ -126,9 +126,9 @@ def test_clock_of_a_minority_jumps(drivers: Drivers, start_nodes: Callable[..., 
 def test_client_clock_is_years_off(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, days: int, n: int, name: str
 ) -> None:
-    """It takes the fence nowhere: what a client proposes counts as far as the node's clock agrees."""
+    """It does not move the fence: a client's proposal counts only as far as the node's clock agrees."""
     nodes = start_nodes(n, clock=True)
-    # All that can be seen is a difference, so it is the servers' clocks that are shifted.
+    # Only the difference can be seen, so the servers' clocks are shifted.
     for server in nodes:
         server.shift_clock(days=days)
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
@@ -151,7 +151,7 @@ def test_client_clock_is_years_off(
 def test_fence_of_the_year_2100(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, n: int, name: str
 ) -> None:
-    """If one is there all the same, the next ones follow it, one by one: still whole and exact in every language."""
+    """If such a fence exists, the next fences follow it one by one: still whole and exact in every language."""
     nodes = start_nodes(n)
     for server in nodes:
         server.command("SET", fence_key(name), YEAR_2100_US)

@@ -1,4 +1,4 @@
-"""Nodes that lose keys while they run, by a command or for want of memory."""
+"""Nodes that lose keys while they run, by a command or because memory is short."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ both_drives = pytest.mark.parametrize("face", ["python", "node"])
 
 
 def flush(server: Server) -> None:
-    """Somebody takes it for a cache."""
+    """Deletes all keys, as if the server were a cache."""
     server.command("FLUSHALL")
 
 
 def swap(server: Server) -> None:
-    """Somebody puts another database in the place of ours."""
+    """Puts another database in the place of ours."""
     server.command("SWAPDB", 0, 1)
 
 
 def evict(server: Server) -> None:
-    """Memory is short, and whatever has a ttl may go."""
+    """Evicts keys with a ttl, because memory is short."""
     server.configure(maxmemory_policy="volatile-ttl", maxmemory=1)
     until(lambda: not server.keys(), "everything with a ttl is evicted")
     server.configure(maxmemory=0)
@@ -48,12 +48,12 @@ def test_lost_keys_are_noticed(
     lose: Callable[[Server], None],
     name: str,
 ) -> None:
-    """By the next renewal, which is long before the lock's own end; and fences go on, by the clock."""
+    """The next renewal finds the loss, long before the lock's own end. Fences continue by the clock."""
     nodes = start_nodes(n)
     client = drivers.start(face).client(nodes.urls)
     lock = client.lock(name, ttl_ms=2 * TTL_MS)
     fence = lock.acquire()["fence"]
-    # Otherwise one that is still being connected to grants after it has lost everything, and makes a quorum.
+    # Otherwise a node that is still being connected to grants after it has lost everything, and makes a quorum.
     until(lambda: all(keeps(server, lock) for server in nodes), "every node has the lock")
     majority = list(nodes)[: n // 2 + 1]
     for server in majority:
@@ -66,7 +66,7 @@ def test_lost_keys_are_noticed(
     assert second > fence
     lock.release()
     if lose is swap:
-        # The old fence is back, and so may the old lock be for the rest of its ttl.
+        # The old fence is back, and the old lock may be back for the rest of its ttl.
         for server in majority:
             swap(server)
         assert lock.acquire(timeout_ms=LIMIT_MS)["fence"] > second
@@ -76,11 +76,11 @@ def test_lost_keys_are_noticed(
 def test_minority_that_has_lost_a_lock_gets_it_back(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """With the next renewal, so that the loss of another node does not matter either."""
+    """The next renewal restores it, so that the loss of another node does not matter either."""
     nodes = start_nodes(3)
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=2 * TTL_MS)
     fence = lock.acquire()["fence"]
-    # One that was still being connected to when the others had granted gets it with the first renewal.
+    # A node that was still being connected to when the others had granted gets it with the first renewal.
     until(lambda: all(keeps(server, lock) for server in nodes), "every node has the lock")
     for server in nodes:
         has = functools.partial(keeps, server, lock)
@@ -93,6 +93,6 @@ def test_minority_that_has_lost_a_lock_gets_it_back(
 
 
 def keeps(server: Server, lock: Lock) -> bool:
-    """Whether the node has a lock that is held; fails if it is held no more."""
+    """Whether the node has a held lock; fails if the lock is not held any more."""
     lock.check()
     return server.get(lock.name) is not None

@@ -1,4 +1,4 @@
-"""What an extension may do and what it may not, on every face."""
+"""What an extension may do and may not do, on every face."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENT_MS = 5 * SLACK_MS
 
 @every_face
 def test_failed_extension_keeps_the_lock(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    """Nothing is known of nodes that do not answer, so the lock is valid for as long as it was before."""
+    """The state of nodes that do not answer is unknown, so the lock is valid for as long as it was before."""
     client = drivers.start(face).client(own_nodes.urls, node_timeout_ms=SLACK_MS)
     lock = client.lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
     won = lock.acquire()
@@ -46,7 +46,7 @@ def test_failed_extension_keeps_the_lock(drivers: Drivers, own_nodes: Cluster, f
         server.thaw()
 
     def extended() -> bool:
-        # Not while the nodes are still busy with what came when they were hung.
+        # The nodes must not be busy any more with requests from the time when they were hung.
         with contextlib.suppress(LockError):
             lock.extend()
         return bool(lock.state()["remaining_ms"] > state["remaining_ms"])
@@ -69,7 +69,7 @@ def test_extension_after_the_end_creates_nothing(drivers: Drivers, nodes: Cluste
 
 @every_face
 def test_extension_does_not_count_a_later_grant(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """An acquire that arrives late is granted with a larger fence, and there may have been another holder before it."""
+    """An acquire that arrives late gets a larger fence, and there may have been another holder before it."""
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS, auto_renew=False)
     lock = client.lock(name)
     connect_to_all(client, nodes, name)
@@ -92,14 +92,14 @@ def test_extension_does_not_count_a_later_grant(drivers: Drivers, nodes: Cluster
 def test_release_ends_every_extension(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
 ) -> None:
-    """Whatever an extension still has under way, a key to put back included, comes to nothing and is not waited for."""
+    """Unfinished requests of an extension, also a restore, have no effect, and the release does not wait for them."""
     driver = drivers.start(face)
     options = {"ttl_ms": LONG_TTL_MS, "node_timeout_ms": PATIENT_MS, "auto_renew": False}
     client = driver.client(network.urls, **options)
     connect_to_all(client, five_nodes, name)
     locks = [client.lock(f"{name}/{i}") for i in range(ROUNDS)]
     for lock in locks:
-        # What these answer is still on its way when the acquire is over, and the release needs their votes.
+        # The answers of these nodes come after the acquire has ended, and the release needs their votes.
         for proxy in network.proxies[3:]:
             proxy.replies(HOLD)
         lock.acquire()
@@ -111,10 +111,10 @@ def test_release_ends_every_extension(
         if FACES[face].lock_objects:
             with within(0):
                 lock.release()
-            # Either may come first. Once the release has begun the lock is not held, and nobody else has taken it.
+            # Either may come first. Once the release has begun, the lock is not held, and no other client has taken it.
             assert code(extending) in {None, "not_held"}
         else:
-            # There the types keep a release away from an extend, though not from what it leaves behind.
+            # There the types forbid a release during an extend, but not during the requests that it leaves behind.
             extending.result()
             lock.release()
     until(lambda: not any(five_nodes.has(lock.name) for lock in locks), "no key of a released lock is there")
@@ -126,7 +126,7 @@ def test_release_ends_every_extension(
 
 
 def code(call: Call) -> str | None:
-    """That of the error that a call ended with, if it did."""
+    """The code of the error that a call ended with, if it failed."""
     try:
         call.result()
     except LockError as error:
@@ -143,7 +143,7 @@ def test_extension_does_not_pass_max_hold(drivers: Drivers, nodes: Cluster, face
     end_ns = won["return_ns"] + MAX_HOLD_MS * 1e6
     assert extended["read_ns"] + extended["remaining_ms"] * 1e6 <= end_ns, "extended past max_hold"
     assert lock.start_wait_lost(limit_ms=10_000).result()["lost"]["reason"] == "max_hold"
-    # The nodes would keep it for far longer, but it is released when it ends.
+    # The nodes would keep it for far longer, but the lock is released when it ends.
     assert client.lock(name).acquire(timeout_ms=5 * SLACK_MS)["fence"] > won["fence"]
 
 

@@ -16,7 +16,7 @@ FAULTY = shlex.join(python("conformance.drivers.faulty"))
 
 FOUND = {
     "acquired-twice": ("test_life.py", "test_misuse and python", "DID NOT RAISE"),
-    # Found once more when the history is judged, and the story's own servers are gone.
+    # It is found again when the history is judged, after the test case's own servers have gone.
     "falling-fence": ("test_loss.py", "forgets and python", "the history is wrong"),
 }
 
@@ -24,7 +24,7 @@ PRINTED = re.compile(r"^-+ drivers -+\n(.*?)\n-+ servers -+\n(.*?)\n-+ to repeat
 
 
 def run(command: list[str]) -> str:
-    """What a run prints, which must fail."""
+    """The output of a run, which must fail."""
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
     return result.stdout
@@ -43,7 +43,7 @@ def test_failure_can_be_understood_and_repeated(pytestconfig: pytest.Config, fau
     said = run(command)
     printed = PRINTED.findall(said)
     assert why in said
-    # Once for every failure.
+    # It is printed once for every failure.
     assert len(printed) == said.count("to repeat it")
     for lines, logs, _ in printed:
         assert '< {"hello": ' in lines

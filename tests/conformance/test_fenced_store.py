@@ -1,4 +1,4 @@
-"""The example of a resource that asks for fences, tests/examples/fenced_store.py."""
+"""The example of a resource that checks fences, tests/examples/fenced_store.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TTL_MS = 500
 
 @pytest.fixture
 def store(tmp_path: Path) -> FencedStore:
-    """A store of this test's own."""
+    """A store of this test alone."""
     return FencedStore(str(tmp_path / "store.db"))
 
 
@@ -37,7 +37,7 @@ def test_larger_fences_only(store: FencedStore) -> None:
 
 
 def test_nobody_fits_between_comparing_and_writing(tmp_path: Path) -> None:
-    """A late writer has begun when a later holder's write is on its way, and must not come after it."""
+    """A late writer has begun while a later holder's write is on its way, and must not come after it."""
     path = str(tmp_path / "store.db")
     FencedStore(path).write("a", "before", fence=1)
     writing = threading.Event()
@@ -62,8 +62,8 @@ def test_nobody_fits_between_comparing_and_writing(tmp_path: Path) -> None:
 def test_paused_holder_writes_too_late(
     drivers: Drivers, history: History, store: FencedStore, node: Cluster, face: str, name: str
 ) -> None:
-    """Between its read and its write a holder stands still for longer than its ttl, and another takes over."""
-    # Nobody but the holder itself knows how far its last renewal reached.
+    """A holder stands still between its read and its write for longer than its ttl, and another takes over."""
+    # Only the holder itself knows how far its last renewal reached.
     history.rule("--no-exclusion")
     paused = drivers.start(face).client(node.urls).lock(name, ttl_ms=TTL_MS)
     other = drivers.start("rust").client(node.urls).lock(name)

@@ -26,7 +26,7 @@ both_drives = pytest.mark.parametrize("face", ["python", "node"])
 
 @both_drives
 def test_late_grant_is_taken_back(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """A frozen node grants when it wakes up what nobody waits for any more; a deletion follows on its heels."""
+    """A frozen node wakes up and grants a lock that no caller waits for any more. A deletion follows at once."""
     (server,) = nodes = start_nodes(1)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
     connect_to_all(client, nodes, name)
@@ -47,7 +47,7 @@ def test_late_grant_is_taken_back(drivers: Drivers, start_nodes: Callable[..., C
 def test_late_grant_of_a_released_lock_is_taken_back(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """A minority slept all through it; the lock was won, and given back, by the others."""
+    """A minority was frozen all the time. The others granted the lock, and released it."""
     nodes = start_nodes(3)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
     connect_to_all(client, nodes, name)
@@ -64,7 +64,7 @@ def test_late_grant_of_a_released_lock_is_taken_back(
 def test_pause_that_ends_in_time_is_no_loss(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """Renewals are stalled for a while and then go on, until the release: nothing comes back after that."""
+    """Renewals stall for a while and then continue until the release. No key comes back after it."""
     (server,) = nodes = start_nodes(1)
     ttl_ms = 2 * TTL_MS
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=ttl_ms)
@@ -72,7 +72,7 @@ def test_pause_that_ends_in_time_is_no_loss(
     end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
     stalled = lock.state()["remaining_ms"]
     server.command("CLIENT", "PAUSE", LONG_TTL_MS, "WRITE")
-    # Half of it: a renewal was due, and the end is far away.
+    # After half of the ttl, a renewal was due, and the end is far away.
     until(lambda: lock.state()["remaining_ms"] < stalled / 2, "a renewal is stalled")
     server.command("CLIENT", "UNPAUSE")
 
@@ -89,7 +89,7 @@ def test_pause_that_ends_in_time_is_no_loss(
 
 @contextlib.contextmanager
 def slow(server: Server) -> Iterator[None]:
-    """It stands still most of the time."""
+    """The node stands still most of the time."""
     done = threading.Event()
 
     def stutter() -> None:
@@ -111,7 +111,7 @@ def slow(server: Server) -> Iterator[None]:
 def test_slow_node_never_grants_more_than_is_left(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """Two who contend for it have it one at a time, and neither relies on it for longer than the node keeps it."""
+    """Two competing clients hold the lock one at a time. Neither relies on it for longer than the node keeps it."""
     (server,) = nodes = start_nodes(1)
     locks = [
         drivers.start(each).client(nodes.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False) for each in (face, "rust")
@@ -126,11 +126,11 @@ def test_slow_node_never_grants_more_than_is_left(
             left_ms = server.command("PTTL", name)
             asked_ns = time.monotonic_ns()
             assert isinstance(left_ms, int)
-            # On the node it ends then at the latest.
+            # On the node the lock ends then at the latest.
             end_ns = asked_ns + (max(left_ms, 0) + 1) * 1e6
             assert won["read_ns"] + won["remaining_ms"] * 1e6 <= end_ns, "it relies on more than the node keeps"
             fences.append(won["fence"])
-            # It may be over by now.
+            # It may have ended by now.
             with contextlib.suppress(LockError):
                 lock.release()
     assert fences == sorted(set(fences))
@@ -138,5 +138,5 @@ def test_slow_node_never_grants_more_than_is_left(
 
 
 def any_answered(calls: Sequence[Call]) -> bool:
-    """Whether one of them is over."""
+    """Whether one of them has ended."""
     return not all(call.pending for call in calls)

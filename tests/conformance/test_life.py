@@ -30,7 +30,7 @@ def test_hello(drivers: Drivers, face: str) -> None:
 
 @every_face
 def test_what_a_driver_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """It says so, so that no story passes because a call was never made."""
+    """The driver reports it, so that no test case passes because a call was never made."""
     driver = drivers.start(face)
     lock = driver.client(node.urls).lock(name)
     with pytest.raises(DriverError, match="no such op"):
@@ -60,7 +60,7 @@ def test_acquire_extend_check_release(drivers: Drivers, nodes: Cluster, face: st
     assert lock.extend()["remaining_ms"] > TTL_MS, "the new ttl stays in force"
 
     lock.release()
-    # It ends with a quorum's answers; the others' come a moment later.
+    # The call ends with a quorum's answers; the other answers come a moment later.
     until(lambda: not nodes.has(name), "the last node has released it")
     assert (lock.state()["held"], lock.state()["remaining_ms"]) == (False, 0)
     assert lock.acquire()["fence"] > won["fence"]
@@ -70,7 +70,7 @@ def test_acquire_extend_check_release(drivers: Drivers, nodes: Cluster, face: st
 def test_misuse(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     lock = drivers.start(face).client(node.urls).lock(name)
     if not FACES[face].lock_objects:
-        # There the types keep it from happening; that the driver says so is all that can be asked.
+        # There the types prevent it, so the test can only ask whether the driver reports it.
         with pytest.raises(DriverError, match="no guard"):
             lock.release()
         return
@@ -120,13 +120,13 @@ def test_cancelled(drivers: Drivers, nodes: Cluster, face: str, name: str) -> No
     assert waiting.result()["cancelled"]
     holder.release()
     until(lambda: not nodes.has(name), "nobody holds the lock")
-    # Who was cancelled took nothing afterwards either: the next one gets it at once.
+    # A cancelled call took nothing afterwards either: the next one gets the lock at once.
     assert client.lock(name).try_acquire()
 
 
 @every_face
 def test_two_objects_on_one_name(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """In one process they exclude each other as two processes do, be it over one client or over two."""
+    """In one process they exclude each other as in two processes, over one client or over two."""
     driver = drivers.start(face)
     client = driver.client(nodes.urls)
     first, second, third = client.lock(name), client.lock(name), driver.client(nodes.urls).lock(name)
@@ -145,7 +145,7 @@ def test_two_objects_on_one_name(drivers: Drivers, nodes: Cluster, face: str, na
 
 @every_face
 def test_many_names_at_once(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """They have nothing to do with each other, nor with one that somebody waits for."""
+    """They are independent of each other, and of a name that a call waits for."""
     client = drivers.start(face).client(nodes.urls)
     holder, waiter = client.lock(name), client.lock(name)
     holder.acquire()
@@ -165,7 +165,7 @@ def test_many_names_at_once(drivers: Drivers, nodes: Cluster, face: str, name: s
 
 @every_face
 def test_names_that_are_no_text(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """They differ in bytes that are no UTF-8, so they are two locks, and the keys are the names."""
+    """The names differ in bytes that are not UTF-8, so they are two locks, and the keys are the names."""
     client = drivers.start(face).client(nodes.urls)
     names = [name.encode() + end for end in (b"\xfe", b"\xff")]
     locks = [client.lock(each) for each in names]
@@ -178,7 +178,7 @@ def test_names_that_are_no_text(drivers: Drivers, nodes: Cluster, face: str, nam
 
 @every_face
 def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """A driver finishes what is open and exits; it is the others' ttl that frees what it held."""
+    """A driver finishes open requests and exits. Others get its locks when the ttl has passed."""
     driver = drivers.start(face)
     client = driver.client(node.urls)
     held, other = client.lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False), client.lock(name)
@@ -211,7 +211,7 @@ def test_closed_client(drivers: Drivers, node: Cluster, face: str, name: str) ->
     lock, other = client.lock(name), client.lock(name)
     lock.acquire()
     client.close()
-    # What is held stays held; nothing new begins.
+    # Held locks stay held; nothing new begins.
     lock.extend()
     for call in (other.acquire, lambda: client.lock(name), lambda: client.inspect(name)):
         with pytest.raises(LockError, match="closed") as closed:

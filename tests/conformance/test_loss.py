@@ -17,7 +17,7 @@ from support.servers import Cluster
 every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 1000
 SHORT_TTL_MS = 500
-"""Where the lock is to run out, and nothing is asked of it before that."""
+"""A ttl for a lock that should expire, and of which nothing is asked before that."""
 
 
 def validity_ms(ttl_ms: int) -> float:
@@ -26,7 +26,7 @@ def validity_ms(ttl_ms: int) -> float:
 
 
 def ended(lock: Lock) -> str | None:
-    """Sees that a lock is lost in every way there is to ask; returns the reason."""
+    """Checks in every way that a lock is lost; returns the reason."""
     state = lock.state()
     assert (state["held"], state["remaining_ms"]) == (False, 0)
     with pytest.raises(LockError) as checked:
@@ -84,7 +84,7 @@ def test_expiry_is_told(drivers: Drivers, history: History, node: Cluster, face:
 def test_nobody_is_told_that_an_expired_lock_is_held(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
     lock = drivers.start(face).client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False)
     won = lock.acquire()
-    # The attempt began before it returned, so it is valid until then at the very latest.
+    # The attempt began before it returned, so it is valid until then at the latest.
     latest_end_ns = won["return_ns"] + validity_ms(SHORT_TTL_MS) * 1e6
 
     def is_over() -> bool:
@@ -115,7 +115,7 @@ def test_late_release_leaves_the_next_holder_alone(drivers: Drivers, nodes: Clus
 
 @every_face
 def test_late_release_is_quick(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """There is nothing to wait for, and it says what has happened."""
+    """The release has nothing to wait for, and reports what has happened."""
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS, auto_renew=False)
     lock.acquire()
     until(lambda: not nodes.has(name), "it has run out")
@@ -131,8 +131,8 @@ def test_late_release_is_quick(drivers: Drivers, nodes: Cluster, face: str, name
 def test_paused_holder_learns_of_its_loss(
     drivers: Drivers, history: History, five_nodes: Cluster, face: str, name: str
 ) -> None:
-    """A whole process stands still, renewal and all; another takes over, and the first hears of it as it wakes up."""
-    # Nobody but the holder itself knows how far its last renewal reached.
+    """A whole process stands still, renewal included. Another takes over, and the first notices it when it wakes up."""
+    # Only the holder itself knows how far its last renewal reached.
     history.rule("--no-exclusion")
     paused = drivers.start(face).client(five_nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS)
     other = drivers.start("rust").client(five_nodes.urls).lock(name)
@@ -183,7 +183,7 @@ def test_fences_increase_though_a_minority_forgets(drivers: Drivers, own_nodes: 
 
 @every_face
 def test_deleted_lock_is_lost(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """By the next renewal at the latest."""
+    """It is lost by the next renewal at the latest."""
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
     lock.acquire()
     for server in nodes:
@@ -195,10 +195,10 @@ def test_deleted_lock_is_lost(drivers: Drivers, nodes: Cluster, face: str, name:
 
 @every_face
 def test_extension_brings_no_deleted_key_back(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """Somebody else may have had the lock in between."""
+    """Another client may have had the lock in between."""
     lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
     lock.acquire()
-    # A quorum at least; who had no connection yet when the others had answered is not asked any more.
+    # At least a quorum has it. A node without a connection when the others had answered is not asked any more.
     deleted = [server for server in nodes if server.command("DEL", name)]
     with contextlib.suppress(LockError):
         lock.extend()
@@ -208,7 +208,7 @@ def test_extension_brings_no_deleted_key_back(drivers: Drivers, nodes: Cluster, 
 
 @every_face
 def test_value_that_begins_alike_is_somebody_elses(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """A token ends where its colon is; a longer one that begins with it is another."""
+    """A token ends at its colon; a longer token that begins with it is another one."""
     lock = drivers.start(face).client(node.urls).lock(name, auto_renew=False)
     lock.acquire()
     token, colon, rest = (node[0].get(name) or b"").partition(b":")
@@ -223,7 +223,7 @@ def test_value_that_begins_alike_is_somebody_elses(drivers: Drivers, node: Clust
 def test_lock_that_another_has_taken_is_lost(
     drivers: Drivers, history: History, nodes: Cluster, face: str, name: str
 ) -> None:
-    """Its keys were deleted by hand, and the other was faster than the next extension."""
+    """Its keys were deleted by hand, and another client took the lock before the next extension."""
     history.rule("--no-exclusion")
     client, others = (drivers.start(each).client(nodes.urls) for each in (face, "rust"))
     for each in (client, others):
@@ -254,7 +254,7 @@ def test_lock_that_another_has_taken_is_lost(
 def test_lock_whose_nodes_do_not_answer_is_lost_in_time(
     drivers: Drivers, history: History, own_nodes: Cluster, face: str, name: str
 ) -> None:
-    """Nobody but its own clock can tell it so. What is left of it goes when the nodes are back."""
+    """Only its own clock can report it. What is left of the lock is deleted when the nodes are back."""
     history.rule("--told-late-ms", str(SLACK_MS))
     lock = drivers.start(face).client(own_nodes.urls).lock(name, ttl_ms=TTL_MS)
     won = lock.acquire()
@@ -281,16 +281,16 @@ def test_lock_whose_nodes_do_not_answer_is_lost_in_time(
 
 @every_face
 def test_lock_ends_at_max_hold(drivers: Drivers, history: History, nodes: Cluster, face: str, name: str) -> None:
-    """However often it is renewed or extended."""
+    """The lock ends then, however often it is renewed or extended."""
     history.rule("--told-late-ms", str(SLACK_MS))
-    # A renewal that carries it there has most of a ttl to be answered.
+    # The renewal that reaches it has most of a ttl for its answers.
     ttl_ms, max_hold_ms = 2 * TTL_MS, 3 * TTL_MS
     lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=ttl_ms, max_hold_ms=max_hold_ms)
     won = lock.acquire()
     assert lock.extend()["remaining_ms"] <= max_hold_ms
     told = lock.start_wait_lost(limit_ms=10_000).result()
     assert (told["lost"]["code"], told["lost"]["reason"]) == ("lost", "max_hold")
-    # It counts from the start of the attempt, which is somewhere in the call.
+    # The limit counts from the start of the attempt, which is somewhere in the call.
     assert won["invoke_ns"] + max_hold_ms * 1e6 <= told["told_ns"]
     assert told["told_ns"] <= won["return_ns"] + (max_hold_ms + SLACK_MS) * 1e6
     assert ended(lock) == "max_hold"

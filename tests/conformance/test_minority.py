@@ -1,4 +1,4 @@
-"""What a minority of the nodes does or keeps must not matter, on every face."""
+"""A minority of nodes must not matter, whatever it does or keeps, on every face."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HOUR_US = 3_600_000_000
 
 @every_face
 def test_lost_attempt_leaves_nothing(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    """What a minority granted goes at once and not with the ttl, or two losers could block each other."""
-    # It ends when every node has answered its clean-up, for which even a slow machine has the time.
+    """The key on a minority is deleted at once and does not wait for the ttl, or two losers could block each other."""
+    # The attempt ends when every node has answered its clean-up, for which even a slow machine has the time.
     client = drivers.start(face).client(five_nodes.urls, ttl_ms=60_000, node_timeout_ms=5 * SLACK_MS)
     lock = client.lock(name)
     connect_to_all(client, five_nodes, name)
@@ -29,10 +29,10 @@ def test_lost_attempt_leaves_nothing(drivers: Drivers, five_nodes: Cluster, face
         server.command("SET", name, "another library's token")
 
     def tried_everywhere() -> bool:
-        """A node that was not written to yet when the others had decided is not asked at all."""
+        """A node that had no request yet when the others had decided is not asked at all."""
         assert not lock.try_acquire()
         assert not any(server.get(name) for server in minority), "the minority is not free again"
-        # The fence keys stay: it is free again, and not because it was never asked.
+        # The fence keys stay: the nodes were asked, and the lock is free again.
         return was_asked(minority, name)
 
     until(tried_everywhere, "the minority was asked too")
@@ -45,13 +45,13 @@ def test_lost_attempt_leaves_nothing(drivers: Drivers, five_nodes: Cluster, face
 
 @every_face
 def test_hung_minority_delays_nobody(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    """Three answers decide, so that nobody waits for the other two, however long their time-out."""
+    """Three answers decide, so no call waits for the other two, however long their time-out."""
     node_timeout_ms = 3 * SLACK_MS
     client = drivers.start(face).client(own_nodes.urls)
     lock = client.lock(name, ttl_ms=60_000, node_timeout_ms=node_timeout_ms)
     for hung in (own_nodes[1], own_nodes[3]):
         hung.freeze()
-    # The first one connects, to a quorum.
+    # The first call connects, to a quorum.
     for call, limit_ms in ((lock.acquire, 1000), (lock.extend, 0), (lock.release, 0)):
         began = time.monotonic()
         call()
@@ -61,7 +61,7 @@ def test_hung_minority_delays_nobody(drivers: Drivers, own_nodes: Cluster, face:
 
 @every_face
 def test_fence_of_one_node_is_kept_by_a_quorum(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
-    """A node whose fence was ahead of the others' goes away; none of the next fences falls behind it."""
+    """A node whose fence was ahead of the others' goes away; no later fence is smaller."""
     client = drivers.start(face).client(own_nodes.urls, restart_delay_ms=0)
     lock = client.lock(name)
     first = lock.acquire()["fence"]
@@ -69,7 +69,7 @@ def test_fence_of_one_node_is_kept_by_a_quorum(drivers: Drivers, own_nodes: Clus
     until(lambda: not own_nodes.has(name), "the last node has released it")
     ahead = first + HOUR_US
     own_nodes[0].command("SET", fence_key(name), ahead)
-    # So that the one that is ahead has to be in the quorum.
+    # This puts the node that is ahead into the quorum.
     for away in (own_nodes[3], own_nodes[4]):
         away.kill()
     second = lock.acquire()["fence"]

@@ -1,6 +1,6 @@
-"""What the network does to messages: late, lost, held back, cut, one way only, or led to another server.
+"""The network delays, loses, holds back or cuts messages, passes one direction only, or leads to another server.
 
-Unless a story is about the end of a ttl, its locks live for a minute: what is gone before that was released.
+Unless a test case is about the end of a ttl, its locks live for a minute: a key that is gone earlier was released.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from support.proxy import HOLD, LOSE, Faults, Network, Proxy
 from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
-# One whose callers drive their connections themselves, and one that has the background do it.
+# The callers of one drive their connections themselves; the background does it for the other.
 two_faces = pytest.mark.parametrize("face", ["python", "node"])
 one_way = pytest.mark.parametrize("way", [Proxy.requests, Proxy.replies], ids=["requests", "replies"])
 Way = Callable[[Proxy, Faults], None]
 
 LONG_TTL_MS = 60_000
 CONNECT_MS = 2000
-"""What a try may take to connect."""
+"""How long a try may take to connect."""
 PATIENT_MS = 5 * SLACK_MS
 """A `node_timeout` that nodes keep even on a slow machine."""
 IMPATIENT_MS = 300
-"""A `node_timeout` that a story waits for."""
+"""A `node_timeout` that a test case waits for."""
 HOUR_US = 3_600_000_000
 NAMES, ROUNDS, CROWD = 20, 3, 12
 
@@ -49,7 +49,7 @@ def won(call: Call) -> bool:
 
 
 def unavailable(call: Call) -> None:
-    """Sees that an acquire fails because no quorum answers."""
+    """Checks that an acquire fails because no quorum answers."""
     with pytest.raises(LockError) as refused:
         call.result()
     assert refused.value.code == "unavailable"
@@ -61,22 +61,22 @@ def no_key_left(nodes: Cluster, name: str) -> None:
 
 
 def end(state: Json) -> float:
-    """The end of the validity of a lock in this state, in ns; never later than the library means it."""
+    """The end of the validity of a lock in this state, in ns, but never later than the library means it."""
     return float(state["read_ns"] + state["remaining_ms"] * 1e6)
 
 
 def token_on(server: Server, name: str | bytes) -> bytes:
-    """Whose the key is; empty if there is none."""
+    """The token in the key; empty if there is no key."""
     return (server.get(name) or b"").partition(b":")[0]
 
 
 def made_to_stay(nodes: Cluster, name: str) -> bool:
-    """Takes the ttl from the lock's keys, so that only a release removes them; whether every node has one."""
+    """Removes the ttl of the lock's keys, so that only a release deletes them; whether every node has one."""
     return all(server.command("PERSIST", name) or server.command("PTTL", name) == -1 for server in nodes)
 
 
 def works_again(lock: Lock, nodes: Cluster) -> None:
-    """Sees that nothing is left, and that nothing is in the way of the next."""
+    """Checks that nothing is left, and that nothing blocks the next acquire."""
     name = lock.name.decode()
     no_key_left(nodes, name)
     lock.acquire(timeout_ms=10_000)
@@ -89,14 +89,14 @@ def works_again(lock: Lock, nodes: Cluster) -> None:
 def test_answers_later_than_the_validity(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, rounds: int, name: str
 ) -> None:
-    """What is over when its last answer comes is not won, and is released, though it would run out."""
+    """An attempt whose validity has ended at its last answer is not won, and is released, though it would expire."""
     ttl_ms = 700
     client = drivers.start(face).client(network.urls, ttl_ms=ttl_ms, node_timeout_ms=ttl_ms - 50, auto_renew=False)
     lock = client.lock(name)
     connect_to_all(client, five_nodes, name)
     ahead_us = time.time_ns() // 1000 + HOUR_US
     for i, server in enumerate(five_nodes):
-        # Each grants another fence: it takes a second round to confirm one of them.
+        # Each node grants another fence, so a second round has to confirm one of them.
         server.command("SET", fence_key(name), ahead_us + i)
     for proxy in network.proxies:
         proxy.replies(Faults(delay_s=1.2 * ttl_ms / 1000 / rounds))
@@ -109,7 +109,7 @@ def test_answers_later_than_the_validity(
 
 @every_face
 def test_lost_replies(drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str) -> None:
-    """The nodes have granted it, and nobody heard of that: it is released, not taken for denied."""
+    """The nodes have granted the lock, and no answer arrives: it is released, and not taken for denied."""
     client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
     lock = client.lock(name)
     connect_to_all(client, five_nodes, name)
@@ -126,7 +126,7 @@ def test_lost_replies(drivers: Drivers, five_nodes: Cluster, network: Network, f
 def test_reset_behind_the_acquire(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
 ) -> None:
-    """It was executed, and its answer is lost with the connection: the next attempt has a token of its own."""
+    """It was executed, and its answer is lost with the connection. The next attempt has another token."""
     client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
     lock = client.lock(name)
     connect_to_all(client, five_nodes, name)
@@ -151,7 +151,7 @@ def test_reset_behind_the_acquire(
 def test_minority_behind_a_one_way_partition(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, way: Way, name: str
 ) -> None:
-    """The others decide, and what the minority does late leaves no key."""
+    """The others decide, and late requests to the minority leave no key."""
     client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS)
     lock, other = client.lock(name), client.lock(name)
     connect_to_all(client, five_nodes, name)
@@ -171,7 +171,7 @@ def test_minority_behind_a_one_way_partition(
 def test_majority_behind_a_one_way_partition(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, way: Way, name: str
 ) -> None:
-    """Nothing can be said in time; the rest is free at once, and the majority when the partition is over."""
+    """No answer comes in time. The minority is free at once, and the majority when the partition has ended."""
     client = drivers.start(face).client(network.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
     lock = client.lock(name)
     connect_to_all(client, five_nodes, name)
@@ -180,7 +180,7 @@ def test_majority_behind_a_one_way_partition(
     began = time.monotonic()
     unavailable(lock.start_acquire(timeout_ms=0))
     assert (time.monotonic() - began) * 1000 <= CONNECT_MS + 2 * IMPATIENT_MS + SLACK_MS
-    # Either the acquires of the majority are held back, or it has executed what released them too.
+    # Either the acquires of the majority are held back, or it has also executed their releases.
     no_key_left(five_nodes, name)
     network.let_go()
     until(lambda: was_asked(five_nodes, name), "what was held back has been executed")
@@ -189,7 +189,7 @@ def test_majority_behind_a_one_way_partition(
 
 @every_face
 def test_release_that_overtakes_its_acquire(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """The acquire is held back, its caller gives up, and the release passes over another connection, too early."""
+    """The acquire is held back and its caller gives up. The release uses another connection and arrives too early."""
     with Proxy(node[0]) as proxy:
         driver = drivers.start(face)
         client = driver.client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
@@ -213,7 +213,7 @@ def test_release_that_overtakes_its_acquire(drivers: Drivers, node: Cluster, fac
 
 @every_face
 def test_acquire_that_outlives_its_connection(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """The client's end breaks with the acquire on its way: it arrives, and no release can follow it."""
+    """The client's end breaks with the acquire on its way. The acquire arrives, and no release can follow it."""
     with Proxy(node[0]) as proxy:
         client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=IMPATIENT_MS)
         lock = client.lock(name)
@@ -235,9 +235,9 @@ def test_acquire_that_outlives_its_connection(drivers: Drivers, node: Cluster, f
 
 
 def gone_in_time(proxy: Proxy, node: Cluster, name: str, began: float) -> None:
-    """Lets go an acquire that was given up after `began`, and sees that what it creates does not stay.
+    """Lets an acquire continue that was given up after `began`, and checks that the key it creates does not stay.
 
-    Its release is sent again after pauses that double: the next one is as far away as the first one at most.
+    Its release is retried after pauses that double, so the next one is at most as far away as the first one.
     """
     assert not was_asked(node, name), "the acquire was not held back"
     let_go = time.monotonic()
@@ -251,9 +251,9 @@ def gone_in_time(proxy: Proxy, node: Cluster, name: str, began: float) -> None:
 def test_release_that_is_sent_again_finds_the_next_holder(
     drivers: Drivers, node: Cluster, face: str, name: str
 ) -> None:
-    """The answer to the first one is lost with its connection, and meanwhile another has the lock.
+    """The answer to the first release is lost with its connection, and meanwhile another client has the lock.
 
-    It cannot be told from a lock that another had taken before the release, and so it is told as a loss.
+    This looks the same as a lock that another had taken before the release, so it is reported as a loss.
     """
     with Proxy(node[0]) as proxy, ThreadPoolExecutor() as threads:
         client = drivers.start(face).client([proxy.url], ttl_ms=LONG_TTL_MS, node_timeout_ms=PATIENT_MS)
@@ -273,7 +273,7 @@ def test_release_that_is_sent_again_finds_the_next_holder(
 
 @two_faces
 def test_clients_that_reach_different_majorities(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    """One node is all they have in common, and it decides; the largest fence is on another one at first."""
+    """They have only one node in common, and it decides. At first the largest fence is on another node."""
     five_nodes[0].command("SET", fence_key(name), time.time_ns() // 1000 + HOUR_US)
     with Network(five_nodes) as left, Network(five_nodes) as right:
         for proxy in left.proxies[3:] + right.proxies[:2]:
@@ -300,7 +300,7 @@ def test_clients_that_reach_different_majorities(drivers: Drivers, five_nodes: C
 def test_holder_that_is_cut_off(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, broken: bool, name: str
 ) -> None:
-    """It is told at the end of its validity and not later; the next one has the lock then, and keeps it."""
+    """The loss is reported at the end of the validity and not later. The next holder then has and keeps the lock."""
     lock = drivers.start(face).client(network.urls, ttl_ms=1000).lock(name)
     earliest_ns = end(lock.acquire())
     for proxy in network.proxies:
@@ -311,7 +311,7 @@ def test_holder_that_is_cut_off(
             proxy.requests(HOLD)
             proxy.replies(HOLD)
     latest_ns = end(lock.state())
-    # Nobody asks in between: it is told, and not found out.
+    # No call asks in between: the loss must be reported by itself.
     told = lock.start_wait_lost(limit_ms=10_000).result()
     assert (told["lost"]["code"], told["lost"]["reason"]) == ("lost", "unreachable")
     assert earliest_ns <= told["told_ns"] <= latest_ns + SLACK_MS * 1e6, "told too early or too late"
@@ -330,7 +330,7 @@ def test_holder_that_is_cut_off(
 def test_held_lock_survives_its_connections(
     drivers: Drivers, five_nodes: Cluster, network: Network, face: str, name: str
 ) -> None:
-    """Its renewals meet broken connections, then silent ones, and get through in the end."""
+    """Its renewals meet broken connections, then silent ones, and succeed in the end."""
     lock = drivers.start(face).client(network.urls, ttl_ms=3000, node_timeout_ms=IMPATIENT_MS).lock(name)
     lock.acquire()
     for fault in (Faults(cut_after=1), LOSE):
@@ -342,11 +342,11 @@ def test_held_lock_survives_its_connections(
         def is_renewed(faulty: int = len(faulty), end_ns: float = end_ns) -> bool:
             state = lock.state()
             assert state["held"], "lost by what was over in time"
-            # A renewal adds a second; the connections that there were have no part in it.
+            # A renewal adds a second; the old connections had no part in it.
             return end(state) > end_ns + 500e6 and len(network.links) > faulty
 
         until(is_renewed, "it is renewed")
-    # Or the release, too, would have to find out that nothing is heard over them.
+    # Otherwise the release, too, would have to notice that these connections are silent.
     for link in faulty:
         link.reset()
     lock.check()
@@ -379,7 +379,7 @@ def test_connections_that_break_within_replies(drivers: Drivers, node: Cluster, 
 
 
 def every_answer_is_its_own(client: Client, nodes: Cluster, name: str, harm: Callable[[], None]) -> None:
-    """Asks for many locks at once, of which others hold every second one; `harm` is done before every step."""
+    """Acquires many locks at once, every second of which others hold, and does `harm` before every step."""
     locks = [client.lock(f"{name}/{i}") for i in range(NAMES)]
     free, taken = locks[::2], locks[1::2]
     for lock in taken:
@@ -413,7 +413,7 @@ def every_answer_is_its_own(client: Client, nodes: Cluster, name: str, harm: Cal
 
 @every_face
 def test_one_server_under_two_addresses(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    """It votes once: with another one that is a quorum of three, and alone it is none of two."""
+    """The server votes once: with another one it is a quorum of three, and alone it is not one of two."""
     driver = drivers.start(face)
     one, other = five_nodes[0], five_nodes[1]
     with Network([one, one, other]) as network:
@@ -439,7 +439,7 @@ def test_one_server_under_two_addresses(drivers: Drivers, five_nodes: Cluster, f
 def test_servers_that_are_replaced_by_empty_ones(
     drivers: Drivers, own_nodes: Cluster, face: str, n: int, name: str
 ) -> None:
-    """The new ones do not know who holds the lock: for one ttl they have no vote."""
+    """The new servers do not know the holder, so they have no vote for one ttl."""
     ttl_ms = 1000
     quorum = n // 2 + 1
     first = list(own_nodes)[:n]
@@ -453,7 +453,7 @@ def test_servers_that_are_replaced_by_empty_ones(
             proxy.server = server
             proxy.reset()
         assert not won(other.start_acquire(timeout_ms=0)), "an empty server has voted"
-        # That it waits for the holder too, which is still valid for a moment, is judged at the end.
+        # It also waits for the holder, which is still valid for a moment; the history judges that at the end.
         next_one = other.acquire(timeout_ms=10_000)
         assert ttl_ms * 1e6 <= next_one["return_ns"] - replaced_ns
         assert next_one["fence"] > fence
@@ -463,7 +463,7 @@ def test_servers_that_are_replaced_by_empty_ones(
 
 @two_faces
 def test_split_votes(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    """Everybody is the first at another node, so that nobody has a majority at once; all get their turn."""
+    """Each client comes first at another node, so no client has a majority at once, and all get their turn."""
     with ExitStack() as stack:
         waiting = []
         for i in range(3):

@@ -10,7 +10,7 @@ from conformance.story import Asked, next_won
 from support.clock import until
 from support.servers import Cluster
 
-# Nine pairs of languages, and the two faces that are left once on either side.
+# These are all pairs of languages, and the two remaining faces once on either side.
 PAIRS = [(holder, waiter) for holder in ("rust", "python", "node") for waiter in ("rust", "python", "node")]
 PAIRS += [("rust-blocking", "asyncio"), ("asyncio", "rust-blocking")]
 
@@ -38,7 +38,7 @@ def test_hand_over(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, n
 
 
 def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:
-    """All faces want it all the time; the history says that there was one holder at a time and fences increased."""
+    """All faces compete all the time. The history shows one holder at a time and increasing fences."""
     locks = [drivers.start(face).client(nodes.urls, ttl_ms=5000).lock(name) for face in FACES]
     waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
     fences = []
@@ -58,7 +58,7 @@ def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:
 
 @pytest.mark.parametrize("face", FACES)
 def test_plain_protocol(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """Other libraries' locks count, and ours count for them: SET NX PX, and delete what is still mine."""
+    """Locks of other libraries and ours exclude each other: SET NX PX, and delete if the value is still mine."""
     lock = drivers.start(face).client(nodes.urls).lock(name)
     for server in nodes:
         assert server.command("SET", name, "another library's token", "NX", "PX", 60_000)

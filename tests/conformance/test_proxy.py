@@ -1,4 +1,4 @@
-"""The proxy does what it is told, as a client sees it that reads every byte; or stories would prove nothing."""
+"""The proxy does what it is told, as seen by a client that reads every byte. Without it, test cases prove nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ping(connection: socket.socket) -> bytes:
 
 
 def receive(connection: socket.socket) -> bytes:
-    """Waits for an answer, or for what comes of it before the end."""
+    """Waits for an answer, or for what came before the end."""
     answer = b""
     while not answer.endswith(b"\n") and (data := connection.recv(1024)):
         answer += data
@@ -48,7 +48,7 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def is_silent(connection: socket.socket) -> bool:
-    """Whether nothing comes for a moment."""
+    """Whether no byte comes for a moment."""
     connection.settimeout(MOMENT_S)
     try:
         return connection.recv(1024) is None
@@ -121,7 +121,7 @@ def test_slices(proxy: Proxy) -> None:
         proxy.replies(Faults(slices=True))
         assert ping(connection) == PONG
         connection.sendall(b"ECHO %b\r\n" % (b"x" * 10_000))
-        # Here nobody can say how many of them the kernel puts together; never all.
+        # The kernel may put any number of them together here, but never all.
         assert len(connection.recv(1 << 20)) < 10_000
 
 

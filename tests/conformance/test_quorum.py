@@ -1,4 +1,4 @@
-"""The rows of `tables/quorum.json` about votes, with real nodes that vote so, on every face."""
+"""The rows of `tables/quorum.json` about votes, with real nodes that vote this way, on every face."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BASE = 1 << 52
 VOTE = re.compile(r"(?P<word>\w+)(?: (?P<fence>\d+))?(?: x(?P<times>\d+))?")
 
 Vote = tuple[str, int]
-"""What a node votes, and the fence that it grants."""
+"""A node's vote, and the fence that it grants."""
 
 
 def settled(section: str, words: set[str]) -> Iterator[tuple[Json, list[Vote]]]:
-    """The rows in which all votes are in, no node is barred or suspect, and all vote with these words."""
+    """The rows in which all votes are in and of these words, and no node is in quarantine or unresponsive."""
     for row in table("quorum")[section]:
         parts = [VOTE.fullmatch(part) for part in row["votes"].split(", ")]
         votes = [
@@ -45,7 +45,7 @@ def client_for(driver: Driver, servers: list[Server]) -> Client:
 
 
 def prepare(server: Server, name: str, vote: Vote) -> None:
-    """Makes a node answer so when it is asked for this lock."""
+    """Makes a node vote this way when it is asked for this lock."""
     match vote:
         case "granted", fence:
             server.command("SET", fence_key(name), BASE + fence - 1)
@@ -113,7 +113,7 @@ def test_held_locks(
             prepare(server, of_row, vote)
         verdict = outcome(lock, call)
         expected = row["verdict"].replace("carried", "done")
-        # Of an even number, half the nodes are enough to lose: the reason depends on whose answers come first.
+        # With an even number, half of the nodes are enough to lose: the reason depends on whose answers come first.
         exact = len(votes) % 2 == 1
         if verdict != expected and (exact or verdict.split()[0] != expected.split()[0]):
             wrong.append(f"{row}: {verdict}")
@@ -121,7 +121,7 @@ def test_held_locks(
 
 
 def outcome(lock: Lock, call: Callable[[Lock], object]) -> str:
-    """What a call comes to, as the table says it."""
+    """The outcome of a call, in the words of the table."""
     try:
         call(lock)
     except LockError as error:

@@ -1,4 +1,4 @@
-"""Nodes that answer, but not as they should: what they refuse in a minority, then in a majority, and how it heals."""
+"""Nodes that answer with a refusal, first a minority and then a majority, and how locks recover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USER, PASSWORD = "worker", "S3CR3T"
 FULL_RIGHTS = ("on", f">{PASSWORD}", "~*", "&*", "+@all")
 LIMIT_MS = 10_000
 TOO_MANY = 1 << 53
-"""The first fence that some languages cannot tell from its neighbours."""
+"""The first fence that some languages cannot distinguish from its neighbours."""
 
 both_drives = pytest.mark.parametrize("face", ["python", "node"])
 """One face whose calls run where the caller is, and one whose calls run in the background."""
@@ -29,13 +29,13 @@ End = Callable[[], object]
 
 
 def full(server: Server, _: str) -> End:
-    """At `maxmemory`, with nothing to evict."""
+    """Is at `maxmemory`, with nothing to evict."""
     server.configure(maxmemory_policy="noeviction", maxmemory=1)
     return lambda: server.configure(maxmemory=0)
 
 
 def cannot_save(server: Server, _: str) -> End:
-    """Its snapshots fail, so that it takes no writes, not even deletions."""
+    """Cannot save snapshots, so it accepts no writes, not even deletions."""
     server.configure(save="3600 1")
     (server.data / "dump.rdb").mkdir()
     server.command("BGSAVE")
@@ -44,19 +44,19 @@ def cannot_save(server: Server, _: str) -> End:
 
 
 def read_only(server: Server, _: str) -> End:
-    """A replica, of a master that is gone."""
+    """Is a replica of a master that is gone."""
     server.command("REPLICAOF", "127.0.0.1", 1)
     return lambda: server.command("REPLICAOF", "NO", "ONE")
 
 
 def short_of_replicas(server: Server, _: str) -> End:
-    """Takes writes only with replicas that it does not have."""
+    """Accepts writes only with replicas that it does not have."""
     server.configure(min_replicas_to_write=3)
     return lambda: server.configure(min_replicas_to_write=0)
 
 
 def busy(server: Server, _: str) -> End:
-    """A script of somebody's does not end."""
+    """Runs another client's script, which does not end."""
     runaway = run_away(server, "while true do end")
 
     def end() -> None:
@@ -68,7 +68,7 @@ def busy(server: Server, _: str) -> End:
 
 
 def unkillable(server: Server, _: str) -> End:
-    """The script has written, so that nothing but the end of the server ends it."""
+    """Runs a script that has written, so only the end of the server ends it."""
     runaway = run_away(server, "redis.call('SET', 'written', 1) while true do end")
     with pytest.raises(ReplyError, match="UNKILLABLE"):
         server.command("SCRIPT", "KILL")
@@ -90,7 +90,7 @@ def run_away(server: Server, script: str) -> End:
 
 
 def is_busy(server: Server) -> bool:
-    """Whether a script is in everybody's way."""
+    """Whether a script blocks all clients."""
     try:
         server.command("PING")
     except ReplyError as error:
@@ -99,13 +99,13 @@ def is_busy(server: Server) -> bool:
 
 
 def paused(server: Server, _: str) -> End:
-    """Stalls whatever might write, as managed services do before a failover."""
+    """Pauses all writes, as managed services do before a failover."""
     server.command("CLIENT", "PAUSE", 60_000, "WRITE")
     return lambda: server.command("CLIENT", "UNPAUSE")
 
 
 def crowded(server: Server, _: str) -> End:
-    """Has as many clients as it takes, and the library's are not among them."""
+    """Has its maximum of clients, and the library is not among them."""
     admin = server.connect()
     admin.ask("CONFIG", "SET", "maxclients", 1)
     admin.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -118,7 +118,7 @@ def crowded(server: Server, _: str) -> End:
 
 
 def fence_of_another_type(server: Server, name: str) -> End:
-    """Something else stands where the fence is kept."""
+    """Has a key of another type in the place of the fence."""
     server.command("DEL", fence_key(name))
     server.command("RPUSH", fence_key(name), "x")
     return lambda: server.command("DEL", fence_key(name))
@@ -131,12 +131,12 @@ def fence_used_up(server: Server, name: str) -> End:
 
 
 def without(*rules: str) -> Callable[[Server, str], End]:
-    """The user's rights are changed by these rules while he is connected."""
+    """Changes the user's rights by these rules while the user is connected."""
 
     def begin(server: Server, _: str) -> End:
         server.set_user(USER, *rules)
         if "off" in rules:
-            # He stays who he is on connections that he has.
+            # A user stays logged in on open connections.
             server.command("CLIENT", "KILL", "USER", USER)
         return lambda: server.set_user(USER, *FULL_RIGHTS)
 
@@ -145,16 +145,16 @@ def without(*rules: str) -> Callable[[Server, str], End]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Something that a node refuses."""
+    """A request that a node refuses."""
 
     begin: Callable[[Server, str], End]
     says: str
-    """What the node's vote says, as a regular expression."""
+    """The text of the node's vote, as a regular expression."""
     code: str = "unavailable"
     spares_holders: bool = False
-    """Who holds a lock can extend and release it all the same."""
+    """Whether a holder can still extend and release."""
     persist: bool = False
-    """It ends with a restart, after which the data have to be there."""
+    """Whether a restart ends it, after which the data have to be there."""
 
 
 REFUSALS = {
@@ -180,7 +180,7 @@ REFUSALS = {
 def test_refusing_nodes(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, refusal: Refusal, name: str
 ) -> None:
-    """A minority disturbs nobody; a majority is an error that says so in time, and afterwards all goes on by itself."""
+    """A minority delays no call. A majority is an error in time that gives the reason, and then everything recovers."""
     nodes = start_nodes(3, persist=refusal.persist, options=("--user", USER, *FULL_RIGHTS))
     driver = drivers.start(face)
     client = driver.client([server.url_as(USER, PASSWORD) for server in nodes], restart_delay_ms=0)
@@ -223,7 +223,7 @@ def test_refusing_nodes(
 
 @every_face
 def test_rights_are_withdrawn(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """Nobody tries for ever what is forbidden: who waits is told at once, and so is who comes then."""
+    """A forbidden request is not retried for ever: waiters are notified at once, and so are later calls."""
     (server,) = nodes = start_nodes(1, options=("--user", USER, *FULL_RIGHTS))
     driver = drivers.start(face)
     client = driver.client([server.url_as(USER, PASSWORD)])
@@ -247,7 +247,7 @@ def test_rights_are_withdrawn(drivers: Drivers, start_nodes: Callable[..., Clust
 
 
 def error_of(call: Callable[[], object]) -> LockError:
-    """The error that `call` ends with."""
+    """The error with which `call` fails."""
     with pytest.raises(LockError) as raised:
         call()
     return raised.value
@@ -257,7 +257,7 @@ def error_of(call: Callable[[], object]) -> LockError:
 def test_lock_key_of_another_type_is_held(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """Whatever it is, it is not ours to remove, be it there before us or put in the place of our lock."""
+    """Whatever the key is, the library must not remove it, whether it was there before or has replaced our lock."""
     nodes = start_nodes(3)
     lock = drivers.start(face).client(nodes.urls).lock(name, auto_renew=False)
     for server in nodes:
@@ -277,7 +277,7 @@ def test_lock_key_of_another_type_is_held(
 
 @both_drives
 def test_scripts_are_forgotten(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """A server may drop its scripts at any time; then it is sent their text, and nobody notices."""
+    """A server may drop its scripts at any time. It is then sent their text, and callers do not notice."""
     nodes = start_nodes(3)
     lock = drivers.start(face).client(nodes.urls).lock(name, timeout_ms=LIMIT_MS)
     for call in 2 * (lock.acquire, lock.extend, lock.release):

@@ -1,4 +1,4 @@
-"""Nodes that end and come back: with their data, with some of them, with none, or as another server."""
+"""Nodes that end and come back with all of their data, with some, with none, or as another server."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ TTL_MS = 1000
 LONG_TTL_MS = 60_000
 LIMIT_MS = 10_000
 SHORT_MS = 200
-"""Ends long before a bar."""
+"""A timeout that ends long before a quarantine."""
 NODE_TIMEOUT_MS = 500
 WHOLE_SECONDS_MS = 1000
-"""A server tells in whole seconds for how long it has been up, so a bar may last up to one longer."""
+"""A server reports its uptime in whole seconds, so a quarantine may last up to a second longer."""
 
 both_drives = pytest.mark.parametrize("face", ["python", "node"])
 """One face whose calls run where the caller is, and one whose calls run in the background."""
 
 
 def crash(server: Server) -> Callable[[], None]:
-    """It keeps nothing on its disk."""
+    """Crashes and keeps nothing on its disk."""
     return server.wipe
 
 
 def power_cut(server: Server) -> Callable[[], None]:
-    """It writes down what it does, but what it did last has not reached the disk."""
+    """Writes down what it does, but the last writes have not reached the disk."""
     written = server.written()
     return lambda: server.lose_power(written)
 
 
 def old_snapshot(server: Server) -> Callable[[], None]:
-    """Somebody restores its data as they were."""
+    """Is restored with older data."""
     snapshot = server.snapshot()
     return lambda: server.restore(snapshot)
 
@@ -58,7 +58,7 @@ def test_nodes_that_have_forgotten_a_lock_do_not_grant_it(
     begin: Callable[[Server], Callable[[], None]],
     name: str,
 ) -> None:
-    """Not before its ttl is over: that there is one holder at a time is what the history is judged by."""
+    """It has no vote before its ttl has passed; the history judges that there is one holder at a time."""
     nodes = start_nodes(n, persist=begin is not crash)
     client = drivers.start(face).client(nodes.urls, ttl_ms=TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
     holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=TTL_MS, auto_renew=False)
@@ -90,7 +90,7 @@ def test_nodes_that_have_forgotten_a_lock_do_not_grant_it(
 def test_restart_delay_may_be_switched_off(
     drivers: Drivers, history: History, start_nodes: Callable[..., Cluster], face: str, n: int, name: str
 ) -> None:
-    """Then a lock that the nodes have forgotten is granted at once: the fence alone tells who is late."""
+    """A lock that the nodes have forgotten is then granted at once, and only the fence shows which holder is late."""
     history.rule("--no-exclusion")
     nodes = start_nodes(n)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, restart_delay_ms=0)
@@ -110,7 +110,7 @@ def test_restart_delay_may_be_switched_off(
 def test_process_that_starts_after_a_restart_knows_nothing_of_it(
     drivers: Drivers, history: History, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """What it is promised ends there: it gets a lock that the node has forgotten, and the fence tells who is late."""
+    """The promise ends there: the process gets a lock that the node has forgotten, and the fence shows who is late."""
     history.rule("--no-exclusion")
     (server,) = nodes = start_nodes(1)
     holder = drivers.start("rust").client(nodes.urls).lock(name, ttl_ms=LONG_TTL_MS, auto_renew=False)
@@ -125,13 +125,13 @@ def test_process_that_starts_after_a_restart_knows_nothing_of_it(
 
 
 def connect_again(client: Client, name: str) -> None:
-    """Waits until the client is connected to every node, and so has seen which of them are new."""
+    """Waits until the client is connected to every node, and so has seen which nodes are new."""
     until(lambda: all(node["state"] != "unavailable" for node in client.inspect(name)), "every node is seen")
 
 
 @both_drives
 def test_clean_restart_keeps_locks(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """Who holds one goes on; it stays nobody else's; and its ttl has run on while the server was down."""
+    """The holder continues, no other client gets its lock, and its ttl has continued while the server was down."""
     (server,) = nodes = start_nodes(1, persist=True)
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
     holder, other = client.lock(name, auto_renew=False), client.lock(name, restart_delay_ms=0)
@@ -162,8 +162,8 @@ def ttl_left_ms(server: Server, name: str) -> int:
 
 @both_drives
 def test_node_that_loads_its_data(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
-    """It says so, is not waited for where one try was asked for, and counts when it has loaded."""
-    # 10,000 commands in its file, a moment for each.
+    """The node reports it, a single try does not wait for it, and it counts when it has loaded."""
+    # The file has 10,000 commands, which take a moment each.
     (server,) = nodes = start_nodes(1, persist=True, options=("--key-load-delay", "50"))
     client = drivers.start(face).client(nodes.urls, restart_delay_ms=0)
     holder, other = client.lock(name, ttl_ms=LONG_TTL_MS), client.lock(name)
@@ -190,7 +190,7 @@ def test_node_that_loads_its_data(drivers: Drivers, start_nodes: Callable[..., C
 
 
 def still_loads(server: Server) -> bool:
-    """Whether it says so."""
+    """Whether the node reports that it loads."""
     return b"loading:1" in server.info("persistence")
 
 
@@ -198,7 +198,7 @@ def still_loads(server: Server) -> bool:
 def test_failover_that_loses_a_lock(
     drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str
 ) -> None:
-    """The replica that takes over never heard of it. Who saw the change waits, and fences go on by the clock."""
+    """The new master never had the lock. A process that saw the change waits, and fences continue by the clock."""
     master, replica = start_nodes(2, tcp=True, options=("--repl-diskless-sync-delay", "0"))
     url = f"unix://{master.socket}"
     client = drivers.start(face).client([url], ttl_ms=TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
@@ -210,7 +210,7 @@ def test_failover_that_loses_a_lock(
     lock.release()
     replica.command("REPLICAOF", "NO", "ONE")
     fence = holder.acquire()["fence"]
-    # First, so that nobody who connects again is refused in between, and told of that.
+    # This comes first, so that no client that connects again is refused in between and gets that error.
     replica.take_over(master)
     master.kill()
     with within(one_try_ms(NODE_TIMEOUT_MS)), pytest.raises(LockError) as barred:

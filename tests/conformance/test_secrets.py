@@ -1,4 +1,4 @@
-"""Passwords and tokens are in nothing that a driver says, on every face."""
+"""No output of a driver has a password or a token, on every face."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN_LENGTH = 32
 
 @pytest.fixture
 def guarded(start_nodes: Callable[..., Cluster]) -> Server:
-    """A node that knows the user; the story itself needs no password."""
+    """A node with a user; the test case itself needs no password."""
     return start_nodes(1, user=User(USER, PASSWORD, ("~*", "&*", "+@all")))[0]
 
 

@@ -30,7 +30,7 @@ CRASH_MS = TTL_MS + 3000
 """How long a crashed holder may block others: values are whole seconds."""
 
 CUTS = [*range(0, 200, 10), *range(200, 3000, 50)]
-"""After how many bytes a connection ends: somewhere in the handshake, in the scripts, and behind them."""
+"""The numbers of bytes after which a connection ends: in the handshake, in the scripts, and behind them."""
 
 
 def ours(driver: Driver, url: str, **options: object) -> Client:
@@ -39,16 +39,16 @@ def ours(driver: Driver, url: str, **options: object) -> Client:
 
 
 def holder_of(kind: str, drivers: Drivers, server: Server, name: str, ttl_ms: int = TTL_MS) -> Lock:
-    """A lock in a process of its own: of older code, or of the library on a face."""
+    """A lock in its own process: of older code, or of the library on a face."""
     driver = drivers.start(kind)
     if kind == OLDER.name:
-        # What it does is not among the fewest rights.
+        # Its commands are not among the fewest rights.
         return driver.client([server.address]).lock(name, ttl_ms=ttl_ms)
     return ours(driver, server.url).lock(name, ttl_ms=ttl_ms)
 
 
 def ends(server: Server, name: str) -> int:
-    """The second that the key says."""
+    """The second in the key."""
     value = server.get(name)
     assert value is not None, "there is no key"
     assert value.isdigit(), f"{value!r} is no second"
@@ -56,8 +56,8 @@ def ends(server: Server, name: str) -> int:
 
 
 def assert_ends(server: Server, name: str) -> None:
-    """If the key of a lock of `LONG_TTL_MS` is there, its value ends, and then the server deletes it."""
-    # At once, so that no time passes between the answers.
+    """If the key of a lock of `LONG_TTL_MS` exists, its value ends, and then the server deletes it."""
+    # Both are read at once, so that no time passes between the answers.
     answer = server.command("EVAL", "return {redis.call('TIME')[1], redis.call('PTTL', KEYS[1])}", 1, name)
     assert isinstance(answer, list)
     now, left_ms = (int(part) for part in answer if isinstance(part, bytes | int))
@@ -71,7 +71,7 @@ def assert_ends(server: Server, name: str) -> None:
 
 @every_face
 def test_exclude_each_other(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Who holds it denies the other one, and has it next when it waits."""
+    """The holder denies the other one, which gets the lock next if it waits."""
     has, wants = (holder_of(kind, drivers, node[0], name, LONG_TTL_MS) for kind in (face, OLDER.name))
     has.acquire()
     for _ in range(4):
@@ -88,7 +88,7 @@ def test_exclude_each_other(drivers: Drivers, node: Cluster, face: str, name: st
 
 @every_face
 def test_share_a_key(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """All want it all the time; what they do under the lock takes two steps, and nobody comes in between."""
+    """All clients compete all the time. Work under the lock takes two steps, and no other client comes in between."""
     server, count = node[0], f"{name}/count"
     locks = [holder_of(kind, drivers, server, name, LONG_TTL_MS) for kind in (face, OLDER.name, face, OLDER.name)]
 
@@ -106,7 +106,7 @@ def test_share_a_key(drivers: Drivers, node: Cluster, face: str, name: str) -> N
 
 @every_face
 def test_takeover_after_a_crash(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Ours after theirs, theirs after ours and ours after ours: when the time is over, and not much later."""
+    """Ours after theirs, theirs after ours and ours after ours: after the end of the time, and not much later."""
     server = node[0]
     pairs = {
         f"{name}/{holder}/{waiter}": (holder_of(holder, drivers, server, f"{name}/{holder}/{waiter}"), waiter)
@@ -123,7 +123,7 @@ def test_takeover_after_a_crash(drivers: Drivers, node: Cluster, face: str, name
         for key, call in calls.items():
             assert call.result()["acquired"], key
     for key, (_, waiter) in pairs.items():
-        # What was written later than in the second `end` says so; an old client looks at its clock before it asks.
+        # A value that was written after the second `end` shows it. Old clients look at their clock before they ask.
         least = end[key] + LONG_TTL_MS // 1000 + (1 if waiter == OLDER.name else 2)
         assert ends(server, key) >= least, f"{key} was taken over before its time was over"
 
@@ -150,7 +150,7 @@ def test_late_release_leaves_the_next_holder_alone(
 def test_release_that_arrives_late_leaves_the_next_holder_alone(
     drivers: Drivers, node: Cluster, face: str, after: str, name: str
 ) -> None:
-    """It was sent in time; whose the lock is when it arrives is known to the server alone."""
+    """The release was sent in time, but only the server knows whose lock it is when the release arrives."""
     server = node[0]
     with Proxy(server) as proxy:
         late = ours(drivers.start(face), proxy.url).lock(name, ttl_ms=2 * TTL_MS)
@@ -170,7 +170,7 @@ def test_release_that_arrives_late_leaves_the_next_holder_alone(
 
 @every_face
 def test_release_after_a_losers_getset(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Older code that was too late to take it over has written its own value, and taken the server's expiry away."""
+    """Older code was too late to take it over, but has written its own value and removed the server's expiry."""
     server = node[0]
     lock = holder_of(face, drivers, server, name, LONG_TTL_MS)
     lock.acquire()
@@ -183,7 +183,7 @@ def test_release_after_a_losers_getset(drivers: Drivers, node: Cluster, face: st
 def test_loser_with_a_shorter_ttl_ends_a_lock_early(
     drivers: Drivers, history: History, node: Cluster, name: str
 ) -> None:
-    """The limit of sharing a key: older code overwrites a lock that it does not get, and all believe what it wrote."""
+    """The limit of sharing a key: older code overwrites a lock that it does not get, and all believe its value."""
     history.rule("--no-exclusion")
     server = node[0]
     holder = holder_of("python", drivers, server, name, LONG_TTL_MS)
@@ -195,7 +195,7 @@ def test_loser_with_a_shorter_ttl_ends_a_lock_early(
 
 @every_face
 def test_release_is_not_repeated(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """It was executed but not answered: a second one would delete the lock of whoever has taken it since."""
+    """It was executed but not answered: a second release would delete the lock of a client that has taken it since."""
     server = node[0]
     with Proxy(server) as proxy:
         released = ours(drivers.start(face), proxy.url).lock(name, ttl_ms=LONG_TTL_MS, node_timeout_ms=500)
@@ -204,7 +204,7 @@ def test_release_is_not_repeated(drivers: Drivers, node: Cluster, face: str, nam
         with pytest.raises(LockError) as unanswered:
             released.release()
         assert unanswered.value.code == "unavailable"
-        # Older code, which does not delete it by itself when its time is over.
+        # Older code does not delete the key by itself when its time has ended.
         holder_of(OLDER.name, drivers, server, name).acquire(timeout_ms=0)
         end = ends(server, name)
         proxy.reset()
@@ -220,7 +220,7 @@ def test_release_is_not_repeated(drivers: Drivers, node: Cluster, face: str, nam
 
 @every_face
 def test_late_grant_is_given_back(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Nobody waits for it any more when its answer comes, and that alone says until when it was ours."""
+    """No caller waits any more when its answer comes, and only the answer shows until when it was ours."""
     with Proxy(node[0]) as proxy:
         client = ours(drivers.start(face), proxy.url, ttl_ms=6 * LONG_TTL_MS)
         client.lock(f"{name}/other").acquire()
@@ -248,7 +248,7 @@ def test_cancelled_at_any_moment_leaves_nothing(drivers: Drivers, node: Cluster,
 
 @every_face
 def test_expiry_is_told(drivers: Drivers, history: History, node: Cluster, face: str, name: str) -> None:
-    """Nothing renews it; who holds it relies on its ttl, and never on the seconds by which the key outlives that."""
+    """It is not renewed. The holder relies on its ttl, and never on the seconds by which the key outlives it."""
     history.rule("--told-late-ms", str(SLACK_MS))
     lock = ours(drivers.start(face), node[0].url).lock(name, ttl_ms=TTL_MS)
     assert 0 < lock.acquire()["remaining_ms"] < TTL_MS
@@ -262,7 +262,7 @@ def test_expiry_is_told(drivers: Drivers, history: History, node: Cluster, face:
 
 @every_face
 def test_one_of_two_takes_over(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """What one has asked before the other took over must not count after it."""
+    """What one client has asked before the other took over must not count after it."""
     server = node[0]
     server.command("SET", name, 1_500_000_000)
     with Proxy(server) as proxy:
@@ -280,7 +280,7 @@ def test_one_of_two_takes_over(drivers: Drivers, node: Cluster, face: str, name:
 
 
 def test_setnx_and_expire_leave_a_lock_for_ever(drivers: Drivers, node: Cluster, name: str) -> None:
-    """Older code that dies between the two commands blocks everybody for good: ours has one command."""
+    """Older code that dies between the two commands blocks all others for good: the library sends one command."""
     server = node[0]
     with Proxy(server) as proxy:
         driver = drivers.start(OLDER.name)
@@ -319,7 +319,7 @@ def test_crash_in_an_acquire_leaves_no_lock_for_ever(
 
 @every_face
 def test_crash_anywhere_leaves_no_lock_for_ever(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Whatever a client has written by then, on any connection: nothing more comes."""
+    """A client writes some bytes, on any connection, and nothing after that."""
     driver, server = drivers.start(face), node[0]
     granted = 0
     for cut in CUTS:
@@ -337,13 +337,13 @@ def test_crash_anywhere_leaves_no_lock_for_ever(drivers: Drivers, node: Cluster,
 
 @every_face
 def test_what_it_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """There is nothing to fence with and nothing to tell one's own key by, so it says no and goes on."""
+    """There is no fence, and nothing identifies one's own key, so these calls are refused and the lock stays usable."""
     lock = ours(drivers.start(face), node[0].url).lock(name)
     assert lock.acquire()["fence"] is None
     with pytest.raises(LockError) as refused:
         lock.extend()
     assert refused.value.code == "invalid_argument"
-    # In Rust the types refuse it, and the driver can only say that there is no such thing.
+    # In Rust the types refuse it, and the driver can only report that it does not exist.
     assert "extend is not available" in refused.value.message or not FACES[face].lock_objects
     assert lock.state()["held"]
     lock.release()
@@ -354,12 +354,12 @@ def test_what_it_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str
 def test_options_without_a_meaning(
     drivers: Drivers, node: Cluster, face: str, name: str, options: dict[str, Any]
 ) -> None:
-    """They are refused when the lock itself is given them; those of its client are for its other locks."""
+    """They are refused if the lock itself gets them; those of its client are for its other locks."""
     driver = drivers.start(face)
     with pytest.raises(LockError) as refused:
         driver.client(node.urls, protocol="setnx").lock(name, **options).acquire(timeout_ms=0)
     assert refused.value.code == "invalid_argument"
-    # In Rust the types refuse it, and the driver can only say that there is no such thing.
+    # In Rust the types refuse it, and the driver can only report that it does not exist.
     assert "means nothing" in refused.value.message or not FACES[face].lock_objects
     assert not node.has(name)
     lock = driver.client(node.urls, protocol="setnx", **options).lock(name)
@@ -378,7 +378,7 @@ def test_several_nodes(drivers: Drivers, five_nodes: Cluster, face: str, name: s
 
 @every_face
 def test_values(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Only a second that is over can be taken over; what is anything else is left as it is."""
+    """Only a second that has passed can be taken over; every other value is left as it is."""
     client = ours(drivers.start(face), node[0].url)
     differences = {}
     for row in table("setnx")["values"]:
@@ -387,7 +387,7 @@ def test_values(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
 
 
 def value_difference(client: Client, server: Server, key: str, row: Json) -> str | None:
-    """How an attempt differs from what this row of values says, if it does."""
+    """How an attempt differs from this row of values, if it does."""
     command, *words = row["write"]
     server.command(command, key, *words)
     before = server.command("DUMP", key)

@@ -1,7 +1,7 @@
 """The suite finds planted faults: a suite that never fails proves nothing.
 
-drivers/faulty.py takes the place of Python's faces in a run of its own; with each of its faults the story that is about
-it must fail, and without a fault the same stories must pass.
+drivers/faulty.py replaces Python's faces in separate runs. With each of its faults, the test case for this fault must
+fail. Without a fault, the same test cases must pass.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ FOUND_BY = {
 def run(
     config: pytest.Config, fault: str, *stories: str, options: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Runs stories with the faulty driver."""
+    """Runs test cases with the faulty driver."""
     command = [sys.executable, "-m", "pytest", "-q", *options]
-    # One server, so that the stories' ids name none.
+    # There is one server, so that the ids of test cases do not name it.
     command += ["--server", str(under_test(config)[0])]
     for face in ("python", "asyncio"):
         command += ["--driver", f"{face}={FAULTY} --fault {fault}"]
@@ -187,7 +187,7 @@ def test_fault_is_found(pytestconfig: pytest.Config, fault: str) -> None:
     story, why = FOUND_BY[fault]
     result = run(pytestconfig, fault, story)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, f"nothing was found:\n{result.stdout}{result.stderr}"
-    # Only the line that failed and what it said: what stands above it was right.
+    # This is only the line that failed and its message: the lines above it were right.
     failure = "\n".join(line for line in result.stdout.splitlines() if line.startswith((">", "E ")))
     assert why in failure, result.stdout
 

@@ -1,4 +1,4 @@
-"""What is public in each language is what tables/surface.json lists: nothing is missing, nothing is beside it.
+"""The public names of each language are those of tables/surface.json: none is missing, and there are no others.
 
 core/tests/surface.rs has the Rust names.
 """
@@ -27,13 +27,13 @@ from conformance.driver import Json, table
 COLUMNS = ["rust", "blocking", "python", "asyncio", "node"]
 MODULES = {"python": redlock, "asyncio": redlock.asyncio}
 LITERALS = {"reason", "state"}
-"""Kinds whose names are texts in Python and Node, and no names of a module."""
+"""Kinds whose names are texts in Python and Node, and not names of a module."""
 
 every_module = pytest.mark.parametrize("column", MODULES)
 
 
 def names(row: Json, column: str) -> list[str]:
-    """What a concept is called: nothing, one name or several."""
+    """The names of a concept: none, one or several."""
     given: str | list[str] | None = row[column]
     return given if isinstance(given, list) else [given] if given else []
 
@@ -52,18 +52,18 @@ def texts(column: str, kind: str) -> set[str]:
 
 
 def tops(column: str) -> set[str]:
-    """What a language's module has."""
+    """The names in a language's module."""
     return {name for name, _ in listed(column) if re.fullmatch(r"\w+", name)}
 
 
 def members(column: str, owner: str) -> set[str]:
-    """What a class or a type has; a symbol is in brackets."""
+    """The members of a class or a type; a symbol is in brackets."""
     found = {name for name, _ in listed(column) if name.startswith((f"{owner}.", f"{owner}["))}
     return {name.removeprefix(owner).removeprefix(".") for name in found if not name.endswith(")")}
 
 
 def parameters(column: str) -> dict[str, set[str]]:
-    """The parameters that may be left out, for each call. Users make no errors."""
+    """The optional parameters of each call. Users do not make errors."""
     calls = {
         name: set[str]()
         for name, row in listed(column)
@@ -97,7 +97,7 @@ def test_errors_are_those_of_their_own_table() -> None:
 
 
 def found(module: object, name: str) -> Any:
-    """What has this name, as it stands in its class."""
+    """Returns what has this name, as it stands in its class."""
     owner, _, member = re.sub(r"\(.*", "", name).partition(".")
     return inspect.getattr_static(getattr(module, owner), member) if member else getattr(module, owner)
 
@@ -156,7 +156,7 @@ def test_python_errors_and_modules_have_nothing_else() -> None:
     errors = {name for name, row in listed("python") if row["kind"] == "error"} | {"LostReason", "RedlockError"}
     assert set(redlock.errors.__all__) == errors
     for module, prefix in ((redlock, ""), (redlock.asyncio, "asyncio."), (redlock.errors, "errors.")):
-        # What was only imported is no part of the surface, though it can be reached.
+        # An imported name is not part of the surface, though it can be reached.
         own = {
             f"{prefix}{name}"
             for name, thing in vars(module).items()
@@ -220,7 +220,7 @@ def union(given: set[str]) -> str:
 
 
 def of(name: str) -> str:
-    """The type of what has this name."""
+    """The type of the value with this name."""
     owner, symbol, member = re.fullmatch(r"(\w+)(?:\[(.*)\]|\.(.*))?", name).groups()  # type: ignore[union-attr]
     if member or symbol:
         return f"api.{owner}[{json.dumps(member) if member else f'typeof {symbol}'}]"
@@ -229,7 +229,7 @@ def of(name: str) -> str:
 
 @cache
 def program() -> str:
-    """TypeScript that compiles if every name is there with its kind, and no member is unlisted."""
+    """TypeScript that compiles if every name exists with its kind, and no member is unlisted."""
     lines = [
         'import * as api from "redlock-rs";',
         "type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : [A, B]) : [A, B];",
@@ -304,7 +304,7 @@ def test_node_exports_no_other_name(package: Path) -> None:
 
 
 def path(owner: str, member: str) -> str:
-    """How the table writes a member."""
+    """The table's spelling of a member."""
     return f"{owner}{member}" if member.startswith("[") else f"{owner}.{member}"
 
 

@@ -1,4 +1,4 @@
-"""The rows that all languages share: what is taken, what comes of it, and how everything else is refused."""
+"""The rows that all languages share: what is accepted, its effect, and how everything else is refused."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ every_face = pytest.mark.parametrize("face", FACES)
 
 
 def difference(error: LockError | None, row: Json) -> str | None:
-    """How an outcome differs from what its row says, if it does."""
+    """How an outcome differs from its row, if it does."""
     expected = row.get("error")
     code = error and error.code
     if expected is None:
-        # What else may happen to the lock is not what the table is about.
+        # What else may happen to the lock is not the subject of the table.
         return f"refused: {error}" if code == "invalid_argument" else None
     if error is None or code != expected["code"]:
         return f"{code} instead of {expected['code']}"
@@ -41,12 +41,12 @@ def option_difference(error: LockError | None, row: Json) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Without what differs between the languages' ways to write the name of an option."""
+    """Removes what differs between the languages' spellings of options."""
     return text.replace("_", "").lower()
 
 
 def use(lock: Lock) -> None:
-    """Acquires a lock once, because that is where Rust looks at it, and lets go of it."""
+    """Acquires a lock once, because that is where Rust checks it, and releases it."""
     if lock.try_acquire():
         with contextlib.suppress(LockError):
             lock.release()
@@ -59,7 +59,7 @@ def report(differences: dict[str, str | None]) -> None:
 
 
 def validity(won: Json, valid_ms: float) -> str | None:
-    """How long a lock was valid when it was acquired, if that is not what its row says."""
+    """How long a lock was valid when it was acquired, if its row says something else."""
     took_ms = (won["return_ns"] - won["invoke_ns"]) / 1e6
     # It is valid from the start of its attempt, which is somewhere within the call.
     if valid_ms - took_ms <= won["remaining_ms"] <= valid_ms:
@@ -68,7 +68,7 @@ def validity(won: Json, valid_ms: float) -> str | None:
 
 
 def options_of_a_lock() -> list[Json]:
-    """Without those that only a client has."""
+    """The options without those that only a client has."""
     return [row for row in table("options")["cases"] if "connect_timeout_ms" not in row["options"]]
 
 
@@ -111,14 +111,14 @@ def test_what_options_do_on_a_node(drivers: Drivers, node: Cluster, face: str, n
 
 
 def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
-    """What a node keeps for a lock with the options of this row, if it differs from the settings that should result."""
+    """What a node keeps for a lock with the options of this row, if it differs from the expected settings."""
     lock, settings = client.lock(name, **row["options"]), row["ok"]
     began = time.monotonic()
     try:
         if not lock.try_acquire():
             return "denied"
     except LockError as error:
-        # A node_timeout of 1 ms may be over sooner.
+        # A node_timeout of 1 ms may pass sooner.
         return None if error.code == "unavailable" else str(error)
     if settings.get("protocol") == "setnx":
         return setnx_effect(lock, server, name, settings["ttl_ms"])
@@ -146,13 +146,13 @@ SETNX_LOOK = """return {
 
 
 def setnx_effect(lock: Lock, server: Server, name: str, ttl_ms: int) -> str | None:
-    """The same for a lock of the older protocol, whose value is a Unix second and says all."""
+    """The same for a lock of the older protocol, whose value is a Unix second and has everything."""
     seen = server.command("EVAL", SETNX_LOOK, 2, name, fence_key(name))
     lock.release()
     assert isinstance(seen, list)
     expiry_s, left_ms, now_s, fences = (number for number in seen if isinstance(number, int))
     late_ms = (now_s + math.ceil(ttl_ms / 1000) + 1 - expiry_s) * 1000
-    # It goes a second after its time, in which it is nobody's.
+    # The key expires a second after its time, in which no client holds it.
     early_ms = (expiry_s + 1 - now_s) * 1000 - left_ms
     if fences or not 0 <= late_ms <= SLACK_MS or not 0 <= early_ms <= 1000:
         return f"expiry, ttl left, now, fences: {seen}"
@@ -182,7 +182,7 @@ def test_durations(drivers: Drivers, face: str) -> None:
 
 @every_face
 def test_validity(drivers: Drivers, face: str) -> None:
-    """Of those leases that can be asked for; the options say which."""
+    """The validity of those leases that can be asked for; the options say which."""
     client = drivers.start(face).client(["memory://leases"])
     accepted, differences = 0, dict[str, str | None]()
     for lease in table("quorum")["leases"]:
@@ -272,7 +272,7 @@ def test_addresses_in_the_environment(drivers: Drivers, face: str) -> None:
 
 @every_face
 def test_address_without_any(drivers: Drivers, face: str, name: str) -> None:
-    """Nobody has to listen there: inspection says which node it could not ask."""
+    """No server has to listen there: inspection reports the node that it could not ask."""
     views = drivers.start(face).client(None).inspect(name)
     assert [view["node"] for view in views] == ["redis://127.0.0.1:6379"]
 
@@ -288,14 +288,14 @@ def test_comma_in_a_password_of_the_environment(drivers: Drivers, node: Cluster,
 
 
 def address_difference(driver: Driver, nodes: list[str] | None, row: Json) -> str | None:
-    """How a client differs from what the row of its addresses says, if it does."""
+    """How a client differs from the row of its addresses, if it does."""
     try:
         client = driver.client(nodes)
     except LockError as refused:
         told = [secret for secret in row.get("never", []) if secret in refused.message]
         return difference(refused, row) or (f"tells {told}" if told else None)
     shown = row.get("ok", {}).get("shown", [])
-    # Nothing outside is asked.
+    # No server outside is asked.
     if shown and all(node.startswith("memory:") for node in shown):
         seen = [view["node"] for view in client.inspect("addresses")]
         return None if seen == shown else f"{seen} instead of {shown}"

@@ -1,4 +1,4 @@
-"""Waiting: woken by what frees the key and not by asking, in turn between processes, and leaving nothing behind."""
+"""Waiting: servers notify waiters, which do not poll, take turns between processes, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from support.servers import Cluster, Server
 every_face = pytest.mark.parametrize("face", FACES)
 every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 LONG_TTL_MS = 60_000
-"""Of locks that do not end by themselves within a story."""
+"""A ttl of locks that do not expire within a test case."""
 RENEWED_TTL_MS = 1000
 HAND_OVERS = 4
 TURNS = 100
 BACKSTOP_LEAST_MS = 1500
-"""How far two questions of one waiter are apart at least while nothing happens."""
+"""The minimum time between two requests of one waiter while nothing happens."""
 FREED_BY = [("DEL",), ("UNLINK",), ("PEXPIRE", 1)]
 
 
@@ -41,7 +41,7 @@ def calls(server: Server, command: str) -> int:
 
 
 def wait(nodes: Cluster, lock: Lock) -> Call:
-    """Begins to acquire, and returns when a quorum has denied it twice: in the call, and in the background."""
+    """Starts an acquire, and returns when a quorum has denied it twice: in the call, and in the background."""
     before = [scripts_run([server]) for server in nodes]
     call = lock.start_acquire()
 
@@ -107,7 +107,7 @@ def test_renewals_wake_no_waiter_into_a_loop(
     holder = drivers.start("rust").client(nodes.urls, ttl_ms=RENEWED_TTL_MS).lock(name)
     holder.acquire()
     waiting = wait(nodes, drivers.start(face).client(nodes.urls).lock(name))
-    # A renewal prolongs the lock and its fence; beside that a waiter keeps its count, once in four seconds.
+    # A renewal extends the lock and its fence. Beside that, a waiter keeps its count, once in four seconds.
     before, renewed = scripts_run(nodes), sum(calls(server, "pexpire") for server in nodes)
     began = time.monotonic()
 
@@ -124,7 +124,7 @@ def test_renewals_wake_no_waiter_into_a_loop(
 
 @every_pair
 def test_two_processes_take_turns(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
-    """Both come back as soon as they have released; neither is left out."""
+    """Both acquire again as soon as they have released, and each gets its turns."""
     locks = [drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name) for face in (holder, waiter)]
     waiting: list[tuple[Lock, Call]] = [(lock, lock.start_acquire()) for lock in locks]
     turns = dict.fromkeys(locks, 0)
@@ -140,7 +140,7 @@ def test_two_processes_take_turns(drivers: Drivers, nodes: Cluster, holder: str,
 
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.cancels])
 def test_waiters_that_are_cancelled_keep_nobody_back(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
-    """The one in front of its process's line, and one behind it."""
+    """One call is in the front of its process's queue, and one behind it."""
     has = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(name)
     has.acquire()
     client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS)
@@ -165,7 +165,7 @@ def test_waiters_that_are_cancelled_keep_nobody_back(drivers: Drivers, nodes: Cl
 def test_waiter_with_one_right_too_few(
     drivers: Drivers, start_nodes: Callable[..., Cluster], right: str, face: str, name: str
 ) -> None:
-    """It asks again and again where it is not told, and knows no turns where it may not say that it waits."""
+    """It polls if it is not notified, and has no turns if it may not write that it waits."""
     user = fewest() if right.startswith("~") else for_any_name(fewest())
     user = dataclasses.replace(user, rules=tuple(rule for rule in user.rules if rule != right))
     nodes = start_nodes(1, user=user)
@@ -184,7 +184,7 @@ def test_waiter_with_one_right_too_few(
 
 @every_face
 def test_waiting_costs_next_to_nothing(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
-    """Fifty waiters of a process ask as seldom as one."""
+    """Fifty waiters of a process ask as rarely as one."""
     has = drivers.start("rust").client(node.urls, ttl_ms=LONG_TTL_MS).lock(name)
     has.acquire()
     client = drivers.start(face).client(node.urls, ttl_ms=LONG_TTL_MS)

@@ -1,4 +1,4 @@
-"""The judge: the program `redlock-history`, which reads the history and knows the rules."""
+"""The program `redlock-history`, which reads the history and judges it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Judgement:
-    """What it said."""
+    """The program's judgement."""
 
     good: bool
     summary: str
@@ -17,9 +17,9 @@ class Judgement:
 
 
 def judge(program: Path, history: Path, *rules: str) -> Judgement:
-    """Has the program read the history, a file of JSON lines; `rules` are options of its command line."""
+    """Runs the program on the history, a file of JSON lines; `rules` are options of its command line."""
     with history.open() as lines:
-        # Ctrl-C is for us alone.
+        # Ctrl-C is for this process alone.
         done = subprocess.run(
             [program, *rules], stdin=lines, capture_output=True, text=True, check=False, start_new_session=True
         )

@@ -1,6 +1,6 @@
 """Workers in Rust, Python and Node fight for one lock on five servers, while nodes and workers freeze and die.
 
-Shows the fight as it goes on, then a report, and draws who held the lock when. Exit status 0 only if the history
+Shows the fight while it continues, then a report, and draws who held the lock when. Exit status 0 only if the history
 checker found nothing wrong, every language acquired, no update was lost and no worker failed; 1 if not; 130 after
 Ctrl-C.
 """
@@ -27,7 +27,7 @@ PLAIN_WIDTH = 110
 
 
 def main() -> int:
-    """The exit status."""
+    """Runs the program; returns the exit status."""
     args = parse()
     console = Console()
     if not console.is_terminal:
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """What the command line says."""
+    """Parses the command line."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser = argparse.ArgumentParser(description="Watch workers in three languages fight for one lock.")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What is done to nodes and workers, and when. One trouble after the other, each long enough to be seen."""
+"""Faults of nodes and workers, and their times: one after the other, each long enough to be seen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from demo.fight import TTL_S
 from demo.stage import Stage
 
 KEEPER, FROZEN, VICTIM = "rust-1", "python-1", "node-2"
-"""The workers that keep the lock for long, are frozen and are killed while they do."""
+"""The workers that hold the lock for long, and are frozen or killed meanwhile."""
 
 AS_LONG_AS_IT_TAKES_S = 600.0
 

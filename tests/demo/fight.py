@@ -1,6 +1,6 @@
-"""What is known of the fight: who waits, who holds, what was done to nodes and workers, and the history of all calls.
+"""The state of the fight: waiters, holders, faults, and the history of all calls.
 
-Nothing here waits or looks at a clock: `Fight` is told, and the view, the report and the timeline read it.
+Nothing here waits or reads a clock: `Fight` gets events, and the view, the report and the timeline read it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAME = "demo"
 """The lock they fight for."""
 
 TTL_S = 2.0
-"""What a dead holder costs the others."""
+"""How long a dead holder blocks the others."""
 
 LANGUAGES = ("Rust", "Python", "Node")
 """In the order in which they are shown."""
@@ -43,13 +43,13 @@ class Worker:
     asked_ns: int | None = None
     """Since when it waits, if it does."""
     hold: Hold | None = None
-    """What it holds now."""
+    """Its present hold."""
     acquisitions: int = 0
 
 
 @dataclass(eq=False)
 class Hold:
-    """One acquisition and what became of it."""
+    """One acquisition and its results."""
 
     worker: Worker
     fence: int
@@ -57,10 +57,10 @@ class Hold:
     since_ns: int
     valid_until_ns: int
     kept: bool = False
-    """Whether the worker was told to keep it long."""
+    """Whether the worker had the order to hold it long."""
     renewals: int = 0
     counted: bool = False
-    """Whether the file was increased under it."""
+    """Whether the holder increased the counter in the file."""
     end: End | None = None
     end_ns: int | None = None
     reason: str | None = None
@@ -73,7 +73,7 @@ class Hold:
 
     @property
     def over_ns(self) -> int:
-        """When its holder could no longer rely on it, as far as is known."""
+        """When its holder could no longer rely on it, as far as known."""
         return self.valid_until_ns if self.end_ns is None else min(self.end_ns, self.valid_until_ns)
 
     @property
@@ -84,19 +84,19 @@ class Hold:
 
 @dataclass(eq=False)
 class Fault:
-    """Something that is done to a node or a worker, from its first act to its last."""
+    """A fault of a node or a worker, from its beginning to its end."""
 
     kind: Literal["node frozen", "node killed", "holder killed", "holder frozen"]
     subject: str
     from_ns: int
     to_ns: int | None = None
     hold: Hold | None = None
-    """What the worker held."""
+    """The hold of the worker."""
 
 
 @dataclass(eq=False)
 class Fight(Story):
-    """Everything that was seen."""
+    """All events of the fight."""
 
     workers: list[Worker] = field(kw_only=True)
     end_ns: int = 0
@@ -108,12 +108,12 @@ class Fight(Story):
     refused: list[str] = field(default_factory=list)
     """Calls that found no quorum in time; allowed, because a slow machine alone can cause them."""
     troubles: list[str] = field(default_factory=list)
-    """Everything that makes the demo fail whatever the checker says."""
+    """Problems that make the demo fail, whatever the checker says."""
     count: int | None = None
-    """What the file says in the end."""
+    """The content of the file at the end."""
 
     def holder(self) -> Hold | None:
-        """The latest acquisition, while nothing else has ended it and its validity is not known to be over."""
+        """The latest acquisition, unless it has ended or its validity is known to have ended."""
         return next((hold for hold in reversed(self.holds) if hold.end is None), None)
 
     def of(self, language: str) -> list[Hold]:
@@ -133,7 +133,7 @@ class Fight(Story):
         return (json.dumps(record) + "\n" for record in self.records)
 
     def hear(self, worker: Worker, message: Message) -> None:
-        """Takes in one line of a worker."""
+        """Records one line of a worker."""
         match message["event"]:
             case "ready":
                 worker.state = "idle"
@@ -158,7 +158,7 @@ class Fight(Story):
                 raise ValueError(f"{worker.name} says {other!r}, which no worker should")
 
     def killed(self, worker: Worker, at_ns: int) -> None:
-        """Takes in that a worker was killed and is gone: what it held, nobody relies on any more."""
+        """Records that a worker was killed and is gone: nobody relies on its locks any more."""
         if worker.hold is not None:
             self._record(worker, "release", (at_ns, at_ns), worker.hold.fence, ok=False)
             self._end(worker, "killed", at_ns)

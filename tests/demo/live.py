@@ -1,4 +1,4 @@
-"""Something that goes on, shown while it does: a live picture on a terminal, plain lines elsewhere."""
+"""Shows a run while it continues: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN_EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class Note:
-    """Something worth telling while it happens."""
+    """An event worth reporting."""
 
     at_ns: int
     text: str
@@ -24,7 +24,7 @@ class Note:
 
 @dataclass(eq=False)
 class Story:
-    """What is shown: when it began, and what was worth telling since."""
+    """The content of the display: when it began, and the notes since then."""
 
     start_ns: int = 0
     notes: list[Note] = field(default_factory=list)
@@ -34,12 +34,12 @@ class Story:
         return (at_ns - self.start_ns) / 1e9
 
     def note(self, at_ns: int, text: str) -> None:
-        """Remembers something worth telling."""
+        """Adds a note."""
         self.notes.append(Note(at_ns, text))
 
 
 class View(Protocol):
-    """Shows the story as it is at this moment; to be called often."""
+    """Shows the present state; it is called often."""
 
     def show(self, now_ns: int) -> None:
         """Shows it."""
@@ -53,7 +53,7 @@ def opened(
     if console.is_terminal and not console.is_dumb_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield LiveView(live, screen)
-            # What happened stays on the screen, above the report.
+            # The events stay on the screen, above the report.
         for note in story.notes:
             console.print(said(story, note), highlight=False)
     else:
@@ -63,7 +63,7 @@ def opened(
 
 
 class PlainView:
-    """A line for everything that happens, and one in between so that silence means something."""
+    """A line for each event, and one in between, so that silence means something."""
 
     def __init__(self, console: Console, story: Story, counts: Callable[[], str]) -> None:
         self._console = console
@@ -80,7 +80,7 @@ class PlainView:
             self._next_s += PLAIN_EVERY_S
 
     def tell(self) -> None:
-        """Prints what happened since."""
+        """Prints the events since the last time."""
         new = self._story.notes[self._told :]
         self._told += len(new)
         for note in new:
@@ -88,7 +88,7 @@ class PlainView:
 
     def _print(self, note: Note) -> None:
         self._console.print(said(self._story, note), highlight=False, soft_wrap=True)
-        # Whoever reads along through a pipe wants it now.
+        # A reader behind a pipe wants each line at once.
         self._console.file.flush()
 
 
@@ -100,10 +100,10 @@ class LiveView:
         self._screen = screen
 
     def show(self, now_ns: int) -> None:
-        """Draws it anew."""
+        """Draws it again."""
         self._live.update(self._screen(now_ns), refresh=True)
 
 
 def said(story: Story, note: Note) -> Text:
-    """One line for something that happened."""
+    """One line for an event."""
     return Text.assemble((f"{story.seconds(note.at_ns):6.1f} s  ", "dim"), note.text)

@@ -1,4 +1,4 @@
-"""What became of the fight, in words and figures."""
+"""The result of the fight, in words and figures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def write(console: Console, fight: Fight, judgement: Judgement, files: Sequence[
 
 
 def outcome(fight: Fight, fault: Fault) -> str:
-    """What came of a fault, in one sentence."""
+    """The result of a fault, in one sentence."""
     hold = fault.hold
     match fault.kind:
         case "holder killed" if hold:

@@ -1,4 +1,4 @@
-"""Servers, workers and what can be done to them. Whatever happens, nothing of it is left afterwards."""
+"""Servers, workers and faults. All processes are ended afterwards, whatever happens."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ LIMIT_S = 60.0
 """Longest wait for anything; far more than a slow machine needs."""
 
 TIMEOUT_S = 30.0
-"""How long a worker may wait for the lock: nobody should have to, whatever happens to two nodes of five."""
+"""How long a worker may wait for the lock. No worker should need it, whatever happens to two nodes of five."""
 
 
 class StageError(Exception):
-    """The fight cannot go on."""
+    """The fight cannot continue."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Actor:
 
 
 def cast(programs: Path) -> list[tuple[Worker, list[str]]]:
-    """Everybody who fights, with the command that starts it."""
+    """All workers, with the commands that start them."""
     rust = str(programs / "redlock-demo")
     node = shutil.which("node")
     if node is None:
@@ -67,7 +67,7 @@ def cast(programs: Path) -> list[tuple[Worker, list[str]]]:
 
 
 class Stage:
-    """Five servers and the workers that fight over them. An async context manager that ends all of it."""
+    """Five servers and the workers that fight over them. An async context manager that ends them all."""
 
     def __init__(self, crew: Sequence[tuple[Worker, list[str]]]) -> None:
         self.fight = Fight(workers=[worker for worker, _ in crew])
@@ -104,7 +104,7 @@ class Stage:
             actor.tell("go")
 
     async def finish(self) -> None:
-        """Tells the workers to stop and waits until they have; those that do not are a trouble."""
+        """Tells the workers to stop and waits until they have; reports those that do not."""
         self._stopping = True
         for actor in self._living():
             assert actor.process.stdin
@@ -134,13 +134,13 @@ class Stage:
             await self.pause(left_s)
 
     async def pause(self, seconds: float) -> None:
-        """Lets the fight go on for a while."""
+        """Waits for a while."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.reached("trouble", lambda: False)
 
     async def reached(self, what: str, condition: Callable[[], bool]) -> None:
-        """Waits until something is so; raises `StageError` if it is not in time, or a worker is in trouble."""
+        """Waits for a state; raises `StageError` if it does not come in time, or a worker has failed."""
         try:
             async with asyncio.timeout(LIMIT_S):
                 while not condition():
@@ -157,7 +157,7 @@ class Stage:
         return self._node_fault(i, "node frozen")
 
     def thaw_node(self, i: int, fault: Fault) -> None:
-        """Node `i` goes on where it was."""
+        """Node `i` continues where it was."""
         self._nodes[i].thaw()
         self._node_healed(i, fault, "goes on")
 
@@ -172,7 +172,7 @@ class Stage:
         self._node_healed(i, fault, "restarted, empty")
 
     async def keep(self, name: str, seconds: float) -> Hold:
-        """Lets a worker keep the lock so long, next time it gets it; returns once it holds it."""
+        """Lets a worker hold the lock so long when it next gets it; returns when it holds it."""
         actor = self._actors[name]
         actor.tell(f"keep {round(seconds * 1000)}")
         await self.reached(f"kept lock of {name}", lambda: (hold := actor.worker.hold) is not None and hold.kept)
@@ -180,11 +180,11 @@ class Stage:
         return actor.worker.hold
 
     async def followed(self, hold: Hold) -> None:
-        """Waits until somebody has the lock after this hold."""
+        """Waits until another worker has the lock after this hold."""
         await self.reached(f"successor of {hold.worker.name}", lambda: self.fight.after(hold) is not None)
 
     async def over(self, hold: Hold) -> None:
-        """Waits until the holder has told of the end of its hold."""
+        """Waits until the holder has reported the end of its hold."""
         await self.reached(f"end of the hold of {hold.worker.name}", lambda: hold.end is not None)
 
     async def kill_holder(self, hold: Hold) -> Fault:
@@ -208,7 +208,7 @@ class Stage:
         return self._fault(Fault("holder frozen", worker.name, at_ns, hold=hold))
 
     def thaw_holder(self, fault: Fault) -> None:
-        """Lets it go on."""
+        """Lets it continue."""
         fault.to_ns = now_ns()
         if fault.hold:
             fault.hold.worker.state = "holding"
@@ -244,7 +244,7 @@ class Stage:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                # Ctrl-C is for us alone; we end them.
+                # Ctrl-C is for this process alone, which ends the others.
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
@@ -277,7 +277,7 @@ class Stage:
             self.fight.troubles.append(f"{actor.worker.name} ended with {actor.process.returncode}: {said[-2000:]}")
 
     async def _gone(self, actor: Actor) -> None:
-        """Waits until a process has ended and everything it said is heard."""
+        """Waits until a process has ended and all of its output has been read."""
         await actor.process.wait()
         assert actor.reader
         await actor.reader

@@ -46,7 +46,7 @@ def release(fight: Fight, worker: Worker, at_s: float, fence: int) -> None:
 
 @pytest.fixture
 def fight() -> Fight:
-    """Everybody acquires, one node freezes, one dies under a holder, one holder is killed and one is frozen."""
+    """All workers acquire, one node freezes, one dies under a holder, one holder is killed and one is frozen."""
     rust, python, node = crew()
     fight = Fight(workers=[rust, python, node], start_ns=START_NS, end_ns=at_ns(12))
     for worker in fight.workers:
@@ -72,7 +72,7 @@ def fight() -> Fight:
 
 
 def text_of(show: Callable[[Console], object]) -> str:
-    """What is printed where there is no terminal."""
+    """The output without a terminal."""
     console = Console(file=io.StringIO(), width=110)
     show(console)
     assert isinstance(console.file, io.StringIO)

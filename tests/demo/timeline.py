@@ -49,7 +49,7 @@ GREY = "#444444"
 
 
 def draw(fight: Fight, file: Path) -> None:
-    """Writes the picture as SVG, or what the name of the file says."""
+    """Writes the picture, as SVG or in the format of the file's name."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
         axes = figure.add_subplot()
@@ -129,7 +129,7 @@ def _worker_fault(axes: Axes, fight: Fight, fault: Fault, y: float) -> None:
 
 
 def _name_faults(axes: Axes, fight: Fight) -> None:
-    """Writes what each fault is above where it is; those that come too close together in further rows."""
+    """Writes the name of each fault above it; names that come too close together go to more rows."""
     taken: list[float] = []
     for fault in fight.faults:
         from_s, to_s = fight.seconds(fault.from_ns), fight.seconds(fault.to_ns or fight.end_ns)

@@ -1,4 +1,4 @@
-"""What had to hold, and whether it did, on the terminal."""
+"""The promises and whether they were kept, on the terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Promise:
 
 
 def verdicts(kept: Sequence[Promise]) -> Table:
-    """What was kept and what was not."""
+    """A table of the promises, and whether they were kept."""
     table = tabled("what had to hold", "", "", "")
     table.show_header = False
     for promise in kept:
@@ -43,7 +43,7 @@ def tabled(title: str, *columns: str) -> Table:
 
 
 def complain(console: Console, what: str, complaints: Sequence[str]) -> None:
-    """Prints some of what is wrong, if anything is."""
+    """Prints some of the complaints, if there are any."""
     if not complaints:
         return
     console.print(Text(f"{what}:", style="bold"))

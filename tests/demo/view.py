@@ -1,4 +1,4 @@
-"""The fight as it goes on."""
+"""The display of the fight."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _holder(fight: Fight, now_ns: int) -> Text:
 
 
 def _worth_naming(hold: Hold, now_ns: int) -> bool:
-    # A frozen holder cannot say that its validity is over.
+    # A frozen holder cannot report that its validity has ended.
     return hold.worker.state != "frozen" or now_ns < hold.valid_until_ns
 
 

@@ -15,9 +15,9 @@ const { Redlock, LockLost, RedlockError } = createRequire(import.meta.url)("../.
 
 /** How often a holder asks whether it still holds the lock, in milliseconds. */
 const LOOK_MS = 20;
-/** After a call that failed. */
+/** The pause after a failed call. */
 const BREATH_MS = 100;
-/** By how much more must remain than was known for a renewal to be worth a line. */
+/** By how much more must remain than before, so that a renewal is worth a line. */
 const RENEWED_MS = 100;
 
 /** The clock that all processes of the machine share. */
@@ -28,12 +28,12 @@ function say(event, values = {}) {
   try {
     writeSync(1, `${JSON.stringify({ event, ...values })}\n`);
   } catch {
-    // Nobody reads any more: then there is nothing left to fight for either.
+    // The reader has gone, so there is nothing left to fight for.
     process.exit(1);
   }
 }
 
-/** Tells of a call that failed; what is no error of the library ends the worker. */
+/** Reports a failed call; an error that is not of the library ends the worker. */
 function failed(call, askedNs, fence, error) {
   if (!(error instanceof RedlockError)) throw error;
   const { code, message } = error;
@@ -59,7 +59,7 @@ class Orders {
     });
   }
 
-  /** How long the hold that begins now is to be kept, if it was ordered. */
+  /** How long to keep the hold that begins now, if it was ordered. */
   takeKeepMs() {
     const keepMs = this.#keepMs;
     this.#keepMs = 0;
@@ -72,7 +72,7 @@ class Hold {
   #lost = false;
 
   constructor(lock, file, orders) {
-    // The clock first: the end of validity must not be recorded later than the library means it.
+    // The clock is read first: the recorded end of validity must not be later than the library means it.
     const atNs = nowNs();
     const remainingMs = lock.remaining;
     this.lock = lock;
@@ -96,7 +96,7 @@ class Hold {
     return Math.min(left, LOOK_MS);
   }
 
-  /** Takes in what the lock says of itself. */
+  /** Records the lock's own view of its state. */
   look() {
     try {
       this.lock.check();
@@ -113,7 +113,7 @@ class Hold {
     }
   }
 
-  /** Writes the file, unless the lock is lost; `true` if there is something to release. */
+  /** Writes the file, unless the lock is lost; returns whether there is something to release. */
   finish() {
     if (this.#lost) return false;
     if (this.count !== undefined) {
@@ -148,7 +148,7 @@ class Hold {
     const text = readFileSync(this.file, "utf8");
     const words = /^(\d+) (\d+)\n$/.exec(text);
     if (!words) {
-      // Somebody is writing it at this moment.
+      // Another worker is writing the file at this moment.
       say("damage", { message: `found the file half written: ${JSON.stringify(text)}` });
       return undefined;
     }

@@ -25,14 +25,14 @@ LOOK_S = 0.02
 """How often a holder asks whether it still holds the lock."""
 
 BREATH_S = 0.1
-"""After a call that failed."""
+"""The pause after a failed call."""
 
 RENEWED_NS = 100_000_000
-"""By how much more must remain than was known for a renewal to be worth a line."""
+"""By how much more must remain than before, so that a renewal is worth a line."""
 
 
 class Lock(Protocol):
-    """What a lock can be asked in either face."""
+    """The interface of a lock in either face."""
 
     @property
     def fence(self) -> int:
@@ -52,17 +52,17 @@ def now_ns() -> int:
 
 
 def say(event: str, **values: object) -> None:
-    """Writes one line, all at once."""
+    """Writes one line at once."""
     line = json.dumps({"event": event, **values}) + "\n"
     try:
         os.write(sys.stdout.fileno(), line.encode())
     except BrokenPipeError:
-        # Nobody reads any more: then there is nothing left to fight for either.
+        # The reader has gone, so there is nothing left to fight for.
         os._exit(1)
 
 
 def failed(call: str, asked_ns: int, fence: int | None, error: redlock.RedlockError) -> None:
-    """Tells of a call that failed."""
+    """Reports a failed call."""
     at_ns = now_ns()
     say("error", call=call, asked_ns=asked_ns, at_ns=at_ns, fence=fence, code=error.code, message=str(error))
 
@@ -77,11 +77,11 @@ class Orders:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def await_start(self) -> None:
-        """Returns once the worker is to start."""
+        """Returns when the worker should start."""
         self._started.wait()
 
     def keep_s(self) -> float | None:
-        """How long the hold that begins now is to be kept, if it was ordered."""
+        """How long to keep the hold that begins now, if it was ordered."""
         keep_ms, self._keep_ms = self._keep_ms, 0
         return keep_ms / 1000 if keep_ms else None
 
@@ -104,7 +104,7 @@ class Hold:
     fence: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # The clock first: the end of validity must not be recorded later than the library means it.
+        # The clock is read first: the recorded end of validity must not be later than the library means it.
         at_ns = now_ns()
         remaining_ns = int(self.lock.remaining * 1e9)
         self.fence = self.lock.fence
@@ -126,7 +126,7 @@ class Hold:
         return min(left_s, LOOK_S)
 
     def look(self) -> None:
-        """Takes in what the lock says of itself."""
+        """Records the lock's own view of its state."""
         try:
             self.lock.check()
         except redlock.LockLost as error:
@@ -139,7 +139,7 @@ class Hold:
             say("renewed", at_ns=at_ns, fence=self.fence, remaining_ns=remaining_ns)
 
     def finish(self) -> bool:
-        """Writes the file, unless the lock is lost; `True` if there is something to release."""
+        """Writes the file, unless the lock is lost; returns whether there is something to release."""
         if self._lost:
             return False
         if self._count is not None:
@@ -148,11 +148,11 @@ class Hold:
         return True
 
     def released(self, asked_ns: int) -> None:
-        """Tells of the release."""
+        """Reports the release."""
         say("released", asked_ns=asked_ns, at_ns=now_ns(), fence=self.fence)
 
     def lost(self, error: redlock.LockLost) -> None:
-        """Tells of the loss."""
+        """Reports the loss."""
         self._lost = True
         say("lost", at_ns=now_ns(), fence=self.fence, reason=str(error.reason))
 
@@ -164,7 +164,7 @@ class Hold:
         text = self.file.read_text()
         words = text.split()
         if not text.endswith("\n") or len(words) != 2:
-            # Somebody is writing it at this moment.
+            # Another worker is writing the file at this moment.
             say("damage", message=f"found the file half written: {text!r}")
             return None
         count, fence = map(int, words)

@@ -1,4 +1,4 @@
-"""A store that refuses whoever is late: it remembers the largest fence that it was shown, and takes no smaller one.
+"""A store that rejects late holders: it remembers the largest fence that it has seen, and accepts no smaller one.
 
 store = FencedStore("accounts.db")
 with redlock.lock("account:7") as lock:

@@ -33,7 +33,7 @@ def link_packages(directory: Path, packages: Mapping[str, Path]) -> None:
 
 
 def interpreted(directory: Path, language: str, code: str) -> list[str]:
-    """Writes `code` down, and how to run it; `work.py` and `work.mjs` say what it has."""
+    """Writes a program with `code`, and returns its command; `work.py` and `work.mjs` provide `work`."""
     if language == "python":
         path = directory / "program.py"
         command = [sys.executable, str(EXAMPLES / "work.py")]
@@ -63,12 +63,12 @@ class Running:
 
     @property
     def said(self) -> str:
-        """What it wrote, its errors included."""
+        """Its output, errors included."""
         return self._said.read_text()
 
     @property
     def works(self) -> bool:
-        """Whether it has come to its `work`."""
+        """Whether its `work` has begun."""
         return "working" in self.said.splitlines()
 
     def wait_for_work(self) -> None:

@@ -21,14 +21,14 @@ Run = Callable[[Server, list[str]], str]
 
 
 def by_cli(server: Server, words: list[str]) -> str:
-    """What `redis-cli` says to a command."""
+    """Returns the output of `redis-cli` for a command."""
     command = [words[0], "-s", str(server.socket), *words[1:]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
     return done.stdout.strip()
 
 
 def by_connection(server: Server, words: list[str]) -> str:
-    """What the server says to the same command, sent without `redis-cli`."""
+    """Returns the server's reply to the same command, sent without `redis-cli`."""
     match words[1:]:
         case ["--eval", script, *keys, ",", argument]:
             reply = server.command("EVAL", (ROOT / script).read_text(), len(keys), *keys, argument)
@@ -42,7 +42,7 @@ WAYS = {"without redis-cli": by_connection} | ({"redis-cli": by_cli} if shutil.w
 
 @pytest.fixture(params=WAYS)
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a command: with `redis-cli` where there is one, and without it everywhere."""
+    """Runs a command without `redis-cli`, and also with it if it is installed."""
     return WAYS[request.param]
 
 

@@ -1,4 +1,4 @@
-"""What is said of other libraries is what was seen of them, in the versions that are pinned."""
+"""The page about other libraries has the results of the tests with them, in the pinned versions."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def rows(columns: int) -> list[list[str]]:
 
 
 def missing(check: tuple[str, str]) -> str | None:
-    """What a check that the page cites lacks."""
+    """The missing part of a check that the page cites."""
     path, name = check
     file = ROOT / path
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""What other libraries' code becomes, says `core/docs/moving.md`: it runs. What it comes from runs in `tests/peers`."""
+"""The code after a move in `core/docs/moving.md` runs. The code before it runs in `tests/peers`."""
 
 from __future__ import annotations
 

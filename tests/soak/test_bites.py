@@ -1,4 +1,4 @@
-"""The soak finds leaks: a judge that is never angry proves nothing."""
+"""The soak finds leaks: a judge that never complains proves nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from soak.soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs, empties
 TURNS = 2_400
 
 LIMIT_S = 1.0
-"""What is not let go within this time is leaked: nothing of it is on its way."""
+"""An object that is not released within this time is leaked."""
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ LIMIT_S = 1.0
     [
         ("rust", "keys", "too many lock keys"),
         ("rust", "descriptors", "too many descriptors, connections"),
-        # Each language has a count of its own.
+        # Each language has its own count.
         ("rust", "memory", "too many live"),
         ("python", "memory", "too many live"),
         ("node", "memory", "too many live"),

@@ -1,4 +1,4 @@
-"""What is cancelled leaves no key: acquires and releases, at random moments, while nodes freeze."""
+"""Cancelled calls leave no key: acquires and releases, at random moments, while nodes freeze."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from support.servers import Cluster
 SHORT = 0.1
 
 CANCELS = {"rust": 10_000, "asyncio": 10_000, "node": 10_000, "python": 500}
-"""At full scale. The face `python` is cancelled by Ctrl-C, which it looks for now and then."""
+"""The number of cancels at full scale. The face `python` is cancelled by Ctrl-C, which it checks for now and then."""
 
 BATCHES = {"rust": 1_000, "asyncio": 1_000, "node": 1_000, "python": 100}
-"""Cancels before the servers must be empty, and are replaced: done before the ttl of the first is over, so that no key
-hides in it, and before so many releases are owed to a node that keys are left to their ttl."""
+"""The number of cancels until the servers are replaced and must be empty. It is reached before the ttl of the first
+lock ends, so that no key can hide by expiring, and before a node has more pending releases than the limit."""
 
 # A node is frozen for up to twice the node_timeout of the workers, and then left alone for a while.
 FROZEN_S = 0.4
@@ -53,7 +53,7 @@ class Freezing:
 @pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
 @pytest.mark.parametrize("face", CANCELS)
 def test_cancelled_calls_leave_no_key(programs: Programs, pytestconfig: pytest.Config, face: str, n: int) -> None:
-    """Once the servers answer, they are empty of locks: what was cancelled is released, held by nobody."""
+    """Once the servers answer, they have no keys of locks: cancelled locks are released, and not left to expire."""
     count = int(CANCELS[face] * (pytestconfig.getoption("--scale") or SHORT))
     happened: Counter[str] = Counter()
     while happened["cancelled"] < count:

@@ -26,7 +26,7 @@ CASES = [
 
 @pytest.mark.parametrize(("work", "face"), CASES)
 def test_nothing_grows(programs: Programs, pytestconfig: pytest.Config, work: str, face: str) -> None:
-    """Whatever is done again and again leaves nothing behind."""
+    """Repeated actions leave nothing behind."""
     count = max(LEAST[work], int(TURNS[work] * (pytestconfig.getoption("--scale") or SHORT)))
     with programs.nodes(NODES[work]) as nodes, programs.worker(face, work, nodes) as worker:
         growth = Growth(worker, nodes, LIVE_ALLOWED[LANGUAGES[face]])

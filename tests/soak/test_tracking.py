@@ -1,4 +1,4 @@
-"""Servers remember the names that somebody waits for, and nothing of those that nobody waits for any more."""
+"""Servers remember the names that clients wait for, and forget them when no client waits any more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ end
 
 @pytest.mark.parametrize("face", LANGUAGES)
 def test_servers_remember_nothing(programs: Programs, pytestconfig: pytest.Config, face: str) -> None:
-    """However many names were waited for."""
+    """The number of names does not matter."""
     names = max(LEAST, int(NAMES * (pytestconfig.getoption("--scale") or SHORT)))
     turns = -(-names // BATCHES // DENIED)
     with programs.nodes(1) as nodes, programs.worker(face, "denied", nodes) as worker:
@@ -57,5 +57,5 @@ def test_servers_remember_nothing(programs: Programs, pytestconfig: pytest.Confi
 
 
 def tracked(nodes: Cluster) -> dict[str, int]:
-    """What the servers remember."""
+    """How many names the servers remember."""
     return {f"tracked {what}": told(nodes, f"tracking_total_{what}") for what in ("keys", "items")}

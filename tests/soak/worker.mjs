@@ -1,5 +1,5 @@
 // The Node worker of the soak; the Rust program and `worker.py` beside it do the same. It never judges.
-// A line of standard input is a number of turns. The worker takes them and says in a line of JSON what is alive.
+// A line of standard input is a number of turns. The worker takes them and reports its live counts in a line of JSON.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -8,25 +8,25 @@ import { createInterface } from "node:readline";
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
-// By its name, from inside of it: so its own `exports` say which file that is.
+// The worker imports the package by its name from inside of it, so its own `exports` choose the file.
 const require = createRequire(new URL("../../node/package.json", import.meta.url));
 const { LockTimeout, LockUnavailable, Redlock } = require("redlock-rs");
 
-// Longer than the servers may take to be empty, so that a key that nobody deletes is found.
+// Longer than the servers may take to be empty, so that a key that is not deleted is found.
 const TTL = 60_000;
-// Short, so that a node is given up while it is frozen.
+// Short, so that calls give up a node while it is frozen.
 const NODE_TIMEOUT = 200;
-// How many want one name at once.
+// How many tasks compete for one name.
 const WAITERS = 4;
-// How many are denied at once.
+// How many calls are denied at once.
 const DENIED = 64;
-// Long enough to be denied in the background too.
+// Long enough for a call to be denied in the background too.
 const MOMENT = 20;
-// How many cancel at once: few, so that what is owed to a frozen node stays below the limit for that.
+// How many tasks cancel at once: few, so that pending releases of a frozen node stay below their limit.
 const TASKS = 8;
-// How many names all tasks want.
+// How many names the tasks compete for.
 const WANTED = 3;
-// Latest moment of a cancellation.
+// The latest moment of a cancellation.
 const LONGEST = 20;
 
 const { values: args, positionals: nodes } = parseArgs({
@@ -56,26 +56,26 @@ function client() {
   return new Redlock(nodes, { ttl: TTL, nodeTimeout: NODE_TIMEOUT });
 }
 
-// Not where each turn opens its own: the clients of one process share connections.
+// Not made if each turn opens its own client: the clients of one process share connections.
 const own = args.work === "clients" ? undefined : client();
 let done = 0;
 
-/** What is done again and again and must leave nothing behind. */
+/** Repeated actions that must leave nothing behind. */
 async function turns(count) {
   for (let turn = done; turn < done + count; turn += 1) {
     const redlock = own ?? client();
     const lock = redlock.lock(args.work === "names" ? `name-${turn}` : "name");
     await lock.using((signal) => signal.throwIfAborted());
-    // The others are dropped.
+    // Other clients are dropped.
     if (own === undefined && turn % 2 === 0) redlock.close();
   }
 }
 
-/** Wants names that others hold. */
+/** Tries to acquire names that others hold. */
 async function denials(task, count) {
   for (let turn = done; turn < done + count; turn += 1) {
     await assert.rejects(own.lock(`name-${task}-${turn}`).acquire({ timeout: MOMENT }), (error) => {
-      // On a busy machine nobody may answer within a moment.
+      // A busy machine may not answer within a moment.
       return error instanceof LockTimeout || error instanceof LockUnavailable;
     });
   }
@@ -83,7 +83,7 @@ async function denials(task, count) {
 
 const leaked = [];
 
-/** A fault that must be found. */
+/** A planted fault, which must be found. */
 async function leak(count) {
   if (args.leak === "keys") leaked.push(await client().lock(`leaked-${done}`).acquire());
   if (args.leak === "memory") for (let i = 0; i < count; i += 1) leaked.push(new Array(32).fill(i));
@@ -98,7 +98,7 @@ async function cut(start) {
     () => false,
     (error) => {
       if (error === signal.reason) return true;
-      // A frozen node does no more.
+      // A frozen node does nothing more.
       assert.ok(error instanceof LockUnavailable, error);
       return false;
     },
@@ -115,7 +115,7 @@ async function moment() {
   for (let left = upTo(10); left > 0; left -= 1) await (kind === 0 ? null : setImmediate());
 }
 
-/** Cancels until `count` acquires were cancelled, and returns with everything released, or about to be. */
+/** Cancels until `count` acquires were cancelled, and returns when all releases have begun. */
 async function cancel(count) {
   const counts = { cancelled: 0, won: 0, releases_cancelled: 0 };
   const cancelling = async (task) => {
@@ -137,7 +137,7 @@ async function cancel(count) {
 /** A release cannot be cancelled here, but left alone. */
 async function release(lock, counts) {
   if (args.leak === "keys") {
-    // As if nobody had released it.
+    // This simulates a release that was forgotten.
     leaked.push(lock);
     counts.releases_cancelled += 1;
     return;
@@ -154,7 +154,7 @@ async function release(lock, counts) {
   if (chance()) await lock.release().catch(unavailable);
 }
 
-/** Takes so many turns; what there is to be said. */
+/** Takes so many turns; returns what to report. */
 async function perform(count) {
   if (args.work === "cancel") return cancel(count);
   const tasks = { wait: WAITERS, denied: DENIED }[args.work] ?? 1;
@@ -167,7 +167,7 @@ async function perform(count) {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const answer = await perform(Number(line));
-  // What a finalizer lets go is gone a turn after the first.
+  // Objects that a finalizer releases are gone a turn later.
   globalThis.gc();
   await setImmediate();
   globalThis.gc();

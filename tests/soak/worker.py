@@ -1,6 +1,6 @@
 """The Python worker of the soak; the Rust program and `worker.mjs` beside it do the same. It never judges.
 
-A line of standard input is a number of turns. The worker takes them and says in a line of JSON what is alive.
+A line of standard input is a number of turns. The worker takes them and reports its live counts in a line of JSON.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ import redlock.asyncio
 Json = dict[str, Any]
 
 TTL_S = 60
-"""Longer than the servers may take to be empty, so that a key that nobody deletes is found."""
+"""Longer than the servers may take to be empty, so that a key that is not deleted is found."""
 
 NODE_TIMEOUT_S = 0.2
-"""Short, so that a node is given up while it is frozen."""
+"""Short, so that calls give up a node while it is frozen."""
 
 WAITERS = 4
-"""How many want one name at once."""
+"""How many tasks compete for one name."""
 
 DENIED = 64
-"""How many are denied at once."""
+"""How many calls are denied at once."""
 
 MOMENT_S = 0.02
-"""Long enough to be denied in the background too."""
+"""Long enough for a call to be denied in the background too."""
 
 TASKS = 8
-"""How many cancel at once: few, so that what is owed to a frozen node stays below the limit for that."""
+"""How many tasks cancel at once: few, so that pending releases of a frozen node stay below their limit."""
 
 WANTED = 3
-"""How many names all tasks want."""
+"""How many names the tasks compete for."""
 
 LONGEST_S = 0.02
-"""Latest moment of a cancellation."""
+"""The latest moment of a cancellation."""
 
 
 class Leaks:
-    """What a leaking worker keeps: a fault that must be found."""
+    """The objects that a leaking worker keeps, as a planted fault."""
 
     def __init__(self, kind: str | None, nodes: list[str]) -> None:
         self.kind, self.nodes = kind, nodes
@@ -74,7 +74,7 @@ class Leaks:
 
 
 class Blocking:
-    """What is done again and again, on the face `python`."""
+    """The repeated actions on the face `python`."""
 
     def __init__(self, work: str, nodes: list[str]) -> None:
         self.work, self.nodes = work, nodes
@@ -101,10 +101,10 @@ class Blocking:
         return {}
 
     def _denials(self, task: int, count: int) -> None:
-        """Wants names that others hold."""
+        """Tries to acquire names that others hold."""
         for turn in range(self.done, self.done + count):
             assert self.client
-            # On a busy machine nobody may answer within a moment.
+            # A busy machine may not answer within a moment.
             with contextlib.suppress(redlock.LockUnavailable):
                 assert not self.client.lock(f"name-{task}-{turn}").acquire(timeout=MOMENT_S)
 
@@ -118,7 +118,7 @@ class Blocking:
 
 
 class Asyncio:
-    """What is done again and again, on the face `asyncio`."""
+    """The repeated actions on the face `asyncio`."""
 
     def __init__(self, work: str, nodes: list[str]) -> None:
         self.work, self.nodes = work, nodes
@@ -143,7 +143,7 @@ class Asyncio:
         return {"tasks": len(asyncio.all_tasks())}
 
     async def _denials(self, task: int, count: int) -> None:
-        """Wants names that others hold."""
+        """Tries to acquire names that others hold."""
         for turn in range(self.done, self.done + count):
             assert self.client
             with contextlib.suppress(redlock.LockUnavailable):
@@ -191,7 +191,7 @@ class Cancelling:
             self.releases_cancelled += 1
         elif await self._cut(lock.release()):
             self.releases_cancelled += 1
-            # Either it had not begun, or there is nothing left to do.
+            # Either it had not begun, or nothing is left to do.
             if lock.held or self.random.random() < 0.5:
                 with contextlib.suppress(redlock.LockUnavailable):
                     await lock.release()
@@ -211,7 +211,7 @@ class Cancelling:
         except asyncio.CancelledError:
             return True
         except redlock.LockUnavailable:
-            # A frozen node does no more.
+            # A frozen node does nothing more.
             return False
         assert not asked, "the cancellation is lost"
         return False
@@ -223,7 +223,7 @@ class Interrupting:
     def __init__(self, nodes: list[str], leaks: Leaks, seed: int) -> None:
         self.client = redlock.Redlock(nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
         self.leaks, self.random = leaks, random.Random(seed)
-        # Whoever starts processes in the background may have them ignore it.
+        # A shell may start background processes so that they ignore the signal.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def perform(self, count: int) -> Json:
@@ -282,7 +282,7 @@ def lost(error: redlock.LockLost) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What the worker is told to do."""
+    """The worker's command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--face", choices=["python", "asyncio"], required=True)
     parser.add_argument("--work", choices=["cycle", "wait", "names", "denied", "clients", "cancel"], required=True)

@@ -1,4 +1,4 @@
-"""Time: the clock that processes share, waiting for a state, and a wall clock of its own for a server."""
+"""Time: the clock that processes share, waiting for a state, and a separate wall clock for a server."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def until(condition: Callable[[], object], what: str = "the condition is true", 
 
 
 class ShiftedClock:
-    """The clock of a process that is started with `environment`; right until it is shifted. Linux only.
+    """The clock of a process that is started with `environment`. It is right until it is shifted. Linux only.
 
-    A library is preloaded into it (clock_shift.c). The program has to be linked dynamically, as the embedded Valkey and
-    Redis as it is packaged are: nothing is preloaded into a static one, which `Server.shift_clock` then says.
+    A library is preloaded into the process (clock_shift.c). The program has to be linked dynamically, as the embedded
+    Valkey and packaged Redis are. Nothing can be preloaded into a static program; `Server.shift_clock` then says so.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,19 +43,19 @@ class ShiftedClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the process has to be started with."""
+        """The environment that the process needs."""
         return {"LD_PRELOAD": str(_library()), "CLOCK_SHIFT": str(self._offset)}
 
     def shift(self, by: timedelta) -> None:
-        """How far it is off from now on."""
-        # In place, and at once: the process has this very file in its memory.
+        """Sets how far the clock is off from now on."""
+        # The file is changed in place and at once, because the process has it mapped into its memory.
         with self._offset.open("r+b" if self._offset.exists() else "xb", buffering=0) as file:
             file.write((by // timedelta(microseconds=1)).to_bytes(8, "little", signed=True))
 
 
 @functools.cache
 def _library() -> Path:
-    """Compiled once per run, by the compiler that the Rust crates need too."""
+    """Compiles the library once per run, with the compiler that the Rust crates need too."""
     directory = Path(tempfile.mkdtemp(prefix="redlock-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     library, source = directory / "clock_shift.so", Path(__file__).with_name("clock_shift.c")

@@ -1,8 +1,8 @@
-// Shifts the wall clock of the program that it is preloaded into: the offset, in microseconds, stands in the file that
+// Shifts the wall clock of the program that it is preloaded into. The offset, in microseconds, is in the file that
 // CLOCK_SHIFT names, and may change while the program runs. The monotonic clocks stay as they are.
 //
-// Real time is asked for by system calls, because looking up the functions that these take the place of allocates, and
-// an allocator may ask for the time.
+// System calls ask for the real time. Looking up the functions that this file replaces would allocate, and an allocator
+// may ask for the time.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

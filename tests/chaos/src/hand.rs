@@ -1,4 +1,4 @@
-//! One holder after the other.
+//! A hand: one holder after the other.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const CANCEL: Duration = Duration::from_millis(30);
 const BUSY: Duration = Duration::from_millis(50);
 /// How often a holder asks whether it still holds the lock.
 const LOOK: Duration = Duration::from_millis(20);
-/// After a call that failed, so that an outage is no storm.
+/// The pause after a failed call, so that an outage does not cause a storm.
 const BREATH: Duration = Duration::from_millis(50);
 
 pub(crate) struct Hand {
@@ -91,7 +91,7 @@ impl Hand {
             },
             timeout: (!patient).then_some(PATIENCE),
             auto_renew: !matches!(way, Way::Stale | Way::Manual) && fault != Some(Fault::Renewal),
-            // What is known of restarts is not what a lease is about.
+            // A lease is not about what this process knows of restarts.
             restart_delay: ttl,
             cancel: (way == Way::Cancel && fault != Some(Fault::CleanUp)).then(|| CANCEL.mul_f64(self.rng.f64())),
             tries: way == Way::Try,
@@ -99,7 +99,7 @@ impl Hand {
         self.hold(&name, way, asked).await;
     }
 
-    /// Gets a lock that all workers want, now that there is no trouble.
+    /// Acquires a lock that all workers want, in a time without trouble.
     async fn prove(&mut self, name: &str) {
         let ttl = self.worker.ttl();
         let asked = Asked { ttl, timeout: None, auto_renew: true, restart_delay: ttl, cancel: None, tries: false };
@@ -108,7 +108,7 @@ impl Hand {
         }
     }
 
-    /// Acquires the lock, does something under it and gives it back; whether it was acquired.
+    /// Acquires the lock, works under it and releases it. Returns whether it was acquired.
     async fn hold(&mut self, name: &str, way: Way, asked: Asked) -> bool {
         let asked_ns = now_ns();
         let ttl_s = asked.ttl.as_secs_f64();
@@ -197,7 +197,7 @@ impl Hand {
             let told = guard.wait_lost(left.min(LOOK)).await;
             hold.look(&guard.check(), || guard.remaining());
             if told.is_some() {
-                // Whoever does not listen goes on.
+                // A holder that does not listen for the loss continues.
                 self.redlock.sleep(LOOK).await;
             }
         }

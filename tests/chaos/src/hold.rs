@@ -10,7 +10,7 @@ use crate::Fault;
 use crate::journal::now_ns;
 use crate::worker::Worker;
 
-/// By how much more must remain than was known for a renewal to be worth a line, in nanoseconds.
+/// By how much more must remain than before, so that a renewal is worth a line, in nanoseconds.
 const RENEWED_NS: u64 = 50_000_000;
 /// By how much a planted fault is wrong.
 const TOO_LONG: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Hold {
         fence: u64,
         remaining: impl FnOnce() -> Duration,
     ) -> Self {
-        // The clock first: the end of validity must not be written down later than the library means it.
+        // The clock is read first: the recorded end of validity must not be later than the library means it.
         let at_ns = now_ns();
         let too_long = if worker.args.fault == Some(Fault::Validity) { TOO_LONG } else { Duration::ZERO };
         let until_ns = at_ns + nanos(remaining() + too_long);
@@ -43,7 +43,7 @@ impl Hold {
         hold
     }
 
-    /// Takes in what the lock says of itself.
+    /// Records the lock's own view of its state.
     pub(crate) fn look(&mut self, check: &Result<(), Error>, remaining: impl FnOnce() -> Duration) {
         if self.worker.args.fault == Some(Fault::Renewal) {
             let at_ns = now_ns();
@@ -59,7 +59,7 @@ impl Hold {
         }
     }
 
-    /// What came of an extension by hand.
+    /// Records the result of an extension by hand.
     pub(crate) fn extend_ended(&mut self, asked_ns: u64, result: Result<(), Error>, remaining: impl Fn() -> Duration) {
         match result {
             Ok(()) => {
@@ -70,14 +70,14 @@ impl Hold {
         }
     }
 
-    /// Is about to give it back, which ends the hold even if the process does not see the end of the call.
+    /// Records that the release begins. This ends the hold even if the process does not see the call return.
     pub(crate) fn releasing(&self) -> u64 {
         let at_ns = now_ns();
         self.worker.journal.write(&json!({"event": "releasing", "client": self.client, "at_ns": at_ns}));
         at_ns
     }
 
-    /// What came of a release.
+    /// Records the result of a release.
     pub(crate) fn release_ended(&mut self, asked_ns: u64, result: Result<(), Error>) {
         match result {
             Ok(()) => self.record("release", (asked_ns, now_ns()), true, None),
@@ -104,7 +104,7 @@ impl Hold {
         if error.kind() == ErrorKind::Lost && call != "release" {
             return self.tell_lost(error);
         }
-        // Whatever comes of a release, the hold ended when it began.
+        // The hold ended when its release began, whatever the result.
         self.record(call, (asked_ns, now_ns()), false, None);
         complain(&self.worker, &self.client, call, error);
     }
@@ -116,7 +116,7 @@ impl Hold {
     }
 }
 
-/// What is written down of a call that came back.
+/// The record of a call that returned.
 pub(crate) struct Call<'a> {
     pub(crate) client: &'a str,
     pub(crate) name: &'a str,
@@ -142,7 +142,7 @@ impl Call<'_> {
     }
 }
 
-/// Tells of a call that failed.
+/// Reports a failed call.
 pub(crate) fn complain(worker: &Worker, client: &str, call: &str, error: &Error) {
     worker.journal.write(&json!({
         "event": "error",

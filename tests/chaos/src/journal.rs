@@ -1,4 +1,4 @@
-//! Where a worker says what happens.
+//! The record of a worker's events.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
-/// A file to which lines are added; one is written whole, whatever becomes of the process.
+/// A file to which lines are added; each is written whole, whatever happens to the process.
 pub(crate) struct Journal(File);
 
 impl Journal {

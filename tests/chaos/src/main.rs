@@ -1,5 +1,5 @@
-//! The Rust worker of chaos: one process whose hands take locks and give them back in every way there is. It never
-//! judges. `hand.py` does the same and says what orders there are, and what is written down.
+//! The Rust worker of chaos: one process whose hands acquire and release locks in every way. It never judges. `hand.py`
+//! does the same, and describes the orders and the records.
 
 mod asked;
 mod hand;
@@ -20,13 +20,13 @@ use tokio::task::JoinSet;
 use crate::hand::Hand;
 use crate::worker::Worker;
 
-/// Take locks and give them back in every way there is, until standard input ends.
+/// Acquire and release locks in every way, until standard input ends.
 #[derive(Parser)]
 struct Args {
     /// Of this process, among all that there will ever be.
     #[arg(long)]
     name: String,
-    /// Which of the library's faces to use.
+    /// The face of the library to use.
     #[arg(long)]
     face: Which,
     /// How many locks to use at once.
@@ -38,23 +38,23 @@ struct Args {
     /// Of most locks, in seconds.
     #[arg(long)]
     ttl: f64,
-    /// Where to write down what happens.
+    /// The file for the record of events.
     #[arg(long)]
     journal: PathBuf,
     /// The unix socket of the store.
     #[arg(long)]
     store: PathBuf,
-    /// A mistake to make, as `planted.py` names it.
+    /// The planted fault to make, by its name in `planted.py`.
     #[arg(long)]
     fault: Option<Fault>,
 }
 
-/// What the worker does wrong on purpose, to see that it is found.
+/// The planted fault of the worker, which must be found.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// Relies on a lock for a second longer than the library says.
     Validity,
-    /// Takes a lock for renewed that nobody renews.
+    /// Counts a lock as renewed that is not renewed.
     Renewal,
     /// Keeps what a cancelled acquire has won.
     CleanUp,

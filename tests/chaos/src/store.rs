@@ -1,10 +1,10 @@
-//! The store that the locks protect, as one hand sees it.
+//! One hand's connection to the store that the locks protect.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// A connection. The store answers at once: not worth a way of its own for the async face.
+/// A connection. The store answers at once, so the async face needs no other way.
 pub(crate) struct Store {
     client: String,
     stream: BufReader<UnixStream>,
@@ -16,13 +16,13 @@ impl Store {
         Self { client: client.into(), stream: BufReader::new(stream) }
     }
 
-    /// The number; `None` for whoever is late.
+    /// Returns the number, or `None` if the fence is too small.
     pub(crate) fn read(&mut self, name: &str, fence: u64) -> Option<u64> {
         let answer = self.ask(&format!("read {name} {fence} {}", self.client));
         answer.strip_prefix("ok ").map(|value| value.trim().parse().expect("the value is a number"))
     }
 
-    /// Writes the number, unless it is late.
+    /// Writes the number, unless the fence is too small.
     pub(crate) fn write(&mut self, name: &str, fence: u64, value: u64) {
         self.ask(&format!("write {name} {fence} {} {value}", self.client));
     }

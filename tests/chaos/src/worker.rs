@@ -1,4 +1,4 @@
-//! The process, and what it was told.
+//! The process, and its orders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::Args;
 use crate::journal::Journal;
 
-/// What the worker is told to do.
+/// The worker's command line.
 #[derive(Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 enum Order {
@@ -22,7 +22,7 @@ enum Order {
 
 #[derive(Deserialize)]
 pub(crate) struct Epoch {
-    /// By what they are for.
+    /// The names of locks by their purpose.
     pub(crate) names: HashMap<String, Vec<String>>,
     /// How often a hand does what.
     ways: BTreeMap<Way, f64>,
@@ -101,7 +101,7 @@ impl Worker {
         told.over = true;
     }
 
-    /// What to use now, if there is no rest.
+    /// The lock to use now, unless the hands rest.
     pub(crate) fn epoch(&self) -> Option<Arc<Epoch>> {
         self.told().epoch.clone()
     }
@@ -111,19 +111,19 @@ impl Worker {
         self.told().proof.take()
     }
 
-    /// Whether the process is to go.
+    /// Whether the process should end.
     pub(crate) fn over(&self) -> bool {
         self.told().over
     }
 
-    /// One hand more rests.
+    /// Counts one more resting hand.
     pub(crate) fn park(&self) {
         let mut told = self.told();
         told.parked += 1;
         self.say_if_resting(&told);
     }
 
-    /// One hand fewer rests.
+    /// Counts one less resting hand.
     pub(crate) fn unpark(&self) {
         self.told().parked -= 1;
     }

@@ -1,7 +1,7 @@
-"""A driver with one planted fault, which the suite must find; without one it passes the stories that find them.
+"""A driver with one planted fault, which the suite must find. Without a fault it passes the same test cases.
 
-A lock of its own, in both protocols, in the place of the faces of Python; see test_suite_bites.py. A fault is a row
-of `FAULTS`: what is right is the default of `Rules`, and the row says what is different.
+It has its own lock, in both protocols, instead of Python's; see test_suite_bites.py. A fault is a row of `FAULTS`. The
+defaults of `Rules` are right, and the row says what is different.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ if tonumber(redis.call("TIME")[1]) >= tonumber(ARGV[2]) then return -1 end
 return redis.call("DEL", KEYS[1])
 """
 
-# No server tells this driver anything.
+# Servers do not notify this driver.
 POLL_S = 0.002
 OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is right, as far as a fault changes it."""
+    """The right behaviour, in each part that a fault changes."""
 
     acquire: str = ACQUIRE
     confirm: str = CONFIRM
@@ -129,7 +129,7 @@ FAULTS = {
     "none": Rules(),
     # Release deletes the key, whoever owns it.
     "blind-release": Rules(release='return redis.call("DEL", KEYS[1])'),
-    # Release deletes the key of a token that only begins like its own.
+    # Release deletes the key of a token that begins with its own.
     "prefix-release": Rules(release=RELEASE.replace(' .. ":"', "")),
     # A lock counts as held until it is released, whatever its ttl.
     "held-for-ever": Rules(over_at_end=False),
@@ -137,11 +137,11 @@ FAULTS = {
     "no-drift": Rules(drift=lambda _: 0),
     # A fence is smaller than the one before.
     "falling-fence": Rules(fence=lambda fence: (1 << 50) - fence),
-    # Of the granted fences the largest is taken, and the other nodes do not hear of it.
+    # The largest granted fence is taken, and the other nodes are not notified of it.
     "unconfirmed-fence": Rules(confirm="return 1"),
     # An acquire overwrites the key of a holder.
     "two-holders": Rules(acquire=ACQUIRE.replace("return false end", "end")),
-    # Nobody is told of a loss.
+    # A loss is not reported.
     "never-told": Rules(told=False),
     # An attempt that was lost leaves its key on the minority.
     "no-clean-up": Rules(cleans_up=False),
@@ -153,33 +153,33 @@ FAULTS = {
     "late-timeout": Rules(late_s=1.5),
     # One lock object is acquired while it is held.
     "acquired-twice": Rules(one_holder=False),
-    # A name that is no UTF-8 is replaced by one that is.
+    # A name that is not UTF-8 is replaced by one that is.
     "mangled-name": Rules(key=lambda name: name.decode(errors="replace").encode()),
-    # An option that does not exist is dropped.
+    # An unknown option is ignored.
     "any-option": Rules(options=lambda _: {}),
     # The error of an attempt does not say what the nodes answered.
     "no-votes": Rules(votes=False),
     # The address in an error is shown with its password.
     "told-password": Rules(shown=lambda url: url),
-    # What inspection shows of a holder is the whole value, token and all.
+    # Inspection shows the whole value of a holder, with its token.
     "told-token": Rules(label=lambda value: value),
     # The token of every attempt is logged.
     "logged-token": Rules(log=lambda token: print(f"attempt {token}", file=sys.stderr, flush=True)),
-    # A half of the nodes is a quorum.
+    # Half of the nodes are a quorum.
     "half-quorum": Rules(quorum=lambda n: (n + 1) // 2),
     # The next attempt uses the token of the one before.
     "same-token": Rules(token=lambda last: last or secrets.token_hex(16)),
     # A node that did not answer in time is not cleaned up, and may grant later.
     "blocked-retry": Rules(cleans_up_silent=False),
-    # What an unanswered acquire may create is released over another connection, once, and perhaps too early.
+    # A key that an unanswered acquire may create is released over another connection, once, and perhaps too early.
     "overtaking-release": Rules(release_follows=False, released=lambda _: True),
-    # What an unanswered acquire may create is not released again when the node has answered that there is nothing.
+    # A key that an unanswered acquire may create is not released again after a node has answered that there is none.
     "single-release": Rules(released=lambda _: True),
-    # An acquire counts as won though its validity is over when the last answer comes.
+    # An acquire counts as won although its validity has ended when the last answer comes.
     "late-win": Rules(wins_late=True),
-    # A node confirms a fence although its key belongs to somebody else by now.
+    # A node confirms a fence although its key belongs to another owner by now.
     "blind-confirm": Rules(confirm=RAISE_FENCE),
-    # An acquire that was cancelled during its attempt keeps what it won.
+    # An acquire that was cancelled during its attempt keeps the lock.
     "kept-cancelled": Rules(keeps_cancelled=True),
     # Nodes that are down count as others that hold the lock.
     "down-is-busy": Rules(down_is_busy=True),
@@ -187,11 +187,11 @@ FAULTS = {
     "unfenced-extend": Rules(extend=f"{OURS}\n{KEEP_FENCE}\n{LIVE_ON}"),
     # A lock is lost when an extension has no answer.
     "lost-by-silence": Rules(silence_is_loss=True),
-    # What the first node says of an extension is what counts.
+    # Only the first node's answer to an extension counts.
     "first-answer": Rules(first_answer=True),
     # An extension after the end acquires the lock again.
     "reviving-extend": Rules(extends_late=True, extend=RECREATE + EXTEND),
-    # After the release an extension puts a key back that it had missed.
+    # After the release, an extension restores a key on a node that had lost it.
     "late-restore": Rules(restores_late=True),
     # An extension goes past max_hold.
     "endless-hold": Rules(over_at_limit=False),
@@ -201,39 +201,39 @@ FAULTS = {
     "endless-fence": Rules(acquire=ACQUIRE.replace('redis.call("PEXPIRE", KEYS[2], ARGV[4])', "")),
     # An extension does not make nodes remember the fence for longer.
     "forgotten-fence": Rules(extend=f"{OURS_UP_TO_FENCE}\n{LIVE_ON}"),
-    # A waiter is not woken, and asks again when it thinks of it.
+    # A waiter is not notified, and polls rarely.
     "deaf-waiter": Rules(poll_s=3),
-    # Whoever is cancelled in front of the line stays there.
+    # A cancelled call stays at the front of the queue.
     "blocked-line": Rules(passes_on=False),
-    # A release tries for a while to delete what is not there any more.
+    # A release tries for a while to delete a key that does not exist any more.
     "patient-release": Rules(release_s=3),
     # In the SETNX protocol an acquire overwrites the key of a holder.
     "setnx-two-holders": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "false")),
-    # A lock is taken over in the last second in which it is somebody else's.
+    # A lock is taken over in the last second in which another owner still holds it.
     "setnx-early-takeover": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "now < ends")),
-    # It is taken over only long after its time.
+    # A lock is taken over only long after it has expired.
     "setnx-late-takeover": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "now <= ends + 4")),
-    # A lock that is over is deleted in one command and set in another.
+    # An expired lock is deleted in one command and set in another.
     "setnx-del-takeover": Rules(clears_expired=True),
-    # What is no second counts as one that is over.
+    # A value that is not a second counts as an expired one.
     "setnx-any-value": Rules(
         setnx_acquire=SETNX_ACQUIRE.replace("not ends or", "ends and (").replace("<= ends", "<= ends)")
     ),
-    # Release deletes the key, whether or not its own time is over.
+    # Release deletes the key, whether or not its own time has ended.
     "setnx-blind-release": Rules(setnx_release='return redis.call("DEL", KEYS[1])'),
-    # Release deletes the key only if nobody has written another value, though no holder writes one before its time.
+    # Release deletes the key only if it has its own value, though a client that is not a holder may have changed it.
     "setnx-picky-release": Rules(
         setnx_release='if redis.call("GET", KEYS[1]) ~= ARGV[2] then return 0 end' + SETNX_RELEASE
     ),
-    # A release that was not answered is sent again, though it may have been executed.
+    # An unanswered release is sent again, though it may have been executed.
     "setnx-repeated-release": Rules(repeats_release=True),
-    # What was granted when nobody waited for it any more is kept.
+    # A lock that was granted after its caller had gone is kept.
     "setnx-kept-grant": Rules(keeps_late_grants=True),
-    # The server keeps the key of a lock for ever.
+    # The key on the server never expires.
     "setnx-endless-key": Rules(setnx_acquire=SETNX_ACQUIRE.replace(', "EXAT", own + 1', "")),
-    # An extension does nothing, and does not say so.
+    # An extension does nothing, and raises no error.
     "setnx-extends": Rules(extends_setnx=True),
-    # Of several nodes one is asked.
+    # Only one of several nodes is asked.
     "setnx-many-nodes": Rules(many_nodes=True),
 }
 
@@ -258,7 +258,7 @@ class LockError(Exception):
 
 
 class Node:
-    """A node, for a client: one connection, on which a release follows its acquire."""
+    """A node, as one client sees it: one connection, on which a release follows its acquire."""
 
     def __init__(self, url: str) -> None:
         self.url, parts = url, urlsplit(url)
@@ -269,7 +269,7 @@ class Node:
         self.waiting: deque[Future[Answer]] = deque()
 
     def start(self, *words: Word) -> Future[Answer]:
-        """Begins to ask it; an error is an answer, too."""
+        """Starts a request; an error is an answer, too."""
         answer = Future[Answer]()
         with self.lock:
             try:
@@ -278,13 +278,13 @@ class Node:
                 answer.set_result(error)
                 return answer
             self.waiting.append(answer)
-            # Whoever reads hears of a broken connection, too.
+            # The reader must learn of a broken connection, too.
             with contextlib.suppress(OSError):
                 connection.send(*words)
         return answer
 
     def connect(self) -> Connection:
-        """Connects; the user's password is tried before, on a connection of its own."""
+        """Connects; tries the user's password before, on another connection."""
         if self.login:
             ask(self.address, "AUTH", *self.login)
         self.connection, self.waiting = Connection(self.address, limit_s=None), deque()
@@ -292,7 +292,7 @@ class Node:
         return self.connection
 
     def read(self, connection: Connection, waiting: deque[Future[Answer]]) -> None:
-        """Hands out the answers of a connection, until it breaks."""
+        """Hands out the answers of a connection until it breaks."""
         try:
             while True:
                 try:
@@ -317,7 +317,7 @@ class Client:
         self.options = self.read(options)
 
     def read(self, options: Json) -> Json:
-        """Refuses options that do not exist."""
+        """Refuses unknown options."""
         if wrong := self.rules.options(options):
             error = LockError("invalid_argument", None, message=f"no such option: {', '.join(wrong)}")
             error.json["option"] = next(iter(wrong))
@@ -360,41 +360,41 @@ class Lock:
 
     @property
     def remaining_s(self) -> float:
-        """How long it is valid."""
+        """How long the lock is valid."""
         if self.over:
             return 0
         return max(0, self.end - time.monotonic()) if self.rules.over_at_end else self.ttl_s
 
     def check(self) -> None:
-        """Fails unless it is held."""
+        """Raises unless the lock is held."""
         if self.over:
             raise self.over
         if not self.remaining_s:
             self.lose("expired" if self.end < self.limit else "max_hold")
 
     def lose(self, reason: str) -> None:
-        """Ends the hold, on the nodes too."""
+        """Ends the hold, also on the nodes."""
         self.over = LockError("lost", self.name, reason)
         self.round(RELEASE)
         raise self.over
 
     def hold_from(self, start: float) -> None:
-        """It is valid from this instant for its ttl, and never past max_hold."""
+        """Makes the lock valid from this instant for its ttl, and never past max_hold."""
         end = start + self.ttl_s - self.rules.drift(self.ttl_s)
         self.end = min(end, self.limit) if self.rules.over_at_limit else end
 
     def command(self, script: str, *words: Word) -> list[Word]:
-        """What runs a script on a node."""
+        """The command that runs a script on a node."""
         key = self.rules.key(self.name)
         return ["EVAL", script, 2, key, b"redlock:fence:{" + key + b"}", self.token, *words]
 
     def round(self, script: str, *words: Word, but: Sequence[Node] = ()) -> dict[Node, Answer]:
-        """Runs a script on all nodes; the answers that came before enough agreed, or before node_timeout."""
+        """Runs a script on all nodes; returns the answers that came before enough agreed, or before node_timeout."""
         asked = [node for node in self.nodes if node not in but]
         calls = {node.start(*self.command(script, *words)): node for node in asked}
         enough = self.rules.enough(len(self.nodes))
         answers: dict[Node, Answer] = {}
-        # What comes later than node_timeout does not count.
+        # An answer after node_timeout does not count.
         with contextlib.suppress(TimeoutError):
             for call in as_completed(calls, timeout=self.node_timeout_s):
                 answers[calls[call]] = call.result()
@@ -427,14 +427,14 @@ class Lock:
         raise LockError(code, self.name, nodes=said if self.rules.votes else {})
 
     def clean_up(self, silent: list[Node]) -> None:
-        """Releases what an attempt has created, or may still create where its acquire is unanswered."""
+        """Releases what an attempt has created, or may still create if its acquire is unanswered."""
         follows = self.rules.cleans_up_silent and self.rules.release_follows
         self.round(RELEASE, but=[] if follows else silent)
         for node in silent if self.rules.cleans_up_silent else []:
             threading.Thread(target=self.owe, args=[node, self.command(RELEASE)], daemon=True).start()
 
     def owe(self, node: Node, release: list[Word]) -> None:
-        """Sends a release over connections of its own until it has deleted the key, which lives for one ttl at most."""
+        """Sends a release over new connections until it has deleted the key, for at most one ttl."""
         pause_s, end = 0.05, time.monotonic() + self.ttl_s
         while time.monotonic() < end:
             with contextlib.suppress(OSError, ReplyError):
@@ -444,7 +444,7 @@ class Lock:
             pause_s *= 2
 
     def acquire(self, timeout_s: float | None, cancelled: threading.Event) -> bool:
-        """Waits for it; `None` is for ever. Once cancelled it is not acquired."""
+        """Waits for the lock; `None` is for ever. A cancelled call does not acquire it."""
         if self.remaining_s:
             if self.rules.one_holder:
                 raise LockError("already_held", self.name)
@@ -460,7 +460,7 @@ class Lock:
                 self.line.release()
 
     def wait(self, last: float, cancelled: threading.Event) -> bool:
-        """Waits in front of the line, until `last`; then what the last attempt came to counts."""
+        """Waits at the front of the queue until `last`; then the result of the last attempt counts."""
         while True:
             failed: LockError | None = None
             try:
@@ -480,7 +480,7 @@ class Lock:
                 return False
 
     def extend(self, ttl_s: float | None) -> None:
-        """Extends it from now."""
+        """Extends the lock from now on."""
         if not self.rules.extends_late:
             self.check()
         self.ttl_s, start = ttl_s or self.ttl_s, time.monotonic()
@@ -497,7 +497,7 @@ class Lock:
             raise LockError("unavailable", self.name, nodes=said)
 
     def loss(self, answers: dict[Node, Answer]) -> str | None:
-        """Why it is lost, if so many nodes do not have it that the others are no quorum."""
+        """Why the lock is lost, if so many nodes lack it that the others are not a quorum."""
         foreign = sum(answer == -1 for answer in answers.values())
         gone = sum(answer is None for answer in answers.values())
         if foreign + gone <= len(self.nodes) - self.quorum:
@@ -505,7 +505,7 @@ class Lock:
         return "taken" if foreign >= self.quorum else "deleted"
 
     def release(self) -> None:
-        """Releases it; again is a no-op."""
+        """Releases the lock; a second release does nothing."""
         if self.over and self.over.code == "not_held":
             if self.token:
                 return
@@ -522,11 +522,11 @@ class Lock:
             if len(granting(answers)) < self.quorum:
                 self.lose(self.loss(answers) or "taken")
         finally:
-            # What was lost stays lost.
+            # A lost lock stays lost.
             self.over = self.over or LockError("not_held", self.name)
 
     def wait_lost(self, limit_s: float) -> Json:
-        """Waits until its validity is over."""
+        """Waits until the validity has ended."""
         time.sleep(min(limit_s, self.remaining_s))
         try:
             self.check()
@@ -535,13 +535,13 @@ class Lock:
         return {"lost": None, "told_ns": 0}
 
     def state(self) -> Json:
-        """What it says of itself."""
+        """The lock's own view of its state."""
         read_ns, remaining = now_ns(), self.remaining_s
         return {"read_ns": read_ns, "held": remaining > 0, "remaining_ms": remaining * 1000, "fence": self.fence}
 
 
 class SetnxLock(Lock):
-    """A lock object in the SETNX protocol, on one node; `ends` is the second that its key says."""
+    """A lock object in the SETNX protocol, on one node; `ends` is the second in its key."""
 
     ends = 0
 
@@ -555,7 +555,7 @@ class SetnxLock(Lock):
         return self.nodes[0].start(*self.command(script, *words))
 
     def answer(self, call: Future[Answer]) -> Answer:
-        """What the node says before node_timeout."""
+        """Returns the node's answer if it comes before node_timeout."""
         try:
             return call.result(self.node_timeout_s)
         except TimeoutError as late:
@@ -579,7 +579,7 @@ class SetnxLock(Lock):
         return False
 
     def has_expired(self) -> bool:
-        """Whether it has seen a second that is over."""
+        """Whether the key has a second that is over."""
         value = self.answer(self.nodes[0].start("GET", self.name))
         return isinstance(value, bytes) and int(value) < time.time()
 
@@ -589,12 +589,12 @@ class SetnxLock(Lock):
             self.ask(self.rules.setnx_release, ends)
 
     def extend(self, ttl_s: float | None) -> None:
-        """There is no such thing."""
+        """Refuses: there is no extension."""
         if not self.rules.extends_setnx:
             raise LockError("invalid_argument", self.name, message="extend is not available with protocol setnx")
 
     def release(self) -> None:
-        """Releases it; again is a no-op."""
+        """Releases the lock; a second release does nothing."""
         if self.over and self.over.code == "not_held":
             if self.token:
                 return
@@ -610,7 +610,7 @@ class SetnxLock(Lock):
             if answer != 1:
                 raise LockError("lost", self.name, "deleted")
         finally:
-            # What was lost stays lost.
+            # A lost lock stays lost.
             self.over = self.over or LockError("not_held", self.name)
 
 
@@ -629,12 +629,12 @@ def told(answer: Answer) -> str:
 
 
 def seconds(ms: float | None) -> float | None:
-    """Milliseconds in seconds; `None` is without end."""
+    """Converts milliseconds to seconds; `None` is without end."""
     return None if ms is None else ms / 1000
 
 
 def perform(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], request: Json) -> Json:
-    """Does what a request asks for."""
+    """Performs a request."""
 
     def keep(value: object) -> Json:
         kept.append(value)
@@ -657,7 +657,7 @@ def perform(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], 
 
 
 def perform_on(lock: Lock, request: Json, cancelled: threading.Event) -> Json:
-    """Does what is asked of a lock."""
+    """Performs a request about a lock."""
     match request["op"]:
         case "acquire" | "try_acquire":
             own = 0 if request["op"] == "try_acquire" else lock.timeout_s
@@ -686,7 +686,7 @@ def answer(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], r
 
 
 def say(line: Json) -> None:
-    """Writes a line, whole even where threads write at once."""
+    """Writes a line, whole even if several threads write at once."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
@@ -702,7 +702,7 @@ def main() -> None:
     cancels: dict[int, threading.Event] = {}
     for line in sys.stdin:
         request = json.loads(line)
-        # Before the next line is read: a cancel must find the call that it is about.
+        # This is done before the next line is read, because a cancel must find its call.
         cancels[request["id"]] = threading.Event()
         threading.Thread(target=answer, args=[FAULTS[given.fault], kept, cancels, request]).start()
 

@@ -1,11 +1,11 @@
-// Does with the Node package what the conformance suite asks for: JSON lines in, JSON lines out, no judgement.
+// Performs the suite's requests with the Node package: JSON lines in, JSON lines out, without judging.
 // The protocol is described in tests/README.md.
 
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
-// By its name, from inside of it: so its own `exports` say which file that is.
+// The driver imports the package by its name from inside of it, so its own `exports` choose the file.
 const require = createRequire(new URL("../../../node/package.json", import.meta.url));
 const library = require("redlock-rs");
 const { Redlock, RedlockError, LockInvalidArgument, LockNotHeld } = library;
@@ -85,7 +85,7 @@ function now() {
 }
 
 function state(lock) {
-  // The clock first, so that what remains is never counted from a later instant than the library means.
+  // The clock is read first, so that `remaining` never counts from a later instant than the library means.
   const read_ns = now();
   const { remaining, held } = lock;
   let fence = null;
@@ -103,7 +103,7 @@ function camelCase(options) {
   return Object.fromEntries(Object.entries(options).map(([key, value]) => [name(key), own(value)]));
 }
 
-/** A value as it is, or what JSON has no word for. */
+/** Converts a value that JSON cannot express; returns others unchanged. */
 function own(value) {
   if (value?.Number !== undefined) return Number(value.Number);
   return value?.BigInt === undefined ? value : BigInt(value.BigInt);
@@ -146,5 +146,5 @@ const codes = Object.values(library)
   .filter((member) => member?.prototype instanceof RedlockError)
   .map((member) => new member("", {}).code);
 say({ hello: { language: "node", face, protocol: 1, codes } });
-// At the end of input nothing but open calls keeps the process alive.
+// At the end of input, only open calls keep the process alive.
 for await (const line of createInterface({ input: process.stdin })) void answer(JSON.parse(line));

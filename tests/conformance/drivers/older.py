@@ -1,8 +1,8 @@
-"""A lock as code has it that is older than `SET NX PX`: SETNX, GET and GETSET with whole seconds, over plain redis-py.
+"""A lock as in code older than `SET NX PX`: SETNX, GET and GETSET with whole seconds, over plain redis-py.
 
-It stands beside the drivers, in a process of its own, and speaks their protocol as far as such code goes: one call
-after the other, nothing is extended and there is no fence. With the option `way` a lock is of another habit of that
-time: `expire` is SETNX and then EXPIRE.
+It stands beside the drivers, as another process, and speaks their protocol as far as such code goes: one call after the
+other, no extension and no fence. With the option `way`, a lock follows another habit of that time: `expire` is SETNX
+and then EXPIRE.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_S = 0.01
 
 
 class Lock:
-    """The value of the key is the second after which anybody may take it."""
+    """A lock whose key has the second after which any client may take it."""
 
     def __init__(self, client: redis.Redis, name: bytes, ttl_s: int) -> None:
         self.client = client
@@ -41,7 +41,7 @@ class Lock:
         return True
 
     def takes_over(self, now: int, ends: int) -> bool:
-        """Whether the lock was over, and nobody else was quicker."""
+        """Whether the lock had expired, and no other client was quicker."""
         seen = self.client.get(self.name)
         if seen is None or int(seen) >= now:
             return False
@@ -49,7 +49,7 @@ class Lock:
         return before is None or int(before) < now
 
     def acquire(self, timeout_s: float | None) -> bool:
-        """Waits for it; `None` is for ever."""
+        """Waits for the lock; `None` is for ever."""
         last = time.monotonic() + (1e9 if timeout_s is None else timeout_s)
         while not self.attempt():
             if time.monotonic() > last:
@@ -58,19 +58,19 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Deletes the key, unless it may be somebody else's by now."""
+        """Deletes the key, unless it may belong to another owner by now."""
         if time.time() < self.ends:
             self.client.delete(self.name)
         self.ends = 0
 
     @property
     def remaining_s(self) -> float:
-        """How long it is its own."""
+        """How long the key is still its own."""
         return max(0.0, self.ends - time.time())
 
 
 class ExpireLock(Lock):
-    """The server is to delete the key; nobody looks at its value."""
+    """A lock whose key the server deletes; its value does not matter."""
 
     def attempt(self) -> bool:
         """Tries once; false if others hold it."""
@@ -85,7 +85,7 @@ LOCKS = {"getset": Lock, "expire": ExpireLock}
 
 
 def perform(kept: list[Any], request: Json) -> Json:
-    """Does what a request asks for."""
+    """Performs a request."""
     match request["op"]:
         case "client":
             (url,) = request["nodes"]
@@ -116,7 +116,7 @@ def perform(kept: list[Any], request: Json) -> Json:
 
 
 def answer(kept: list[Any], request: Json) -> Json:
-    """Performs a request; whatever goes wrong is the answer."""
+    """Performs a request; any error is the answer."""
     invoke_ns = now_ns()
     try:
         result = {"ok": perform(kept, request)}

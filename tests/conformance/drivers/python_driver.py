@@ -1,4 +1,4 @@
-"""Does with the Python package what the conformance suite asks for: JSON lines in, JSON lines out, no judgement.
+"""Performs the suite's requests with the Python package: JSON lines in, JSON lines out, without judging.
 
 The protocol is described in tests/README.md. This is the only file of the suite that imports `redlock`.
 """
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class Driver:
-    """Both faces: what differs is only that the calls of one are awaited."""
+    """Both faces, which differ only in that the calls of one are awaited."""
 
     def __init__(self, face: str) -> None:
         self.is_async = face == "asyncio"
@@ -35,7 +35,7 @@ class Driver:
         self.clients: dict[int, Any] = {}
         self.locks: dict[int, Any] = {}
         self.losses: dict[int, futures.Future[tuple[redlock.LockLost | None, int]]] = {}
-        """What locks are told of the loss of their last acquisition, and when."""
+        """The loss of each lock's last acquisition, and when the lock was notified of it."""
         self.calls: dict[int, asyncio.Task[None]] = {}
 
     async def answer(self, request: Json) -> None:
@@ -54,7 +54,7 @@ class Driver:
         say({"id": request["id"], **answer, "invoke_ns": invoke_ns, "return_ns": now_ns()})
 
     async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911
-        """Does what `op` asks for; what it makes has the request's id as its handle."""
+        """Performs `op`; an object that it makes has the request's id as its handle."""
         client: Any = self.clients.get(of.get("client", 0))
         lock: Any = self.locks.get(of.get("lock", 0))
         match op:
@@ -122,7 +122,7 @@ async def done(result: Any) -> Any:
 
 
 def complete(call: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine that never waits for anything: all its calls block."""
+    """Runs a coroutine that never waits, because all its calls block."""
     try:
         call.send(None)
     except StopIteration:
@@ -131,8 +131,8 @@ def complete(call: Coroutine[Any, Any, None]) -> None:
 
 
 def state(lock: Any) -> Json:
-    """What a lock says of itself now."""
-    # The clock first, so that what remains is never counted from a later instant than the library means.
+    """The lock's own view of its state."""
+    # The clock is read first, so that `remaining` never counts from a later instant than the library means.
     read_ns = now_ns()
     remaining, held = lock.remaining, lock.held
     try:
@@ -151,7 +151,7 @@ def options(given: Json) -> Json:
 
 
 def own(value: Any) -> Any:
-    """A value as it is, or what JSON has no word for."""
+    """Converts a value that JSON cannot express; returns others unchanged."""
     match value:
         case {"float": text}:
             return float(text)
@@ -161,12 +161,12 @@ def own(value: Any) -> Any:
 
 
 def seconds(ms: float | None) -> float | None:
-    """Milliseconds as Python has them; `None` is without end."""
+    """Converts milliseconds for Python; `None` is without end."""
     return None if ms is None else ms / 1000
 
 
 def described(error: redlock.RedlockError) -> Json:
-    """What an error says."""
+    """The fields of an error."""
     return {
         "code": error.code,
         "name": error.name,
@@ -179,13 +179,13 @@ def described(error: redlock.RedlockError) -> Json:
 
 
 def viewed(view: redlock.NodeView) -> Json:
-    """What inspection shows of a node."""
+    """The fields of a node's view."""
     left = None if view.ttl_left is None else view.ttl_left * 1000
     return {"node": view.node, "state": view.state, "label": view.label, "fence": view.fence, "ttl_left_ms": left}
 
 
 def say(line: Json) -> None:
-    """Writes a line, whole even where threads write at once."""
+    """Writes a line, whole even if several threads write at once."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

@@ -1,11 +1,11 @@
-//! The file that the lock protects: a counter, and the fence of whoever wrote it last.
+//! The file that the lock protects: a counter, and the fence of its last writer.
 //!
 //! It is read and written as naively as can be. Two holders at once would overwrite each other's number.
 
 use std::fs;
 use std::path::Path;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counter {
     /// How often it was increased.
@@ -17,7 +17,7 @@ pub(crate) struct Counter {
 impl Counter {
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(file).map_err(|error| format!("cannot read the file: {error}"))?;
-        // No closing line: somebody is writing it at this moment.
+        // The last line is not closed: another worker is writing the file at this moment.
         let parse = || {
             let (count, fence) = text.strip_suffix('\n')?.split_once(' ')?;
             Some(Self { count: count.parse().ok()?, fence: fence.parse().ok()? })

@@ -1,4 +1,4 @@
-//! What a worker does while it holds the lock, whichever face it uses.
+//! A worker's work while it holds the lock, on either face.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::orders::Orders;
 
 /// How often a holder asks whether it still holds the lock.
 const LOOK: Duration = Duration::from_millis(20);
-/// By how much more must remain than was known for a renewal to be worth a line, in nanoseconds.
+/// By how much more must remain than before, so that a renewal is worth a line, in nanoseconds.
 const RENEWED_NS: u64 = 100_000_000;
 
 /// One hold of the lock, from its acquire to its release or loss.
@@ -24,11 +24,11 @@ pub(crate) struct Hold<'a> {
     end_ns: u64,
     kept: bool,
     lost: bool,
-    /// What to write at the end; `None` where the file must not be touched.
+    /// The number to write at the end; `None` if the file must not be touched.
     counter: Option<Counter>,
 }
 
-/// What to do next in a hold.
+/// The next step in a hold.
 pub(crate) enum Next {
     /// Sleep so long, then look at the lock.
     Wait(Duration),
@@ -36,9 +36,9 @@ pub(crate) enum Next {
 }
 
 impl<'a> Hold<'a> {
-    /// Tells of the acquisition and reads the file.
+    /// Reports the acquisition and reads the file.
     pub(crate) fn begin(file: &'a Path, orders: &'a Orders, fence: u64, remaining: impl FnOnce() -> Duration) -> Self {
-        // The clock first: the end of validity must not be recorded later than the library means it.
+        // The clock is read first: the recorded end of validity must not be later than the library means it.
         let at_ns = now_ns();
         let remaining_ns = nanos(remaining());
         let keep = orders.keep();
@@ -59,7 +59,7 @@ impl<'a> Hold<'a> {
         Next::Wait(left.min(LOOK))
     }
 
-    /// Takes in what the lock says of itself.
+    /// Records the lock's own view of its state.
     pub(crate) fn look(&mut self, check: Result<(), Error>, remaining: impl FnOnce() -> Duration) {
         if let Err(error) = check {
             return self.lost(&error);
@@ -72,7 +72,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// Writes the file, unless the lock is lost; `true` if there is something to release.
+    /// Writes the file, unless the lock is lost; returns whether there is something to release.
     pub(crate) fn finish(&mut self) -> bool {
         if self.lost {
             return false;
@@ -105,13 +105,13 @@ impl<'a> Hold<'a> {
     }
 }
 
-/// Tells of a call that failed.
+/// Reports a failed call.
 pub(crate) fn failed(call: &str, asked_ns: u64, fence: Option<u64>, error: &Error) {
     let message = error.to_string();
     say(&Line::Error { call, asked_ns, at_ns: now_ns(), fence, code: error.code(), message: &message });
 }
 
-/// What to write next; `None` where the file is damaged or was written under a later lock.
+/// The number to write next; `None` if the file is damaged or was written under a later lock.
 fn read(file: &Path, fence: u64) -> Option<Counter> {
     let damage = match Counter::read(file) {
         Ok(last) if last.fence < fence => return Some(Counter { count: last.count + 1, fence }),

@@ -1,4 +1,4 @@
-//! What a worker writes to its standard output: one JSON document in a line, the same in every language.
+//! A worker's standard output: one JSON document in a line, the same in every language.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub(crate) enum Line<'a> {
     Damage { message: &'a str },
     /// Gave the lock back.
     Released { asked_ns: u64, at_ns: u64, fence: u64 },
-    /// Was told that the lock is lost.
+    /// Learned that the lock is lost.
     Lost { at_ns: u64, fence: u64, reason: &'a str },
     /// A call failed in another way; only a failed release has a fence.
     Error { call: &'a str, asked_ns: u64, at_ns: u64, fence: Option<u64>, code: &'a str, message: &'a str },
@@ -32,7 +32,7 @@ pub(crate) fn say(line: &Line) {
 
     let mut text = serde_json::to_string(line).expect("a line can be written as JSON");
     text.push('\n');
-    // Nobody reads any more: then there is nothing left to fight for either.
+    // The reader has gone, so there is nothing left to fight for.
     if std::io::stdout().write_all(text.as_bytes()).is_err() {
         std::process::exit(1);
     }

@@ -20,13 +20,13 @@ use crate::hold::{Hold, Next, failed};
 use crate::line::{Line, say};
 use crate::orders::Orders;
 
-/// After a call that failed.
+/// The pause after a failed call.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Fight for a lock until standard input ends.
 #[derive(Parser)]
 struct Args {
-    /// Which of the library's faces to use.
+    /// The face of the library to use.
     #[arg(long)]
     face: Face,
     /// The name of the lock.

@@ -1,4 +1,4 @@
-//! What the worker is told over its standard input.
+//! The worker's orders over standard input.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ struct State {
 }
 
 impl Orders {
-    /// Starts to listen; returns once the worker is to start.
+    /// Starts to listen; returns when the worker should start.
     pub(crate) fn await_start() -> Self {
         let orders = Self(Arc::default());
         let state = Arc::clone(&orders.0);
@@ -27,7 +27,7 @@ impl Orders {
                 if let Some(millis) = line.strip_prefix("keep ") {
                     state.keep_ms.store(millis.parse().expect("a number of milliseconds"), Ordering::Relaxed);
                 }
-                // Only the first line is waited for.
+                // The caller waits only for the first line.
                 let _ = start.send(());
             }
             state.stopped.store(true, Ordering::Relaxed);
@@ -37,12 +37,12 @@ impl Orders {
         orders
     }
 
-    /// How long the hold that begins now is to be kept, if it was ordered.
+    /// How long to keep the hold that begins now, if it was ordered.
     pub(crate) fn keep(&self) -> Option<Duration> {
         Some(self.0.keep_ms.swap(0, Ordering::Relaxed)).filter(|&millis| millis > 0).map(Duration::from_millis)
     }
 
-    /// Whether the worker is to stop.
+    /// Whether the worker should stop.
     pub(crate) fn stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Relaxed)
     }

@@ -14,34 +14,33 @@ use crate::report::{Report, Waits};
 use crate::store::stores;
 use crate::violation::{Flaw, Violation, ended_ns};
 
-/// What a history has to obey beside unique fences, a store that refuses stale ones, and keys that go, which are always
-/// asked for.
+/// The rules that a history must obey, beside those that always apply: unique fences, a store that rejects stale ones,
+/// and keys that are gone in time.
 ///
-/// Faults that void a promise from then on, or at times that nobody knows, switch its rule off: exclusion where nodes
-/// forget; order where fence keys are lost. Those that have a beginning and an end are records of their own.
+/// If a fault voids a promise from then on, or at unknown times, switch its rule off: exclusion where nodes forget,
+/// order where fence keys are lost. Faults with a beginning and an end are records of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// At most one holder of a name at a time.
     pub exclusion: bool,
-    /// A holder hears of its loss no later than this after the end of its validity, and no extension succeeds later
-    /// than that; `None` where losses are not recorded.
+    /// The longest time after the end of the validity within which a holder is notified of its loss. No extension may
+    /// succeed later than that. `None` if losses are not recorded.
     pub told_late: Option<Duration>,
     /// Fences grow in real time.
     pub order: bool,
-    /// How long a key may still be seen after its hold was given back or its attempt had failed, and after the end of a
-    /// validity: the drift, and what the attempt took, come on top of that.
+    /// How long a key may still be seen after the release of its hold, after its failed attempt, and after the end of a
+    /// validity. The drift and the duration of the attempt come on top.
     pub settle: Duration,
-    /// How long an acquire, an extension or a release may take where no outage holds it up; `None` for as long as it
-    /// likes.
+    /// How long an acquire, an extension or a release may take without an outage; `None` for no limit.
     pub limit: Option<Duration>,
-    /// How long an acquire may go on while nobody has the lock and no outage holds it up; `None` for as long as it likes.
+    /// How long an acquire may continue while no client has the lock and without an outage; `None` for no limit.
     pub idle: Option<Duration>,
-    /// How many nodes have to grant an acquire; `None` where grants are not recorded.
+    /// How many nodes must grant an acquire; `None` if grants are not recorded.
     pub quorum: Option<usize>,
 }
 
 impl Default for Rules {
-    /// Exclusion and order, and keys that go at once; no rule that takes a driver of its own to record what it needs.
+    /// Exclusion, order, and keys that are deleted at once, but no rule that needs special records of a driver.
     fn default() -> Self {
         Self {
             exclusion: true,
@@ -55,7 +54,7 @@ impl Default for Rules {
     }
 }
 
-/// Judges a history; the order of its records means nothing.
+/// Judges a history. The order of its records does not matter.
 #[must_use]
 pub fn check(records: &[Record], rules: &Rules) -> Report {
     let mut violations = Vec::new();
@@ -103,7 +102,7 @@ pub fn check(records: &[Record], rules: &Rules) -> Report {
     }
 }
 
-/// Whether a record says what is needed to judge it; reports what is wrong with it on its own.
+/// Whether a record has what is needed to judge it; reports its own faults.
 fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
     let Record { kind, ok, .. } = *record;
     if record.return_ns.is_some_and(|return_ns| return_ns < record.invoke_ns) {
@@ -164,7 +163,7 @@ fn stuck(records: &[&Record], periods: &Periods, limit_ns: u64, end_ns: u64, vio
     }
 }
 
-/// Counts the nodes that granted each acquire its fence while it was going on.
+/// Counts the nodes that granted each acquire its fence while it was pending.
 fn granted(records: &[&Record], won: &[Won], quorum: usize, violations: &mut Vec<Violation>) {
     let mut grants: Vec<&Record> = records.iter().copied().filter(|record| record.kind == Kind::Granted).collect();
     grants.sort_by_key(|grant| (&grant.name, grant.fence, &grant.token, &grant.client));
@@ -177,7 +176,7 @@ fn granted(records: &[&Record], won: &[Won], quorum: usize, violations: &mut Vec
                 |grant: &&&Record| grant.invoke_ns <= won.record.over_ns() && won.record.invoke_ns <= grant.over_ns();
             grants.iter().filter(during).map(|grant| &grant.client).collect::<BTreeSet<_>>().len()
         };
-        // Grants under different tokens are of different attempts.
+        // Grants under different tokens belong to different attempts.
         let granted = grants[first..past].chunk_by(|one, next| one.token == next.token).map(nodes).max().unwrap_or(0);
         if granted < quorum {
             violations.push(Violation::NoQuorum { acquired: won.record.clone(), granted });

@@ -25,12 +25,12 @@ fn claims<'a>(index: usize, hold: &Held<'a>) -> Vec<Claim<'a>> {
     for (start_ns, mut asked_ns) in calls {
         if let Some(last) = claims.last_mut() {
             last.end_ns = start_ns.min(last.end_ns);
-            // What came back later need not have been asked for later.
+            // A call that returned later was not necessarily invoked later.
             asked_ns = asked_ns.max(last.asked_ns);
         }
         claims.push(Claim { hold: index, name: hold.name(), asked_ns, start_ns, end_ns: hold.end_ns() });
     }
-    // What was over before its call returned excludes nobody.
+    // A claim that ended before its call returned excludes no other.
     claims.retain(|claim| claim.start_ns < claim.end_ns);
     claims
 }
@@ -45,7 +45,7 @@ pub(crate) fn exclusion(holds: &[Held], periods: &Periods, violations: &mut Vec<
     let (mut found, mut excused) = (BTreeSet::new(), BTreeSet::new());
     for claims in claims.chunk_by(|one, next| one.name == next.name) {
         let mut going_on = BinaryHeap::new();
-        // The hold with the largest fence so far.
+        // This is the hold with the largest fence so far.
         let mut newest: Option<usize> = None;
         for claim in claims {
             let lapsed_ns = periods.lapsed_ns(claim.name, claim.start_ns);

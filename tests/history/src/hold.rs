@@ -1,4 +1,4 @@
-//! Acquisitions and what became of them.
+//! Acquisitions and what happened to them.
 
 use crate::record::{Kind, Record};
 use crate::violation::{Flaw, Hold, Violation, ended_ns};
@@ -38,7 +38,7 @@ impl<'a> Held<'a> {
         &self.acquired.name
     }
 
-    /// Until when the holder could rely on the lock; without a known end, for ever.
+    /// Until when the holder could rely on the lock; for ever if no end is known.
     pub(crate) fn valid_until_ns(&self) -> u64 {
         self.furthest.unwrap_or(self.acquired).valid_until_ns.unwrap_or(u64::MAX)
     }
@@ -51,14 +51,14 @@ impl<'a> Held<'a> {
         self.ended().map_or(u64::MAX, ended_ns).min(self.valid_until_ns())
     }
 
-    /// The release or loss that came first.
+    /// The first release or loss.
     pub(crate) fn ended(&self) -> Option<&'a Record> {
         self.ends.iter().copied().min_by_key(|end| (ended_ns(end), end.kind != Kind::Lost))
     }
 
-    /// When its keys had been given back or had run out.
+    /// When its keys had been released or had expired.
     pub(crate) fn gone_ns(&self) -> u64 {
-        // A release that failed may have reached nobody.
+        // A release that failed may not have reached any node.
         let given_back = self.ends.iter().filter(|end| end.ok).map(|end| end.over_ns()).min();
         given_back.unwrap_or(self.valid_until_ns())
     }
@@ -83,7 +83,7 @@ pub(crate) fn acquisitions<'a>(records: &[&'a Record]) -> Vec<Won<'a>> {
     won
 }
 
-/// Gives everything that was done under a fence to its acquisition; `records` come sorted as they were invoked.
+/// Assigns the records under a fence to its acquisition; `records` are sorted by invocation.
 pub(crate) fn holds<'a>(
     records: &[&'a Record],
     won: &[Won<'a>],
@@ -120,15 +120,15 @@ fn find(won: &[Won], record: &Record, fence: u64) -> Result<usize, Flaw> {
     let since = if record.kind == Kind::Lost { record.over_ns() } else { record.invoke_ns };
     let returned = first + won[first..past].partition_point(|won| won.record.over_ns() <= since);
     if returned == first {
-        // Told by another thread, a loss may be written down before its acquire is.
+        // Another thread may record a loss before the acquire is recorded.
         return if record.kind == Kind::Lost { Ok(first) } else { Err(Flaw::BeforeAcquired) };
     }
     Ok((first..returned).rev().find(|&i| won[i].record.client == record.client).unwrap_or(returned - 1))
 }
 
-/// Lets the extensions of a hold count, those that came after its end excepted.
+/// Counts the extensions of a hold, except those after its end.
 fn extend(hold: &mut Held, slack_ns: Option<u64>, violations: &mut Vec<Violation>) {
-    // Nothing succeeds that was asked for after a release had returned or a loss had been told.
+    // No call succeeds that was invoked after a release had returned or a loss had been reported.
     let over_ns = hold.ends.iter().map(|end| end.over_ns()).min().unwrap_or(u64::MAX);
     for extension in std::mem::take(&mut hold.extensions) {
         let expired_ns = slack_ns.map_or(u64::MAX, |slack_ns| hold.valid_until_ns().saturating_add(slack_ns));

@@ -1,18 +1,18 @@
-//! Locks that nobody has while somebody waits for them.
+//! Locks that no client has while some wait for them.
 
 use crate::hold::Held;
 use crate::period::Periods;
 use crate::record::{Kind, Record};
 use crate::violation::Violation;
 
-/// A time in which nobody had a lock.
+/// A time in which no client had a lock.
 struct Gap<'a> {
     name: &'a str,
     from_ns: u64,
     to_ns: u64,
 }
 
-/// Nobody waits for longer than `idle_ns` while nobody has the lock, outages and stops of who waits not counted.
+/// No acquire waits longer than `idle_ns` while the lock is free. Outages and stops of the waiter do not count.
 pub(crate) fn idle(
     records: &[&Record],
     holds: &[Held],
@@ -21,7 +21,7 @@ pub(crate) fn idle(
     violations: &mut Vec<Violation>,
 ) {
     let gaps = gaps(records, holds, idle_ns);
-    // Of those that have not come back nobody knows whether they still wait.
+    // It is unknown whether unreturned acquires still wait.
     for &call in records.iter().filter(|record| record.kind == Kind::Acquire && record.return_ns.is_some()) {
         let first = gaps.partition_point(|gap| (gap.name, gap.to_ns) <= (call.name.as_str(), call.invoke_ns));
         let during = |gap: &&Gap| gap.name == call.name && gap.from_ns < call.over_ns();
@@ -36,14 +36,14 @@ pub(crate) fn idle(
     }
 }
 
-/// The gaps longer than `idle_ns`, sorted by name and time. Somebody has the lock when his acquire has returned; of one
-/// that has not come back a key may be there all the time.
+/// The gaps longer than `idle_ns`, sorted by name and time. A client has the lock from the return of its acquire. An
+/// acquire that has not returned may have a key all the time.
 fn gaps<'a>(records: &[&'a Record], holds: &[Held<'a>], idle_ns: u64) -> Vec<Gap<'a>> {
     let held = holds.iter().map(|hold| (hold.name(), hold.start_ns(), hold.gone_ns()));
     let other = records.iter().filter(|record| record.kind == Kind::Acquire && !record.ok).map(|call| {
         let (from_ns, gone_ns) = match call.return_ns {
             None => (call.invoke_ns, call.valid_until_ns.unwrap_or(u64::MAX)),
-            // A name that nobody has ever had is free as well.
+            // A name that was never acquired is free as well.
             Some(_) => (0, 0),
         };
         (call.name.as_str(), from_ns, gone_ns)

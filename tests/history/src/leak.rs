@@ -1,4 +1,4 @@
-//! Keys that should be gone.
+//! Keys that should have been deleted.
 
 use crate::hold::Held;
 use crate::period::Periods;
@@ -12,10 +12,10 @@ struct Owner<'a> {
     gone_ns: u64,
 }
 
-/// Every key belongs to an acquire that is going on, or to a hold that is; or it was until `settle_ns` ago. To which one,
-/// its fence does not tell: on a node that did not decide the vote it may be smaller than that of the lock, or larger.
+/// Every key belongs to a pending acquire or to a hold that has not ended, or did until `settle_ns` ago. Its fence does
+/// not identify which: on a node that did not decide the vote it may be smaller or larger than that of the lock.
 ///
-/// A client that is killed in an outage leaves to its ttl what did not reach a node, also of a lock that it has released.
+/// If a client is killed in an outage, its releases may not reach a node. The keys then expire, released or not.
 pub(crate) fn leaks(
     records: &[&Record],
     holds: &[Held],
@@ -28,7 +28,7 @@ pub(crate) fn leaks(
     let owners = owners(records, holds, periods);
     let mut owners = owners.iter().peekable();
     for keys in keys.chunk_by(|one, next| one.name == next.name) {
-        // When the last key is gone of those who had asked by then.
+        // The time when the last key of all acquires invoked by then is deleted.
         let mut gone_ns: Option<u64> = None;
         for key in keys {
             while let Some(owner) =
@@ -49,7 +49,7 @@ pub(crate) fn leaks(
     }
 }
 
-/// Sorted by name and as they were asked for.
+/// The acquires, sorted by name and invocation.
 fn owners<'a>(records: &[&'a Record], holds: &[Held<'a>], periods: &Periods) -> Vec<Owner<'a>> {
     let held = holds.iter().map(|hold| {
         let left = periods.is_killed_in_outage(&hold.acquired.client).then(|| hold.valid_until_ns());

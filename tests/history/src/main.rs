@@ -1,6 +1,6 @@
 //! Reads a history as JSON lines from standard input and says what is wrong with it.
 //!
-//! Exit code 0: nothing is wrong. 1: there are violations, one line each. 2: the input is no history, or an empty one,
+//! Exit code 0: no violation. 1: there are violations, one line each. 2: the input is not a history, or an empty one,
 //! which would prove nothing.
 
 use std::io::{self, Write};
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let printed = writeln!(output, "{report}")
         .and_then(|()| report.violations.iter().try_for_each(|violation| writeln!(output, "{violation}")));
     match printed {
-        // Whoever closed the pipe has read enough; the exit code still counts.
+        // A reader that closed the pipe has read enough; the exit code still counts.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => refuse(&format!("standard output: {error}")),
         _ if report.is_ok() => ExitCode::SUCCESS,
         _ => ExitCode::from(1),

@@ -1,10 +1,10 @@
-//! What came before what.
+//! The order of records.
 
 use crate::hold::Held;
 use crate::record::{Kind, Record};
 use crate::violation::Violation;
 
-/// When a record began and ended, for the order that is asked about; `None` where it takes no part in it.
+/// When a record began and ended, for the order in question; `None` if it is not part of it.
 pub(crate) type Span = fn(&Record) -> Option<(u64, u64)>;
 
 /// From the call to its return.
@@ -36,8 +36,8 @@ pub(crate) fn largest_before<'a>(
     before
 }
 
-/// What was invoked after an acquire had returned has no smaller fence: neither another acquire nor an extension, which
-/// would bridge the time in which somebody else held. Equal fences are caught elsewhere.
+/// A call that was invoked after an acquire had returned does not have a smaller fence: neither another acquire nor an
+/// extension, which would span the time in which another client held. Equal fences are found elsewhere.
 pub(crate) fn order(holds: &[Held], violations: &mut Vec<Violation>) {
     for holds in holds.chunk_by(|one, next| one.name() == next.name()) {
         let acquires = holds.iter().map(|hold| hold.acquired);

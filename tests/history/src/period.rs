@@ -36,30 +36,30 @@ impl<'a> Periods<'a> {
         self.ended_ns(&[(Kind::Lapse, ""), (Kind::Lapse, name)], at_ns)
     }
 
-    /// Until when the holder has to be told of the end of its validity.
+    /// The latest time at which the holder must be notified of the end of its validity.
     pub(crate) fn tell_by_ns(&self, client: &str, valid_until_ns: u64, slack_ns: u64) -> u64 {
         self.deadline_ns(&[(Kind::Stopped, client)], valid_until_ns, slack_ns)
     }
 
-    /// Until when a call has to come back.
+    /// The latest time at which a call must return.
     pub(crate) fn come_back_by_ns(&self, call: &Record, limit_ns: u64) -> u64 {
         self.serve_by_ns(call, call.invoke_ns, limit_ns)
     }
 
-    /// Until when a call has to get what it could have `since_ns`.
+    /// The latest time at which a call must get what it could have `since_ns`.
     pub(crate) fn serve_by_ns(&self, call: &Record, since_ns: u64, limit_ns: u64) -> u64 {
         let met = [(Kind::Outage, ""), (Kind::Outage, call.name.as_str()), (Kind::Stopped, call.client.as_str())];
         self.deadline_ns(&met, since_ns, limit_ns)
     }
 
-    /// Whether `client` was killed while nodes were in trouble, so that nobody sends again what did not reach them.
+    /// Whether `client` was killed while nodes were in trouble, so that lost requests to them are not retried.
     pub(crate) fn is_killed_in_outage(&self, client: &str) -> bool {
         let killed = |period: &&Period| period.ended_ns == u64::MAX;
         let killed = self.0.get(&(Kind::Stopped, client)).and_then(|stops| stops.iter().find(killed));
         killed.is_some_and(|killed| self.ended_ns(&[(Kind::Outage, "")], killed.from_ns) > Some(killed.from_ns))
     }
 
-    /// When `limit_ns` have passed without a break by any period of these.
+    /// The time when `limit_ns` have passed without interruption by any of these periods.
     fn deadline_ns(&self, of: &[(Kind, &str)], since_ns: u64, limit_ns: u64) -> u64 {
         let mut deadline_ns = since_ns.saturating_add(limit_ns);
         while let Some(ended_ns) = self.ended_ns(of, deadline_ns)

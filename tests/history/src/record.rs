@@ -1,4 +1,4 @@
-//! What a client writes down, and a collection of it.
+//! The records of clients, and a collection of them.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -16,36 +16,36 @@ pub enum Kind {
     Acquire,
     /// A held lock was extended, by the holder or by renewal.
     Extend,
-    /// A held lock was given back. Whatever came of it, the hold ends when it was invoked. Whoever kills a holder
-    /// writes a release with `ok: false` on its behalf: from then on nobody relies on the lock.
+    /// A held lock was released. The hold ends at the invocation, whatever the result. A program that kills a holder
+    /// writes a release with `ok: false` for it: from then on nobody relies on the lock.
     Release,
-    /// The holder was told that its lock is lost; `return_ns` is when.
+    /// The holder was notified that its lock is lost; `return_ns` is when.
     Lost,
     /// What the lock protects was written to under `fence`; `ok` says whether it was accepted. It remembers the largest
     /// fence that it has accepted, for each name, and refuses smaller ones.
     Write,
-    /// What the lock protects was asked for the `count` of the writes that it has accepted.
+    /// The `count` of the accepted writes was read from what the lock protects.
     Read,
     /// A node was seen to have the lock's key, with `fence` in its value (none if there is none), at some time from
-    /// `invoke_ns` to `return_ns`; `client` names the node. Written down only while nothing keeps what is owed to that
-    /// node from being paid.
+    /// `invoke_ns` to `return_ns`; `client` names the node. It is recorded only while nothing keeps pending releases
+    /// from that node.
     Key,
     /// The fence of a node became `fence` while it had the lock's key, by a grant or by a confirmation, at some time
     /// from `invoke_ns` to `return_ns`; `client` names the node.
     Granted,
-    /// Two may hold at once: a node's clock jumped, it lost data, somebody deleted keys. It ends when grants can be
-    /// relied on again; those made before are only once they were extended. `client` says what it was, and an empty
-    /// `name` that all locks are meant.
+    /// Two clients may hold at once: a node's clock jumped, it lost data, or keys were deleted. It ends when grants can
+    /// be relied on again; earlier grants can be when they were extended. `client` names the cause, and an empty `name`
+    /// means all locks.
     Lapse,
-    /// Calls may take long: no quorum can be expected to answer in time. `client` says what it was, and an empty `name`
-    /// that all locks are meant.
+    /// Calls may take long, because no quorum can be expected to answer in time. `client` names the cause, and an empty
+    /// `name` means all locks.
     Outage,
     /// The process of `client` was stopped. Without an end it was killed. `name` is empty.
     Stopped,
 }
 
 impl Kind {
-    /// Whether it is something that a client did or was told.
+    /// Whether it is a client's action, or something that it was notified of.
     pub(crate) fn is_call(self) -> bool {
         !matches!(self, Self::Key | Self::Granted) && !self.is_period()
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One call, one loss that was told, one thing seen on a node, or one time of trouble.
+/// One call, one reported loss, one observation on a node, or one time of trouble.
 ///
 /// All times are nanoseconds of one clock that every client of the history shares: `CLOCK_MONOTONIC` or
 /// `CLOCK_BOOTTIME` for processes of one machine, virtual time in a simulation. `invoke_ns` is read before the call
@@ -86,15 +86,15 @@ pub struct Record {
     pub name: String,
     /// When the call was made. For [`Kind::Lost`] the same as `return_ns`, or when the holder began to listen.
     pub invoke_ns: u64,
-    /// When the call came back, or the time of trouble ended. For [`Kind::Lost`]: when the holder was told. `None` if it
-    /// has not by the end of the history; `ok` is false then and means that nobody knows what came of it.
+    /// When the call returned, or the time of trouble ended. For [`Kind::Lost`]: when the holder was notified. `None`
+    /// if it has not by the end of the history. `ok` is false then, and the result is unknown.
     #[serde(deserialize_with = "Option::deserialize")]
     pub return_ns: Option<u64>,
-    /// Who made the call: anything that names one holder among the others.
+    /// The caller: a text that identifies one holder among the others.
     pub client: String,
-    /// What it is about.
+    /// The kind of the record.
     pub kind: Kind,
-    /// Whether the call did what it was asked to do.
+    /// Whether the call succeeded.
     pub ok: bool,
     /// The fence of the lock concerned; of calls about a lock, only a failed acquire has none.
     pub fence: Option<u64>,
@@ -107,8 +107,8 @@ pub struct Record {
     /// For a read: how many were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// For a grant, if it is known: whatever tells the token of its acquire from others, a hash for instance. Without
-    /// it, attempts that were given one fence on different nodes are taken for one.
+    /// For a grant, if known: a text that identifies the token of its acquire, such as a hash. Without it, attempts
+    /// with one fence on different nodes count as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
@@ -119,12 +119,12 @@ impl Record {
         self.return_ns.map_or(u64::MAX, |return_ns| return_ns.max(self.invoke_ns))
     }
 
-    /// Whether it came back with anything but success. Of a call that never came back nobody knows.
+    /// Whether it returned without success. Of a call that never returned this is unknown.
     pub(crate) fn failed(&self) -> bool {
         !self.ok && self.return_ns.is_some()
     }
 
-    /// The last time that it tells of.
+    /// The last time in it.
     pub(crate) fn last_ns(&self) -> u64 {
         self.return_ns.unwrap_or(self.invoke_ns).max(self.invoke_ns)
     }
@@ -148,7 +148,7 @@ impl History {
         self.records.push(record);
     }
 
-    /// What was collected, in the order in which it was added.
+    /// The collected records, in the order in which they were added.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
@@ -160,7 +160,7 @@ impl History {
         check(&self.records, rules)
     }
 
-    /// Reads JSON lines, one record each. Empty lines are passed over, anything else that is no record is an error.
+    /// Reads JSON lines, one record each. Empty lines are skipped; any other line that is not a record is an error.
     pub fn read(input: impl BufRead) -> Result<Self, ReadError> {
         let mut history = Self::new();
         for (i, line) in input.lines().enumerate() {
@@ -186,12 +186,12 @@ impl FromIterator<Record> for History {
     }
 }
 
-/// A line that is no record.
+/// A line that is not a record.
 #[derive(Debug)]
 pub struct ReadError {
-    /// Which line, counted from 1.
+    /// The number of the line, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub cause: io::Error,
 }
 

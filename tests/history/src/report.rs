@@ -1,4 +1,4 @@
-//! What a check found.
+//! The result of a check.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,13 +27,12 @@ pub struct Report {
     pub excused: usize,
     /// How long the successful acquires took.
     pub waits: Waits,
-    /// Everything that should not have been, grouped by the rule that it breaks and within one by name. The order of
-    /// the records does not change it.
+    /// All violations, grouped by rule and sorted by name. The order of the records does not change it.
     pub violations: Vec<Violation>,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Whether there is no violation.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.violations.is_empty()

@@ -10,13 +10,13 @@ use crate::order::{Span, TIME, largest_before};
 use crate::record::{Kind, Record};
 use crate::violation::Violation;
 
-/// What one store was asked.
+/// The accesses to one store.
 struct Store<'a> {
     accepted: Vec<&'a Record>,
-    /// Accepted and those of which nobody knows, as they were invoked.
+    /// Accepted writes and those with an unknown result, sorted by invocation.
     possible: Vec<&'a Record>,
     refused: Vec<&'a Record>,
-    /// Reads and accepted writes that say how many were accepted.
+    /// Reads and accepted writes that contain the number of accepted ones.
     counted: Vec<&'a Record>,
 }
 
@@ -59,12 +59,12 @@ impl Store<'_> {
         }
     }
 
-    /// Whoever was refused came after a larger fence. That may be any that was invoked by then, except one that is
+    /// A rejected write came after a larger fence. That may be any fence that was invoked by then, except one that is
     /// larger than a fence accepted only afterwards.
     fn refusals(&self, violations: &mut Vec<Violation>) {
         let mut refused = self.refused.clone();
         refused.sort_by_key(|write| write.over_ns());
-        // The smallest fence of each accepted write and those invoked after it.
+        // For each accepted write, the smallest fence of it and those invoked after it.
         let mut smallest: Vec<u64> = self.accepted.iter().map(|write| write.fence.unwrap_or(0)).collect();
         for i in (1..smallest.len()).rev() {
             smallest[i - 1] = smallest[i - 1].min(smallest[i]);

@@ -1,18 +1,18 @@
-//! What should not have been.
+//! Violations of the rules.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::record::{Kind, Record};
 
-/// One acquisition and what became of it.
+/// One acquisition and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The successful acquire.
     pub acquired: Record,
     /// The extension that reached furthest, if one reached further than the acquire.
     pub extended: Option<Record>,
-    /// The release or the loss, whichever came first.
+    /// The release or the loss, whichever was first.
     pub ended: Option<Record>,
 }
 
@@ -44,15 +44,15 @@ impl fmt::Display for Hold {
     }
 }
 
-/// Something that should not have been. `Display` is one sentence for the person who has to find out why.
+/// A violation. `Display` is one sentence for the person who has to find the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A record that cannot be.
+    /// A record that is impossible.
     Malformed {
         /// The record.
         record: Record,
-        /// What is wrong with it.
+        /// The reason.
         flaw: Flaw,
     },
     /// Two acquisitions of one name have the same fence.
@@ -81,21 +81,21 @@ pub enum Violation {
         /// The hold; it `ended` with the record of the loss.
         hold: Box<Hold>,
     },
-    /// The validity and the slack passed and the holder was not told, though the history goes on.
+    /// The validity and the slack passed without notifying the holder, though the history continues.
     NeverTold {
         /// The hold; if it has `ended`, then by a release that began too late.
         hold: Box<Hold>,
         /// The last time in the history.
         end_ns: u64,
     },
-    /// An extension succeeded although the hold was over: lost is final.
+    /// An extension succeeded although the hold had ended: lost is final.
     Revived {
         /// The hold without that extension.
         hold: Box<Hold>,
         /// The extension.
         extended: Record,
     },
-    /// An extension succeeded that was invoked after an acquire with a larger fence had returned: somebody else held
+    /// An extension succeeded that was invoked after an acquire with a larger fence had returned: another client held
     /// the lock in the meantime.
     Bridged {
         /// The acquire that had returned, with the largest fence of all that had.
@@ -103,10 +103,10 @@ pub enum Violation {
         /// The extension.
         extended: Record,
     },
-    /// An acquire returned a lock that could still be relied on, when one with a larger fence had been acquired and
-    /// given back: whoever has the larger one came later, so the keys of the other were gone.
+    /// An acquire returned a valid lock after one with a larger fence had been acquired and released. The larger fence
+    /// came later, so the keys of the other lock were gone.
     Superseded {
-        /// The hold with the larger fence, which was over.
+        /// The hold with the larger fence, which had ended.
         first: Box<Hold>,
         /// The hold that began after it.
         second: Box<Hold>,
@@ -130,36 +130,36 @@ pub enum Violation {
         /// The other one.
         second: Record,
     },
-    /// The count of a read or an accepted write is not what it can have been.
+    /// The count of a read or an accepted write is impossible.
     Miscounted {
         /// The read or the write.
         record: Record,
-        /// What the count was at least: as many as had been accepted or counted before, and this one.
+        /// The smallest possible count: as many as had been accepted or counted before, and this one.
         least: u64,
-        /// What it was at most: as many as had been invoked.
+        /// The largest possible count: as many as had been invoked.
         most: u64,
     },
-    /// A key was on a node though nobody was left who may have one.
+    /// A key was on a node though no client was left that may have one.
     Leaked {
-        /// What was seen.
+        /// The key that was seen.
         key: Record,
         /// The hold with that fence, if there was one.
         hold: Option<Box<Hold>>,
     },
-    /// A call came back too late, or not at all.
+    /// A call returned too late, or not at all.
     Stuck {
         /// The call.
         call: Record,
-        /// When it had to be back: the limit after its invocation, or after the last outage that it met.
+        /// The time by which it had to return: the limit after its invocation, or after the last outage that it met.
         deadline_ns: u64,
     },
-    /// An acquire waited for too long while nobody had the lock.
+    /// An acquire waited for too long while no client had the lock.
     Idle {
         /// The acquire.
         call: Record,
-        /// Since when it waited and nobody had the lock.
+        /// Since when it waited and no client had the lock.
         since_ns: u64,
-        /// Until when.
+        /// Until when this lasted.
         until_ns: u64,
     },
     /// An acquire succeeded without a quorum of grants.
@@ -299,7 +299,7 @@ fn stuck(f: &mut fmt::Formatter<'_>, call: &Record, deadline_ns: u64) -> fmt::Re
     }
 }
 
-/// Who came back with which fence, and when.
+/// The name, the fence and the time of a return.
 struct Under<'a>(&'a Record);
 
 impl fmt::Display for Under<'_> {
@@ -313,19 +313,19 @@ fn fence(record: &Record) -> u64 {
     record.fence.unwrap_or(0)
 }
 
-/// What is wrong with a malformed record.
+/// The fault of a malformed record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flaw {
     /// It returned before it was invoked.
     Backwards,
-    /// It tells of something that happened, but not when it was over.
+    /// It reports an event, but not when that ended.
     NotOver,
     /// It needs a fence and has none.
     NoFence,
     /// It needs a count and has none.
     NoCount,
-    /// Nobody acquired this name with this fence.
+    /// No client acquired this name with this fence.
     NeverAcquired,
     /// It was invoked before the acquire had returned.
     BeforeAcquired,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redlock_history::{Kind, Record, Rules, check};
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
-/// An acquire is legal if nobody holds the mutex and its fence is larger than the last.
+/// An acquire is legal if no client holds the mutex and its fence is larger than the last.
 #[derive(Clone, Default)]
 struct FencedMutex {
     held: bool,

@@ -1,4 +1,4 @@
-//! The program: what it reads, what it says and how it exits.
+//! The program: its input, its output and its exit codes.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -119,9 +119,9 @@ fn a_line_that_is_no_record_exits_2_with_its_number() {
         ("acquire", "expected value"),
         (&ACQUIRE.replace("acquire", "steal"), "unknown variant `steal`"),
         (&ACQUIRE.replace("\"ok\":true,", ""), "missing field `ok`"),
-        // Only whoever says so has not come back.
+        // Only a record that says so has not returned.
         (&ACQUIRE.replace("\"return_ns\":10,", ""), "missing field `return_ns`"),
-        // A slip in the name of a field that may be missing must not go unnoticed.
+        // A typo in the name of an optional field must not go unnoticed.
         (&ACQUIRE.replace("valid_until_ns", "valid_until"), "unknown field `valid_until`"),
     ] {
         let (code, output, error) = said(&run(&[], &format!("{ACQUIRE}\n\n{line}\n{DENIED}\n")));

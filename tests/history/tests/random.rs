@@ -19,7 +19,7 @@ const STRICT: Rules = Rules {
 
 const CLIENTS: u64 = 4;
 
-/// What one hold is made of. All numbers are small steps of time, so that equal times are common.
+/// The parts of one hold. All numbers are small steps of time, so that equal times are common.
 #[derive(Clone, Debug)]
 struct Turn {
     client: u64,
@@ -31,9 +31,9 @@ struct Turn {
     ttl: u64,
     /// How long before the end of the validity each extension is invoked, and by how much it reaches further.
     extensions: Vec<(u64, u64)>,
-    /// Told of its loss at the end of the validity, instead of releasing so long before it.
+    /// How long before the end of the validity it releases; `None` if it is notified of its loss at that end.
     release: Option<u64>,
-    /// An attempt of somebody else that fails in the meantime.
+    /// A failed attempt of another client in the meantime.
     denied: bool,
 }
 
@@ -43,7 +43,7 @@ prop_compose! {
         gap in 0..5_u64,
         wait in 0..60_u64,
         fence_step in 1..4_u64,
-        // Longer than any release comes early: every hold lasts for some time.
+        // This is longer than any release can be early, so every hold lasts for some time.
         ttl in 5..20_u64,
         extensions in vec((0..5_u64, 0..10_u64), 0..3),
         release in prop::option::of(0..5_u64),
@@ -53,7 +53,7 @@ prop_compose! {
     }
 }
 
-/// One name's holds, one after the other, with everything that belongs to each.
+/// One name's holds, one after the other, with all their records.
 type Chain = Vec<Vec<Record>>;
 
 fn record(turn: &Turn, name: &str, kind: Kind, (invoke_ns, return_ns): (u64, u64), fence: u64) -> Record {
@@ -68,7 +68,7 @@ fn chain(name: &str, turns: &[Turn]) -> Chain {
         let start = now + turn.gap;
         let mut until = start + turn.ttl;
         fence += turn.fence_step;
-        // When the last call that relies on the lock was invoked.
+        // The time when the last call that relies on the lock was invoked.
         let mut relied = start;
         let mut hold = Vec::new();
         let acquire = record(turn, name, Kind::Acquire, (start - turn.wait, start), fence);
@@ -96,7 +96,7 @@ fn chain(name: &str, turns: &[Turn]) -> Chain {
     chain
 }
 
-/// Holds of one name, in order, enough of them for any fault.
+/// Holds of one name, in order, and enough for any fault.
 fn long_chain() -> impl Strategy<Value = Chain> {
     vec(turn(), 10..30).prop_map(|turns| chain("foo", &turns))
 }
@@ -139,7 +139,7 @@ proptest! {
         refence(&mut chain[i], late);
         refence(&mut chain[j], early);
         let found = found(&chain.concat());
-        // The holders between the two and those of the two may look as if they were too late as well.
+        // These two holders and those between them may look as if they were too late as well.
         let wrong = |violation: &Violation| {
             !matches!(violation, Violation::OutOfOrder { .. } | Violation::Bridged { .. } | Violation::Superseded { .. })
         };
@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn an_extension_into_the_next_hold_is_found(mut chain in long_chain(), at: prop::sample::Index) {
         let i = at.index(chain.len() - 1);
-        // The holder neither releases nor hears anything: an extension that was asked for in time reaches too far.
+        // The holder neither releases nor is notified: an extension that was invoked in time reaches too far.
         chain[i].retain(|record| matches!(record.kind, Kind::Acquire | Kind::Extend));
         let acquire = chain[i][0].clone();
         let invoke_ns = acquire.return_ns.expect("it returned");
@@ -212,7 +212,7 @@ proptest! {
     ) {
         let lapse = |&(name, from, lasted): &(u64, u64, u64)| Record {
             kind: Kind::Lapse,
-            // The second name is that of all.
+            // The second name stands for all names.
             name: if name == 0 { "0".to_owned() } else { String::new() },
             ..at("a fault", from, from + lasted)
         };
@@ -275,7 +275,7 @@ proptest! {
                 records.push(Record { kind: Kind::Read, count: Some(count), ..call });
                 continue;
             }
-            // One in ten is lost before it arrives; another's answer is.
+            // One in ten is lost before it arrives, and one in ten loses its answer.
             let ok = outcome != 0 && fence >= largest;
             if ok {
                 (largest, count) = (fence, count + 1);

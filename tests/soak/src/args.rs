@@ -1,12 +1,12 @@
-//! What the worker is told to do.
+//! The worker's command line.
 
 use clap::{Parser, ValueEnum};
 use face::Which;
 
-/// Use the lock again and again, as often as a line of standard input says, and say what is alive then.
+/// Use the lock repeatedly, as often as a line of standard input says, and report the live counts.
 #[derive(Parser)]
 pub(crate) struct Args {
-    /// Which of the library's faces to use.
+    /// The face of the library to use.
     #[arg(long)]
     pub(crate) face: Which,
     #[arg(long)]

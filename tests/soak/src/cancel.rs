@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 use crate::args::Leak;
 use crate::work::{RUNTIME, confirmed};
 
-/// Few, so that what is owed to a frozen node stays below the limit above which keys are left to their ttl.
+/// Few tasks, so that pending releases of a frozen node stay below the limit above which keys are left to expire.
 const TASKS: u64 = 8;
 
-/// Names that all tasks want.
+/// The names that the tasks compete for.
 const WANTED: u64 = 3;
 
 const LONGEST: Duration = Duration::from_millis(20);
@@ -30,7 +30,7 @@ pub(crate) struct Counts {
     pub(crate) releases_cancelled: AtomicU64,
 }
 
-/// Cancels until `count` acquires were cancelled, and returns with everything released, or about to be.
+/// Cancels until `count` acquires were cancelled, and returns when all releases have begun.
 pub(crate) fn perform(client: &Redlock, leak: Option<Leak>, count: u64, rng: &mut Rng) -> Arc<Counts> {
     let counts = Arc::new(Counts::default());
     let leaks = leak == Some(Leak::Keys);
@@ -70,7 +70,7 @@ async fn turn(client: &Redlock, name: &str, counts: &Counts, rng: &mut Rng, leak
 async fn release(guard: Guard, counts: &Counts, rng: &mut Rng, leaks: bool) {
     let moment = Moment::random(rng);
     if leaks {
-        // As if the drop of a release had been forgotten.
+        // This simulates a dropped release that was forgotten.
         std::mem::forget(guard);
         counts.releases_cancelled.fetch_add(1, Ordering::Relaxed);
         return;

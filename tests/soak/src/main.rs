@@ -1,6 +1,6 @@
 //! The Rust worker of the soak; `worker.py` and `worker.mjs` beside it do the same. It never judges.
 //!
-//! A line of standard input is a number of turns. The worker takes them and says in a line of JSON what is alive.
+//! A line of standard input is a number of turns. The worker takes them and reports its live counts in a line of JSON.
 
 mod args;
 mod cancel;
@@ -48,7 +48,7 @@ fn cancel(args: &Args) {
     });
 }
 
-/// Does what each line asks for, and says what came of it and what is alive.
+/// Performs each line, and writes the result and the live counts.
 fn each_line(mut perform: impl FnMut(u64) -> Value) {
     for line in io::stdin().lock().lines() {
         let count = line.expect("standard input is text").parse().expect("a line is a number");

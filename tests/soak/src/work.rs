@@ -1,4 +1,4 @@
-//! What is done again and again and must leave nothing behind.
+//! Repeated actions that must leave nothing behind.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, mpsc};
@@ -10,19 +10,19 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Args, Leak, Work};
 
-/// How many want one name at once.
+/// How many tasks compete for one name.
 const WAITERS: u64 = 4;
 
-/// How many are denied at once.
+/// How many calls are denied at once.
 const DENIED: u64 = 64;
 
-/// Longer than the servers may take to be empty, so that a key that nobody deletes is found.
+/// Longer than the servers may take to be empty, so that a key that is not deleted is found.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Short, so that a node is given up while it is frozen.
+/// Short, so that calls give up a node while it is frozen.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Long enough to be denied in the background too.
+/// Long enough for a call to be denied in the background too.
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// The runtime of the async face.
@@ -32,13 +32,13 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 
 pub(crate) struct Worker {
     args: Args,
-    /// Not where each turn opens its own: the clients of one process share connections.
+    /// Not made if each turn opens its own client: the clients of one process share connections.
     client: Option<Client>,
     done: u64,
     leaked: Leaked,
 }
 
-/// What a leaking worker keeps.
+/// The objects that a leaking worker keeps.
 struct Leaked {
     guards: Vec<Guard>,
     bytes: Vec<[u8; 256]>,
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// Wants names that others hold.
+    /// Tries to acquire names that others hold.
     fn denials(&self, task: u64, count: u64) -> impl Future<Output = ()> + Send + 'static {
         let (client, done) = (client(self.args.face, &self.args.nodes), self.done);
         async move {
@@ -94,7 +94,7 @@ impl Worker {
                 let name = format!("name-{task}-{turn}");
                 let lock = both!(&client, client => client.lock(&name).timeout(MOMENT));
                 let denied = lock.acquire().await.expect_err("others hold it");
-                // On a busy machine nobody may answer within a moment.
+                // A busy machine may not answer within a moment.
                 assert!(matches!(denied.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{denied}");
             }
         }
@@ -126,7 +126,7 @@ pub(crate) fn client(face: Which, nodes: &[String]) -> Client {
     builder.build().expect("the options are right")
 }
 
-/// A release may only stay unconfirmed, as that of a frozen or slow node does: the background goes on with it.
+/// A release may only stay unconfirmed, as on a frozen or slow node: the background continues it.
 pub(crate) fn confirmed(release: &Result<(), Error>) {
     if let Err(error) = release {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

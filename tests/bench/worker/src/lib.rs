@@ -18,13 +18,13 @@ pub use subject::{RUNTIME, Subject, Wait, run_blocking, spawn_async};
 pub use tally::{Tally, Until};
 use worker::Worker;
 
-/// Why something could not be done.
+/// The reason for a failure.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What every worker is started with.
+/// The command line of every worker.
 #[derive(Debug, Parser)]
 pub struct Args {
-    /// Whose lock to use.
+    /// The subject whose lock to use.
     pub subject: String,
     /// The nodes.
     #[arg(required = true)]
@@ -32,7 +32,7 @@ pub struct Args {
     /// For how long the server keeps a lock, in milliseconds.
     #[arg(long, default_value_t = 10_000)]
     pub ttl_ms: u64,
-    /// Acquire once, tell when, and end.
+    /// Acquire once, report when, and end.
     #[arg(long)]
     pub cold: bool,
 }
@@ -60,7 +60,7 @@ pub fn serve<S: Subject>(args: &Args, begun_ns: u64) -> Result<(), Failure> {
     answer_each(&json!({"ready": {"version": S::version()}}), |request| worker.perform(request))
 }
 
-/// Tells of a cold start that has just come to its acquire.
+/// Reports a cold start that has just come to its acquire.
 ///
 /// # Errors
 ///

@@ -28,7 +28,7 @@ pub trait Subject: 'static {
     /// Its version.
     fn version() -> &'static str;
 
-    /// Runs this beside everything else: as a task, or on a thread of its own.
+    /// Runs this beside everything else: as a task, or on another thread.
     fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Wait;
 
     /// Lets time pass in what was spawned; blocking libraries have their own.
@@ -41,7 +41,7 @@ pub trait Subject: 'static {
     /// A client for these nodes.
     fn open(urls: &[String], ttl: Duration) -> Result<Self::Client, Failure>;
 
-    /// Acquires a lock, however long that takes.
+    /// Acquires a lock without a time limit.
     fn acquire(client: &Self::Client, name: &str) -> impl Future<Output = Result<Self::Held, Failure>> + Send;
 
     /// Releases it.

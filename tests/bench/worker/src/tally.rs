@@ -1,4 +1,4 @@
-//! What a turn came to.
+//! The result of a turn.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{Failure, now_ns};
 
-/// More samples of a turn than this are thinned out.
+/// The most samples of a turn; more are thinned out.
 const MOST_SAMPLES: usize = 2_000;
 
 /// When a turn ends.

@@ -1,4 +1,4 @@
-//! What the requests ask for.
+//! The requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{Failure, cpu_ns, now_ns};
 #[global_allocator]
 static HEAP: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
-/// How many tasks acquire the locks that `hold` is to hold.
+/// How many tasks acquire the locks for `hold`.
 const HANDS: usize = 64;
 
 /// One client of a subject, and the locks that it holds.
@@ -28,7 +28,7 @@ impl<S: Subject> Worker<S> {
         Ok(Self { client: S::open(urls, ttl)?, held: Vec::new() })
     }
 
-    /// Does what a request asks for.
+    /// Performs a request.
     pub(crate) fn perform(&mut self, request: &Value) -> Result<Value, Failure> {
         match request["op"].as_str() {
             Some("pairs") => self.pairs(request),
@@ -121,7 +121,7 @@ impl<S: Subject> Worker<S> {
         Ok(json!({"held": self.held.len(), "wall_ns": now_ns() - begun_ns}))
     }
 
-    /// Waiters are never heard of again: the process is killed with them.
+    /// The waiters are never asked again: the process is killed with them.
     fn wait(&self, request: &Value) -> Result<Value, Failure> {
         let names: Vec<String> = serde_json::from_value(request["names"].clone())?;
         let waiting = names.len();
@@ -160,7 +160,7 @@ fn allocations(perform: impl FnOnce() -> Result<Value, Failure>) -> Result<Value
     }))
 }
 
-/// Runs all of these side by side; what they come to, or the first that fails.
+/// Runs all of these concurrently; returns their results, or the first failure.
 fn each<S: Subject, T: Send + 'static, F>(works: impl Iterator<Item = F>) -> Result<Vec<T>, Failure>
 where
     F: Future<Output = Result<T, Failure>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What clients do with locks: fences, order, exclusion, losses.
+//! Clients' actions with locks: fences, order, exclusion, losses.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn acquires_that_were_pending_together_may_return_in_any_order() {
             acquire("b", (0, 10), 1, 40),
             release("b", (20, 25), 1),
             release("a", (60, 65), 2),
-            // Invoked at the very time of the return before it: nobody can say which came first.
+            // It was invoked exactly at the return before it, so it is unknown which came first.
             acquire("c", (100, 110), 4, 150),
             acquire("d", (110, 120), 3, 112),
             release("c", (111, 112), 4),
@@ -89,9 +89,9 @@ fn an_extension_moves_the_end() {
         [
             acquire("a", (0, 10), 1, 50),
             extend("a", (20, 30), 1, 70),
-            // Never shortens.
+            // An extension never shortens.
             extend("a", (31, 32), 1, 60),
-            // Asked for in time by the extension before it.
+            // The extension before it was invoked in time.
             extend("a", (65, 90), 1, 120),
             failed(extend("a", (100, 110), 1, 500)),
             lost("a", 121, 1),
@@ -245,7 +245,7 @@ fn an_overlap_by_an_extension_is_caught() {
 
 #[test]
 fn an_overlap_with_an_older_hold_than_the_last_is_caught() {
-    // b ends at once; c overlaps a, which is still going on, and d nobody.
+    // b ends at once. c overlaps a, which still holds, and d overlaps none.
     let violation = bad([
         acquire("a", (0, 10), 1, 100),
         acquire("b", (0, 20), 2, 19),
@@ -262,7 +262,7 @@ fn an_overlap_with_an_older_hold_than_the_last_is_caught() {
 
 #[test]
 fn an_overlap_is_found_behind_a_shorter_one() {
-    // b is over before c begins, and both fall into the hold of a.
+    // b ends before c begins, and both fall into the hold of a.
     let violations = judge(
         [
             acquire("a", (0, 10), 1, 100),
@@ -400,7 +400,7 @@ fn faults_add_up() {
 
 #[test]
 fn a_lock_won_after_a_larger_fence_is_caught() {
-    // b was granted it first; it can only be late because its keys were gone when a was.
+    // b was granted it first. It can only return late because its keys were gone when a's acquire was granted.
     let asked = |at, fence, valid_until| {
         let a = [acquire("a", (0, 10), 2, 100), release("a", (20, 21), 2)];
         [&a[..], &[acquire("b", (at, 30), fence, valid_until), release("b", (40, 41), fence)]].concat()
@@ -411,10 +411,10 @@ fn a_lock_won_after_a_larger_fence_is_caught() {
     assert_eq!((first.acquired.fence, second.acquired.fence), (Some(2), Some(1)));
     assert!(violation.to_string().contains("won when it was over"), "{violation}");
     good(&STRICT, late(3, 100));
-    // It was over when it returned, and nobody relied on it.
+    // It had ended when it returned, and no client relied on it.
     good(&STRICT, late(1, 30));
     good(&Rules { exclusion: false, ..STRICT }, late(1, 100));
-    // Asked for after the other came back, the order of the fences says it all.
+    // It was invoked after the other returned, so the order of the fences is enough.
     assert!(matches!(bad(asked(11, 1, 100)), Violation::OutOfOrder { .. }));
 }
 
@@ -429,10 +429,10 @@ fn an_extension_that_bridges_another_hold_is_caught() {
     let Violation::Bridged { newer, extended } = &violation else { panic!("{violation}") };
     assert_eq!((newer.fence, extended.invoke_ns), (Some(2), 31));
     assert!(violation.to_string().contains("who asked at 0.000000031 s, extended fence 1"), "{violation}");
-    // Invoked before the other came back.
+    // It was invoked before the other returned.
     good(&rules, bridged(30));
     good(&Rules { order: false, ..rules }, bridged(31));
-    // With exclusion, it is also two holders at once.
+    // With exclusion, it also counts as two holders at once.
     let violations = judge(bridged(31), &STRICT).violations;
     assert!(matches!(violations[..], [Violation::Bridged { .. }, Violation::Overlap { .. }]), "{violations:#?}");
 }
@@ -443,7 +443,7 @@ fn what_failed_or_never_came_back_carries_no_obligation() {
     let unknown: [fn(Record) -> Record; 2] = [failed, gone];
     for unknown in unknown {
         let between = [
-            // The fence of a once more, one that is too small and one that is too large, all while a or b hold.
+            // The fence of a again, a too small one and a too large one, all while a or b hold.
             unknown(acquire("c", (41, 50), 1, 140)),
             unknown(acquire("d", (41, 50), 0, 140)),
             unknown(acquire("e", (41, 50), 9, 140)),

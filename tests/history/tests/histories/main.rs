@@ -60,7 +60,7 @@ fn denied(client: &str, times: (u64, u64)) -> Record {
     Record { ok: false, fence: None, ..acquire(client, times, 0, 0) }
 }
 
-/// Whatever it was, it did not work.
+/// Makes a record one of a failed call.
 fn failed(record: Record) -> Record {
     Record { ok: false, ..record }
 }

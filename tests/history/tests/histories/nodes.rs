@@ -1,4 +1,4 @@
-//! What was seen on nodes: keys that should be gone, and grants that are missing.
+//! Observations on nodes: keys that should be deleted, and missing grants.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn is_leak(records: Vec<Record>) -> Violation {
 
 #[test]
 fn a_key_of_a_hold_that_is_going_on_is_good() {
-    // From the moment it is asked for until its release is done.
+    // This lasts from its invocation until its release has ended.
     for at in [5, 20, 35] {
         good(&STRICT, hold([key(at, 4)]));
     }
@@ -44,7 +44,7 @@ fn a_key_may_be_seen_for_as_long_as_it_takes_to_go() {
     let rules = Rules { settle: Duration::from_nanos(7), ..STRICT };
     good(&rules, hold([key(42, 4)]));
     assert!(matches!(one(hold([key(43, 4)]), &rules), Violation::Leaked { .. }));
-    // Nobody knows when exactly it was seen.
+    // The exact time of the observation is unknown.
     good(&rules, hold([record("node 1", Kind::Key, (42, 90), 4, None)]));
 }
 
@@ -66,7 +66,7 @@ fn a_key_whose_holder_is_gone_may_stay_until_its_validity_ends() {
     let killed = |at| vec![acquire("a", (5, 10), 4, 50), failed(release("a", (20, 21), 4)), key(at, 4)];
     good(&STRICT, killed(50));
     is_leak(killed(51));
-    // An extension moves that.
+    // An extension moves this.
     let extended = |at| [killed(at), vec![extend("a", (12, 15), 4, 80)]].concat();
     good(&STRICT, extended(80));
     is_leak(extended(81));
@@ -83,16 +83,16 @@ fn what_a_client_still_owed_when_it_was_killed_in_an_outage_may_stay_until_its_t
         let outage = Record { fence: None, client: "chaos".to_owned(), ..of_all(Kind::Outage, outage) };
         hold([key(at, 4), stopped, outage])
     };
-    // The release did not reach the node, and nobody was there any more to send it again.
+    // The release did not reach the node, and its client had gone and could not retry it.
     good(&STRICT, killed(50, 38, (2, Some(45))));
     is_leak(killed(51, 38, (2, Some(45))));
-    // Where nodes are well, a release reaches them all.
+    // If nodes work, a release reaches them all.
     is_leak(killed(50, 46, (2, Some(45))));
-    // Who goes on can send it.
+    // A client that continues can retry it.
     let stood_still = Record { fence: None, ..of_all(Kind::Stopped, (38, Some(44))) };
     let outage = Record { fence: None, client: "chaos".to_owned(), ..of_all(Kind::Outage, (2, None)) };
     is_leak(hold([key(50, 4), stood_still, outage.clone()]));
-    // So with an attempt that failed.
+    // The same holds for an attempt that failed.
     let stopped = Record { fence: None, ..of_all(Kind::Stopped, (22, None)) };
     let attempt = |client: &str, at| {
         let attempt = Record { valid_until_ns: Some(40), ..denied(client, (5, 20)) };
@@ -119,7 +119,7 @@ fn a_key_of_an_attempt_that_never_came_back_may_stay_until_its_ttl_is_over() {
     };
     good(&STRICT, killed(60, Some(60)));
     is_leak(killed(61, Some(60)));
-    // Nobody knows, or it is still waiting.
+    // Its result is unknown, or it still waits.
     good(&STRICT, killed(61, None));
 }
 
@@ -140,7 +140,7 @@ fn a_node_that_did_not_decide_the_vote_may_have_a_smaller_fence_or_a_larger_one(
 
 #[test]
 fn of_many_owners_the_one_that_explains_a_key_is_found() {
-    // Fences 1 to 9, each held for 10; 3 was given up in the middle without anybody being told.
+    // Fences 1 to 9, each held for 10; 3 was dropped in the middle without a notification.
     let holds = (1..10).flat_map(|fence| {
         let (start, client) = (fence * 100, fence.to_string());
         let acquired = acquire(&client, (start, start + 1), fence, start + 50);
@@ -156,7 +156,7 @@ fn of_many_owners_the_one_that_explains_a_key_is_found() {
     }
     good(&STRICT, with(key(811, 8)));
     is_leak(with(key(812, 8)));
-    // While 9 holds, a node may have a smaller one of its own.
+    // While 9 holds, a node may have a smaller fence of its own.
     good(&STRICT, with(key(905, 8)));
 }
 
@@ -187,7 +187,7 @@ fn a_success_with_a_quorum_of_grants_is_good() {
     // Somewhere around it.
     let around = |node| record(node, Kind::Granted, (0, 90), 4, None);
     good(&TWO, hold([around("node 1"), around("node 2")]));
-    // What was not won needs none.
+    // An acquire that was not won needs no grants.
     good(&TWO, [denied("b", (0, 10))]);
 }
 

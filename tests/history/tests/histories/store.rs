@@ -1,10 +1,10 @@
-//! What the lock protects: stale writes, refusals, counts.
+//! What the lock protects: stale writes, rejections, counts.
 
 use redlock_history::{Flaw, Kind, Record, Violation};
 
 use crate::*;
 
-/// Fences 1 to 5, won and given back by five clients before anything is written.
+/// Fences 1 to 5, acquired and released by five clients before any write.
 fn fences() -> impl Iterator<Item = Record> {
     (1..=5).flat_map(|fence| {
         let (client, at) = (fence.to_string(), fence * 10);
@@ -97,7 +97,7 @@ fn a_refusal_without_a_larger_fence_is_caught() {
     assert!(violation.to_string().contains("refused"), "{violation}");
     // The larger one was pending by then.
     good(&STRICT, against(120, 3));
-    // The same fence is no reason to refuse.
+    // An equal fence is not a reason to reject.
     assert!(matches!(bad(against(90, 2)), Violation::Refused { .. }));
 }
 
@@ -119,7 +119,7 @@ fn a_refusal_is_not_explained_by_another_refusal() {
         bad(after_fences([refused((90, 95), 3), write((70, 80), 4), refused((60, 65), 2)])),
         Violation::Refused { write: Record { fence: Some(2), .. } }
     ));
-    // By a write of which nobody knows, it may be.
+    // A write with an unknown result may explain it.
     good(&STRICT, after_fences([unknown(65, 3), refused((60, 65), 2)]));
     assert!(matches!(bad(after_fences([unknown(66, 3), refused((60, 65), 2)])), Violation::Refused { .. }));
 }
@@ -153,7 +153,7 @@ fn a_final_count_that_is_too_small_or_too_large_is_caught() {
 #[test]
 fn a_read_counts_what_may_have_been_written_by_then() {
     let during = |times, count| after_fences([write((100, 110), 1), write((110, 120), 2), read(times, count)]);
-    // The first write is over, the second is pending.
+    // The first write has ended, the second is pending.
     good(&STRICT, during((111, 115), 1));
     good(&STRICT, during((111, 115), 2));
     // Both may be pending, or neither.

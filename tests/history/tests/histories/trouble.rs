@@ -119,14 +119,14 @@ fn an_extension_of_the_first_while_the_second_holds_is_not_excused() {
     };
     is_overlap(extended(21, 30));
     assert_eq!(judge(extended(21, 30), &STRICT).excused, 0);
-    // Asked for in the lapse, either may be the one that is wrong.
+    // Both were invoked in the lapse, so either may be the wrong one.
     excused(extended(21, 20));
     excused(extended(20, 30));
 }
 
 #[test]
 fn of_two_extensions_the_one_that_was_asked_for_last_counts() {
-    // It came back before the other did.
+    // It returned before the other did.
     let extended = |asked| {
         vec![
             lapse((12, 35)),
@@ -188,7 +188,7 @@ fn a_lapse_excuses_no_fence() {
     assert!(matches!(violation, Violation::OutOfOrder { .. }), "{violation}");
 }
 
-/// A hold of `a` that ends at 50, with 10 of slack; it hears of it at `at`.
+/// A hold of `a` that ends at 50, with 10 of slack; it is notified at `at`.
 fn told(at: u64, stops: impl IntoIterator<Item = Record>) -> Vec<Record> {
     [acquire("a", (0, 10), 1, 50), lost("a", at, 1)].into_iter().chain(stops).collect()
 }
@@ -198,7 +198,7 @@ fn a_stop_excuses_being_told_late_until_it_is_over() {
     good(&STRICT, told(90, [stopped("a", (40, 80))]));
     let violation = bad(told(91, [stopped("a", (40, 80))]));
     assert!(matches!(violation, Violation::ToldLate { .. }), "{violation}");
-    // Stopped once more before it could hear.
+    // It was stopped again before it could be notified.
     good(&STRICT, told(110, [stopped("a", (40, 80)), stopped("a", (90, 100))]));
     let violation = bad(told(110, [stopped("a", (40, 80)), stopped("a", (91, 100))]));
     assert!(matches!(violation, Violation::ToldLate { .. }), "{violation}");
@@ -235,7 +235,7 @@ fn a_stop_revives_nothing() {
         let a = [acquire("a", (0, 10), 1, 50), extend("a", (at, 95), 1, 150)];
         [&a[..], &[stopped("a", (20, 90)), release("a", (100, 101), 1)]].concat()
     };
-    // Invoked by the end of the slack, though it came back long after.
+    // It was invoked by the end of the slack, though it returned long after.
     good(&STRICT, revived(60));
     let violations = judge(revived(61), &STRICT).violations;
     assert!(matches!(violations[0], Violation::Revived { .. }), "{violations:#?}");
@@ -285,7 +285,7 @@ fn the_limit_counts_from_the_last_outage_that_a_call_met() {
     // One that begins at the limit, and one that begins after it.
     good(&STRICT, with((100, 900), &[outage((300, 400)), outage((500, 700))]));
     assert!(matches!(bad(with((100, 500), &[outage((301, 400))])), Violation::Stuck { deadline_ns: 300, .. }));
-    // One that was over, one of another name, and one that is not over yet.
+    // One outage has ended, one is of another name, and one has not ended yet.
     assert!(matches!(bad(with((100, 301), &[outage((50, 90))])), Violation::Stuck { deadline_ns: 300, .. }));
     let other = period(Kind::Outage, "bar", (50, 400));
     assert!(matches!(bad(with((100, 301), &[other])), Violation::Stuck { deadline_ns: 300, .. }));
@@ -315,10 +315,10 @@ fn outages_and_stops_and_chains_of_them_add_up() {
     assert!(matches!(bad(call(1101)), Violation::Stuck { deadline_ns: 1100, .. }));
 }
 
-/// Nobody waits for longer than 50 while nobody has the lock; calls may take as long as they like.
+/// No acquire waits longer than 50 while the lock is free; calls may take any time.
 const PROMPT: Rules = Rules { idle: Some(Duration::from_nanos(50)), limit: None, ..STRICT };
 
-/// `a` holds until 40; whoever is in `rest` does what it likes.
+/// `a` holds until 40; the clients in `rest` do as they like.
 fn given_back(rest: impl IntoIterator<Item = Record>) -> Vec<Record> {
     [acquire("a", (0, 10), 1, 100), release("a", (30, 40), 1)].into_iter().chain(rest).collect()
 }
@@ -341,10 +341,10 @@ fn who_waits_for_long_while_nobody_has_the_lock_is_caught() {
         "{violation}"
     );
     good(&STRICT, served(20, 91));
-    // Whoever asks later waits from then on.
+    // A later acquire waits from then on.
     good(&PROMPT, served(60, 110));
     is_idle(served(60, 111), 60, 111);
-    // Nor is it served who gets nothing.
+    // Nor is a waiter served that gets nothing.
     good(&PROMPT, given_back([denied("b", (20, 90))]));
     is_idle(given_back([denied("b", (20, 91))]), 40, 91);
     good(&PROMPT, vec![denied("b", (0, 50))]);
@@ -355,7 +355,7 @@ fn who_waits_for_long_while_nobody_has_the_lock_is_caught() {
 fn who_waits_while_others_have_the_lock_is_in_order() {
     let turns = |at| [acquire("b", (at - 1, at), 2, 400), release("b", (250, 260), 2), denied("c", (20, 310))];
     good(&PROMPT, given_back(turns(90)));
-    // Whoever got it was quick, but another waited all the time.
+    // The client that got it was quick, but another waited all the time.
     is_idle(given_back(turns(91)), 40, 91);
     good(&PROMPT, given_back([named("bar", denied("b", (20, 70))), denied("b", (10, 90))]));
 }
@@ -365,7 +365,7 @@ fn keys_of_who_has_not_come_back_are_no_lock_that_lies_idle() {
     let left = Record { valid_until_ns: Some(200), ..for_ever(denied("b", (40, 40))) };
     good(&PROMPT, given_back([left.clone(), denied("c", (20, 250))]));
     is_idle(given_back([left, denied("c", (20, 251))]), 200, 251);
-    // Nobody knows until when.
+    // Its end is unknown.
     let left = Record { valid_until_ns: None, ..for_ever(denied("b", (40, 40))) };
     good(&PROMPT, given_back([left, denied("c", (20, 900))]));
 }

@@ -1,4 +1,4 @@
-//! What handles stand for.
+//! The objects behind handles.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::json::Failure;
 
-/// Values by their handles, and what to say where there is none.
+/// Values by their handles, and the error for an unknown handle.
 pub(crate) struct Kept<T>(&'static str, Mutex<BTreeMap<u64, T>>);
 
 impl<T> Kept<T> {

@@ -1,4 +1,4 @@
-//! Does with the Rust library what the conformance suite asks for: JSON lines in, JSON lines out, no judgement.
+//! Performs the suite's requests with the Rust library: JSON lines in, JSON lines out, without judging.
 //!
 //! The protocol is described in `tests/README.md`.
 
@@ -38,7 +38,7 @@ fn serve(name: &str, face: Which) {
     for line in io::stdin().lock().lines() {
         let line = line.expect("the suite writes UTF-8");
         let request: Request = serde_json::from_str(&line).expect("the suite writes requests");
-        // Before the next line is read: a cancel must find the call that it is about.
+        // This is done before the next line is read, because a cancel must find its call.
         let (cancel, cancelled) = oneshot::channel();
         CANCELS.put(request.id, cancel);
         open.push(face.spawn(&RUNTIME, answer(face, request, cancelled)));
@@ -46,7 +46,7 @@ fn serve(name: &str, face: Which) {
     for wait in open {
         wait();
     }
-    // What is still held stays held: nothing is dropped, so nothing is released.
+    // Held locks stay held: nothing is dropped, so nothing is released.
     process::exit(0);
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of the Rust library, in either of its faces.
+//! Requests to the Rust library, in both of its faces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use crate::json::{Failure, Request, described, duration, ms, now_ns, viewed};
 use crate::kept::Kept;
 
-/// What ends calls in flight, under their ids.
+/// The senders that cancel calls in flight, by their ids.
 pub(crate) static CANCELS: Kept<oneshot::Sender<()>> = Kept::new("unknown call");
 
-/// What the builders and the locks of both faces have in common, which is no trait of the library.
+/// Sets the options that builders and locks of both faces share, which the library has no trait for.
 macro_rules! set {
     ($target:expr, $options:expr) => {{
         let mut target = $target;
@@ -61,7 +61,7 @@ macro_rules! set_setnx {
                 ("ttl", value) => target.ttl(duration(option, value)?),
                 ("node_timeout", value) => target.node_timeout(duration(option, value)?),
                 ("restart_delay", value) => target.restart_delay(duration(option, value)?),
-                // What they are without being told.
+                // This is their default.
                 ("auto_renew", Value::Bool(false)) => target,
                 ("protocol", _) => target,
                 _ => return Err(options::unknown(option, str::to_owned).into()),
@@ -71,7 +71,7 @@ macro_rules! set_setnx {
     }};
 }
 
-/// The protocol that options ask for, which in Rust is none of them.
+/// The protocol that options ask for. In Rust it is not an option.
 fn protocol(options: &Map<String, Value>) -> Result<Options, Error> {
     let mut protocol = Options::default();
     if let Some(name) = options.get("protocol").and_then(Value::as_str) {
@@ -124,7 +124,7 @@ enum Guard {
     Setnx(face::SetnxGuard),
 }
 
-/// Does the same with the guard of either protocol.
+/// Calls a method on the guard of either protocol.
 macro_rules! with {
     ($guard:expr, $it:ident => $do:expr) => {
         match $guard {
@@ -146,22 +146,22 @@ impl Guard {
         match (self, ttl_ms) {
             (Self::Plain(guard), None) => guard.extend().await,
             (Self::Plain(guard), Some(ttl_ms)) => guard.extend_for(options::millis("ttl", ttl_ms)?).await,
-            // It would not compile, and is refused as an option that would not.
+            // It would not compile in Rust, so it is refused as an unknown option.
             (Self::Setnx(_), _) => Err(options::unknown("extend", str::to_owned)),
         }
     }
 }
 
-/// With whether its locks are of the older protocol.
+/// Each client, and whether its locks use the older protocol.
 static CLIENTS: Kept<(Client, bool)> = Kept::new("unknown client");
 static LOCKS: Kept<Lock> = Kept::new("unknown lock");
-/// Under the handle of their lock.
+/// Each guard, under the handle of its lock.
 static GUARDS: Kept<Arc<Guard>> = Kept::new("no guard: a guard is what a handle holds from acquire to release");
 
-/// What the handle of a lock says of its guard, if there is one.
+/// The state of a lock's guard, if there is one.
 fn state(lock: u64) -> Value {
     let guard = GUARDS.of(lock).ok();
-    // The clock first, so that what remains is never counted from a later instant than is meant.
+    // The clock is read first, so that `remaining` never counts from a later instant than is meant.
     let read_ns = now_ns();
     let remaining_ms = guard.as_deref().map_or(0.0, |guard| ms(with!(guard, guard => guard.remaining())));
     let held = guard.as_deref().is_some_and(|guard| with!(guard, guard => guard.is_held()));
@@ -218,7 +218,7 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
         }
         "cancel" if matches!(face, Face::Async(())) => {
-            // Nobody receives it when the call is over, which is as good.
+            // If the call has ended, there is no receiver, which is fine.
             let _ = CANCELS.take(request.call)?.send(());
             json!({})
         }
