@@ -180,7 +180,7 @@ impl Queue {
     ///
     /// `unavailable` at once if there is no background, `lost` with [`Queue::take`].
     pub fn leave(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
-        self.part(holder.part(self.here()?).unwrap_or(None), lock::left)
+        self.part(holder.part(self.here()?).unwrap_or(None), lock::ignore_unconfirmed)
     }
 
     /// Starts to look at a lock; [`Taken::Views`] is the result.

@@ -20,7 +20,7 @@ use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
 use crate::api::blocking::{acquire_unless, drive_unless};
-use crate::api::lock::{Lock, left};
+use crate::api::lock::{Lock, ignore_unconfirmed};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::{Lease, LossCallback};
@@ -200,7 +200,7 @@ impl Holder {
     ///
     /// `lost`.
     pub fn leave<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-        Ok(left(self.release(interrupted)?))
+        Ok(ignore_unconfirmed(self.release(interrupted)?))
     }
 
     fn own(&self, pid: Pid) -> &Own {
