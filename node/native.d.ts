@@ -11,78 +11,78 @@ export declare const __napiBindingTarget: 'native' | 'wasm32-wasi' | 'wasm32-was
 
 /** A client for one set of nodes. */
 export declare class Client {
-  /** A client for these nodes, or for those of the environment where none are given. */
+  /** Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`. */
   static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null): Client | Failure
-  /** A lock of this client; name and options are checked. */
+  /** Makes a lock of this client, and checks its name and options. */
   lock(name: Name, options?: Array<unknown> | undefined | null): Holder | Failure
-  /** Ends the client: calls on its locks fail from now on. */
+  /** Closes the client: from now on, its locks cannot be acquired. Held locks stay held. */
   close(): void
 }
 
-/** One holder of one lock. Collected while it holds the lock, it releases it. */
+/** One holder of one lock. It releases the lock if it is garbage-collected while it holds the lock. */
 export declare class Holder {
-  /** The name; bytes that are no UTF-8 are replaced. */
+  /** Returns the name, with invalid UTF-8 replaced. */
   name(): string
-  /** The fence of the current acquisition, or of the one that was lost. */
+  /** Returns the fence of the current acquisition, even if it is lost. */
   fence(): number | Failure
-  /** Whether the lock is held now. */
+  /** Returns whether the lock is held at this moment. */
   held(): boolean
-  /** How long the lock stays valid, in milliseconds. */
+  /** Returns for how long the lock is still valid, in milliseconds; zero if it is not held. */
   remaining(): number
-  /** Why the lock is not held; null if it is. */
+  /** Returns the reason why the lock is not held; null if it is held. */
   check(): Failure | null
 }
 
-/** Calls that run in the background and what became of them. One per environment: a worker thread has its own. */
+/** Calls in the background, and their results. One queue per environment: each worker thread has its own. */
 export declare class Queue {
-  /** `wake` is called soon after results are there; one call may stand for many results. */
+  /** Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. */
   constructor(wake: () => void)
   /** Starts an acquire. */
-  acquire(holder: Holder, given: Timeout): Started
-  /** Starts an extend, by the ttl in force unless one is given. */
+  acquire(holder: Holder, timeout: Timeout): Started
+  /** Starts an extension to `ttl`, or by the ttl in force. */
   extend(holder: Holder, ttl?: number | undefined | null): Started
   /** Starts a release. */
   release(holder: Holder): Started
-  /** Starts the release at the end of a block, which fails only where the lock was lost. */
+  /** Starts a release at the end of a block. The release fails only if the lock was lost. */
   leave(holder: Holder): Started
-  /** Starts a look at a name on every node. */
+  /** Starts an inspection of a name on every node. */
   inspect(client: Client, name: Name): Started
-  /** An id that becomes ready each time the holder loses the lock, and once more when the holder is gone. */
+  /** Returns an id that becomes ready each time the holder loses the lock, and once more when the holder is dropped. */
   watch(holder: Holder): number
-  /** Ends a call and leaves no key behind. Harmless where there is no such call. */
+  /** Cancels a call, and leaves no key behind. Does nothing if there is no such call. */
   cancel(id: number): void
-  /** The ids that became ready; negative where the call did what it was asked to do, so that there is nothing to take. */
+  /** Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. */
   drain(): Array<number>
   /**
-   * Takes the result of a call that is ready: null where there is nothing more to say, `again` where the call goes
-   * on and the id becomes ready once more, `gone` where there is no such call.
+   * Takes the result of a call that is ready: null if the call succeeded, `again` if it is not finished and its id
+   * becomes ready once more, `gone` if there is no such call.
    */
   take(id: number): null | 'again' | 'gone' | Array<View> | Failure
 }
 
-/** What one node answered. */
+/** One node's answer. */
 export interface Answer {
   /** The node's address without user name or password. */
   node: string
-  /** What it said, in a few words. */
+  /** The answer, in a few words. */
   answer: string
 }
 
-/** Why a call failed. */
+/** The failure of a call. */
 export interface Failure {
   /** One of the codes in `tests/conformance/tables/errors.json`. */
   code: 'timeout' | 'unavailable' | 'forbidden' | 'lost' | 'not_held' | 'already_held' | 'invalid_argument'
   /** The whole message. */
   message: string
-  /** The name of the lock, if one is concerned. */
+  /** The lock's name, if the failure is about one lock. */
   lockName?: string
-  /** Why the lock was lost, where the code is `lost`. */
+  /** The reason why the lock was lost, if the code is `lost`. */
   reason?: 'expired' | 'taken' | 'unreachable' | 'max_hold' | 'deleted'
-  /** The option or argument that is wrong, if one is. */
+  /** The option or argument that is wrong, if the failure is about one. */
   option?: string
-  /** What each node answered in the last round. */
+  /** Each node's answer in the last round. */
   nodes: Array<Answer>
-  /** The message of the error behind this one. */
+  /** The message of the error that caused this one. */
   cause?: string
 }
 
@@ -90,45 +90,45 @@ export interface Failure {
 export interface Known {
   /** Its name. */
   name: string
-  /** What its values are. */
+  /** The kind of its values. */
   kind: 'duration' | 'timeout' | 'flag' | 'text'
-  /** Whether locks do not have it. */
+  /** Whether only clients have it. */
   ofClient: boolean
 }
 
-/** Every option. */
+/** Returns every option. */
 export declare function knownOptions(): Array<Known>
 
-/** A name as it was given. */
+/** A name as the caller gave it. */
 export type Name = string | Uint8Array
 
-/** Releases everything this process holds and waits for that, at most 500 ms. For the end of the process. */
+/** Releases every lock held by this process, and waits up to 500 ms for the servers. For the end of the process. */
 export declare function shutdown(): void
 
-/** The id of a call that was started, or why none was. */
+/** The id of the started call, or the reason why it could not start. */
 export type Started = number | Failure
 
 /**
- * The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi
- * writes a message for every type that a value is not, and mostly none is given.
+ * The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait for ever. Undefined
+ * comes first, because it is the most frequent, and napi writes a message for each type that it tries in vain.
  */
 export type Timeout = undefined | number | null
 
-/** The failure for an option that does not exist. */
+/** Returns the failure for an option that does not exist. */
 export declare function unknown(option: string): Failure
 
-/** What one node has under a name. */
+/** The state of a name on one node. */
 export interface View {
   /** The node's address without user name or password. */
   node: string
-  /** Which of the other fields there are. */
+  /** The state, which decides which of the other fields are set. */
   state: 'free' | 'held' | 'foreign' | 'unavailable'
   /** The owner's label. */
   label?: string
   /** The fence on this node. */
   fence?: number
-  /** How long the node keeps the key, in milliseconds; null for a key without an end. */
+  /** The time until the key expires, in milliseconds; null for a key that does not expire. */
   ttlLeft?: number | null
-  /** Why the node could not be asked. */
+  /** The reason why the node could not be asked. */
   error?: string
 }

@@ -1,30 +1,30 @@
-//! What can go wrong: one error type, one list of codes.
+//! Errors: one error type, one list of codes.
 //!
-//! An [`Error`] says what happened, on which lock, what every node answered and what to do next. Its
-//! [`ErrorKind`] is the part that code branches on; a kind exists only where a caller would act differently.
-//! Nothing in here ever carries a token, a password or the raw text of a server's reply.
+//! An [`Error`] reports the failure, the lock, each node's answer and what to do next. Code branches on its
+//! [`ErrorKind`]. Two kinds differ only if a caller acts differently on them. An error never contains a token, a
+//! password or the raw text of a server's reply.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Why a call failed. Stable across languages: [`ErrorKind::code`] is the same text in Rust, Python and Node.
+/// The reason why a call failed. It is stable: [`ErrorKind::code`] is the same text in Rust, Python and Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Others held the lock until the timeout was over. Try again later, or wait longer.
     Timeout,
-    /// No quorum of nodes could be asked, or would answer: refused, hung, loading, read-only, out of memory, quarantined
-    /// after a restart. The lock may be free; nobody can tell.
+    /// No quorum of nodes could be asked, or would answer: nodes refuse, hang, load their data, are read-only or out of
+    /// memory, or are in quarantine after a restart. Whether the lock is free is unknown.
     Unavailable,
-    /// A quorum is ruled out by nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM).
+    /// Nodes that refuse these credentials or rights (NOAUTH, WRONGPASS, NOPERM) rule out a quorum.
     Forbidden,
-    /// The lock was held and is not any more; [`Error::reason`] says why.
+    /// The lock was lost while it was held; [`Error::reason`] says why.
     Lost,
     /// The lock is not held, so it cannot be extended, checked or released.
     NotHeld,
-    /// This lock object holds the lock already; one object is one holder.
+    /// This lock object already holds the lock. One object is one holder.
     AlreadyHeld,
-    /// An option, a name or an address is wrong. Nothing was sent.
+    /// An option, a name or an address is wrong. The call sent nothing.
     InvalidArgument,
 }
 
@@ -40,8 +40,8 @@ impl ErrorKind {
         Self::InvalidArgument,
     ];
 
-    /// The stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held` or
-    /// `invalid_argument`.
+    /// Returns the stable code of this kind: `timeout`, `unavailable`, `forbidden`, `lost`, `not_held`, `already_held`
+    /// or `invalid_argument`.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without a change to the program or its rights.
+    /// Returns whether the same call may succeed later without a change to the program or its rights.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Timeout | Self::Unavailable)
@@ -68,19 +68,19 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Why a held lock was lost.
+/// The reason why a held lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// Its validity ended and nothing else explains why.
+    /// Its validity ended, and no other reason is known.
     Expired,
     /// A quorum of answers showed another owner.
     Taken,
     /// No quorum answered the renewals in time.
     Unreachable,
-    /// It was kept for as long as `max_hold` allows.
+    /// It was held for as long as `max_hold` allows.
     MaxHold,
-    /// Its keys were gone before their time: deleted, flushed or evicted.
+    /// Its keys were deleted, flushed or evicted before they expired.
     Deleted,
 }
 
@@ -88,7 +88,7 @@ impl LostReason {
     /// Every reason, in the order of the documentation.
     pub const ALL: [Self; 5] = [Self::Expired, Self::Taken, Self::Unreachable, Self::MaxHold, Self::Deleted];
 
-    /// The stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
+    /// Returns the stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -107,20 +107,20 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// What one node answered, as part of an [`Error`].
+/// One node's answer, as part of an [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeAnswer {
     /// The node's address without user name or password.
     pub node: String,
-    /// What it said, in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`.
+    /// The answer in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`.
     pub answer: String,
 }
 
 /// A failed call.
 ///
-/// `Display` reads as one sentence for the person on call: what happened, the lock's name, each node's answer and
-/// what to do next.
+/// `Display` writes one sentence for the person on call: the lock's name, the failure, what to do next, and each node's
+/// answer.
 ///
 /// # Examples
 ///
@@ -135,9 +135,9 @@ pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
-    /// Without the names of options: each language writes these in its own way.
+    /// The message without the names of options, because each language writes them in its own way.
     message: String,
-    /// Where in the message which option is named.
+    /// The positions in the message where an option is named, with this option.
     mentions: Vec<(usize, &'static str)>,
     option: Option<String>,
     name: Option<String>,
@@ -147,38 +147,38 @@ struct Inner {
 }
 
 impl Error {
-    /// What kind of failure this is.
+    /// Returns the kind of failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The stable code of the kind; see [`ErrorKind::code`].
+    /// Returns the stable code of the kind; see [`ErrorKind::code`].
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.0.kind.code()
     }
 
-    /// Whether the same call may succeed later; see [`ErrorKind::is_retryable`].
+    /// Returns whether the same call may succeed later; see [`ErrorKind::is_retryable`].
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.kind.is_retryable()
     }
 
-    /// The name of the lock, bytes that are no UTF-8 replaced; `None` where no lock is concerned.
+    /// Returns the lock's name, with invalid UTF-8 replaced; `None` if the error is not about one lock.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
     }
 
-    /// Why the lock was lost; `Some` exactly when the kind is [`ErrorKind::Lost`].
+    /// Returns the reason why the lock was lost; `Some` only if the kind is [`ErrorKind::Lost`], and then always.
     #[must_use]
     pub fn reason(&self) -> Option<LostReason> {
         self.0.reason
     }
 
-    /// The option or argument that is wrong, such as `ttl`; `None` where the failure is not about one. An unknown option
-    /// is written as the caller wrote it.
+    /// Returns the option or argument that is wrong, such as `ttl`; `None` if the failure is not about one. An unknown
+    /// option is spelled as the caller spelled it.
     ///
     /// # Examples
     ///
@@ -194,7 +194,7 @@ impl Error {
         self.0.option.as_deref()
     }
 
-    /// What each node answered in the last round, in the order in which the nodes were given.
+    /// Returns each node's answer in the last round, in the order in which the nodes were given.
     #[must_use]
     pub fn nodes(&self) -> &[NodeAnswer] {
         &self.0.nodes
@@ -217,14 +217,15 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// An error about `option`, whose message begins with its name.
+    /// Makes an error about `option`. The message begins with the option's name.
     pub(crate) fn about(option: &'static str, rest: impl AsRef<str>) -> Self {
         Self::invalid("").mention(option, rest).with_option(option)
     }
 
-    /// For callers of other languages, to whom no panic may unwind.
+    /// Makes the error for a panic. No panic may unwind into callers of other languages.
     pub(crate) fn panicked() -> Self {
-        let message = "bug in redlock: the call panicked and its lock was released; please report it with the panic message on standard error";
+        let message = "bug in redlock: the call panicked and its lock was released; please report it with the panic \
+                       message on standard error";
         Self::new(ErrorKind::Unavailable, message)
     }
 
@@ -241,7 +242,7 @@ impl Error {
         if reason == LostReason::MaxHold { error.mention("max_hold", "") } else { error }
     }
 
-    /// Goes on with the name of an option, and `rest`.
+    /// Appends the name of an option, and `rest`, to the message.
     pub(crate) fn mention(mut self, option: &'static str, rest: impl AsRef<str>) -> Self {
         self.0.mentions.push((self.0.message.len(), option));
         self.0.message.push_str(rest.as_ref());
@@ -263,7 +264,7 @@ impl Error {
         self
     }
 
-    /// The whole message, with options as `spell` writes them. Hidden: for the bindings.
+    /// Returns the whole message, with options as `spell` writes them. Hidden: for the bindings.
     #[doc(hidden)]
     #[must_use]
     pub fn spelled(&self, spell: fn(&str) -> String) -> String {

@@ -1,7 +1,7 @@
-//! What callers may set, checked once into settings that cannot be wrong.
+//! The options of clients and locks. One check turns them into settings that cannot be wrong.
 //!
-//! [`OPTIONS`] is the one table of options: the Python and Node packages know them from there. [`Options`] remembers
-//! what was said and what was not; [`Settings`] has a value for everything. No clock, no socket: a wrong option is
+//! [`OPTIONS`] is the one table of options, and the Python and Node packages read it. [`Options`] has the values that a
+//! caller gave, [`Settings`] has a value for every option. This file uses no clock and no socket: a wrong option is
 //! refused before anything is sent.
 
 use std::fmt;
@@ -10,56 +10,56 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Below this, a round trip and the drift eat too much of the lease.
+/// With a shorter ttl, a round trip and the drift use too much of the lease.
 const TTL_LEAST: Duration = Duration::from_millis(100);
-/// A crashed holder blocks others for this long; who needs a lock for longer keeps it with `auto_renew`.
+/// A crashed holder blocks others for this long. `auto_renew` keeps a lock for longer.
 const TTL_MOST: Duration = hours(24);
-/// Long enough to ride out a pause of most programs, short enough to wait for after a crash.
+/// Longer than the pauses of most programs, and short enough to wait for after a crash.
 const TTL_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Any longer wait becomes this one, so that no sum of an instant and a timeout can overflow. No process is observed
-/// for a year to tell the difference.
+/// Longer timeouts are cut to this one, so that no sum of an instant and a timeout can overflow. In practice, a wait of
+/// a year does not differ from an endless one.
 const TIMEOUT_MOST: Duration = hours(24 * 365);
 
-/// Any longer `max_hold` becomes this one, for the same reason. Longer than any server keeps a fence.
+/// A longer `max_hold` is cut to this one, for the same reason. No server keeps a fence for longer.
 const MAX_HOLD_MOST: Duration = hours(24 * 365 * 10);
 
-/// A busy machine, the server's or ours, may keep a healthy node from answering for so long.
+/// A busy machine, the server's or this one, may delay a healthy node's answer by this much.
 const NODE_TIMEOUT_DEFAULT_LEAST: Duration = Duration::from_millis(50);
-/// An explicit release waits for so long at least: its caller wants to know, and nothing is lost by waiting.
+/// An explicit release waits at least this long: its caller wants to know the result, and the wait costs nothing.
 const RELEASE_TIMEOUT_LEAST: Duration = Duration::from_millis(250);
-/// One tick of the timers: less would call every node unresponsive.
+/// One tick of the timers. With less, every node would count as unresponsive.
 const NODE_TIMEOUT_LEAST: Duration = Duration::from_millis(1);
-/// A round trip between continents, several times over. More would let one hung node delay a short wait.
+/// Several round trips between continents. With more, one hung node would delay a short wait.
 const NODE_TIMEOUT_DEFAULT_MOST: Duration = Duration::from_millis(500);
-/// The default leaves most of the ttl after a node has been waited for.
+/// The default leaves most of the ttl after the wait for one node.
 const NODE_TIMEOUTS_PER_TTL: u32 = 4;
 
 /// A round trip within one building is a hundredth of this, and a connection takes four.
 const CONNECT_TIMEOUT_LEAST: Duration = Duration::from_millis(50);
-/// Whoever waits longer for a connection would rather be told.
+/// After this time, an error helps the caller more than a longer wait for a connection.
 const CONNECT_TIMEOUT_MOST: Duration = Duration::from_secs(60);
-/// Four round trips between continents, and a packet of them lost.
+/// Four round trips between continents, with one lost packet.
 pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
-/// A longer quarantine is a node that should be taken off the list.
+/// A node that needs a longer quarantine should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
-/// A fence must outlive the lease it belongs to, with room for an extension sent just before its end.
+/// A fence must outlive its lease, even if an extension is sent just before the lease ends.
 const FENCE_TTLS_PER_TTL: u32 = 2;
-/// Keys of names that nobody uses any more should go; an hour of clock error is far more than servers have.
+/// Keys of unused names should expire. One hour is much longer than the clock error of servers.
 const FENCE_TTL_DEFAULT_LEAST: Duration = hours(1);
-/// Servers refuse expiry times that overflow their clock; nobody needs the years up to there.
+/// Servers refuse expiry times that overflow their clock. Ten years are far below that, and enough.
 const FENCE_TTL_MOST: Duration = hours(24 * 365 * 10);
 
-/// The label travels in every value; more would slow down each command for a line of text.
+/// Every stored value contains the label, so a longer label would slow down each command.
 const LABEL_MOST_BYTES: usize = 128;
 
 const fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3600)
 }
 
-/// How a lock stands on its nodes.
+/// The form of a lock on its nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// A token and a fence, with a ttl.
@@ -73,19 +73,19 @@ impl Protocol {
     /// Every protocol with its name.
     const NAMES: [(&str, Self); 2] = [("plain", Self::Plain), ("setnx", Self::Setnx)];
 
-    /// The protocol of this name.
+    /// Returns the protocol of this name.
     pub(crate) fn named(name: &str) -> Result<Self, Error> {
         let named = Self::NAMES.iter().find(|(known, _)| *known == name);
         named.map(|(_, protocol)| *protocol).ok_or_else(|| {
             let message = format!(
-                "there is no protocol {name:?}; leave it out, or use setnx for a key that is shared with code which still \
-                 uses SETNX and GETSET"
+                "there is no protocol {name:?}; leave it out, or use setnx for a key that is shared with code which \
+                 still uses SETNX and GETSET"
             );
             Error::invalid(message).with_option("protocol")
         })
     }
 
-    /// Refuses a call that needs to know whose key it is.
+    /// Refuses an extension in a protocol whose keys do not show their owner.
     pub(crate) fn allows_extend(self) -> Result<(), Error> {
         match self {
             Self::Plain => Ok(()),
@@ -95,7 +95,7 @@ impl Protocol {
         }
     }
 
-    /// Refuses a call that needs a fence.
+    /// Refuses to return a fence in a protocol without fences.
     pub(crate) fn allows_fence(self) -> Result<(), Error> {
         match self {
             Self::Plain => Ok(()),
@@ -103,14 +103,14 @@ impl Protocol {
         }
     }
 
-    /// Whether the lock is extended in the background.
+    /// Returns whether the background extends the lock.
     fn checked_auto_renew(self, auto_renew: Option<bool>) -> Result<bool, Error> {
         match self {
             Self::Plain => Ok(auto_renew.unwrap_or(true)),
             Self::Setnx if auto_renew == Some(true) => Err(Error::about(
                 "auto_renew",
-                " is on, but a lock with protocol \"setnx\" cannot be renewed; remove it and choose a ttl longer than the \
-                 work",
+                " is on, but a lock with protocol \"setnx\" cannot be renewed; remove it and choose a ttl longer than \
+                 the work",
             )),
             Self::Setnx => Ok(false),
         }
@@ -128,12 +128,12 @@ impl Protocol {
     }
 }
 
-/// What the values of an option are.
+/// The kind of an option's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A duration.
     Duration,
-    /// A duration, or none for ever.
+    /// A duration, or none to wait for ever.
     Timeout,
     /// On or off.
     Flag,
@@ -141,7 +141,7 @@ pub enum Kind {
     Text,
 }
 
-/// The value of an option, by its kind.
+/// The value of an option, by kind.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// Of [`Kind::Duration`].
@@ -154,7 +154,7 @@ pub enum Value {
     Text(String),
 }
 
-/// What an option can be given to.
+/// The objects that an option can be given to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A lock, or a client as the default of its locks.
@@ -163,21 +163,21 @@ pub enum Scope {
     Client,
 }
 
-/// An option, as callers of other languages give it.
+/// An option, as callers in other languages see it.
 #[derive(Debug)]
 pub struct Row {
     /// Its name in Rust.
     pub name: &'static str,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: Kind,
-    /// What it can be given to.
+    /// The objects that it can be given to.
     pub scope: Scope,
-    /// Sets it, unless the value is of another kind or a text that means nothing. Limits are checked later.
+    /// Sets the option. Fails for a value of another kind and for an unknown text. Limits are checked later.
     pub set: fn(&mut Options, Value) -> Result<(), Error>,
 }
 
-/// Makes the options of a table: each has a name, a type, a scope, a kind, and how a value of that kind becomes one of
-/// the type.
+/// Makes the options of a table. Each has a name, a type, a scope, a kind, and a conversion from a value of this kind
+/// to the type.
 macro_rules! options {
     ($($option:ident: $type:ty, $scope:ident, $kind:ident($given:ident) => $value:expr;)+) => {
         /// Every option, in the order of the documentation.
@@ -194,14 +194,14 @@ macro_rules! options {
             },
         }),+];
 
-        /// What a caller said; `None` is what was left unsaid.
+        /// The values that a caller gave; `None` for an option that it left out.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Options {
             $(pub(crate) $option: Option<$type>,)+
         }
 
         impl Options {
-            /// What is said here, and `defaults` where nothing is.
+            /// Fills in `defaults` for the options that were left out.
             pub(crate) fn or(self, defaults: &Self) -> Self {
                 Self { $($option: self.$option.or_else(|| Clone::clone(&defaults.$option)),)+ }
             }
@@ -222,19 +222,19 @@ options! {
     connect_timeout: Duration, Client, Duration(given) => given;
 }
 
-/// Options in force: complete and within every limit.
+/// The options in force: complete, and within every limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// What the server keeps the key for, in whole milliseconds.
+    /// How long the server keeps the key, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// How long to wait for the lock; `None` waits for ever, zero tries once.
+    /// How long an acquire waits for the lock; `None` waits for ever, zero tries once.
     pub(crate) timeout: Option<Duration>,
     pub(crate) auto_renew: bool,
-    /// Longest time the lock may be kept; at least the ttl.
+    /// The longest time for which the lock may be held; at least the ttl.
     pub(crate) max_hold: Option<Duration>,
-    /// Longest wait for one node's vote; shorter than the ttl.
+    /// The longest wait for one node's vote; shorter than the ttl.
     pub(crate) node_timeout: Duration,
-    /// How long grants of a node do not count after it restarted; zero is off.
+    /// How long a node's grants do not count after its restart; zero is off.
     pub(crate) restart_delay: Duration,
     /// How long a node remembers the fence, in whole milliseconds; at least twice the ttl.
     pub(crate) fence_ttl: Duration,
@@ -244,14 +244,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Longest wait for one node's answer to a release that somebody waits for.
+    /// Returns the longest wait for one node's answer to an explicit release.
     pub(crate) fn release_timeout(&self) -> Duration {
         self.node_timeout.max(RELEASE_TIMEOUT_LEAST)
     }
 }
 
 impl Options {
-    /// Refuses options of a lock itself that mean nothing in its protocol; those of its client are passed over.
+    /// Refuses options of the lock itself that mean nothing in its protocol. Such options of its client are ignored.
     pub(crate) fn check_own(&self, defaults: &Self) -> Result<(), Error> {
         if self.protocol.or(defaults.protocol) != Some(Protocol::Setnx) {
             return Ok(());
@@ -264,7 +264,7 @@ impl Options {
         Ok(())
     }
 
-    /// Fills in the defaults and refuses what cannot work with this many nodes.
+    /// Fills in the defaults. Refuses options that cannot work with this many nodes.
     pub(crate) fn check(&self, default_label: &Arc<str>, nodes: usize) -> Result<Settings, Error> {
         let protocol = self.protocol.unwrap_or_default();
         protocol.check_nodes(nodes)?;
@@ -283,30 +283,30 @@ impl Options {
     }
 }
 
-/// A timeout that no sum can overflow with.
+/// Returns a timeout that cannot make a sum overflow.
 pub(crate) fn checked_timeout(timeout: Duration) -> Duration {
     timeout.min(TIMEOUT_MOST)
 }
 
-/// The error for a duration beyond its limits: what it must be, and what to do.
-fn beyond(option: &'static str, given: Duration, limits: &str, advice: impl fmt::Display) -> Error {
-    Error::about(option, format!(" is {}, but must be {limits}; {advice}", shown(given)))
+/// Returns the error for a duration beyond its limits, with the limits and some advice.
+fn out_of_range(option: &'static str, given: Duration, limits: &str, advice: impl fmt::Display) -> Error {
+    Error::about(option, format!(" is {}, but must be {limits}; {advice}", readable(given)))
 }
 
-/// A ttl within its limits; `extend(ttl)` comes here too.
+/// Checks the limits of a ttl, also for an extension with a ttl.
 pub(crate) fn checked_ttl(ttl: Duration) -> Result<Duration, Error> {
     let whole = whole_millis(ttl);
     if whole < TTL_LEAST || ttl > TTL_MOST {
-        let limits = format!("from {} to {}", shown(TTL_LEAST), shown(TTL_MOST));
-        return Err(beyond("ttl", ttl, &limits, "to keep a lock for longer, leave ").mention("auto_renew", " on"));
+        let limits = format!("from {} to {}", readable(TTL_LEAST), readable(TTL_MOST));
+        return Err(out_of_range("ttl", ttl, &limits, "to keep a lock for longer, leave ").mention("auto_renew", " on"));
     }
     Ok(whole)
 }
 
 fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error> {
     if max_hold < ttl {
-        let limits = format!("at least the ttl ({})", shown(ttl));
-        return Err(beyond("max_hold", max_hold, &limits, "raise it or shorten the ttl"));
+        let limits = format!("at least the ttl ({})", readable(ttl));
+        return Err(out_of_range("max_hold", max_hold, &limits, "raise it or shorten the ttl"));
     }
     Ok(max_hold.min(MAX_HOLD_MOST))
 }
@@ -315,27 +315,27 @@ fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result
     let default = || (ttl / NODE_TIMEOUTS_PER_TTL).clamp(NODE_TIMEOUT_DEFAULT_LEAST, NODE_TIMEOUT_DEFAULT_MOST);
     let node_timeout = node_timeout.unwrap_or_else(default);
     if node_timeout < NODE_TIMEOUT_LEAST || node_timeout >= ttl {
-        let limits = format!("at least {} and less than the ttl ({})", shown(NODE_TIMEOUT_LEAST), shown(ttl));
-        return Err(beyond("node_timeout", node_timeout, &limits, left_out(default())));
+        let limits = format!("at least {} and less than the ttl ({})", readable(NODE_TIMEOUT_LEAST), readable(ttl));
+        return Err(out_of_range("node_timeout", node_timeout, &limits, advise_default(default())));
     }
     Ok(node_timeout)
 }
 
-/// How long one connection may take; an option of a client.
+/// Checks the limits of the time for one connection, an option of a client.
 pub(crate) fn checked_connect_timeout(connect_timeout: Option<Duration>) -> Result<Duration, Error> {
     let connect_timeout = connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
     if !(CONNECT_TIMEOUT_LEAST..=CONNECT_TIMEOUT_MOST).contains(&connect_timeout) {
-        let limits = format!("from {} to {}", shown(CONNECT_TIMEOUT_LEAST), shown(CONNECT_TIMEOUT_MOST));
-        return Err(beyond("connect_timeout", connect_timeout, &limits, left_out(CONNECT_TIMEOUT_DEFAULT)));
+        let limits = format!("from {} to {}", readable(CONNECT_TIMEOUT_LEAST), readable(CONNECT_TIMEOUT_MOST));
+        return Err(out_of_range("connect_timeout", connect_timeout, &limits, advise_default(CONNECT_TIMEOUT_DEFAULT)));
     }
     Ok(connect_timeout)
 }
 
 fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
     if restart_delay > RESTART_DELAY_MOST {
-        let limits = format!("at most {}", shown(RESTART_DELAY_MOST));
+        let limits = format!("at most {}", readable(RESTART_DELAY_MOST));
         let advice = "it needs to be no longer than the longest ttl in use";
-        return Err(beyond("restart_delay", restart_delay, &limits, advice));
+        return Err(out_of_range("restart_delay", restart_delay, &limits, advice));
     }
     Ok(restart_delay)
 }
@@ -346,8 +346,8 @@ fn checked_fence_ttl(fence_ttl: Option<Duration>, ttl: Duration) -> Result<Durat
     let fence_ttl = fence_ttl.unwrap_or(default);
     let whole = whole_millis(fence_ttl);
     if whole < least || fence_ttl > FENCE_TTL_MOST {
-        let limits = format!("at least twice the ttl ({}) and at most {}", shown(least), shown(FENCE_TTL_MOST));
-        return Err(beyond("fence_ttl", fence_ttl, &limits, left_out(default)));
+        let limits = format!("at least twice the ttl ({}) and at most {}", readable(least), readable(FENCE_TTL_MOST));
+        return Err(out_of_range("fence_ttl", fence_ttl, &limits, advise_default(default)));
     }
     Ok(whole)
 }
@@ -366,18 +366,18 @@ fn checked_label(label: &Arc<str>) -> Result<Arc<str>, Error> {
     Ok(Arc::clone(label))
 }
 
-fn left_out(default: Duration) -> String {
-    format!("leave it out for {}", shown(default))
+fn advise_default(default: Duration) -> String {
+    format!("leave it out for {}", readable(default))
 }
 
-/// The wire counts in whole milliseconds. Cut off rather than rounded up: a holder must never rely on more than the
-/// server was told.
+/// Cuts a duration to whole milliseconds, the unit of the servers. Does not round up, because a holder must never rely
+/// on more time than it has asked the server for.
 fn whole_millis(duration: Duration) -> Duration {
     Duration::new(duration.as_secs(), duration.subsec_millis() * 1_000_000)
 }
 
-/// A duration in the largest unit that divides it, as in `90 s` or `24 h`.
-fn shown(duration: Duration) -> String {
+/// Writes a duration in the largest unit that divides it, as in `90 s` or `24 h`.
+fn readable(duration: Duration) -> String {
     const UNITS: [(u128, &str); 4] = [(3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms")];
     let millis = duration.as_millis();
     let unit = UNITS.iter().find(|(size, _)| millis > 0 && millis.is_multiple_of(*size));
@@ -422,7 +422,7 @@ mod tests {
         fence_ttl_ms: f64,
         label: Option<String>,
         protocol: Option<String>,
-        /// Left out for the default.
+        /// `None` for the default.
         connect_timeout_ms: Option<f64>,
     }
 
@@ -441,7 +441,7 @@ mod tests {
         "host:1".into()
     }
 
-    /// The options of a case, as a caller of another language gives them.
+    /// Returns the options of a case, as a caller in another language gives them.
     fn options(given: &Map<String, Json>) -> Result<Options, Error> {
         let mut options = Options::default();
         for (option, value) in given {
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_says_more_than_its_client() {
+    fn options_of_a_lock_override_those_of_its_client() {
         let client = Options {
             ttl: Some(ms(2000.0)),
             timeout: Some(Some(ms(1.0))),
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(Options::default().or(&client), client);
         assert_eq!(client.clone().or(&Options::default()), client);
         let lock = Options { timeout: Some(None), label: Some("lock".into()), ..Options::default() }.or(&client);
-        assert_eq!(lock.timeout, Some(None), "`wait for ever` is something said");
+        assert_eq!(lock.timeout, Some(None), "`wait for ever` is a value, too");
         assert_eq!(lock.label.as_deref(), Some("lock"));
         assert_eq!((lock.ttl, lock.auto_renew), (client.ttl, client.auto_renew));
     }
@@ -533,16 +533,16 @@ mod tests {
         let client = Options { auto_renew: Some(true), ..Options::default() };
         assert!(refusal(&setnx.clone().or(&client), 1).contains("cannot be renewed"));
         let lock = Options { protocol: Some(Protocol::Plain), ..Options::default() }.or(&setnx);
-        assert!(lock.check(&default_label(), 3).unwrap().auto_renew, "a lock says more than its client");
+        assert!(lock.check(&default_label(), 3).unwrap().auto_renew, "the lock overrides its client");
     }
 
     #[test]
     fn durations_in_messages() {
-        assert_eq!(shown(hours(24)), "24 h");
-        assert_eq!(shown(ms(90_000.0)), "90 s");
-        assert_eq!(shown(ms(1500.0)), "1500 ms");
-        assert_eq!(shown(ms(99.5)), "99.5ms");
-        assert_eq!(shown(Duration::ZERO), "0ns");
+        assert_eq!(readable(hours(24)), "24 h");
+        assert_eq!(readable(ms(90_000.0)), "90 s");
+        assert_eq!(readable(ms(1500.0)), "1500 ms");
+        assert_eq!(readable(ms(99.5)), "99.5ms");
+        assert_eq!(readable(Duration::ZERO), "0ns");
     }
 
     fn any_duration() -> impl Strategy<Value = Duration> {
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_older_protocol_has_not_is_refused_with_the_reason() {
+    fn calls_that_the_older_protocol_lacks_are_refused_with_the_reason() {
         assert!(Protocol::Plain.allows_extend().and(Protocol::Plain.allows_fence()).is_ok());
         for (refused, reason) in [
             (Protocol::Setnx.allows_extend(), "extend is not available"),

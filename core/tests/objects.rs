@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Proxy, Server, cluster, eventually};
-use redlock::bindings::completion_queue::{Queue, Ready, Taken};
-use redlock::bindings::lock_object::Holder;
+use redlock::bindings::completion_queue::{Completion, Queue, Taken};
+use redlock::bindings::lock_object::LockObject;
 use redlock::blocking::inspect_unless;
 use redlock::{Error, LostReason, Redlock, shutdown};
 
@@ -33,16 +33,16 @@ fn through<T>(result: Result<Result<T, Error>, Infallible>) -> Result<T, Error> 
     result.unwrap()
 }
 
-fn acquire(holder: &Arc<Holder>) -> Result<(), Error> {
-    through(holder.acquire(None, Some(never)))
+fn acquire(lock: &Arc<LockObject>) -> Result<(), Error> {
+    through(lock.acquire(None, Some(never)))
 }
 
-fn release(holder: &Holder) -> Result<(), Error> {
-    through(holder.release(Some(never)))
+fn release(lock: &LockObject) -> Result<(), Error> {
+    through(lock.release(Some(never)))
 }
 
-fn object(redlock: &Redlock, name: &str) -> Arc<Holder> {
-    Holder::new(redlock.lock(name)).unwrap()
+fn object(redlock: &Redlock, name: &str) -> Arc<LockObject> {
+    LockObject::new(redlock.lock(name)).unwrap()
 }
 
 fn code(result: Result<(), Error>) -> &'static str {
@@ -63,8 +63,8 @@ fn ready(queue: &Queue, woken: &Receiver<()>, id: u64) -> bool {
     loop {
         woken.recv_timeout(harness::LIMIT).unwrap();
         let ready = queue.drain(|| ());
-        if ready.contains(&Ready::Take(id)) || ready.contains(&Ready::Done(id)) {
-            return ready.contains(&Ready::Take(id));
+        if ready.contains(&Completion::Result(id)) || ready.contains(&Completion::Done(id)) {
+            return ready.contains(&Completion::Result(id));
         }
     }
 }
@@ -72,11 +72,11 @@ fn ready(queue: &Queue, woken: &Receiver<()>, id: u64) -> bool {
 fn finish(queue: &Queue, woken: &Receiver<()>, id: u64) -> Result<Taken, Error> {
     loop {
         if !ready(queue, woken, id) {
-            assert!(matches!(queue.take(id), Ok(Taken::Gone)), "there is nothing more to take");
-            return Ok(Taken::Done);
+            assert!(matches!(queue.take(id), Ok(Taken::Cancelled)), "there is nothing more to take");
+            return Ok(Taken::Completed);
         }
         match queue.take(id) {
-            Ok(Taken::Again) => {}
+            Ok(Taken::Pending) => {}
             taken => return taken,
         }
     }
@@ -126,9 +126,9 @@ fn a_lost_hold_is_told_until_it_is_released() {
     acquire(&lock).unwrap();
     assert!(lock.fence().unwrap() > fence);
     eventually("the lock runs out", || !lock.held());
-    assert_eq!(code(through(lock.leave(Some(never)))), "lost");
-    through(lock.leave(Some(never))).unwrap();
-    through(lock.fresh().leave(Some(never))).unwrap();
+    assert_eq!(code(through(lock.release_at_exit(Some(never)))), "lost");
+    through(lock.release_at_exit(Some(never))).unwrap();
+    through(lock.fresh().release_at_exit(Some(never))).unwrap();
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn the_end_of_a_block_is_silent_about_servers_that_do_not_answer() {
     let lock = object(&redlock, "foo");
     acquire(&lock).unwrap();
     server.freeze();
-    through(lock.leave(Some(never))).unwrap();
+    through(lock.release_at_exit(Some(never))).unwrap();
     server.thaw();
     eventually("the background finishes the release", || server.get("foo").is_none());
 }
@@ -253,7 +253,7 @@ fn a_closed_client_acquires_no_more_and_keeps_what_is_held() {
     acquire(&lock).unwrap();
     redlock.clone().close();
     assert_eq!(code(acquire(&other)), "invalid_argument");
-    assert_eq!(Holder::new(redlock.lock("foo")).unwrap_err().code(), "invalid_argument");
+    assert_eq!(LockObject::new(redlock.lock("foo")).unwrap_err().code(), "invalid_argument");
     through(lock.extend(None, Some(never))).unwrap();
     release(&lock).unwrap();
     assert_eq!(server.get("foo"), None);
@@ -269,8 +269,8 @@ fn calls_go_through_the_queue() {
         assert_eq!(queue.acquire(&lock, None).unwrap_err().code(), "already_held");
         assert!(ready(&queue, &woken, id));
         assert!(!lock.held(), "held only when taken");
-        assert!(matches!(queue.take(id), Ok(Taken::Done)) && lock.held());
-        assert!(matches!(queue.take(id), Ok(Taken::Gone)));
+        assert!(matches!(queue.take(id), Ok(Taken::Completed)) && lock.held());
+        assert!(matches!(queue.take(id), Ok(Taken::Cancelled)));
 
         let id = queue.inspect(&redlock, b"foo").unwrap();
         assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Views(views)) if views.len() == servers.len()));
@@ -280,9 +280,9 @@ fn calls_go_through_the_queue() {
         assert!(!lock.held(), "not held as soon as its release begins");
         assert!(!ready(&queue, &woken, id), "there is nothing to take");
         let id = queue.release(&lock).unwrap();
-        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
-        let id = queue.leave(&lock.fresh()).unwrap();
-        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Completed)));
+        let id = queue.release_at_exit(&lock.fresh()).unwrap();
+        assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Completed)));
         assert_eq!(queue.extend(&lock, None).unwrap_err().code(), "not_held");
         assert_eq!(queue.release(&lock.fresh()).unwrap_err().code(), "not_held");
         assert_eq!(queue.inspect(&redlock, b"").unwrap_err().code(), "invalid_argument");
@@ -302,7 +302,7 @@ fn a_batch_is_one_wake_up() {
     let ids: Vec<_> = locks.iter().map(|lock| queue.acquire(lock, None).unwrap()).collect();
     // Taken without draining: the loop has not answered its first call yet.
     for id in &ids {
-        eventually("it is ready", || matches!(queue.take(*id), Ok(Taken::Done)));
+        eventually("it is ready", || matches!(queue.take(*id), Ok(Taken::Completed)));
     }
     assert_eq!(wakes.load(Ordering::SeqCst), 1);
     assert_eq!(queue.drain(|| ()).len(), ids.len());
@@ -339,7 +339,7 @@ fn a_cancelled_acquire_leaves_no_key_whenever_that_is() {
         let id = queue.acquire(&lock, None).unwrap();
         thread::sleep(Duration::from_micros(round * 7 % 900));
         queue.cancel(id);
-        assert!(matches!(queue.take(id), Ok(Taken::Gone)) && !lock.held());
+        assert!(matches!(queue.take(id), Ok(Taken::Cancelled)) && !lock.held());
         if round % 3 == 0 {
             release(&holder).unwrap();
         }
@@ -390,9 +390,9 @@ fn what_is_taken_too_late_is_released_and_waited_for_again() {
     let id = queue.acquire(&lock, None).unwrap();
     assert!(ready(&queue, &woken, id));
     thread::sleep(ttl);
-    assert!(matches!(queue.take(id), Ok(Taken::Again)) && !lock.held());
+    assert!(matches!(queue.take(id), Ok(Taken::Pending)) && !lock.held());
     // A busy machine may be late more than once.
-    assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Done)));
+    assert!(matches!(finish(&queue, &woken, id), Ok(Taken::Completed)));
     release(&lock).unwrap();
 
     let id = queue.acquire(&lock, Some(Some(Duration::ZERO))).unwrap();
@@ -419,34 +419,34 @@ fn a_cancelled_release_is_released() {
 }
 
 #[test]
-fn a_watch_tells_every_loss_and_the_end_of_its_object() {
+fn a_loss_subscription_reports_every_loss_and_the_end_of_its_object() {
     let server = Server::start();
     let redlock =
         Redlock::builder().nodes(server.url()).ttl(Duration::from_millis(100)).auto_renew(false).build().unwrap();
     let (queue, woken) = queue();
     let lock = object(&redlock, "foo");
     acquire(&lock).unwrap();
-    let watch = queue.watch(&lock);
-    assert!(matches!(queue.take(watch), Ok(Taken::Again)));
+    let early = queue.subscribe_to_losses(&lock);
+    assert!(matches!(queue.take(early), Ok(Taken::Pending)));
     for _ in 0..2 {
-        assert!(ready(&queue, &woken, watch));
-        assert_eq!(queue.take(watch).unwrap_err().reason(), Some(LostReason::Expired));
+        assert!(ready(&queue, &woken, early));
+        assert_eq!(queue.take(early).unwrap_err().reason(), Some(LostReason::Expired));
         acquire(&lock).unwrap();
         release(&lock).unwrap();
         acquire(&lock).unwrap();
     }
     eventually("the lock runs out", || !lock.held());
-    assert!(ready(&queue, &woken, watch));
-    assert_eq!(queue.take(watch).unwrap_err().code(), "lost");
-    // Each watch is told of the present loss, and once.
-    let late = queue.watch(&lock);
+    assert!(ready(&queue, &woken, early));
+    assert_eq!(queue.take(early).unwrap_err().code(), "lost");
+    // Each subscription reports the current loss, and once.
+    let late = queue.subscribe_to_losses(&lock);
     assert!(ready(&queue, &woken, late));
     assert_eq!(queue.take(late).unwrap_err().code(), "lost");
-    assert!(matches!(queue.take(watch), Ok(Taken::Again)));
-    queue.cancel(watch);
+    assert!(matches!(queue.take(early), Ok(Taken::Pending)));
+    queue.cancel(early);
     drop(lock);
     assert!(ready(&queue, &woken, late));
-    assert!(matches!(queue.take(late), Ok(Taken::Gone)));
+    assert!(matches!(queue.take(late), Ok(Taken::Cancelled)));
 }
 
 /// Runs `test` of this file in a process of its own, with the node at `url`.

@@ -4,45 +4,45 @@ use napi::bindgen_prelude::{Either, Either3, Function};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 use redlock::Error;
-use redlock::bindings::completion_queue::{Ready, Taken};
+use redlock::bindings::completion_queue::{Completion, Taken};
 use redlock::bindings::options::millis;
 
 use crate::client::{Client, Name, View, bytes};
 use crate::convert::number;
 use crate::error::Failure;
 use crate::lock::Holder;
-use crate::options::{Timeout, timeout};
+use crate::options::{Timeout, read_timeout};
 
-/// Calls that run in the background and what became of them. One per environment: a worker thread has its own.
+/// Calls in the background, and their results. One queue per environment: each worker thread has its own.
 #[derive(Debug)]
 #[napi]
 pub struct Queue(redlock::bindings::completion_queue::Queue);
 
-/// The id of a call that was started, or why none was.
+/// The id of the started call, or the reason why it could not start.
 #[napi]
 pub type Started = Either<i64, Failure>;
 
 #[napi]
 impl Queue {
-    /// `wake` is called soon after results are there; one call may stand for many results.
+    /// Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls.
     #[napi(constructor, catch_unwind)]
     pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Self> {
         crate::shut_down_at_exit();
         // Weak: an idle queue must not keep the process alive.
         let wake = wake.build_threadsafe_function::<()>().weak::<true>().build()?;
         Ok(Self(redlock::bindings::completion_queue::Queue::new(move || {
-            // An environment that is ending has nobody left to wake.
+            // This fails only in an environment that is ending, and that one needs no wake-up.
             let _ = wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
         })))
     }
 
     /// Starts an acquire.
     #[napi(catch_unwind)]
-    pub fn acquire(&self, holder: &Holder, given: Timeout) -> Started {
-        started(timeout(given).and_then(|timeout| self.0.acquire(&holder.0, timeout)))
+    pub fn acquire(&self, holder: &Holder, timeout: Timeout) -> Started {
+        started(read_timeout(timeout).and_then(|timeout| self.0.acquire(&holder.0, timeout)))
     }
 
-    /// Starts an extend, by the ttl in force unless one is given.
+    /// Starts an extension to `ttl`, or by the ttl in force.
     #[napi(catch_unwind)]
     pub fn extend(&self, holder: &Holder, ttl: Option<f64>) -> Started {
         let ttl = ttl.map(|ttl| millis("ttl", ttl)).transpose();
@@ -55,44 +55,44 @@ impl Queue {
         started(self.0.release(&holder.0))
     }
 
-    /// Starts the release at the end of a block, which fails only where the lock was lost.
+    /// Starts a release at the end of a block. The release fails only if the lock was lost.
     #[napi(catch_unwind)]
     pub fn leave(&self, holder: &Holder) -> Started {
-        started(self.0.leave(&holder.0))
+        started(self.0.release_at_exit(&holder.0))
     }
 
-    /// Starts a look at a name on every node.
+    /// Starts an inspection of a name on every node.
     #[napi(catch_unwind)]
     pub fn inspect(&self, client: &Client, name: Name) -> Started {
         started(self.0.inspect(&client.0, bytes(&name)))
     }
 
-    /// An id that becomes ready each time the holder loses the lock, and once more when the holder is gone.
+    /// Returns an id that becomes ready each time the holder loses the lock, and once more when the holder is dropped.
     #[napi(catch_unwind)]
     pub fn watch(&self, holder: &Holder) -> i64 {
-        number(self.0.watch(&holder.0))
+        number(self.0.subscribe_to_losses(&holder.0))
     }
 
-    /// Ends a call and leaves no key behind. Harmless where there is no such call.
+    /// Cancels a call, and leaves no key behind. Does nothing if there is no such call.
     #[napi(catch_unwind)]
     pub fn cancel(&self, id: i64) {
-        self.0.cancel(call(id));
+        self.0.cancel(call_number(id));
     }
 
-    /// The ids that became ready; negative where the call did what it was asked to do, so that there is nothing to take.
+    /// Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take.
     #[napi(catch_unwind)]
     pub fn drain(&self) -> Vec<i64> {
-        self.0.drain(|| ()).into_iter().map(Ready::signed).collect()
+        self.0.drain(|| ()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Takes the result of a call that is ready: null where there is nothing more to say, `again` where the call goes
-    /// on and the id becomes ready once more, `gone` where there is no such call.
+    /// Takes the result of a call that is ready: null if the call succeeded, `again` if it is not finished and its id
+    /// becomes ready once more, `gone` if there is no such call.
     #[napi(catch_unwind, ts_return_type = "null | 'again' | 'gone' | Array<View> | Failure")]
     pub fn take(&self, id: i64) -> Option<Either3<&'static str, Vec<View>, Failure>> {
-        match self.0.take(call(id)) {
-            Ok(Taken::Done) => None,
+        match self.0.take(call_number(id)) {
+            Ok(Taken::Completed) => None,
             Ok(Taken::Views(views)) => Some(Either3::B(views.into_iter().map(View::from).collect())),
-            Ok(Taken::Again) => Some(Either3::A("again")),
+            Ok(Taken::Pending) => Some(Either3::A("again")),
             Ok(_) => Some(Either3::A("gone")),
             Err(error) => Some(Either3::C(error.into())),
         }
@@ -106,7 +106,7 @@ fn started(id: Result<u64, Error>) -> Started {
     }
 }
 
-/// No call has a negative id, so a wrong one becomes one that does not exist either.
-fn call(id: i64) -> u64 {
+/// Converts an id from JavaScript. A negative one is wrong, and becomes an id that no call has.
+fn call_number(id: i64) -> u64 {
     u64::try_from(id).unwrap_or(u64::MAX)
 }

@@ -1,15 +1,18 @@
-//! The client and what it shows of the nodes.
+//! The client, and its view of the nodes.
+
+use std::sync::Arc;
 
 use napi::bindgen_prelude::{Either, Null, Uint8Array, Unknown};
 use napi_derive::napi;
+use redlock::bindings::lock_object::LockObject;
 use redlock::{Error, NodeState, Redlock};
 
 use crate::convert::{ms, number};
 use crate::error::Failure;
 use crate::lock::Holder;
-use crate::options::given;
+use crate::options::read_options;
 
-/// A name as it was given.
+/// A name as the caller gave it.
 #[napi]
 pub type Name = Either<String, Uint8Array>;
 
@@ -27,7 +30,7 @@ pub struct Client(pub(crate) Redlock);
 
 #[napi]
 impl Client {
-    /// A client for these nodes, or for those of the environment where none are given.
+    /// Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`.
     #[napi(catch_unwind)]
     pub fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Either<Client, Failure> {
         match open(nodes, options) {
@@ -36,51 +39,50 @@ impl Client {
         }
     }
 
-    /// A lock of this client; name and options are checked.
+    /// Makes a lock of this client, and checks its name and options.
     #[napi(catch_unwind)]
     pub fn lock(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Holder, Failure> {
-        match self.holder(&name, options) {
-            Ok(holder) => Either::A(holder),
+        match self.lock_object(&name, options) {
+            Ok(object) => Either::A(Holder(object)),
             Err(error) => Either::B(error.into()),
         }
     }
 
-    /// Ends the client: calls on its locks fail from now on.
+    /// Closes the client: from now on, its locks cannot be acquired. Held locks stay held.
     #[napi(catch_unwind)]
     pub fn close(&self) {
         self.0.close();
     }
 
-    fn holder(&self, name: &Name, options: Option<Vec<Unknown<'_>>>) -> Result<Holder, Error> {
-        let lock = self.0.lock(bytes(name)).options(given(options)?);
-        redlock::bindings::lock_object::Holder::new(lock).map(Holder)
+    fn lock_object(&self, name: &Name, options: Option<Vec<Unknown<'_>>>) -> Result<Arc<LockObject>, Error> {
+        LockObject::new(self.0.lock(bytes(name)).options(read_options(options)?))
     }
 }
 
 fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Result<Redlock, Error> {
-    let builder = Redlock::builder().options(given(options)?);
+    let builder = Redlock::builder().options(read_options(options)?);
     match nodes {
         Some(nodes) => builder.nodes(nodes).build(),
         None => builder.build(),
     }
 }
 
-/// What one node has under a name.
+/// The state of a name on one node.
 #[derive(Debug)]
 #[napi(object, object_from_js = false)]
 pub struct View {
     /// The node's address without user name or password.
     pub node: String,
-    /// Which of the other fields there are.
+    /// The state, which decides which of the other fields are set.
     #[napi(ts_type = "'free' | 'held' | 'foreign' | 'unavailable'")]
     pub state: &'static str,
     /// The owner's label.
     pub label: Option<String>,
     /// The fence on this node.
     pub fence: Option<i64>,
-    /// How long the node keeps the key, in milliseconds; null for a key without an end.
+    /// The time until the key expires, in milliseconds; null for a key that does not expire.
     pub ttl_left: Option<Either<f64, Null>>,
-    /// Why the node could not be asked.
+    /// The reason why the node could not be asked.
     pub error: Option<String>,
 }
 

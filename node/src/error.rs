@@ -1,4 +1,4 @@
-//! An error as a value.
+//! Errors as values.
 
 use std::error::Error as _;
 
@@ -7,17 +7,17 @@ use redlock::Error;
 
 use crate::convert::camel;
 
-/// What one node answered.
+/// One node's answer.
 #[derive(Debug)]
 #[napi(object, object_from_js = false)]
 pub struct Answer {
     /// The node's address without user name or password.
     pub node: String,
-    /// What it said, in a few words.
+    /// The answer, in a few words.
     pub answer: String,
 }
 
-/// Why a call failed.
+/// The failure of a call.
 #[derive(Debug)]
 #[napi(object, object_from_js = false)]
 pub struct Failure {
@@ -28,16 +28,16 @@ pub struct Failure {
     pub code: &'static str,
     /// The whole message.
     pub message: String,
-    /// The name of the lock, if one is concerned.
+    /// The lock's name, if the failure is about one lock.
     pub lock_name: Option<String>,
-    /// Why the lock was lost, where the code is `lost`.
+    /// The reason why the lock was lost, if the code is `lost`.
     #[napi(ts_type = "'expired' | 'taken' | 'unreachable' | 'max_hold' | 'deleted'")]
     pub reason: Option<&'static str>,
-    /// The option or argument that is wrong, if one is.
+    /// The option or argument that is wrong, if the failure is about one.
     pub option: Option<String>,
-    /// What each node answered in the last round.
+    /// Each node's answer in the last round.
     pub nodes: Vec<Answer>,
-    /// The message of the error behind this one.
+    /// The message of the error that caused this one.
     pub cause: Option<String>,
 }
 
@@ -56,10 +56,10 @@ impl From<Error> for Failure {
     }
 }
 
-/// The failure for an option that does not exist.
+/// Returns the failure for an option that does not exist.
 #[napi(catch_unwind)]
 pub fn unknown(option: String) -> Failure {
     let failure = Failure::from(redlock::bindings::options::unknown(&option, camel));
-    // As the caller wrote it.
+    // The option as the caller spelled it.
     Failure { option: Some(option), ..failure }
 }

@@ -1,7 +1,8 @@
-//! The native half of the Node package `redlock-rs`: converts, calls the lock, converts back.
+//! The native half of the Node package `redlock-rs`.
 //!
-//! Nothing here decides anything about locking. What fails comes back as a value ([`error::Failure`]), so that the
-//! TypeScript half can throw an error of a real class with the caller's stack.
+//! It converts arguments, calls the engine, and converts the results. The engine makes all decisions about a lock. A
+//! failed call returns a value ([`error::Failure`]), so that the TypeScript half can throw an error of the right class
+//! with the caller's stack.
 #![allow(clippy::must_use_candidate, reason = "called from JavaScript, which knows no such thing")]
 #![allow(clippy::needless_pass_by_value, reason = "what JavaScript passes is converted into values")]
 
@@ -17,18 +18,18 @@ use std::thread::{Builder, JoinHandle};
 
 use napi_derive::napi;
 
-/// Releases everything this process holds and waits for that, at most 500 ms. For the end of the process.
+/// Releases every lock held by this process, and waits up to 500 ms for the servers. For the end of the process.
 #[napi(catch_unwind)]
 pub fn shutdown() {
     redlock::shutdown();
 }
 
-/// Shuts redlock down also where JavaScript cannot: its main thread, whose `exit` event is the only one that
-/// comes at every end, may not know of the locks of its workers.
+/// Shuts redlock down at the end of the process, even if JavaScript does not. Only the main thread has an `exit` event
+/// at every end, and it may not know of its workers' locks.
 pub(crate) fn shut_down_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: `at_exit` may be called at any time, as often as anyone likes, and does not unwind. The library is
+        // SAFETY: `at_exit` may be called at any time and any number of times, and does not unwind. The library is
         // linked so that it is never unloaded.
         #[allow(unsafe_code, reason = "there is no safe way to register it")]
         unsafe {
@@ -38,7 +39,7 @@ pub(crate) fn shut_down_at_exit() {
 }
 
 extern "C" fn at_exit() {
-    // On a thread of its own: the thread that ends the process has lost its thread-locals. A panic stays there.
+    // Uses another thread, because the thread that ends the process has no thread-locals any more. A panic stays there.
     let shutdown = Builder::new().spawn(redlock::shutdown);
     drop(shutdown.map(JoinHandle::join));
 }

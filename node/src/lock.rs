@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
+use redlock::bindings::lock_object::LockObject;
 
 use crate::convert::{ms, number};
 use crate::error::Failure;
 
-/// One holder of one lock. Collected while it holds the lock, it releases it.
+/// One holder of one lock. It releases the lock if it is garbage-collected while it holds the lock.
 #[derive(Debug)]
 #[napi]
-pub struct Holder(pub(crate) Arc<redlock::bindings::lock_object::Holder>);
+pub struct Holder(pub(crate) Arc<LockObject>);
 
 #[napi]
 impl Holder {
-    /// The name; bytes that are no UTF-8 are replaced.
+    /// Returns the name, with invalid UTF-8 replaced.
     #[napi(catch_unwind)]
     pub fn name(&self) -> String {
         String::from_utf8_lossy(self.0.name()).into_owned()
     }
 
-    /// The fence of the current acquisition, or of the one that was lost.
+    /// Returns the fence of the current acquisition, even if it is lost.
     #[napi(catch_unwind)]
     pub fn fence(&self) -> Either<i64, Failure> {
         match self.0.fence() {
@@ -30,19 +31,19 @@ impl Holder {
         }
     }
 
-    /// Whether the lock is held now.
+    /// Returns whether the lock is held at this moment.
     #[napi(catch_unwind)]
     pub fn held(&self) -> bool {
         self.0.held()
     }
 
-    /// How long the lock stays valid, in milliseconds.
+    /// Returns for how long the lock is still valid, in milliseconds; zero if it is not held.
     #[napi(catch_unwind)]
     pub fn remaining(&self) -> f64 {
         ms(self.0.remaining())
     }
 
-    /// Why the lock is not held; null if it is.
+    /// Returns the reason why the lock is not held; null if it is held.
     #[napi(catch_unwind)]
     pub fn check(&self) -> Option<Failure> {
         self.0.check().err().map(Failure::from)

@@ -1,4 +1,4 @@
-//! What a caller may set, in milliseconds. Types were checked in TypeScript; amounts are checked by the lock.
+//! Options, with durations in milliseconds. TypeScript has checked their types; the engine checks their limits.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use napi::ValueType;
 use napi::bindgen_prelude::{Either3, Either5, JsValue, Null, Undefined, Unknown};
 use napi_derive::napi;
 use redlock::Error;
-use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Value, millis, refused};
+use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Value, invalid_argument, millis};
 
 use crate::convert::camel;
 
@@ -16,14 +16,14 @@ use crate::convert::camel;
 pub struct Known {
     /// Its name.
     pub name: String,
-    /// What its values are.
+    /// The kind of its values.
     #[napi(ts_type = "'duration' | 'timeout' | 'flag' | 'text'")]
     pub kind: &'static str,
-    /// Whether locks do not have it.
+    /// Whether only clients have it.
     pub of_client: bool,
 }
 
-/// Every option.
+/// Returns every option.
 #[napi(catch_unwind)]
 pub fn known_options() -> Vec<Known> {
     let known = OPTIONS.iter().map(|row| Known {
@@ -39,11 +39,11 @@ pub fn known_options() -> Vec<Known> {
     known.collect()
 }
 
-/// What was given for each of [`OPTIONS`].
-pub(crate) fn given(values: Option<Vec<Unknown<'_>>>) -> Result<Options, Error> {
+/// Converts the values of all [`OPTIONS`], in their order.
+pub(crate) fn read_options(values: Option<Vec<Unknown<'_>>>) -> Result<Options, Error> {
     let mut options = Options::default();
     for (row, value) in OPTIONS.iter().zip(values.into_iter().flatten()) {
-        let value = read(&value).map_err(|error| refused(row.name, error.to_string()))?;
+        let value = read_value(&value).map_err(|error| invalid_argument(row.name, error.to_string()))?;
         let value = match (row.kind, value) {
             (_, Either5::A(())) => continue,
             (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Some(millis(row.name, amount)?)),
@@ -57,8 +57,8 @@ pub(crate) fn given(values: Option<Vec<Unknown<'_>>>) -> Result<Options, Error> 
     Ok(options)
 }
 
-/// By its type: to try one after the other, napi writes a message for each that a value is not.
-fn read(value: &Unknown<'_>) -> napi::Result<Either5<Undefined, f64, bool, String, Null>> {
+/// Converts a value by its type. If napi tried one type after another, it would write a message for each wrong one.
+fn read_value(value: &Unknown<'_>) -> napi::Result<Either5<Undefined, f64, bool, String, Null>> {
     Ok(match value.get_type()? {
         ValueType::Number => Either5::B(value.coerce_to_number()?.get_double()?),
         ValueType::Boolean => Either5::C(value.coerce_to_bool()?),
@@ -68,14 +68,14 @@ fn read(value: &Unknown<'_>) -> napi::Result<Either5<Undefined, f64, bool, Strin
     })
 }
 
-/// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null for ever. In this order: napi
-/// writes a message for every type that a value is not, and mostly none is given.
+/// The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait for ever. Undefined
+/// comes first, because it is the most frequent, and napi writes a message for each type that it tries in vain.
 #[napi]
 pub type Timeout = Either3<Undefined, f64, Null>;
 
-#[expect(clippy::option_option, reason = "what the lock takes: not said, for ever, or this long")]
-pub(crate) fn timeout(given: Timeout) -> Result<Option<Option<Duration>>, Error> {
-    Ok(match given {
+#[expect(clippy::option_option, reason = "the type that the engine takes: left out, for ever, or this long")]
+pub(crate) fn read_timeout(timeout: Timeout) -> Result<Option<Option<Duration>>, Error> {
+    Ok(match timeout {
         Either3::A(()) => None,
         Either3::B(amount) => Some(Some(millis("timeout", amount)?)),
         Either3::C(Null) => Some(None),

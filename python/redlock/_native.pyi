@@ -1,4 +1,4 @@
-"""The engine, for the modules of this package alone."""
+"""The engine, only for the modules of this package."""
 
 from collections.abc import Sequence
 from types import EllipsisType, TracebackType
@@ -20,9 +20,9 @@ class Client:
     def __new__(cls, nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> Self: ...
     def _views(self, name: str | bytes) -> list[NodeView]: ...
     def close(self) -> None:
-        """End the client: acquiring its locks is `LockInvalidArgument` from now on, also in calls that wait.
+        """Close the client: from now on, its locks cannot be acquired.
 
-        Held locks stay held.
+        New and waiting acquires raise `LockInvalidArgument`. Held locks stay held.
         """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
@@ -38,10 +38,12 @@ class Handle:
 
     @property
     def fence(self) -> int:
-        """The fence: larger than every one of this name before it. Send it along, and have smaller ones rejected.
+        """The fence, which is larger than every earlier fence of this name.
 
-        Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it;
-        `LockInvalidArgument` with `protocol="setnx"`, which has none.
+        Send it to the resource with each access, and let the resource reject smaller fences.
+
+        Raises `LockNotHeld` before an acquire and after a release, but not for a lost lock; `LockInvalidArgument` with
+        `protocol="setnx"`, which has no fences.
         """
 
     @property
@@ -50,10 +52,10 @@ class Handle:
 
     @property
     def remaining(self) -> float:
-        """Seconds for which the lock can be relied on without another extension; 0.0 when it is not held."""
+        """Seconds for which the lock is still valid without another extension; 0.0 if it is not held."""
 
     def check(self) -> None:
-        """Raise unless the lock is held at this moment. Sends nothing.
+        """Raise an error unless the lock is held at this moment. The call sends nothing.
 
         Raises `LockLost` with its reason, or `LockNotHeld` before an acquire, after a release and in a forked child.
         """
@@ -62,17 +64,17 @@ class Handle:
 
 class Lock(Handle):
     def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
-        """Acquire the lock, waiting for as long as others hold it.
+        """Acquire the lock, and wait for as long as others hold it.
 
-        `timeout` in seconds overrides the lock's own: zero is one try, `None` waits for ever. `blocking=False` is one
-        try too. Returns `False` only if the time is over and others hold the lock (or, in a split vote, were taking
-        it).
+        `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
+        `blocking=False` tries once, too. Returns `False` only if the time is over and others hold the lock (or, in a
+        split vote, were acquiring it).
 
-        Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
-        where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-        if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
+        Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s if
+        there is no timeout; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
+        if this object already holds the lock or is acquiring it; `LockInvalidArgument` for a wrong timeout.
 
-        Ctrl-C ends it within 50 ms on the main thread and leaves no key behind.
+        On the main thread, Ctrl-C ends the call within 50 ms and leaves no key behind.
 
         >>> import redlock
         >>> lock = redlock.lock("job")
@@ -82,7 +84,9 @@ class Lock(Handle):
         """
 
     def extend(self, ttl: Duration | None = None) -> None:
-        """Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
+        """Extend the lock, so that it lasts for `ttl` seconds from now.
+
+        Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force applies.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
         answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
@@ -96,11 +100,11 @@ class Lock(Handle):
         """
 
     def release(self) -> None:
-        """Release the lock. Once this begins the lock is not held, whatever becomes of the call. Again is no error.
+        """Release the lock. From the beginning of the call on it is not held, even if the call fails.
 
-        Raises `LockNotHeld` if it was never acquired, `LockLost` if it was lost before, and `LockUnavailable` if no
-        quorum confirmed it: the background goes on with it until it is released or its ttl has passed. So it does
-        after Ctrl-C.
+        A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
+        before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and after Ctrl-C, the
+        background continues the release until it succeeds or the ttl has passed.
         """
 
     def __enter__(self) -> Self: ...

@@ -1,4 +1,4 @@
-//! The client, common to both faces.
+//! The client, which the blocking and the asyncio API share.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use redlock::Redlock;
 use redlock::bindings::options::Scope;
 
 use crate::convert::{self, Name};
-use crate::error::raised;
+use crate::error::to_pyerr;
 use crate::inspect;
 
 /// One set of nodes and the defaults of its locks.
@@ -25,10 +25,10 @@ impl Client {
             Some(nodes) => builder.nodes(convert::nodes(nodes)?),
             None => builder,
         };
-        builder.build().map(Self).map_err(|error| raised(py, &error))
+        builder.build().map(Self).map_err(|error| to_pyerr(py, &error))
     }
 
-    /// What every node has under `name`; blocks.
+    /// Read the state of `name` on every node. The call blocks.
     #[pyo3(name = "_views")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn views<'py>(&self, py: Python<'py>, name: Name) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -43,9 +43,9 @@ impl Client {
         ))
     }
 
-    /// End the client: acquiring its locks is `LockInvalidArgument` from now on, also in calls that wait.
+    /// Close the client: from now on, its locks cannot be acquired.
     ///
-    /// Held locks stay held.
+    /// New and waiting acquires raise `LockInvalidArgument`. Held locks stay held.
     fn close(&self) {
         self.0.close();
     }

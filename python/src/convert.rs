@@ -1,4 +1,4 @@
-//! Values as Python has them: options, durations, names.
+//! Conversions of Python values: options, durations, names.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyString};
 use redlock::bindings::lock_object;
 use redlock::bindings::options::{Kind, Options, Row, Scope, Value, find, seconds};
 
-use crate::error::{invalid, raised};
+use crate::error::{invalid, to_pyerr};
 
-/// The options that were given as keyword arguments.
+/// Converts keyword arguments to options.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, scope: Scope) -> PyResult<Options> {
     let mut options = Options::default();
     for (option, given) in given.into_iter().flatten() {
-        let refused = |error| raised(given.py(), &error);
-        let row = find(option.extract()?, scope).map_err(refused)?;
-        (row.set)(&mut options, value(row, &given)?).map_err(refused)?;
+        let raise = |error| to_pyerr(given.py(), &error);
+        let row = find(option.extract()?, scope).map_err(raise)?;
+        (row.set)(&mut options, value(row, &given)?).map_err(raise)?;
     }
     Ok(options)
 }
@@ -27,27 +27,27 @@ fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Va
         Kind::Duration => Value::Duration(duration(name, given)?),
         Kind::Flag => match given.cast::<PyBool>() {
             Ok(flag) => Value::Flag(flag.is_true()),
-            Err(_) => return mistyped(name, name, given, "True or False"),
+            Err(_) => return wrong_type(name, name, given, "True or False"),
         },
         Kind::Text => Value::Text(text(name, name, given, "a str")?),
     })
 }
 
-/// What was given for `option`: a float, an int or a `timedelta`; anything else is `invalid_argument`.
+/// Converts the value of `option`: a float, an int or a `timedelta`. Refuses another type with `invalid_argument`.
 pub(crate) fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let py = given.py();
     let amount = if given.is_instance_of::<PyDelta>() {
         given.call_method0("total_seconds")?.extract::<f64>()?
     } else if given.is_instance_of::<PyFloat>() || is_int(given) {
-        // An int that no float can hold.
+        // This fails for an int that no float can hold.
         given.extract::<f64>().map_err(|_| invalid(py, option, format!("{option} is too large a number")))?
     } else {
-        return mistyped(option, option, given, "seconds (float or int) or a timedelta");
+        return wrong_type(option, option, given, "seconds (float or int) or a timedelta");
     };
-    seconds(option, amount).map_err(|error| raised(py, &error))
+    seconds(option, amount).map_err(|error| to_pyerr(py, &error))
 }
 
-/// Nobody means one second by `True`.
+/// Returns whether a value is an int, but not a bool: `True` is not meant as one second.
 fn is_int(given: &Bound<'_, PyAny>) -> bool {
     given.is_instance_of::<PyInt>() && !given.is_instance_of::<PyBool>()
 }
@@ -55,20 +55,20 @@ fn is_int(given: &Bound<'_, PyAny>) -> bool {
 /// The argument `timeout` of an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timeout {
-    /// Left out, or `...`: the lock's own.
-    Own,
-    /// A duration, or `None` for ever.
-    Given(Option<Duration>),
+    /// Left out, or `...`: the lock's own timeout applies.
+    Unset,
+    /// A duration, or `None` to wait for ever.
+    Set(Option<Duration>),
 }
 
 impl Timeout {
-    /// As the engine takes it. Not blocking is a timeout of zero.
+    /// Converts to the engine's type. `blocking=False` is a timeout of zero.
     pub(crate) fn of_acquire(self, py: Python<'_>, blocking: bool) -> PyResult<lock_object::Timeout> {
         match (blocking, self) {
-            (true, Self::Own) => Ok(None),
-            (true, Self::Given(timeout)) => Ok(Some(timeout)),
-            (false, Self::Own) => Ok(Some(Some(Duration::ZERO))),
-            (false, Self::Given(_)) => {
+            (true, Self::Unset) => Ok(None),
+            (true, Self::Set(timeout)) => Ok(Some(timeout)),
+            (false, Self::Unset) => Ok(Some(Some(Duration::ZERO))),
+            (false, Self::Set(_)) => {
                 Err(invalid(py, "timeout", String::from("timeout cannot be combined with blocking=False")))
             }
         }
@@ -80,16 +80,16 @@ impl<'py> FromPyObject<'_, 'py> for Timeout {
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if given.is(given.py().Ellipsis()) {
-            return Ok(Self::Own);
+            return Ok(Self::Unset);
         }
         if given.is_none() {
-            return Ok(Self::Given(None));
+            return Ok(Self::Set(None));
         }
-        Ok(Self::Given(Some(duration("timeout", &given)?)))
+        Ok(Self::Set(Some(duration("timeout", &given)?)))
     }
 }
 
-/// The argument `ttl` of an extend; `None` for the ttl in force.
+/// The argument `ttl` of an extend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ttl(pub(crate) Duration);
 
@@ -101,7 +101,7 @@ impl<'py> FromPyObject<'_, 'py> for Ttl {
     }
 }
 
-/// A name as it was given, and its bytes.
+/// A name as the caller gave it, and its bytes.
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) given: Py<PyAny>,
@@ -121,27 +121,28 @@ impl<'py> FromPyObject<'_, 'py> for Name {
     }
 }
 
-/// The addresses of nodes: one, or several. No message shows any: it may have a password in it.
+/// Converts the addresses of nodes: one, or several. Error messages do not show an address, because it may contain a
+/// password.
 pub(crate) fn nodes(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     const WANTED: &str = "a str, or a sequence of them";
     if given.is_instance_of::<PyString>() {
         return Ok(vec![text("nodes", "nodes", given, WANTED)?]);
     }
-    let Ok(each) = given.try_iter() else { return mistyped("nodes", "nodes", given, WANTED) };
+    let Ok(each) = given.try_iter() else { return wrong_type("nodes", "nodes", given, WANTED) };
     each.map(|node| text("nodes", "a node", &node?, "a str")).collect()
 }
 
-/// The text that `what` of an argument must be, encoded in UTF-8.
+/// Converts `given` to UTF-8. `what` names the part of the argument that must be text.
 fn text(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<String> {
-    let Ok(text) = given.cast::<PyString>() else { return mistyped(argument, what, given, wanted) };
-    // Only lone surrogates have no encoding.
+    let Ok(text) = given.cast::<PyString>() else { return wrong_type(argument, what, given, wanted) };
+    // Only a lone surrogate cannot be encoded.
     text.to_str().map(str::to_owned).map_err(|_| {
         invalid(given.py(), argument, format!("{what} contains a lone surrogate and cannot be encoded as UTF-8"))
     })
 }
 
-/// The error where `what` of an argument is of another type than `wanted`.
-fn mistyped<T>(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<T> {
+/// Fails with the error for another type than `wanted`. `what` names the part of the argument that has it.
+fn wrong_type<T>(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<T> {
     let class = given.get_type().qualname()?;
     Err(invalid(given.py(), argument, format!("{what} is of type {class}, but must be {wanted}")))
 }

@@ -1,4 +1,4 @@
-//! The engine's errors as the classes of `redlock.errors`.
+//! Conversion of the engine's errors to the classes of `redlock.errors`.
 
 use std::error::Error as StdError;
 use std::io;
@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use redlock::Error;
-use redlock::bindings::options::refused;
+use redlock::bindings::options::invalid_argument;
 
-/// The Python exception for `error`.
-pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+/// Returns the Python exception for `error`.
+pub(crate) fn to_pyerr(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
         Ok(exception) => {
             exception.set_cause(py, error.source().map(|source| cause(py, source)));
@@ -26,7 +26,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let of_code = OF_CODE.import(py, "redlock.errors", "of_code")?;
     let details = PyDict::new(py);
     details.set_item("name", error.name())?;
-    details.set_item("nodes", PyTuple::new(py, error.nodes().iter().map(|said| (&said.node, &said.answer)))?)?;
+    details.set_item("nodes", PyTuple::new(py, error.nodes().iter().map(|node| (&node.node, &node.answer)))?)?;
     if let Some(reason) = error.reason() {
         details.set_item("reason", reason.as_str())?;
     }
@@ -36,7 +36,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     of_code.call((error.code(), error.to_string()), Some(&details)).map(PyErr::from_value)
 }
 
-/// The built-in exception for what the system said, and a plain one for everything else.
+/// Returns the built-in exception for an error of the operating system, and `Exception` for another source.
 fn cause(py: Python<'_>, source: &(dyn StdError + 'static)) -> PyErr {
     let cause = match source.downcast_ref::<io::Error>() {
         Some(error) => io::Error::new(error.kind(), error.to_string()).into(),
@@ -46,7 +46,7 @@ fn cause(py: Python<'_>, source: &(dyn StdError + 'static)) -> PyErr {
     cause
 }
 
-/// The value of `argument` cannot be converted.
+/// Returns the exception for an argument whose value cannot be converted.
 pub(crate) fn invalid(py: Python<'_>, argument: &str, message: String) -> PyErr {
-    raised(py, &refused(argument, message))
+    to_pyerr(py, &invalid_argument(argument, message))
 }

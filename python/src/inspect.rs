@@ -1,4 +1,4 @@
-//! Inspection.
+//! Inspection of a lock's nodes.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use pyo3::sync::PyOnceLock;
 use redlock::blocking::inspect_unless;
 use redlock::{NodeState, NodeView, Redlock};
 
-use crate::error::raised;
+use crate::error::to_pyerr;
 use crate::signals::Signals;
 
-/// What every node has under `name`. Blocks without the interpreter.
+/// Reads the state of `name` on every node. Blocks, and detaches from the interpreter meanwhile.
 pub(crate) fn views<'py>(py: Python<'py>, client: &Redlock, name: &[u8]) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let signals = Signals::here(py)?;
-    let views = py.detach(|| inspect_unless(client, name, signals.check()))?.map_err(|error| raised(py, &error))?;
+    let views = py.detach(|| inspect_unless(client, name, signals.check()))?.map_err(|error| to_pyerr(py, &error))?;
     views.into_iter().map(|view| to_python(py, view)).collect()
 }
 
-/// The view as a `redlock.NodeView`.
+/// Converts `view` to a `redlock.NodeView`.
 pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let seconds = |ttl_left: Option<Duration>| ttl_left.map(|ttl_left| ttl_left.as_secs_f64());

@@ -1,8 +1,8 @@
 //! The native half of the Python package `redlock`.
 //!
-//! Converts what Python gave, calls the engine, converts what came back. Whatever is decided about a lock is decided in
-//! `redlock-core`. No class here is mutable, no thread of the engine ever enters the interpreter, and a call that may
-//! block lets go of it first.
+//! It converts Python's arguments, calls the engine, and converts the results. `redlock-core` makes all decisions about
+//! a lock. Classes are immutable here. Threads of the engine never enter the interpreter, and a call that may block
+//! detaches from it first.
 
 mod calls;
 mod client;
@@ -16,11 +16,11 @@ mod signals;
 
 use pyo3::prelude::*;
 
-/// The engine, for the Python modules of this package alone.
-// The interpreter lock is asked for because nothing here was ever run without it.
+/// The engine, only for the Python modules of this package.
+// It requires the interpreter lock, because it was never run without one.
 #[pymodule(name = "_native", gil_used = true)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    interpreter::claim(module.py())?;
+    interpreter::require_first(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<client::Client>()?;
     module.add_class::<lock::Handle>()?;
@@ -29,7 +29,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shutdown, module)?)
 }
 
-/// Stops new waits, releases everything that this process holds and waits at most 500 ms for the answers.
+/// Release every lock held by this process, end its waiting calls, and wait up to 500 ms for the servers.
 #[pyfunction]
 fn shutdown(py: Python<'_>) {
     py.detach(redlock::shutdown);

@@ -1,4 +1,4 @@
-//! Locks: what all have in common, and the one whose calls block.
+//! Locks: the part that all of them share, and the lock whose calls block.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyResourceWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use redlock::bindings::lock_object::Holder;
+use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Scope;
 use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
 use crate::convert::{self, Name, Timeout, Ttl};
-use crate::error::raised;
+use crate::error::to_pyerr;
 use crate::signals::Signals;
 
-/// The part of a lock that blocking and asyncio locks share: everything that never waits.
+/// The part of a lock that blocking and asyncio locks share: the calls that never wait.
 #[pyclass(frozen, subclass, module = "redlock._native")]
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) holder: Arc<Holder>,
+    pub(crate) object: Arc<LockObject>,
     name: Py<PyAny>,
 }
 
@@ -32,19 +32,19 @@ impl Handle {
 
 #[pymethods]
 impl Handle {
-    // Of a client, with name and options, which are checked; or another one with those of a lock.
+    // From a client with a name and options, which are checked here, or from a lock with the same name and options.
     #[new]
     #[pyo3(signature = (source, name = None, /, **options))]
     fn new(source: &Bound<'_, PyAny>, name: Option<Name>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = source.py();
         let Ok(client) = source.cast::<Client>() else {
-            let Self { holder, name } = source.cast::<Self>()?.get();
-            return Ok(Self { holder: holder.fresh(), name: name.clone_ref(py) });
+            let Self { object, name } = source.cast::<Self>()?.get();
+            return Ok(Self { object: object.fresh(), name: name.clone_ref(py) });
         };
         let name = name.map_or_else(|| py.None().extract(py), Ok)?;
         let lock = client.get().0.lock(&name.bytes).options(convert::options(options, Scope::Lock)?);
-        let holder = Holder::new(lock).map_err(|error| raised(py, &error))?;
-        Ok(Self { holder, name: name.given })
+        let object = LockObject::new(lock).map_err(|error| to_pyerr(py, &error))?;
+        Ok(Self { object, name: name.given })
     }
 
     /// The name, as it was given.
@@ -53,32 +53,34 @@ impl Handle {
         self.name.clone_ref(py)
     }
 
-    /// The fence: larger than every one of this name before it. Send it along, and have smaller ones rejected.
+    /// The fence, which is larger than every earlier fence of this name.
     ///
-    /// Raises `LockNotHeld` before an acquire and after a release, while a lost lock still tells it;
-    /// `LockInvalidArgument` with `protocol="setnx"`, which has none.
+    /// Send it to the resource with each access, and let the resource reject smaller fences.
+    ///
+    /// Raises `LockNotHeld` before an acquire and after a release, but not for a lost lock; `LockInvalidArgument` with
+    /// `protocol="setnx"`, which has no fences.
     #[getter]
     fn fence(&self, py: Python<'_>) -> PyResult<u64> {
-        self.holder.fence().map_err(|error| raised(py, &error))
+        self.object.fence().map_err(|error| to_pyerr(py, &error))
     }
 
     /// Whether the lock is held at this moment. Never raises.
     #[getter]
     fn held(&self) -> bool {
-        self.holder.held()
+        self.object.held()
     }
 
-    /// Seconds for which the lock can be relied on without another extension; 0.0 when it is not held.
+    /// Seconds for which the lock is still valid without another extension; 0.0 if it is not held.
     #[getter]
     fn remaining(&self) -> f64 {
-        self.holder.remaining().as_secs_f64()
+        self.object.remaining().as_secs_f64()
     }
 
-    /// Raise unless the lock is held at this moment. Sends nothing.
+    /// Raise an error unless the lock is held at this moment. The call sends nothing.
     ///
     /// Raises `LockLost` with its reason, or `LockNotHeld` before an acquire, after a release and in a forked child.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.holder.check().map_err(|error| raised(py, &error))
+        self.object.check().map_err(|error| to_pyerr(py, &error))
     }
 
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]
@@ -92,18 +94,18 @@ impl Handle {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let class = slf.get_type();
         let this = slf.get();
-        let state = if this.holder.held() { "held" } else { "not held" };
+        let state = if this.object.held() { "held" } else { "not held" };
         Ok(format!("<{}.{} {} {state}>", class.module()?, class.qualname()?, this.name.bind(slf.py()).repr()?))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.holder.held() {
+        if !self.object.held() {
             return;
         }
         Python::attach(|py| {
-            // An object may go while an exception is on its way, which must arrive.
+            // The object may be dropped while an exception propagates, and the exception must not get lost.
             let underway = PyErr::take(py);
             if let Err(error) = self.warn(py) {
                 error.write_unraisable(py, None);
@@ -121,15 +123,16 @@ impl Drop for Handle {
 pub(crate) struct Lock;
 
 impl Lock {
-    /// Blocks without the interpreter; the outer error is what a signal handler raised.
+    /// Makes a call that blocks, and detaches from the interpreter meanwhile. The outer error is that of a signal
+    /// handler.
     fn block(
         slf: &Bound<'_, Self>,
-        call: impl FnOnce(&Arc<Holder>, Signals) -> PyResult<Result<(), Error>> + Send,
+        call: impl FnOnce(&Arc<LockObject>, Signals) -> PyResult<Result<(), Error>> + Send,
     ) -> PyResult<Result<(), Error>> {
         let py = slf.py();
-        let holder = &slf.as_super().get().holder;
+        let object = &slf.as_super().get().object;
         let signals = Signals::here(py)?;
-        py.detach(|| call(holder, signals))
+        py.detach(|| call(object, signals))
     }
 }
 
@@ -145,34 +148,36 @@ impl Lock {
         Ok(PyClassInitializer::from(Handle::new(source, name, options)?).add_subclass(Self))
     }
 
-    /// Acquire the lock, waiting for as long as others hold it.
+    /// Acquire the lock, and wait for as long as others hold it.
     ///
-    /// `timeout` in seconds overrides the lock's own: zero is one try, `None` waits for ever. `blocking=False` is one
-    /// try too. Returns `False` only if the time is over and others hold the lock (or, in a split vote, were taking
-    /// it).
+    /// `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
+    /// `blocking=False` tries once, too. Returns `False` only if the time is over and others hold the lock (or, in a
+    /// split vote, were acquiring it).
     ///
-    /// Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
-    /// where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-    /// if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
+    /// Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s if
+    /// there is no timeout; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
+    /// if this object already holds the lock or is acquiring it; `LockInvalidArgument` for a wrong timeout.
     ///
-    /// Ctrl-C ends it within 50 ms on the main thread and leaves no key behind.
+    /// On the main thread, Ctrl-C ends the call within 50 ms and leaves no key behind.
     ///
     /// >>> import redlock
     /// >>> lock = redlock.lock("job")
     /// >>> lock.acquire(timeout=5)
     /// True
     /// >>> lock.release()
-    #[pyo3(signature = (blocking = true, timeout = Timeout::Own))]
+    #[pyo3(signature = (blocking = true, timeout = Timeout::Unset))]
     fn acquire(slf: &Bound<'_, Self>, blocking: bool, timeout: Timeout) -> PyResult<bool> {
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
-        match Self::block(slf, |holder, signals| holder.acquire(timeout, signals.check()))? {
+        match Self::block(slf, |object, signals| object.acquire(timeout, signals.check()))? {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(false),
-            Err(error) => Err(raised(slf.py(), &error)),
+            Err(error) => Err(to_pyerr(slf.py(), &error)),
         }
     }
 
-    /// Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
+    /// Extend the lock, so that it lasts for `ttl` seconds from now.
+    ///
+    /// Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force applies.
     ///
     /// Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
     /// answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
@@ -186,22 +191,22 @@ impl Lock {
     #[pyo3(signature = (ttl = None))]
     fn extend(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> PyResult<()> {
         let ttl = ttl.map(|ttl| ttl.0);
-        Self::block(slf, |holder, signals| holder.extend(ttl, signals.check()))?
-            .map_err(|error| raised(slf.py(), &error))
+        Self::block(slf, |object, signals| object.extend(ttl, signals.check()))?
+            .map_err(|error| to_pyerr(slf.py(), &error))
     }
 
-    /// Release the lock. Once this begins the lock is not held, whatever becomes of the call. Again is no error.
+    /// Release the lock. From the beginning of the call on it is not held, even if the call fails.
     ///
-    /// Raises `LockNotHeld` if it was never acquired, `LockLost` if it was lost before, and `LockUnavailable` if no
-    /// quorum confirmed it: the background goes on with it until it is released or its ttl has passed. So it does
-    /// after Ctrl-C.
+    /// A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
+    /// before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and after Ctrl-C, the
+    /// background continues the release until it succeeds or the ttl has passed.
     fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::block(slf, |holder, signals| holder.release(signals.check()))?.map_err(|error| raised(slf.py(), &error))
+        Self::block(slf, |object, signals| object.release(signals.check()))?.map_err(|error| to_pyerr(slf.py(), &error))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        Self::block(slf, |holder, signals| holder.acquire(None, signals.check()))?
-            .map_err(|error| raised(slf.py(), &error))?;
+        Self::block(slf, |object, signals| object.acquire(None, signals.check()))?
+            .map_err(|error| to_pyerr(slf.py(), &error))?;
         Ok(slf.clone())
     }
 
@@ -213,9 +218,9 @@ impl Lock {
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _ = (error, traceback);
-        match Self::block(slf, |holder, signals| holder.leave(signals.check()))? {
-            // What the body raises says more than that its lock is gone.
-            Err(lost) if kind.is_none() => Err(raised(slf.py(), &lost)),
+        match Self::block(slf, |object, signals| object.release_at_exit(signals.check()))? {
+            // An exception of the body is more important than the loss of its lock.
+            Err(lost) if kind.is_none() => Err(to_pyerr(slf.py(), &lost)),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! The descriptor that wakes whoever waits for results: an eventfd on Linux, a pair of sockets elsewhere.
+//! The notifier: a descriptor that wakes an event loop. An eventfd on Linux, a pair of sockets elsewhere.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -13,9 +13,9 @@ mod system {
     use rustix::event::{EventfdFlags, eventfd};
 
     #[derive(Debug)]
-    pub(super) struct Ends(OwnedFd);
+    pub(super) struct Channel(OwnedFd);
 
-    impl Ends {
+    impl Channel {
         pub(super) fn new() -> io::Result<Self> {
             Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
         }
@@ -24,12 +24,12 @@ mod system {
             self.0.as_fd()
         }
 
-        pub(super) fn ring(&self) {
-            // A full counter refuses, and has been heard by then.
+        pub(super) fn notify(&self) {
+            // A full counter refuses the write, but is readable already.
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }
 
-        pub(super) fn silence(&self) {
+        pub(super) fn reset(&self) {
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
         }
     }
@@ -42,12 +42,12 @@ mod portable {
     use std::os::unix::net::UnixStream;
 
     #[derive(Debug)]
-    pub(super) struct Ends {
+    pub(super) struct Channel {
         reader: UnixStream,
         writer: UnixStream,
     }
 
-    impl Ends {
+    impl Channel {
         pub(super) fn new() -> io::Result<Self> {
             let (reader, writer) = UnixStream::pair()?;
             reader.set_nonblocking(true)?;
@@ -59,36 +59,37 @@ mod portable {
             self.reader.as_fd()
         }
 
-        pub(super) fn ring(&self) {
-            // A full buffer refuses, and has been heard by then.
+        pub(super) fn notify(&self) {
+            // A full buffer refuses the write, but is readable already.
             let _ = (&self.writer).write(&[1]);
         }
 
-        pub(super) fn silence(&self) {
+        pub(super) fn reset(&self) {
             while matches!((&self.reader).read(&mut [0; 64]), Ok(64)) {}
         }
     }
 }
 
-/// Rung from any thread, heard by polling [`Bell::descriptor`]. Never blocks.
+/// Wakes a thread that polls [`Notifier::descriptor`]. Any thread may notify it. It never blocks.
 #[derive(Debug)]
-pub(crate) struct Bell(system::Ends);
+pub(crate) struct Notifier(system::Channel);
 
-impl Bell {
+impl Notifier {
     pub(crate) fn new() -> std::io::Result<Self> {
-        system::Ends::new().map(Self)
+        system::Channel::new().map(Self)
     }
 
-    /// Readable from a ring to the next silence; stays open for as long as the bell is there.
+    /// Returns a descriptor that is readable from a notification until the next reset. It is open until the notifier is
+    /// dropped.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.0.reader().as_raw_fd()
     }
 
-    pub(crate) fn ring(&self) {
-        self.0.ring();
+    pub(crate) fn notify(&self) {
+        self.0.notify();
     }
 
-    pub(crate) fn silence(&self) {
-        self.0.silence();
+    pub(crate) fn reset(&self) {
+        self.0.reset();
     }
 }

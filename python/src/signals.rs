@@ -3,11 +3,11 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// Whether this thread is the one that Python runs signal handlers on. Only that one ever enters the interpreter while
-/// it waits: any other would stand in the way of those that work.
+/// Whether this thread is the main thread, on which Python runs signal handlers. Only the main thread enters the
+/// interpreter while it waits: another thread would delay the threads that work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signals {
-    heard: bool,
+    on_main_thread: bool,
 }
 
 impl Signals {
@@ -15,14 +15,14 @@ impl Signals {
         static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static MAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let current = CURRENT.import(py, "_thread", "get_ident")?.call0()?;
-        // Asked anew each time: a fork makes the thread that forked the main one.
+        // Asks each time, because the thread that forks becomes the main thread of the child.
         let main = MAIN.import(py, "threading", "main_thread")?.call0()?.getattr("ident")?;
-        Ok(Self { heard: current.eq(main)? })
+        Ok(Self { on_main_thread: current.eq(main)? })
     }
 
-    /// What runs the handlers of signals that have arrived; `None` on a thread that never does.
+    /// Returns a function that runs the handlers of pending signals; `None` on a thread that runs no handlers.
     #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone has too short a lifetime")]
     pub(crate) fn check(self) -> Option<impl FnMut() -> PyResult<()>> {
-        self.heard.then_some(|| Python::attach(|py| py.check_signals()))
+        self.on_main_thread.then_some(|| Python::attach(|py| py.check_signals()))
     }
 }

@@ -38,6 +38,12 @@ INSIDE = {
     r"\b(?:Dut(?:y|ies)|dut(?:y|ies))\b": "PendingWork",
     r"\b(?:Debts?|debts?|owed|owes?)\b": "PendingRelease",
     r"\b(?:Garbled|Bundler|Taking|Audience|News|Heard|Ear|ears?)\b": "UnexpectedReply, Flush, EventSink, NodeEvent",
+    r"\b(?:Holder|Hold)\b": "LockObject, CurrentLease",
+    r"\bhome\b": "runtime",
+    r"\bWatch\b": "LossSubscription",
+    r"\bTaken::(?:Done|Again|Gone)\b|\bReady::(?:Done|Take)\b": "Taken::{Completed, Pending, Cancelled}, Completion",
+    r"\b(?:Unread|enlist|pursue)\b": "Unparsed, add_call, run_acquire",
+    r"\b(?:part|tried)\(": "take_lease, none_if_denied",
 }
 """The same for the engine's own words, in its sources."""
 

@@ -1,6 +1,6 @@
-//! The same lock without async: the calling thread drives the engine itself.
+//! The lock without async: the calling thread drives the engine itself.
 //!
-//! Works on any thread, also inside a tokio runtime (where the call runs in the background and the thread parks).
+//! It works on any thread. Inside a tokio runtime, the call runs in the background and the thread parks.
 //!
 //! # Examples
 //!
@@ -26,9 +26,9 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 
 use crate::acquire::{self, Acquire};
-use crate::api::client::{self, IntoNodes, Unread};
+use crate::api::client::{self, IntoNodes, Unparsed};
 use crate::api::inspect::NodeView;
-use crate::api::lock::{left, tried};
+use crate::api::lock::{ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::hold;
@@ -40,7 +40,7 @@ use crate::process::context::LockContext;
 use crate::sys::background;
 use crate::sys::runtimes::{self, Break};
 
-/// How long an interrupted call waits for its clean-up. The background goes on with what takes longer.
+/// The time for which an interrupted call waits for its clean-up. The background finishes a longer one.
 const CLEAN_UP: Duration = Duration::from_millis(20);
 
 /// A client without async; see [`crate::Redlock`].
@@ -48,7 +48,7 @@ const CLEAN_UP: Duration = Duration::from_millis(20);
 pub struct Redlock(client::Redlock);
 
 impl Redlock {
-    /// A client for the node, or nodes, at these addresses; see [`crate::Redlock::new`].
+    /// Makes a client for the node, or nodes, at these addresses; see [`crate::Redlock::new`].
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Redlock {
         client::Redlock::new(nodes).map(Self)
     }
 
-    /// A client for the nodes in `REDLOCK_URLS`; see [`crate::Redlock::from_env`].
+    /// Makes a client for the nodes in `REDLOCK_URLS`; see [`crate::Redlock::from_env`].
     ///
     /// # Errors
     ///
@@ -66,37 +66,38 @@ impl Redlock {
         client::Redlock::from_env().map(Self)
     }
 
-    /// A client with options of its own; see [`crate::Redlock::builder`].
+    /// Returns a builder for a client with options; see [`crate::Redlock::builder`].
     pub fn builder() -> Builder {
         Builder { nodes: None, options: Options::default() }
     }
 
-    /// A lock with this name; see [`crate::Redlock::lock`].
+    /// Makes a lock with this name; see [`crate::Redlock::lock`].
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock { session: Arc::clone(self.0.session()), name: name.as_ref().into(), options: Options::default() }
     }
 
-    /// A lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx_lock`].
+    /// Makes a lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx_lock`].
     pub fn setnx_lock(&self, name: impl AsRef<[u8]>) -> SetnxLock {
         SetnxLock(self.lock(name))
     }
 
-    /// What every node has under this name; see [`crate::Redlock::inspect`].
+    /// Reads the state of this name on every node; see [`crate::Redlock::inspect`].
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name, `unavailable` if the system gives no thread or event queue.
+    /// `invalid_argument` for a wrong name, `unavailable` if the system cannot create a thread or an event queue.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
         drive(&Process::current(), None, async move { client.inspect(name).await })?.0
     }
 }
 
-/// [`Redlock::inspect`], ended by `interrupted`, which is asked every 25 ms if there is one. Hidden: for the bindings.
+/// Works as [`Redlock::inspect`], but calls `interrupted`, if given, every 25 ms, and ends if that fails. Hidden: for
+/// the bindings.
 ///
 /// # Errors
 ///
-/// Those of [`Redlock::inspect`]; the outer one is the interruption.
+/// Those of [`Redlock::inspect`]. The outer error is that of `interrupted`.
 #[doc(hidden)]
 pub fn inspect_unless<E>(
     client: &client::Redlock,
@@ -117,14 +118,14 @@ impl From<client::Redlock> for Redlock {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    nodes: Option<Unread>,
+    nodes: Option<Unparsed>,
     options: Options,
 }
 
 impl Builder {
-    /// The addresses of the nodes; see [`crate::Redlock::new`].
+    /// Sets the addresses of the nodes; see [`crate::Redlock::new`].
     pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
-        self.nodes = Some(Unread(nodes.into_nodes()));
+        self.nodes = Some(Unparsed(nodes.into_nodes()));
         self
     }
 
@@ -155,7 +156,7 @@ pub struct Lock {
 impl Lock {
     crate::api::setters::option_setters!();
 
-    /// Acquires the lock, waiting until the timeout; see [`crate::Lock::acquire`].
+    /// Acquires the lock, and waits for it until the timeout; see [`crate::Lock::acquire`].
     ///
     /// # Errors
     ///
@@ -169,34 +170,34 @@ impl Lock {
         let context = self.session.context(Arc::clone(&self.name), options)?;
         if Handle::try_current().is_ok() {
             let process = Arc::clone(&context.process);
-            let (owner, home) = drive(&process, None, acquire::acquire(context))?;
-            return Ok(Guard { owner: owner?, home });
+            let (owner, runtime) = drive(&process, None, acquire::acquire(context))?;
+            return Ok(Guard { owner: owner?, runtime });
         }
         let never = None::<fn() -> Result<(), Infallible>>;
         let Ok(acquired) = acquire_here(context, never);
-        acquired.map(|(owner, home)| Guard { owner, home })
+        acquired.map(|(owner, runtime)| Guard { owner, runtime })
     }
 
-    /// Tries once: `None` if others hold the lock; see [`crate::Lock::try_acquire`].
+    /// Tries once. Returns `None` if others hold the lock; see [`crate::Lock::try_acquire`].
     ///
     /// # Errors
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        tried(self.clone().timeout(Duration::ZERO).acquire())
+        none_if_denied(self.clone().timeout(Duration::ZERO).acquire())
     }
 
-    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
-    /// check the guard.
+    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form, it cannot stop `body` when the
+    /// lock is lost, so `body` must check the guard.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. A release that no quorum confirms is no
-    /// error here.
+    /// As [`Lock::acquire`]; `lost` if the lock was lost before `body` returned. A release that no quorum confirms is
+    /// not an error here.
     pub fn run<T>(&self, body: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let output = body(&guard);
-        left(guard.release()).map(|()| output)
+        ignore_unconfirmed(guard.release()).map(|()| output)
     }
 }
 
@@ -205,49 +206,49 @@ impl Lock {
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
     owner: LeaseOwner,
-    /// The runtime whose connections know about this lock.
-    home: Option<Id>,
+    /// The runtime whose connections know about this lock; `None` for the background's.
+    runtime: Option<Id>,
 }
 
 impl Guard {
-    fn shared(&self) -> &Arc<Lease> {
+    fn lease(&self) -> &Arc<Lease> {
         self.owner.lease()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.shared().context.spec.name.bytes()
+        self.lease().context.spec.name.bytes()
     }
 
-    /// The fencing token; see [`crate::Guard::fence`].
+    /// Returns the fencing token; see [`crate::Guard::fence`].
     #[must_use]
     pub fn fence(&self) -> u64 {
-        self.shared().fence
+        self.lease().fence
     }
 
-    /// How long the lock can still be relied on; see [`crate::Guard::remaining`].
+    /// Returns for how long the lock is still valid; see [`crate::Guard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.shared().remaining().unwrap_or(Duration::ZERO)
+        self.lease().remaining().unwrap_or(Duration::ZERO)
     }
 
-    /// Whether the lock is held at this moment.
+    /// Returns whether the lock is held at this moment.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.shared().remaining().is_ok()
+        self.lease().remaining().is_ok()
     }
 
-    /// Fails when the lock is not held at this moment.
+    /// Fails if the lock is not held at this moment.
     ///
     /// # Errors
     ///
     /// `lost` with its reason; `not_held` in a forked child.
     pub fn check(&self) -> Result<(), Error> {
-        self.shared().remaining().map(drop)
+        self.lease().remaining().map(drop)
     }
 
-    /// Keeps the lock for another ttl from now; see [`crate::Guard::extend`].
+    /// Extends the lock, so that it lasts for its ttl from now; see [`crate::Guard::extend`].
     ///
     /// # Errors
     ///
@@ -257,22 +258,22 @@ impl Guard {
         self.extend_by(None)
     }
 
-    /// As [`Guard::extend`], with another ttl which later renewals use too.
+    /// Works as [`Guard::extend`], but with another ttl. Later renewals use it too.
     ///
     /// # Errors
     ///
     /// As [`Guard::extend`]; `invalid_argument` for a ttl out of range.
     pub fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
-        self.extend_by(Some(hold::checked(self.shared(), ttl)?))
+        self.extend_by(Some(hold::checked(self.lease(), ttl)?))
     }
 
     fn extend_by(&self, ttl: Option<Duration>) -> Result<(), Error> {
-        let lease = Arc::clone(self.shared());
+        let lease = Arc::clone(self.lease());
         self.check()?;
-        drive(&self.shared().context.process, self.home, hold::extend(lease, ttl))?.0
+        drive(&self.lease().context.process, self.runtime, hold::extend(lease, ttl))?.0
     }
 
-    /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    /// Waits until the lock is lost, but for at most `limit`. Returns `None` if it is not lost by then.
     ///
     /// # Examples
     ///
@@ -291,9 +292,9 @@ impl Guard {
         if let Err(error) = self.check() {
             return Some(error);
         }
-        let lease = Arc::clone(self.shared());
+        let lease = Arc::clone(self.lease());
         let clock = lease.context.process.clock.clone();
-        let waited = drive(&self.shared().context.process, self.home, async move {
+        let waited = drive(&self.lease().context.process, self.runtime, async move {
             tokio::select! {
                 biased;
                 error = lease.lost() => Some(error),
@@ -309,11 +310,11 @@ impl Guard {
     ///
     /// `lost`, `unavailable` or `not_held`.
     pub fn release(self) -> Result<(), Error> {
-        let process = Arc::clone(&self.shared().context.process);
+        let process = Arc::clone(&self.lease().context.process);
         if process.is_foreign() {
-            return Err(self.shared().error(ErrorKind::NotHeld));
+            return Err(self.lease().error(ErrorKind::NotHeld));
         }
-        drive(&process, self.home, hold::release(self.owner))?.0
+        drive(&process, self.runtime, hold::release(self.owner))?.0
     }
 }
 
@@ -325,7 +326,7 @@ pub struct SetnxLock(Lock);
 impl SetnxLock {
     crate::api::setters::setnx_setters!();
 
-    /// Acquires the lock, waiting until the timeout; see [`crate::SetnxLock::acquire`].
+    /// Acquires the lock, and waits for it until the timeout; see [`crate::SetnxLock::acquire`].
     ///
     /// # Errors
     ///
@@ -334,26 +335,26 @@ impl SetnxLock {
         self.0.acquire_in(Protocol::Setnx).map(SetnxGuard)
     }
 
-    /// Tries once: `None` if others hold the lock; see [`crate::SetnxLock::try_acquire`].
+    /// Tries once. Returns `None` if others hold the lock; see [`crate::SetnxLock::try_acquire`].
     ///
     /// # Errors
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
-        tried(self.clone().timeout(Duration::ZERO).acquire())
+        none_if_denied(self.clone().timeout(Duration::ZERO).acquire())
     }
 
-    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form it cannot stop `body` at a loss:
-    /// check the guard.
+    /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form, it cannot stop `body` when the
+    /// lock is lost, so `body` must check the guard.
     ///
     /// # Errors
     ///
-    /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned. A release that is not confirmed is
-    /// no error here.
+    /// As [`SetnxLock::acquire`]; `lost` if the lock was lost before `body` returned. A release that the node does not
+    /// confirm is not an error here.
     pub fn run<T>(&self, body: impl FnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
         let guard = self.acquire()?;
         let output = body(&guard);
-        left(guard.release()).map(|()| output)
+        ignore_unconfirmed(guard.release()).map(|()| output)
     }
 }
 
@@ -363,25 +364,25 @@ impl SetnxLock {
 pub struct SetnxGuard(Guard);
 
 impl SetnxGuard {
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.0.name()
     }
 
-    /// How long the lock can still be relied on; see [`crate::SetnxGuard::remaining`].
+    /// Returns for how long the lock is still valid; see [`crate::SetnxGuard::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Whether the lock is held at this moment.
+    /// Returns whether the lock is held at this moment.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// Fails when the lock is not held at this moment.
+    /// Fails if the lock is not held at this moment.
     ///
     /// # Errors
     ///
@@ -390,7 +391,7 @@ impl SetnxGuard {
         self.0.check()
     }
 
-    /// Waits for at most `limit` for the lock to be lost; `None` if it was not.
+    /// Waits until the lock is lost, but for at most `limit`. Returns `None` if it is not lost by then.
     #[must_use]
     pub fn wait_lost(&self, limit: Duration) -> Option<Error> {
         self.0.wait_lost(limit)
@@ -406,15 +407,15 @@ impl SetnxGuard {
     }
 }
 
-/// Drives `call` on the calling thread; inside a tokio context, where that is forbidden, in the background while the
-/// thread parks. Also returns the runtime it ran on.
+/// Drives `call` on the calling thread, if possible on `runtime`. A tokio context forbids that: there, the call runs in
+/// the background while the thread parks. Also returns the runtime that the call ran on; `None` for the background's.
 fn drive<T: Send + 'static>(
     process: &Process,
-    home: Option<Id>,
+    runtime: Option<Id>,
     call: impl Future<Output = T> + Send + 'static,
 ) -> Result<(T, Option<Id>), Error> {
     if Handle::try_current().is_err() {
-        let (output, id) = process.pool.drive(&process.clock, home, call).map_err(no_event_queue)?;
+        let (output, id) = process.pool.drive(&process.clock, runtime, call).map_err(no_event_queue)?;
         return Ok((output, Some(id)));
     }
     process.background.start()?;
@@ -423,8 +424,8 @@ fn drive<T: Send + 'static>(
     Ok((receiver.recv().map_err(|_| background::stopped())?, None))
 }
 
-/// Acquires on the calling thread, which drives the first attempt, and then waits for the background without keeping a
-/// runtime or a connection. Asks `interrupted` every 25 ms if there is one. Not for a tokio context.
+/// Acquires on the calling thread. The thread drives the first attempt. Then it waits for the background, and keeps
+/// neither a runtime nor a connection. Calls `interrupted`, if given, every 25 ms. Not for a tokio context.
 fn acquire_here<E>(
     context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
@@ -436,7 +437,7 @@ fn acquire_here<E>(
     }
 }
 
-/// Why an acquire ended without the lock.
+/// The reason why an acquire ended without the lock.
 enum Stop<E> {
     Failed(Error),
     Interrupted(E),
@@ -468,11 +469,11 @@ fn acquire<E>(
         let first = async { acquire.first(&Handle::current()).await.map(|owner| (acquire, owner)) };
         let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
         let driven = process.pool.drive_unless(&process.clock, None, first, interrupted.as_mut(), afterwards);
-        let (first, home) = driven.map_err(no_event_queue)??;
+        let (first, runtime) = driven.map_err(no_event_queue)??;
         acquire = match first? {
             (rest, None) => rest,
             (rest, Some(owner)) => match rest.activate(owner)? {
-                Ok(owner) => return Ok((owner, Some(home))),
+                Ok(owner) => return Ok((owner, Some(runtime))),
                 Err(rest) => rest,
             },
         };
@@ -489,25 +490,25 @@ fn acquire<E>(
     }
 }
 
-/// Asks `interrupted`, and also ends the call in a child that `interrupted` has forked.
+/// Wraps `interrupted`, so that the call also ends in a child that `interrupted` has forked.
 fn or_forked<E>(
     process: &Process,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Option<impl FnMut() -> Result<(), Break<E>>> {
     interrupted.map(|mut interrupted| {
         move || {
-            let said = interrupted();
-            if process.is_foreign() { Err(Break::Forked(said.err())) } else { said.map_err(Break::Interrupted) }
+            let result = interrupted();
+            if process.is_foreign() { Err(Break::Forked(result.err())) } else { result.map_err(Break::Interrupted) }
         }
     })
 }
 
-/// The error of a call in a child that was forked during the call.
+/// Returns the error of a call in a child that was forked during the call.
 fn forked() -> Error {
     Error::new(ErrorKind::Unavailable, "not finished: a signal handler forked during the call; call again in the child")
 }
 
-/// As [`acquire_here`], for callers of other languages, to whom no panic may unwind: it becomes an error.
+/// Works as [`acquire_here`], for callers of other languages. No panic may unwind into them, so it becomes an error.
 pub(crate) fn acquire_unless<E>(
     context: LockContext,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
@@ -515,19 +516,20 @@ pub(crate) fn acquire_unless<E>(
     catch_unwind(AssertUnwindSafe(|| acquire_here(context, interrupted))).unwrap_or_else(|_| Ok(Err(Error::panicked())))
 }
 
-/// As [`drive`], until `interrupted`, which is asked every 25 ms if there is one, fails. It may make such calls itself, and
-/// may fork. For callers of other languages, to whom no panic may unwind: it becomes an error. Not for a tokio context.
+/// Works as [`drive`], but calls `interrupted`, if given, every 25 ms, and ends if that fails. `interrupted` may make
+/// such calls itself, and may fork. For callers of other languages: no panic may unwind into them, so it becomes an
+/// error. Not for a tokio context.
 pub(crate) fn drive_unless<T, E>(
     process: &Process,
-    home: Option<Id>,
+    runtime: Option<Id>,
     call: impl Future<Output = Result<T, Error>>,
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Result<(T, Option<Id>), Error>, E> {
-    // The dropped call's clean-up goes out on the connections of this runtime, as far as it can at once.
+    // This runtime's connections send the dropped call's clean-up, as far as they can at once.
     let afterwards = process.shutdown.done(process.clock.sleep(CLEAN_UP));
     let driven = catch_unwind(AssertUnwindSafe(|| {
         let interrupted = or_forked(process, interrupted);
-        process.pool.drive_unless(&process.clock, home, call, interrupted, afterwards)
+        process.pool.drive_unless(&process.clock, runtime, call, interrupted, afterwards)
     }));
     match driven {
         Ok(Ok(Ok((output, id)))) => Ok(output.map(|output| (output, Some(id)))),

@@ -1,4 +1,4 @@
-//! The client: which nodes, which defaults. Made once, cloned freely, sends nothing by itself.
+//! The client: its nodes, and the default options of its locks. A program makes one client and clones it freely.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::address::Addresses;
 use crate::api::inspect::{self, NodeView};
 use crate::api::lock::Lock;
-use crate::api::session::{Own, Session};
+use crate::api::session::{ProcessLocal, Session};
 use crate::api::setnx::SetnxLock;
 use crate::error::Error;
 use crate::options::{Options, checked_connect_timeout};
@@ -17,14 +17,14 @@ use crate::process::Process;
 #[cfg(feature = "simulation")]
 use crate::process::nodes::NodeSet;
 
-/// Where [`Redlock::from_env`] looks for addresses.
+/// The environment variable that [`Redlock::from_env`] reads.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
 
-/// A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
+/// A client for one set of nodes: one server, or several independent servers. Of several, a quorum must agree.
 ///
-/// Clones share connections. Nothing is sent before the first call on a lock, and connections are closed when the last
-/// clone, lock and guard are gone. All clients of a process share what it knows about a node, also those that are made
-/// later or list other nodes beside it.
+/// Clones share connections. A client sends nothing before the first call on a lock. It closes its connections when the
+/// last clone, lock and guard are dropped. All clients of a process share their knowledge about a node, even if they
+/// are made later or list other nodes, too.
 ///
 /// # Examples
 ///
@@ -44,25 +44,27 @@ const ENVIRONMENT: &str = "REDLOCK_URLS";
 pub struct Redlock(Arc<Session>);
 
 impl Redlock {
-    /// What it shares with its locks.
+    /// Returns the state that the client shares with its locks.
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.0
     }
 
-    /// A client for the node, or nodes, at these addresses, with default options.
+    /// Makes a client for the node, or nodes, at these addresses, with default options.
     ///
-    /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, `unix:///path?db=0&user=u&pass=p`,
-    /// the same with `valkey`, or `memory://name` for a store inside this process that excludes nobody outside it.
+    /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
+    /// `unix:///path?db=0&user=u&pass=p`, the same with `valkey`, or `memory://name`. The last one is a store inside
+    /// this process, and a lock in it excludes only callers of this process.
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong or unknown part of an address, a duplicate, no address or more than 15.
+    /// `invalid_argument` for a wrong or unknown part of an address, for a duplicate, and for no address or more than
+    /// 15.
     pub fn new(nodes: impl IntoNodes) -> Result<Self, Error> {
         Self::builder().nodes(nodes).build()
     }
 
-    /// A client for the nodes in the environment variable `REDLOCK_URLS` (separated by commas; a comma in a password is
-    /// written `%2C`), or for `redis://127.0.0.1:6379` where that is not set.
+    /// Makes a client for the nodes in the environment variable `REDLOCK_URLS`, or for `redis://127.0.0.1:6379` if it
+    /// is not set. Commas separate the addresses; write a comma in a password as `%2C`.
     ///
     /// # Errors
     ///
@@ -71,36 +73,38 @@ impl Redlock {
         Self::builder().build()
     }
 
-    /// A client with options of its own, which become the defaults of its locks.
+    /// Returns a builder for a client with options, which become the defaults of its locks.
     pub fn builder() -> Builder {
         Builder { nodes: None, options: Options::default() }
     }
 
-    /// A lock with this name. Sends nothing; set options on it, then acquire it.
+    /// Makes a lock with this name. Sends nothing. Set options on the lock, then acquire it.
     ///
-    /// A name is 1 to 512 bytes of anything; the key on the servers is the name, unchanged. Names that begin with
-    /// `redlock:fence:` or `redlock:waiters:` are reserved. A wrong name is an `invalid_argument` error of the acquire.
+    /// A name has 1 to 512 bytes, of any value. The key on the servers is the unchanged name. Names that begin with
+    /// `redlock:fence:` or `redlock:waiters:` are reserved. With a wrong name, the acquire fails with
+    /// `invalid_argument`.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(Arc::clone(&self.0), name.as_ref())
     }
 
-    /// A lock with this name in the older SETNX protocol, for a key that is shared with code which still uses it; see
-    /// [`SetnxLock`]. Sends nothing.
+    /// Makes a lock with this name in the older SETNX protocol, to share a key with code that still uses this protocol;
+    /// see [`SetnxLock`]. Sends nothing.
     ///
-    /// It takes from the client's options what it has itself. It is for one node: acquiring it through a client of several
-    /// is `invalid_argument`, and so it is where the client's `auto_renew` was switched on.
+    /// Client options that setnx locks do not support are ignored. The lock is for one node. Its acquire fails with
+    /// `invalid_argument` if the client has several nodes, or if the client's `auto_renew` was set to true.
     pub fn setnx_lock(&self, name: impl AsRef<[u8]>) -> SetnxLock {
         SetnxLock::new(self.lock(name))
     }
 
-    /// What every node has under this name, in the order of the addresses. Changes nothing.
+    /// Reads the state of this name on every node, in the order of the addresses. Changes nothing.
     ///
-    /// Takes at most `connect_timeout` where connections have to be made, and the `node_timeout` of the client's options. Cancel safe.
+    /// Takes at most the `node_timeout` of the client's options, plus `connect_timeout` if it has to connect. Cancel
+    /// safe.
     ///
     /// # Errors
     ///
-    /// `invalid_argument` for a wrong name or option, `unavailable` if the background thread cannot be started. A node that
-    /// cannot be asked is part of the answer.
+    /// `invalid_argument` for a wrong name or option, `unavailable` if the background thread cannot be started. A node
+    /// that cannot be asked is part of the result, not an error.
     ///
     /// # Examples
     ///
@@ -133,8 +137,9 @@ impl Redlock {
         process.background.run(call).await
     }
 
-    /// Ends this client and its clones: calls on their locks are `invalid_argument` from now on, also those that wait, and held locks
-    /// stay held. Hidden: for the bindings, whose languages drop nothing in time.
+    /// Closes this client and its clones. From now on, their locks cannot be acquired: new and waiting calls fail with
+    /// `invalid_argument`. Held locks stay held. Hidden: for the bindings, because their languages do not drop objects
+    /// in time.
     #[doc(hidden)]
     pub fn close(&self) {
         self.0.close();
@@ -143,14 +148,13 @@ impl Redlock {
     #[cfg(feature = "simulation")]
     pub(crate) fn simulated(process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Self {
         let addresses = Addresses::from_env_value(None).expect("the default address is valid");
-        Self(Arc::new(Session::new(addresses, options, Own::new(process, Some(set)))))
+        Self(Arc::new(Session::new(addresses, options, ProcessLocal::new(process, Some(set)))))
     }
 }
 
 /// Makes a client; see [`Redlock::builder`].
 ///
-/// Every option here but [`Builder::connect_timeout`] is the default of the client's locks, and may be set otherwise on a
-/// [`Lock`].
+/// Every option except [`Builder::connect_timeout`] is a default for the client's locks. A [`Lock`] can override it.
 ///
 /// # Examples
 ///
@@ -172,24 +176,25 @@ impl Redlock {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    pub(crate) nodes: Option<Unread>,
+    pub(crate) nodes: Option<Unparsed>,
     pub(crate) options: Options,
 }
 
-/// Addresses as they were given. Not read yet, so that nobody knows where in them a password stands: never shown.
+/// Addresses as the caller gave them. `Debug` hides them, because a password may stand anywhere in an address that is
+/// not parsed yet.
 #[derive(Clone)]
-pub(crate) struct Unread(pub(crate) Vec<String>);
+pub(crate) struct Unparsed(pub(crate) Vec<String>);
 
-impl fmt::Debug for Unread {
+impl fmt::Debug for Unparsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{} redacted>", self.0.len())
     }
 }
 
 impl Builder {
-    /// The addresses of the nodes; see [`Redlock::new`].
+    /// Sets the addresses of the nodes; see [`Redlock::new`].
     pub fn nodes(mut self, nodes: impl IntoNodes) -> Self {
-        self.nodes = Some(Unread(nodes.into_nodes()));
+        self.nodes = Some(Unparsed(nodes.into_nodes()));
         self
     }
 
@@ -211,7 +216,7 @@ impl Builder {
         let process = Process::current();
         self.options.check(&process.label, addresses.iter().len())?;
         let set = process.set(&addresses)?;
-        Ok(Redlock(Arc::new(Session::new(addresses, self.options, Own::new(process, Some(set))))))
+        Ok(Redlock(Arc::new(Session::new(addresses, self.options, ProcessLocal::new(process, Some(set))))))
     }
 }
 

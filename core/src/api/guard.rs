@@ -9,10 +9,10 @@ use crate::hold;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 
-/// A held lock. Extended in the background until it is released, lost or dropped.
+/// A held lock. The background extends it until it is released, lost or dropped.
 ///
-/// Dropping it queues its release before `drop` returns; it never blocks and never panics. Prefer
-/// [`Guard::release`], which says whether the lock was held until then.
+/// Dropping it queues its release before `drop` returns. The drop never blocks and never panics. Prefer
+/// [`Guard::release`], which reports whether the lock was held until then.
 ///
 /// # Examples
 ///
@@ -41,63 +41,63 @@ impl Guard {
         Self(owner)
     }
 
-    fn shared(&self) -> &Arc<Lease> {
+    fn lease(&self) -> &Arc<Lease> {
         self.0.lease()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.shared().context.spec.name.bytes()
+        self.lease().context.spec.name.bytes()
     }
 
-    /// The fencing token: larger than that of every earlier holder of this name. A resource that remembers the largest
-    /// it has seen, from the first access on, and refuses smaller ones is safe from holders that do not know yet that
-    /// they are not.
+    /// Returns the fencing token, which is larger than that of every earlier holder of this name. A resource is safe if
+    /// it remembers the largest token from the first access on, and rejects smaller ones. A former holder that does not
+    /// know of its loss yet cannot harm such a resource.
     #[must_use]
     pub fn fence(&self) -> u64 {
-        self.shared().fence
+        self.lease().fence
     }
 
-    /// How long the lock can still be relied on without an extension; zero when it is not held. Compares a clock that
-    /// goes on during a suspend with the end of the validity at this moment.
+    /// Returns for how long the lock is still valid without an extension; zero if it is not held. Compares the current
+    /// time with the end of the validity, on a clock that also counts suspend.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.shared().remaining().unwrap_or(Duration::ZERO)
+        self.lease().remaining().unwrap_or(Duration::ZERO)
     }
 
-    /// Whether the lock is held at this moment.
+    /// Returns whether the lock is held at this moment.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.shared().remaining().is_ok()
+        self.lease().remaining().is_ok()
     }
 
-    /// Fails when the lock is not held at this moment.
+    /// Fails if the lock is not held at this moment.
     ///
     /// # Errors
     ///
     /// `lost` with its reason; `not_held` in a forked child.
     pub fn check(&self) -> Result<(), Error> {
-        self.shared().remaining().map(drop)
+        self.lease().remaining().map(drop)
     }
 
-    /// Keeps the lock for another ttl from now. Takes at most `node_timeout`, and the client's
-    /// `connect_timeout` where connections have to be made.
+    /// Extends the lock, so that it lasts for its ttl from now. Takes at most `node_timeout`, plus the client's
+    /// `connect_timeout` if it has to connect.
     ///
     /// # Errors
     ///
-    /// `lost` if it is lost; `unavailable` if no quorum answered, in which case it stays valid for as long as it was;
-    /// `not_held` in a forked child.
+    /// `lost` if the lock is lost; `unavailable` if no quorum answered (the lock then stays valid for as long as
+    /// before); `not_held` in a forked child.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lock valid for at least as long as it was.
+    /// If the future is dropped, the lock stays valid for at least as long as before.
     pub async fn extend(&self) -> Result<(), Error> {
         self.check()?;
-        hold::extend(Arc::clone(self.shared()), None).await
+        hold::extend(Arc::clone(self.lease()), None).await
     }
 
-    /// As [`Guard::extend`], with another ttl (100 ms to 24 h) which later renewals use too.
+    /// Works as [`Guard::extend`], but with another ttl (100 ms to 24 h). Later renewals use it too.
     ///
     /// # Errors
     ///
@@ -107,12 +107,12 @@ impl Guard {
     ///
     /// As [`Guard::extend`].
     pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl = hold::checked(self.shared(), ttl)?;
-        hold::extend(Arc::clone(self.shared()), Some(ttl)).await
+        let ttl = hold::checked(self.lease(), ttl)?;
+        hold::extend(Arc::clone(self.lease()), Some(ttl)).await
     }
 
-    /// Completes when the lock is lost, with the `lost` error; never after a release. Needs no reply of any node: it
-    /// is told by a local timer. Cancel safe, and independent of the guard's life.
+    /// Completes with the `lost` error when the lock is lost, and never after a release. A local timer completes it,
+    /// without a reply from any node. Cancel safe. The future may outlive the guard.
     ///
     /// # Examples
     ///
@@ -132,23 +132,23 @@ impl Guard {
     /// # }
     /// ```
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {
-        Arc::clone(self.shared()).lost()
+        Arc::clone(self.lease()).lost()
     }
 
-    /// Releases the lock. Takes at most `node_timeout`, or 250 ms if that is longer, and the client's `connect_timeout`
-    /// where connections have to be made.
+    /// Releases the lock. Takes at most `node_timeout`, or 250 ms if that is longer, plus the client's
+    /// `connect_timeout` if it has to connect.
     ///
     /// # Errors
     ///
-    /// `lost` if it was lost before; `unavailable` if no quorum confirmed it in time. In every case the background
-    /// finishes what is left to do.
+    /// `lost` if the lock was lost before; `unavailable` if no quorum confirmed the release in time. In each case, the
+    /// background finishes the release.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future lets the background finish.
+    /// If the future is dropped, the background finishes the release.
     pub async fn release(self) -> Result<(), Error> {
-        if self.shared().context.process.is_foreign() {
-            return Err(self.shared().error(ErrorKind::NotHeld));
+        if self.lease().context.process.is_foreign() {
+            return Err(self.lease().error(ErrorKind::NotHeld));
         }
         hold::release(self.0).await
     }

@@ -1,4 +1,4 @@
-//! Looking at a lock without touching it: one round that changes nothing and counts nothing.
+//! Inspection: one round that reads the state of a name on every node. It changes nothing and counts nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,44 +11,44 @@ use crate::process::context::LockContext;
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 
-/// What one node shows under a lock's name.
+/// A node and the state of a lock's name on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeView {
     /// The node's address without user name or password.
     pub node: String,
-    /// What is there.
+    /// The state of the name on this node.
     pub state: NodeState,
 }
 
-/// What is under a lock's name on one node.
+/// The state of a lock's name on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {
-    /// Nothing: on this node the lock is free.
+    /// The lock is free on this node.
     Free,
-    /// A lock of this library.
+    /// A lock of this library has the name.
     Held {
-        /// The owner's label, `host:pid` unless chosen otherwise; `None` if the owner has none.
+        /// The owner's label, by default `host:pid`; `None` if the owner has none.
         label: Option<String>,
         /// The fence on this node.
         fence: u64,
-        /// How long the node keeps the key unless it is extended; `None` for a key without an end.
+        /// The time until the key expires unless it is extended; `None` for a key that does not expire.
         ttl_left: Option<Duration>,
     },
-    /// Something else: a lock of another library, or a key that is no lock.
+    /// Something else has the name: a lock of another library, or a key that is not a lock.
     Foreign {
-        /// How long the node keeps the key; `None` for a key without an end.
+        /// The time until the key expires; `None` for a key that does not expire.
         ttl_left: Option<Duration>,
     },
     /// The node could not be asked.
     Unavailable {
-        /// Why: what it answered, or what the connection came to.
+        /// The reason: the node's answer, or the failure of the connection.
         error: String,
     },
 }
 
-/// Asks every node of `context` what it has under the name.
+/// Asks every node of `context` for the state of the name.
 pub(crate) async fn inspect(context: &LockContext, connections: &Arc<Connections>) -> Vec<NodeView> {
     let nodes = connections.members.len();
     let limit = connections.connect_limit();

@@ -1,4 +1,4 @@
-//! A lock by name, with its options: acquire it, try it, or run something under it.
+//! A lock by name, with its options: acquire it, try once, or run a body while it is held.
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -14,10 +14,10 @@ use crate::options::{Options, Protocol};
 use crate::process::context::Spec;
 use crate::sys::fork::Pid;
 
-/// A lock by name. Acquire it as often as you like; every acquisition is a [`Guard`] of its own, and two guards of one
-/// name exclude each other, in one process too.
+/// A lock by name. It can be acquired any number of times. Each acquisition is a separate [`Guard`], and two guards of
+/// one name exclude each other, even in one process.
 ///
-/// Awaiting the lock itself is [`Lock::acquire`].
+/// Awaiting the lock itself calls [`Lock::acquire`].
 ///
 /// # Examples
 ///
@@ -63,33 +63,34 @@ impl Lock {
         &self.name
     }
 
-    /// Name and options, checked.
+    /// Returns the checked name and options.
     pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
         self.session.spec(pid, Arc::clone(&self.name), self.options.clone())
     }
 
-    /// Acquires the lock, waiting until the timeout.
+    /// Acquires the lock, and waits for it until the timeout.
     ///
-    /// The first try runs on the current tokio runtime, which needs its I/O and time drivers; waiting goes on in the
-    /// background. Without a tokio runtime all of it runs there.
+    /// The first try runs on the current tokio runtime, which needs its I/O and time drivers. The background does the
+    /// waiting. Without a tokio runtime, the whole call runs in the background.
     ///
-    /// A guard's fence is larger than every fence of this name before it; see the crate's documentation for what that
-    /// and the exclusion rest on.
+    /// A guard's fence is larger than every earlier fence of this name. The crate's documentation states the
+    /// assumptions behind fencing and exclusion.
     ///
     /// # Errors
     ///
-    /// - `timeout`: others held it until the timeout was over.
-    /// - `unavailable`: no quorum of nodes could be asked or would answer, until the timeout, or for 10 s after the first
-    ///   attempt where none is set. Waiting for nodes that restarted and do not count yet is not part of the 10 s. Also after
-    ///   [`shutdown`](crate::shutdown), at once.
+    /// - `timeout`: others held the lock until the timeout was over.
+    /// - `unavailable`: no quorum of nodes could be asked or would answer until the timeout. Without a timeout, the
+    ///   limit is 10 s after the first attempt. The time spent waiting for nodes that restarted and do not count yet is
+    ///   not part of the 10 s. After [`shutdown`](crate::shutdown), the call fails at once.
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
     /// - `invalid_argument`: a wrong name or option, or too many addresses of the same server.
     ///
-    /// With a timeout of zero the call takes at most the client's `connect_timeout` and twice `node_timeout`.
+    /// With a timeout of zero, the call takes at most the client's `connect_timeout` plus twice `node_timeout`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves no key behind: what was sent is released, also if its answer comes later.
+    /// Dropping the future leaves no key behind. The background releases everything that the call has sent, even if the
+    /// answer comes later.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_in(Protocol::Plain).await
     }
@@ -99,25 +100,25 @@ impl Lock {
         acquire::acquire(self.session.context(Arc::clone(&self.name), options)?).await.map(Guard::new)
     }
 
-    /// Tries once: `None` if others hold the lock, or were taking it at the same time.
+    /// Tries once. Returns `None` if others hold the lock, or were acquiring it at the same time.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`] with a timeout of zero, `timeout` excepted.
+    /// As [`Lock::acquire`] with a timeout of zero, except `timeout`.
     ///
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        tried(self.clone().timeout(Duration::ZERO).acquire().await)
+        none_if_denied(self.clone().timeout(Duration::ZERO).acquire().await)
     }
 
-    /// Acquires the lock, runs `body`, and releases the lock whatever `body` returned.
+    /// Acquires the lock, runs `body`, and releases the lock, whatever `body` returned.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `lost` as soon as the lock is lost, in which case `body` is dropped where it stands. A
-    /// release that no quorum confirms is no error here: the background goes on with it.
+    /// As [`Lock::acquire`]; `lost` as soon as the lock is lost, and `body` is then dropped at its current await. A
+    /// release that no quorum confirms is not an error here: the background continues it.
     ///
     /// # Cancel safety
     ///
@@ -137,12 +138,12 @@ impl Lock {
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
         let output = unless_lost(guard.lost(), body(&guard)).await?;
-        left(guard.release().await).map(|()| output)
+        ignore_unconfirmed(guard.release().await).map(|()| output)
     }
 }
 
-/// What one try came to: none where others hold the lock.
-pub(crate) fn tried<T>(acquired: Result<T, Error>) -> Result<Option<T>, Error> {
+/// Returns the result of one try, `None` if others hold the lock.
+pub(crate) fn none_if_denied<T>(acquired: Result<T, Error>) -> Result<Option<T>, Error> {
     match acquired {
         Ok(guard) => Ok(Some(guard)),
         Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
@@ -150,7 +151,7 @@ pub(crate) fn tried<T>(acquired: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Runs `body`, and drops it where it stands as soon as the lock is `lost`.
+/// Runs `body`. Drops it at its current await as soon as `lost` completes.
 pub(crate) async fn unless_lost<T>(
     lost: impl Future<Output = Error>,
     body: impl Future<Output = T>,
@@ -165,8 +166,8 @@ pub(crate) async fn unless_lost<T>(
     .await
 }
 
-/// What the end of a block says of a release: a loss.
-pub(crate) fn left(released: Result<(), Error>) -> Result<(), Error> {
+/// Reports only a loss from a release at the end of a block. Other errors of the release are ignored.
+pub(crate) fn ignore_unconfirmed(released: Result<(), Error>) -> Result<(), Error> {
     match released {
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! What a client and its locks share: addresses, default options, and in each process its nodes.
+//! The state that a client and its locks share: addresses, default options, and in each process the nodes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,49 +15,49 @@ use crate::protocol::name::Name;
 use crate::protocol::request::Keys;
 use crate::sys::fork::{PerProcess, Pid};
 
-/// What a client and its locks share.
+/// The state that a client and its locks share.
 #[derive(Debug)]
 pub(crate) struct Session {
     addresses: Addresses,
     options: Options,
     closed: AtomicBool,
-    own: PerProcess<Own>,
+    local: PerProcess<ProcessLocal>,
 }
 
-/// What a client has of its own in each process.
+/// The part of a session that belongs to one process.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct ProcessLocal {
     process: Arc<Process>,
-    /// `None` once the client is closed.
+    /// `None` after the client is closed.
     set: Mutex<Option<Arc<NodeSet>>>,
-    /// Said when the client is closed, to its waiting calls.
+    /// Ends the waiting calls when the client is closed.
     ending: Arc<Ending>,
 }
 
 impl Session {
-    pub(crate) fn new(addresses: Addresses, options: Options, own: Own) -> Self {
-        Self { addresses, options, closed: AtomicBool::new(false), own: PerProcess::with(own) }
+    pub(crate) fn new(addresses: Addresses, options: Options, local: ProcessLocal) -> Self {
+        Self { addresses, options, closed: AtomicBool::new(false), local: PerProcess::with(local) }
     }
 
-    /// Ends the client: see [`Redlock::close`](crate::Redlock::close).
+    /// Closes the client; see [`Redlock::close`](crate::Redlock::close).
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        if let Ok(own) = self.own(Pid::now()) {
-            let set = own.set().take();
+        if let Ok(local) = self.local(Pid::now()) {
+            let set = local.set().take();
             drop(set);
-            own.ending.start();
+            local.ending.start();
         }
     }
 
-    /// Everything a call on the lock `name` needs, checked.
+    /// Checks `name` and `options`, and returns the context of a call on this lock.
     pub(crate) fn context(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<LockContext, Error> {
         let pid = Pid::now();
         self.context_of(pid, self.spec(pid, name, options)?)
     }
 
-    /// A lock's name and options, checked.
+    /// Checks a lock's name and options, and returns them.
     pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
-        let process = &self.own(pid)?.process;
+        let process = &self.local(pid)?.process;
         let name = Name::parse(name).map_err(|error| error.with_option("name"))?;
         let with_name = |error: Error| error.with_name(name.bytes());
         options.check_own(&self.options).map_err(with_name)?;
@@ -66,27 +66,28 @@ impl Session {
         Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
     }
 
-    /// Where attempts for `spec` are made from.
+    /// Returns the context of a call for `spec`. Fails if the client is closed.
     pub(crate) fn context_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<LockContext, Error> {
-        let own = self.own(pid)?;
-        let Some(set) = own.set().clone() else {
+        let local = self.local(pid)?;
+        let Some(set) = local.set().clone() else {
             return Err(acquire::closed(spec.name.bytes()));
         };
-        Ok(LockContext { process: Arc::clone(&own.process), set, spec, client: Arc::clone(&own.ending) })
+        Ok(LockContext { process: Arc::clone(&local.process), set, spec, client: Arc::clone(&local.ending) })
     }
 
-    /// What belongs to this process; new in a forked child, where the parent's must not be touched.
-    fn own(&self, pid: Pid) -> Result<&Own, Error> {
-        self.own.try_of(pid, || {
+    /// Returns the part that belongs to this process. A forked child gets a new one, because it must not touch the
+    /// parent's.
+    fn local(&self, pid: Pid) -> Result<&ProcessLocal, Error> {
+        self.local.try_of(pid, || {
             let process = Process::current();
             let closed = self.closed.load(Ordering::Relaxed);
             let set = if closed { None } else { Some(process.set(&self.addresses)?) };
-            Ok(Own::new(process, set))
+            Ok(ProcessLocal::new(process, set))
         })
     }
 }
 
-impl Own {
+impl ProcessLocal {
     pub(crate) fn new(process: Arc<Process>, set: Option<Arc<NodeSet>>) -> Self {
         Self { process, set: Mutex::new(set), ending: Arc::default() }
     }

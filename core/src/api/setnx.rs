@@ -1,31 +1,30 @@
-//! A lock in the older SETNX protocol by name, and its guard: what a lock of this library is, without what that protocol
-//! cannot do.
+//! A lock by name in the older SETNX protocol, and its guard. They lack the calls that this protocol cannot support.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
 use crate::api::guard::Guard;
-use crate::api::lock::{Lock, left, tried, unless_lost};
+use crate::api::lock::{Lock, ignore_unconfirmed, none_if_denied, unless_lost};
 use crate::error::Error;
 use crate::options::Protocol;
 
-/// A lock by name in the older SETNX protocol, on one node: made by [`Redlock::setnx_lock`](crate::Redlock::setnx_lock), for a key
-/// that is shared with code which still uses that protocol. For everything else use [`Lock`].
+/// A lock by name in the older SETNX protocol, on one node. [`Redlock::setnx_lock`](crate::Redlock::setnx_lock) makes
+/// it, to share a key with code that still uses this protocol. For everything else use [`Lock`].
 ///
-/// The key's value is the Unix second up to which it is held: `SETNX key value`, and where that fails `GET`, and `GETSET`
-/// once the time is over. Here each of acquire and release is one script on the server's clock, so that none of this
-/// library overwrites a live holder. What the older protocol cannot give:
+/// The key's value is the Unix second until which the lock is held. An older client sends `SETNX key value`. If that
+/// fails, it sends `GET`, and `GETSET` once the time is over. Here, an acquire is one script on the server's clock, and
+/// so is a release. So this library never overwrites a live holder. The older protocol has these limits:
 ///
-/// - no fence: nothing that a resource could tell a late holder by;
-/// - no renewal: the lock ends with its ttl;
-/// - no exclusion among the older clients: one that stalls between `GET` and `GETSET`, or has another ttl or a wrong
-///   clock of its own, can make two holders;
-/// - no second try for a release: nothing in the key tells whose it is, so where the answer to an acquire or a release
-///   is lost with its connection, the key stays until its time is over.
+/// - It has no fence, so a resource cannot recognize a late holder.
+/// - It has no renewal, so the lock ends with its ttl.
+/// - It does not exclude the older clients from each other. A client that stalls between `GET` and `GETSET`, or has
+///   another ttl or a wrong clock, can make two holders.
+/// - It has no second try for a release, because the key does not show its owner. If the answer to an acquire or a
+///   release is lost with its connection, the key stays until its time is over.
 ///
-/// Never use one name in both protocols. Here each sees the other's key as held; but older clients take a plain key for one
-/// whose time is over, and overwrite it.
+/// Never use one name in both protocols. In this library, each protocol treats the other's key as held. But an older
+/// client takes a plain key for one whose time is over, and overwrites it.
 ///
 /// # Examples
 ///
@@ -54,39 +53,40 @@ impl SetnxLock {
 
     crate::api::setters::setnx_setters!();
 
-    /// Acquires the lock, waiting until the timeout. All of it runs in the background.
+    /// Acquires the lock, and waits for it until the timeout. The whole call runs in the background.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`]; `invalid_argument` also for a client of several nodes, or one whose `auto_renew` was switched on.
+    /// As [`Lock::acquire`]; `invalid_argument` also if the client has several nodes, or if its `auto_renew` was set to
+    /// true.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves no key behind: the background hears the answer and releases. Only where the connection
-    /// breaks before that answer, the key, if there is one, stays until its time is over.
+    /// Dropping the future leaves no key behind: the background receives the answer and releases the lock. Only if the
+    /// connection breaks before the answer, a key may stay until its time is over.
     pub async fn acquire(&self) -> Result<SetnxGuard, Error> {
         self.0.acquire_in(Protocol::Setnx).await.map(SetnxGuard)
     }
 
-    /// Tries once: `None` if others hold the lock.
+    /// Tries once. Returns `None` if others hold the lock.
     ///
     /// # Errors
     ///
-    /// As [`SetnxLock::acquire`] with a timeout of zero, `timeout` excepted.
+    /// As [`SetnxLock::acquire`] with a timeout of zero, except `timeout`.
     ///
     /// # Cancel safety
     ///
     /// As [`SetnxLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<SetnxGuard>, Error> {
-        tried(self.clone().timeout(Duration::ZERO).acquire().await)
+        none_if_denied(self.clone().timeout(Duration::ZERO).acquire().await)
     }
 
-    /// Acquires the lock, runs `body`, and releases the lock whatever `body` returned.
+    /// Acquires the lock, runs `body`, and releases the lock, whatever `body` returned.
     ///
     /// # Errors
     ///
-    /// As [`SetnxLock::acquire`]; `lost` as soon as the ttl is over, in which case `body` is dropped where it stands. A
-    /// release that is not confirmed is no error here.
+    /// As [`SetnxLock::acquire`]; `lost` as soon as the ttl is over, and `body` is then dropped at its current await. A
+    /// release that the node does not confirm is not an error here.
     ///
     /// # Cancel safety
     ///
@@ -94,7 +94,7 @@ impl SetnxLock {
     pub async fn run<T>(&self, body: impl AsyncFnOnce(&SetnxGuard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
         let output = unless_lost(guard.lost(), body(&guard)).await?;
-        left(guard.release().await).map(|()| output)
+        ignore_unconfirmed(guard.release().await).map(|()| output)
     }
 }
 
@@ -107,34 +107,34 @@ impl IntoFuture for SetnxLock {
     }
 }
 
-/// A held lock of the older SETNX protocol, until it is released, dropped or its ttl is over.
+/// A held lock of the older SETNX protocol. It is held until it is released or dropped, or until its ttl is over.
 ///
-/// Dropping it queues its release and never blocks. It has neither a fence nor extensions: that protocol cannot give
-/// them.
+/// Dropping it queues its release and never blocks. It has no fence and no extensions, because the protocol does not
+/// support them.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases its lock"]
 pub struct SetnxGuard(Guard);
 
 impl SetnxGuard {
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.0.name()
     }
 
-    /// How long the lock can still be relied on; zero when it is not held.
+    /// Returns for how long the lock is still valid; zero if it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Whether the lock is held at this moment.
+    /// Returns whether the lock is held at this moment.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// Fails when the lock is not held at this moment.
+    /// Fails if the lock is not held at this moment.
     ///
     /// # Errors
     ///
@@ -143,22 +143,22 @@ impl SetnxGuard {
         self.0.check()
     }
 
-    /// Completes when the lock is lost, with the `lost` error; never after a release. See [`Guard::lost`].
+    /// Completes with the `lost` error when the lock is lost, and never after a release; see [`Guard::lost`].
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {
         self.0.lost()
     }
 
-    /// Releases the lock: the node deletes the key while its time is not over. Takes at most `node_timeout`, or 250 ms if
-    /// that is longer, and the client's `connect_timeout` where a connection has to be made.
+    /// Releases the lock: the node deletes the key if its time is not over. Takes at most `node_timeout`, or 250 ms if
+    /// that is longer, plus the client's `connect_timeout` if it has to connect.
     ///
     /// # Errors
     ///
-    /// `lost` if it was lost before; `unavailable` if the node did not confirm it in time. It is sent once only: a second
-    /// one could delete the key of the next owner.
+    /// `lost` if the lock was lost before; `unavailable` if the node did not confirm the release in time. The release
+    /// is sent only once, because a second one could delete the key of the next owner.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future lets the background finish.
+    /// If the future is dropped, the background finishes the release.
     pub async fn release(self) -> Result<(), Error> {
         self.0.release().await
     }

@@ -1,4 +1,4 @@
-//! Giving back what the process holds, before it ends.
+//! Shutdown: a process releases its locks before it ends.
 
 use std::thread;
 use std::time::Duration;
@@ -6,20 +6,21 @@ use std::time::Duration;
 use crate::process::Process;
 use crate::process::shutdown::PendingWork;
 
-/// Longest wait for the servers. More would be a hang to who ends the program; what is left runs out with its ttl.
+/// The longest wait for the servers. A longer one would look like a hang. The remaining locks expire after their ttl.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Turns of the background in which a cancelled call is dropped, its wait with it, and what that one had sent is pending.
+/// The turns of the background after which a cancelled call and its wait are dropped, and their releases are pending.
 const TURNS: usize = 8;
 
-/// Releases every lock held by this process, ends its waiting calls with an `unavailable` error, and waits up to 500 ms for
-/// the servers. Locks that could not be released expire after their ttl.
+/// Releases every lock held by this process, ends its waiting calls with an `unavailable` error, and waits up to 500 ms
+/// for the servers. Locks that could not be released expire after their ttl.
 ///
-/// For the end of `main`: a guard that is dropped there has its release queued, and the process may be gone before it is
-/// sent. A program that awaits [`Guard::release`](crate::Guard::release) for each does not need it.
+/// Call it at the end of `main`. A guard that is dropped there only queues its release, and the process may end before
+/// the release is sent. A program that awaits [`Guard::release`](crate::Guard::release) for each guard does not need
+/// this call.
 ///
-/// It blocks, also in async code, and is final: what waits for a lock does not get it, nothing is acquired any more, and
-/// saying it again does nothing.
+/// The call blocks, even in async code. It is final: waiting calls do not get their locks, and no lock can be acquired
+/// any more. Another call does nothing.
 ///
 /// # Examples
 ///
@@ -48,7 +49,7 @@ pub fn shutdown() {
     }
     process.schedule.release_all();
     if let Some(background) = process.background.started() {
-        // What was cancelled a moment ago is dropped by the background, and only then known to be pending.
+        // The background still has to drop calls that were cancelled a moment ago. Only then is their work pending.
         let pending_work = PendingWork::new(&process.shutdown);
         background.spawn(async move {
             for _ in 0..TURNS {
@@ -62,15 +63,15 @@ pub fn shutdown() {
     }
 }
 
-/// Waits for the servers, on a thread of its own: the caller may be in a tokio context, where none may block.
+/// Waits for the servers on a separate thread: the caller may be in a tokio context, which must not drive a runtime.
 fn wait(process: &Process) {
     let clock = process.clock.clone();
     let done = process.shutdown.done(async move { clock.sleep(LIMIT).await });
     thread::scope(|scope| {
-        // Driven on a runtime of the blocking face: releases may be queued on its connections.
+        // Drives a runtime of the blocking API, because releases may be queued on its connections.
         let drive = || drop(process.pool.drive(&process.clock, None, done));
-        if let Ok(acquire) = thread::Builder::new().spawn_scoped(scope, drive) {
-            drop(acquire.join());
+        if let Ok(driver) = thread::Builder::new().spawn_scoped(scope, drive) {
+            drop(driver.join());
         }
     });
 }

@@ -1,21 +1,26 @@
-//! The completion queue: calls that are started in one place and heard of in another, for languages with an event loop.
+//! The completion queue: one part of a program starts a call, another receives its result. For languages with an event
+//! loop.
 //!
-//! Hidden: for the bindings. One queue per event loop, or Node environment. A call is *running* in the background →
-//! *ready*, when its number is put on the list that the loop drains, woken once per batch → *taken* by whoever asked for
-//! it. Only what is taken counts: a lock that was won becomes its object's hold then, its renewal starts then, and if
-//! its validity is past by then it is released and waited for again. What leaves nothing to take, as most releases do,
-//! is told as *done* and forgotten. What may interrupt it:
+//! Hidden: for the bindings. There is one queue for each event loop, or for each Node environment. A call is *running*
+//! in the background, then *ready*, then *taken*. A ready call has its number on a list that the event loop drains, and
+//! one wake-up covers a batch of numbers. The code that started the call takes its result. Only taken results count. A
+//! won lock becomes the lease of its object when it is taken, and its renewal starts then. If its validity has ended by
+//! then, the lock is released, and the acquire continues. A call without a result, such as most releases, is reported
+//! as *done*, and the queue forgets it. What may interrupt a call:
 //!
-//! - cancelled before or after it is ready: an acquire is dropped, which releases; a release and an extension go on in
-//!   the background, and nobody hears of them;
-//! - never taken (the loop is closed, the environment is gone): dropped with the queue, as if it were cancelled;
-//! - a panic in the call: it becomes an error;
-//! - a fork: the child finds the queue foreign, makes another one, and never touches this one's list;
-//! - the process ends: as if everything were cancelled.
+//! - It is cancelled before or after it is ready. A cancelled acquire is dropped, which releases the lock. A release or
+//!   an extension continues in the background without a report.
+//! - It is never taken, because its loop is closed or its environment has ended. It is dropped with the queue, as if it
+//!   were cancelled.
+//! - It panics. The panic becomes an error.
+//! - The process forks. The child sees that the queue is foreign, makes another one, and never touches the parent's
+//!   list.
+//! - The process ends. All its calls are dropped, as if they were cancelled.
 //!
-//! A *watch* is a number that gets ready each time a hold of one object is lost. It ends with its object.
+//! A *loss subscription* is a number that becomes ready each time a lease of one object is lost. It ends with its
+//! object.
 //!
-//! The list is locked for moments only, and nothing that locks anything else is done or dropped meanwhile.
+//! A thread locks the list for moments only. Meanwhile it takes no other lock, and drops nothing that takes one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +36,7 @@ use crate::acquire::Acquire;
 use crate::api::client::Redlock;
 use crate::api::inspect::NodeView;
 use crate::api::lock;
-use crate::bindings::lock_object::{Extension, Hold, Holder, Reservation, Timeout};
+use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::{LossCallback, OnLoss};
@@ -49,7 +54,7 @@ pub struct Queue(Arc<Shared>);
 
 struct Shared {
     process: Arc<Process>,
-    /// Tells the event loop that there is something to drain.
+    /// Wakes the event loop, which then drains the list.
     wake: Box<dyn Fn() + Send + Sync>,
     list: Mutex<List>,
 }
@@ -58,71 +63,71 @@ struct Shared {
 struct List {
     last: u64,
     calls: HashMap<u64, Call>,
-    ready: Vec<Ready>,
+    completions: Vec<Completion>,
 }
 
-/// A number whose turn has come.
+/// The number of a call or a loss subscription that became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    /// The call did what it was asked to do, and there is nothing to take.
+pub enum Completion {
+    /// The call succeeded, and there is nothing to take.
     Done(u64),
-    /// [`Queue::take`] says what there is.
-    Take(u64),
+    /// [`Queue::take`] returns the result.
+    Result(u64),
 }
 
-impl Ready {
-    /// As one number, for a language without such a type: negative where there is nothing to take.
+impl Completion {
+    /// Returns the number, negative if there is nothing to take. For languages without such a type.
     #[must_use]
     pub fn signed(self) -> i64 {
-        // Calls are counted: no process lives to see so many.
+        // The numbers count calls, and no process makes so many.
         let signed = |id| i64::try_from(id).unwrap_or(i64::MAX);
         match self {
             Self::Done(id) => -signed(id),
-            Self::Take(id) => signed(id),
+            Self::Result(id) => signed(id),
         }
     }
 }
 
 #[derive(Debug)]
 enum Call {
-    /// Under way. The reservation is an acquire's, which alone can be broken off.
+    /// Running in the background. Only an acquire has a reservation, and only an acquire can be aborted.
     Running(Option<Reservation>, Option<AbortHandle>),
-    /// An acquire that was won, not taken yet.
+    /// An acquire that was won and not taken yet.
     Won(Box<Acquire>, LeaseOwner, Reservation),
-    /// The reservation of an acquire that failed is given back by who takes the failure: from then on, not later, the
-    /// object can be acquired again.
-    Over(Result<Taken, Error>, Option<Reservation>),
-    /// A watch, with a loss nobody has heard of yet.
-    Watch(Option<Error>),
+    /// A finished call. A failed acquire keeps its reservation until its error is taken. The object can be acquired
+    /// again at that moment, not later.
+    Finished(Result<Taken, Error>, Option<Reservation>),
+    /// A loss subscription, with the last loss if it was not taken yet.
+    LossSubscription(Option<Error>),
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Taken {
-    /// It did what it was asked to do.
-    Done,
-    /// What an inspection saw.
+    /// The call succeeded.
+    Completed,
+    /// The views of an inspection.
     Views(Vec<NodeView>),
-    /// Not over yet: wait for the same number again.
-    Again,
-    /// There is no such call: it was taken before, or cancelled, or it was a watch whose object is gone.
-    Gone,
+    /// The call is not finished: wait until the same number is ready again.
+    Pending,
+    /// There is no such call: it was taken before or cancelled, or it was a loss subscription whose object was dropped.
+    Cancelled,
 }
 
-/// A call on its way, whose end the queue hears of.
-type Reported = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A call that reports its outcome to the queue.
+type ReportedCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a call in the background comes to.
+/// The outcome of a call in the background.
 #[derive(Debug)]
 enum Outcome {
     Won(Box<Acquire>, LeaseOwner),
-    Over(Result<Taken, Error>),
+    Finished(Result<Taken, Error>),
 }
 
 impl Queue {
-    /// A queue whose event loop is woken by `wake`. That is called from any thread, once for all that gets ready before
-    /// the next [`Queue::drain`]; it must neither block nor panic.
+    /// Makes a queue that calls `wake` to wake its event loop. Any thread may call `wake`, once for all numbers that
+    /// become ready before the next [`Queue::drain`]. `wake` must neither block nor panic.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         let process = Process::current();
         let shared = Arc::new(Shared { process, wake: Box::new(wake), list: Mutex::default() });
@@ -131,84 +136,90 @@ impl Queue {
         Self(shared)
     }
 
-    /// Whether this is another process's queue: in a forked child a new one is needed.
+    /// Returns whether the queue belongs to another process. A forked child needs a new one.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.0.process.is_foreign()
     }
 
-    /// Starts to acquire.
+    /// Starts an acquire.
     ///
     /// # Errors
     ///
-    /// `already_held`, `invalid_argument` or `unavailable`, at once; all others come with [`Queue::take`].
-    pub fn acquire(&self, holder: &Arc<Holder>, timeout: Timeout) -> Result<u64, Error> {
-        let pid = self.here()?;
-        let reservation = holder.reserve(pid)?;
-        let acquire = Acquire::begin(holder.context(pid, timeout)?)?;
-        let id = self.0.enlist(Call::Running(Some(reservation), None));
-        self.pursue(id, acquire)?;
+    /// `already_held`, `invalid_argument` or `unavailable`, at once. [`Queue::take`] returns all other errors.
+    pub fn acquire(&self, object: &Arc<LockObject>, timeout: Timeout) -> Result<u64, Error> {
+        let pid = self.current_pid()?;
+        let reservation = object.reserve(pid)?;
+        let acquire = Acquire::begin(object.context(pid, timeout)?)?;
+        let id = self.0.add_call(Call::Running(Some(reservation), None));
+        self.run_acquire(id, acquire)?;
         Ok(id)
     }
 
-    /// Starts to extend, to `ttl` or by the ttl in force.
+    /// Starts an extension, to `ttl` or by the ttl in force.
     ///
     /// # Errors
     ///
     /// `not_held`, `lost` or `invalid_argument`, at once; `lost` and `unavailable` with [`Queue::take`].
-    pub fn extend(&self, holder: &Arc<Holder>, ttl: Option<Duration>) -> Result<u64, Error> {
-        let Extension { lease, ttl, .. } = holder.extension(self.here()?, ttl)?;
+    pub fn extend(&self, object: &Arc<LockObject>, ttl: Option<Duration>) -> Result<u64, Error> {
+        let Extension { lease, ttl, .. } = object.extension(self.current_pid()?, ttl)?;
         lease.remaining_here()?;
-        let id = self.0.enlist(Call::Running(None, None));
-        self.spawn(id, move || async move { Outcome::Over(hold::extend(lease, ttl).await.map(|()| Taken::Done)) })?;
+        let id = self.0.add_call(Call::Running(None, None));
+        self.spawn(
+            id,
+            move || async move { Outcome::Finished(hold::extend(lease, ttl).await.map(|()| Taken::Completed)) },
+        )?;
         Ok(id)
     }
 
-    /// Starts to release. From here on the lock is not held, whatever becomes of the call.
+    /// Starts a release. From here on the lock is not held, even if the release fails or is cancelled.
     ///
     /// # Errors
     ///
     /// `not_held` at once; `lost` and `unavailable` with [`Queue::take`].
-    pub fn release(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
-        self.part(holder.part(self.here()?)?, |released| released)
+    pub fn release(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
+        self.start_release(object.take_lease(self.current_pid()?)?, |released| released)
     }
 
-    /// Starts to release at the end of a block: silent where there is nothing to release, or no quorum that confirms
-    /// it.
+    /// Starts a release at the end of a block. It also succeeds if there is nothing to release, or if no quorum
+    /// confirms the release.
     ///
     /// # Errors
     ///
     /// `unavailable` at once if there is no background, `lost` with [`Queue::take`].
-    pub fn leave(&self, holder: &Arc<Holder>) -> Result<u64, Error> {
-        self.part(holder.part(self.here()?).unwrap_or(None), lock::left)
+    pub fn release_at_exit(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
+        self.start_release(object.take_lease(self.current_pid()?).unwrap_or(None), lock::ignore_unconfirmed)
     }
 
-    /// Starts to look at a lock; [`Taken::Views`] is the result.
+    /// Starts an inspection of a lock. Its result is [`Taken::Views`].
     ///
     /// # Errors
     ///
     /// `invalid_argument`, at once.
     pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
-        client.session().spec(self.here()?, name, Options::default())?;
+        client.session().spec(self.current_pid()?, name, Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
-        let id = self.0.enlist(Call::Running(None, None));
-        self.spawn(id, move || async move { Outcome::Over(client.inspect(name).await.map(Taken::Views)) })?;
+        let id = self.0.add_call(Call::Running(None, None));
+        self.spawn(id, move || async move { Outcome::Finished(client.inspect(name).await.map(Taken::Views)) })?;
         Ok(id)
     }
 
-    /// Watches `holder`: the number gets ready each time a hold of it is lost (for the present one, at once if it is
-    /// lost already and neither released nor acquired again), and [`Queue::take`] then fails with that loss. It gets ready
-    /// once more when the object is gone. An object may have several watches, which are told in the order in which they
-    /// began; [`Queue::cancel`] ends one. Zero, which is nobody's number, for another process's queue.
-    pub fn watch(&self, holder: &Arc<Holder>) -> u64 {
-        let Ok(pid) = self.here() else { return 0 };
-        let id = self.0.enlist(Call::Watch(None));
-        let watch = Watch { shared: Arc::downgrade(&self.0), id };
-        holder.on_lost(pid, LossCallback::new(watch));
+    /// Subscribes to the losses of `object`, and returns a number. The number becomes ready each time a lease of the
+    /// object is lost, and [`Queue::take`] then fails with that loss. If the current lease is lost already, and was
+    /// neither released nor acquired again, the number becomes ready at once. When the object is dropped, the number
+    /// becomes ready once more. An object may have several subscriptions. They become ready in the order in which they
+    /// began, and [`Queue::cancel`] ends one. Returns zero, which is never the number of a subscription, if the queue
+    /// belongs to another process.
+    pub fn subscribe_to_losses(&self, object: &Arc<LockObject>) -> u64 {
+        let Ok(pid) = self.current_pid() else { return 0 };
+        let id = self.0.add_call(Call::LossSubscription(None));
+        let subscription = LossSubscription { shared: Arc::downgrade(&self.0), id };
+        object.on_lost(pid, LossCallback::new(subscription));
         id
     }
 
-    /// Breaks a call off. An acquire leaves no key behind; releases and extensions go on unheard.
+    /// Cancels a call, or ends a loss subscription. A cancelled acquire leaves no key behind. Releases and extensions
+    /// continue without a report.
     pub fn cancel(&self, id: u64) {
         if self.is_foreign() {
             return;
@@ -217,47 +228,48 @@ impl Queue {
         drop_call(call);
     }
 
-    /// The numbers of the calls that are ready, and of watches that have something to tell.
+    /// Returns the numbers of the calls and loss subscriptions that became ready.
     ///
-    /// `silence` ends the wake-up that led here, so that what gets ready later can wake again. In a forked child it is not
-    /// called: a descriptor is its parent's too, which would sleep through what is ready there.
-    pub fn drain(&self, silence: impl FnOnce()) -> Vec<Ready> {
+    /// Calls `reset` to end the wake-up that led to this call, so that later numbers can wake the event loop again. A
+    /// forked child does not call it: it shares the descriptor with its parent, and the parent would miss a wake-up.
+    pub fn drain(&self, reset: impl FnOnce()) -> Vec<Completion> {
         if self.is_foreign() {
             return Vec::new();
         }
-        // First: between these two, what gets ready wakes once more than it has to; the other way round, not at all.
-        silence();
-        // Its room stays, for whoever gets ready next on another thread.
-        self.0.list().ready.drain(..).collect()
+        // A number that becomes ready between these two steps causes one wake-up too many. In the other order, it would
+        // cause none.
+        reset();
+        // The list keeps its capacity, so that another thread need not allocate for the next number.
+        self.0.list().completions.drain(..).collect()
     }
 
-    /// The result of a call, for the one who has started it, at the time that it goes on.
+    /// Takes the result of a call. The code that started the call takes it at the moment when it continues.
     ///
     /// # Errors
     ///
-    /// Those of the call; `lost` for a watch.
+    /// Those of the call; `lost` for a loss subscription.
     pub fn take(&self, id: u64) -> Result<Taken, Error> {
-        let Ok(pid) = self.here() else { return Ok(Taken::Gone) };
+        let Ok(pid) = self.current_pid() else { return Ok(Taken::Cancelled) };
         let mut list = self.0.list();
         let call = match list.calls.get_mut(&id) {
-            None => return Ok(Taken::Gone),
-            Some(Call::Running(..)) => return Ok(Taken::Again),
-            Some(Call::Watch(loss)) => return loss.take().map_or(Ok(Taken::Again), Err),
+            None => return Ok(Taken::Cancelled),
+            Some(Call::Running(..)) => return Ok(Taken::Pending),
+            Some(Call::LossSubscription(loss)) => return loss.take().map_or(Ok(Taken::Pending), Err),
             Some(_) => list.calls.remove(&id),
         };
         drop(list);
         match call {
-            Some(Call::Won(acquire, owner, reservation)) => self.hold(pid, id, *acquire, owner, reservation),
-            Some(Call::Over(result, reservation)) => {
+            Some(Call::Won(acquire, owner, reservation)) => self.activate(pid, id, *acquire, owner, reservation),
+            Some(Call::Finished(result, reservation)) => {
                 drop(reservation);
                 result
             }
-            _ => Ok(Taken::Gone),
+            _ => Ok(Taken::Cancelled),
         }
     }
 
-    /// A won lock reaches its object, or is waited for again.
-    fn hold(
+    /// Gives a won lock to its object, or runs the acquire again if the lock was taken too late.
+    fn activate(
         &self,
         pid: Pid,
         id: u64,
@@ -267,19 +279,19 @@ impl Queue {
     ) -> Result<Taken, Error> {
         match acquire.activate(owner)? {
             Ok(owner) => {
-                reservation.hold(pid, Hold::in_background(owner));
-                Ok(Taken::Done)
+                reservation.complete(pid, CurrentLease::in_background(owner));
+                Ok(Taken::Completed)
             }
             Err(acquire) => {
                 self.0.list().calls.insert(id, Call::Running(Some(reservation), None));
-                self.pursue(id, acquire)?;
-                Ok(Taken::Again)
+                self.run_acquire(id, acquire)?;
+                Ok(Taken::Pending)
             }
         }
     }
 
-    /// The process that the call runs in, which has to be the queue's.
-    fn here(&self) -> Result<Pid, Error> {
+    /// Returns the current process's id. Fails if the queue belongs to another process.
+    fn current_pid(&self) -> Result<Pid, Error> {
         let pid = Pid::now();
         if self.0.process.is_foreign_to(pid) {
             let message = "this event loop was inherited through fork; start a new event loop in the child process";
@@ -288,56 +300,60 @@ impl Queue {
         Ok(pid)
     }
 
-    /// Runs an acquire in the background, where it can be broken off.
-    fn pursue(&self, id: u64, acquire: Acquire) -> Result<(), Error> {
+    /// Runs an acquire in the background, as a task that can be aborted.
+    fn run_acquire(&self, id: u64, acquire: Acquire) -> Result<(), Error> {
         let report = self.report(id);
         self.background(id)?.begin(move |runtime| {
             let Some(shared) = report.shared.upgrade() else { return };
-            let call = report.of(async move {
+            let call = report.wrap(async move {
                 match acquire.win().await {
                     Ok((acquire, owner)) => Outcome::Won(Box::new(acquire), owner),
-                    Err(error) => Outcome::Over(Err(error)),
+                    Err(error) => Outcome::Finished(Err(error)),
                 }
             });
             let task = spawn(runtime, call);
             match shared.list().calls.get_mut(&id) {
                 Some(Call::Running(_, abort)) => *abort = Some(task),
-                // Broken off before it has begun.
+                // The call was cancelled before its task began.
                 _ => task.abort(),
             }
         });
         Ok(())
     }
 
-    /// Starts the release of `hold`, and puts its result through `said`.
-    fn part(&self, hold: Option<Hold>, said: fn(Result<(), Error>) -> Result<(), Error>) -> Result<u64, Error> {
-        let Some(hold) = hold else {
-            let id = self.0.enlist(Call::Running(None, None));
-            self.0.finish(id, Outcome::Over(Ok(Taken::Done)));
+    /// Starts the release of `lease`, if there is one, and passes its result through `map_result`.
+    fn start_release(
+        &self,
+        lease: Option<CurrentLease>,
+        map_result: fn(Result<(), Error>) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let Some(lease) = lease else {
+            let id = self.0.add_call(Call::Running(None, None));
+            self.0.finish(id, Outcome::Finished(Ok(Taken::Completed)));
             return Ok(id);
         };
-        let id = self.0.enlist(Call::Running(None, None));
+        let id = self.0.add_call(Call::Running(None, None));
         let pending_work = PendingWork::new(&self.0.process.shutdown);
         self.spawn(id, move || async move {
-            let released = hold::release(hold.into_owner()).await;
+            let released = hold::release(lease.into_owner()).await;
             drop(pending_work);
-            Outcome::Over(said(released).map(|()| Taken::Done))
+            Outcome::Finished(map_result(released).map(|()| Taken::Completed))
         })?;
         Ok(id)
     }
 
-    /// Runs `call` in the background to its end. It is made there: its memory, much more than what it is made from, then
-    /// comes from the thread that gives it back.
+    /// Runs `call` in the background to its end. The background thread makes the future from `call`, which is much
+    /// smaller. So the thread that frees the future's memory has also allocated it.
     fn spawn<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
         let report = self.report(id);
-        self.background(id)?.begin(move |runtime| drop(spawn(runtime, report.of(call()))));
+        self.background(id)?.begin(move |runtime| drop(spawn(runtime, report.wrap(call()))));
         Ok(())
     }
 
-    /// The background. If that cannot be started, the call is dropped.
+    /// Returns the background, started. If it cannot start, drops the call.
     fn background(&self, id: u64) -> Result<Started, Error> {
         self.0.process.background.start().inspect_err(|_| self.cancel(id))
     }
@@ -350,7 +366,7 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         if self.is_foreign() {
-            // The parent's calls and locks.
+            // The calls and locks are the parent's.
             mem::forget(Arc::clone(&self.0));
             return;
         }
@@ -358,7 +374,7 @@ impl Drop for Queue {
     }
 }
 
-/// Drops a call; what it has won is released.
+/// Drops a call, and aborts its task if it has one. A lock that it has won is released.
 fn drop_call(call: Option<Call>) {
     if let Some(Call::Running(_, Some(task))) = &call {
         task.abort();
@@ -371,7 +387,7 @@ impl Shared {
         self.list.lock().expect("no panic while holding this")
     }
 
-    fn enlist(&self, call: Call) -> u64 {
+    fn add_call(&self, call: Call) -> u64 {
         let mut list = self.list();
         list.last += 1;
         let id = list.last;
@@ -379,7 +395,7 @@ impl Shared {
         id
     }
 
-    /// A call has come to `outcome`. If it was cancelled meanwhile, or the process is ending, that is dropped.
+    /// Records the outcome of a call. Drops it if the call was cancelled meanwhile, or if the process is ending.
     fn finish(&self, id: u64, outcome: Outcome) {
         if self.process.shutdown.has_started() {
             return;
@@ -390,18 +406,19 @@ impl Shared {
         *call = match (outcome, reservation.take()) {
             (Outcome::Won(acquire, owner), Some(reservation)) => Call::Won(acquire, owner, reservation),
             (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
-            (Outcome::Over(Ok(Taken::Done)), None) => {
+            (Outcome::Finished(Ok(Taken::Completed)), None) => {
                 list.calls.remove(&id);
-                return self.ready(list, Ready::Done(id));
+                return self.complete(list, Completion::Done(id));
             }
-            (Outcome::Over(result), reservation) => Call::Over(result, reservation),
+            (Outcome::Finished(result), reservation) => Call::Finished(result, reservation),
         };
-        self.ready(list, Ready::Take(id));
+        self.complete(list, Completion::Result(id));
     }
 
-    fn ready(&self, mut list: MutexGuard<'_, List>, ready: Ready) {
-        list.ready.push(ready);
-        let first = list.ready.len() == 1;
+    /// Adds `completion` to the list, and wakes the event loop if the list was empty.
+    fn complete(&self, mut list: MutexGuard<'_, List>, completion: Completion) {
+        list.completions.push(completion);
+        let first = list.completions.len() == 1;
         drop(list);
         if first {
             (self.wake)();
@@ -424,20 +441,20 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Reports what a call has come to when its task ends, be it by a panic.
+/// Reports the outcome of a call when its task ends, even if the task panics.
 struct Report {
-    /// Nobody's from when it has reported.
+    /// Empty once the outcome is reported.
     shared: Weak<Shared>,
     id: u64,
 }
 
 impl Report {
-    /// `call`, whose end the queue hears of. Boxed, because it is large and is handed on several times.
-    fn of(mut self, call: impl Future<Output = Outcome> + Send + 'static) -> Reported {
-        Box::pin(async move { self.tell(call.await) })
+    /// Wraps `call`, so that it reports its outcome. Boxes it, because it is large and is moved several times.
+    fn wrap(mut self, call: impl Future<Output = Outcome> + Send + 'static) -> ReportedCall {
+        Box::pin(async move { self.send(call.await) })
     }
 
-    fn tell(&mut self, outcome: Outcome) {
+    fn send(&mut self, outcome: Outcome) {
         if let Some(shared) = mem::take(&mut self.shared).upgrade() {
             shared.finish(self.id, outcome);
         }
@@ -447,24 +464,24 @@ impl Report {
 impl Drop for Report {
     fn drop(&mut self) {
         if self.shared.strong_count() > 0 {
-            self.tell(Outcome::Over(Err(Error::panicked())));
+            self.send(Outcome::Finished(Err(Error::panicked())));
         }
     }
 }
 
-/// Tells the queue of one object's losses, and of its end.
-struct Watch {
+/// Reports the losses of one object to the queue, and its drop.
+struct LossSubscription {
     shared: Weak<Shared>,
     id: u64,
 }
 
-impl OnLoss for Watch {
+impl OnLoss for LossSubscription {
     fn heard(&self, error: Error) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut list = shared.list();
-        if let Some(Call::Watch(loss)) = list.calls.get_mut(&self.id) {
+        if let Some(Call::LossSubscription(loss)) = list.calls.get_mut(&self.id) {
             *loss = Some(error);
-            shared.ready(list, Ready::Take(self.id));
+            shared.complete(list, Completion::Result(self.id));
         }
     }
 
@@ -473,7 +490,7 @@ impl OnLoss for Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for LossSubscription {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         if shared.process.is_foreign() {
@@ -482,7 +499,7 @@ impl Drop for Watch {
         }
         let mut list = shared.list();
         if list.calls.remove(&self.id).is_some() {
-            shared.ready(list, Ready::Take(self.id));
+            shared.complete(list, Completion::Result(self.id));
         }
     }
 }
@@ -498,22 +515,22 @@ mod tests {
         let (sender, woken) = channel();
         let queue = Queue::new(move || sender.send(()).unwrap());
         let redlock = Redlock::new("memory://queue-panic").unwrap();
-        let holder = Holder::new(redlock.lock("foo")).unwrap();
-        let reservation = holder.reserve(Pid::now()).unwrap();
-        let id = queue.0.enlist(Call::Running(Some(reservation), None));
+        let object = LockObject::new(redlock.lock("foo")).unwrap();
+        let reservation = object.reserve(Pid::now()).unwrap();
+        let id = queue.0.add_call(Call::Running(Some(reservation), None));
         queue.spawn(id, || async { panic!("on purpose") }).unwrap();
         woken.recv_timeout(harness::LIMIT).unwrap();
-        assert_eq!(queue.drain(|| ()), [Ready::Take(id)]);
+        assert_eq!(queue.drain(|| ()), [Completion::Result(id)]);
         let error = queue.take(id).unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
-        assert!(holder.reserve(Pid::now()).is_ok(), "the object can be acquired again");
+        assert!(object.reserve(Pid::now()).is_ok(), "the object can be acquired again");
     }
 
     #[test]
-    fn what_gets_ready_while_the_wake_up_is_silenced_is_drained() {
+    fn a_call_that_becomes_ready_during_the_reset_is_drained() {
         let queue = Queue::new(|| ());
-        let id = queue.0.enlist(Call::Running(None, None));
-        let ready = queue.drain(|| queue.0.finish(id, Outcome::Over(Ok(Taken::Done))));
-        assert_eq!(ready, [Ready::Done(id)]);
+        let id = queue.0.add_call(Call::Running(None, None));
+        let completions = queue.drain(|| queue.0.finish(id, Outcome::Finished(Ok(Taken::Completed))));
+        assert_eq!(completions, [Completion::Done(id)]);
     }
 }

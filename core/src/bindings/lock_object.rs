@@ -1,16 +1,17 @@
-//! A lock as an object, for the languages where a lock is one: acquired, released and acquired again, and one holder at
-//! any time.
+//! A lock as an object, for languages where one object is acquired, released and acquired again. One object is one
+//! holder at any time.
 //!
-//! Hidden: for the bindings. States, under one mutex that is never held while anything is awaited or dropped: *idle* →
-//! *acquiring* → *holding* → *idle*. A hold that is lost stays, and tells so, until it is released or another acquire
-//! takes its place. What may interrupt it:
+//! Hidden: for the bindings. An object is *idle*, then *acquiring*, then *held*, and after a release idle again. One
+//! mutex guards this state. No code awaits or drops anything while it holds the mutex. A lost lease stays in the
+//! object, and the object reports the loss, until the lease is released or another acquire replaces it. What may
+//! interrupt a call:
 //!
-//! - an acquire that fails, is cancelled or panics gives its reservation back, which makes the object what it was;
-//! - a release takes the hold out before it sends anything, so that a second one finds nothing to do;
-//! - `interrupted` uses this object, or others: it finds this one in the state in which the call has left it, so that
-//!   another acquire during an acquire is `already_held`;
-//! - a fork: the child's object is another one, idle, and the parent's hold is not touched;
-//! - dropped while holding: the lock is released, as when a guard is dropped.
+//! - An acquire that fails, is cancelled or panics drops its reservation, which makes the object idle again.
+//! - A release takes the lease out of the object before it sends anything. A second release finds nothing to do.
+//! - `interrupted` may use this object and others. It finds this object in the state in which the call has left it, so
+//!   another acquire during an acquire fails with `already_held`.
+//! - A fork: the child has an idle object of its own, and does not touch the parent's lease.
+//! - A drop while the object is held releases the lock, as the drop of a guard does.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
 use crate::api::blocking::{acquire_unless, drive_unless};
-use crate::api::lock::{Lock, left};
+use crate::api::lock::{Lock, ignore_unconfirmed};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::{Lease, LossCallback};
@@ -29,18 +30,18 @@ use crate::options::{self, Protocol};
 use crate::process::context::{LockContext, Spec};
 use crate::sys::fork::{PerProcess, Pid};
 
-/// A timeout as a call can give it: not at all (the lock's own), none (for ever), or one.
+/// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
 pub type Timeout = Option<Option<Duration>>;
 
 /// One lock object.
-pub struct Holder {
+pub struct LockObject {
     lock: Lock,
-    own: PerProcess<Own>,
+    local: PerProcess<ProcessLocal>,
 }
 
-/// What an object has of its own in each process.
+/// The part of an object that belongs to one process.
 #[derive(Debug)]
-struct Own {
+struct ProcessLocal {
     spec: OnceBox<Arc<Spec>>,
     state: Mutex<State>,
 }
@@ -48,95 +49,94 @@ struct Own {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Who is told of the loss of any hold.
-    /// Who is told of the loss of every hold.
+    /// The callbacks for the loss of each lease.
     listeners: Vec<LossCallback>,
 }
 
 #[derive(Debug)]
 enum Phase {
     Idle {
-        /// Whether there is an acquisition that a release could be about.
+        /// Whether the object had a lease before, so that another release is not an error.
         released: bool,
     },
     Acquiring,
-    Holding(Hold),
+    Held(CurrentLease),
 }
 
-/// A hold, and where it lives.
+/// A lease and the runtime it belongs to.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct CurrentLease {
     owner: LeaseOwner,
-    /// The runtime whose connections know about it.
-    home: Option<Id>,
+    /// The runtime whose connections know about the lease; `None` for the background's.
+    runtime: Option<Id>,
 }
 
-/// The right to become the holder. Dropped unused, it makes the object idle again.
+/// The right to become the holder. Dropping it unused makes the object idle again.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     /// `None` once it is used.
-    holder: Option<Arc<Holder>>,
+    object: Option<Arc<LockObject>>,
     released: bool,
 }
 
-impl Holder {
-    /// An object for `lock`, not held.
+impl LockObject {
+    /// Makes an object for `lock`, not held.
     ///
     /// # Errors
     ///
     /// `invalid_argument` for a wrong name or option.
     pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
-        let holder = Self { lock, own: PerProcess::new() };
-        holder.context(Pid::now(), None)?;
-        Ok(Arc::new(holder))
+        let object = Self { lock, local: PerProcess::new() };
+        object.context(Pid::now(), None)?;
+        Ok(Arc::new(object))
     }
 
-    /// Another object for the same lock, not held.
+    /// Makes another object for the same lock, not held.
     #[must_use]
     pub fn fresh(&self) -> Arc<Self> {
-        Arc::new(Self { lock: self.lock.clone(), own: PerProcess::new() })
+        Arc::new(Self { lock: self.lock.clone(), local: PerProcess::new() })
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.lock.name()
     }
 
-    /// The fencing token of the hold, lost or not.
+    /// Returns the fencing token of the current lease, even if it is lost.
     ///
     /// # Errors
     ///
     /// `not_held` before an acquire and after a release; `invalid_argument` in a protocol without fences.
     pub fn fence(&self) -> Result<u64, Error> {
         let pid = Pid::now();
-        self.allowed(pid, Protocol::allows_fence)?;
-        self.hold(pid).map(|lease| lease.fence)
+        self.check_allowed(pid, Protocol::allows_fence)?;
+        self.lease(pid).map(|lease| lease.fence)
     }
 
-    /// Whether the lock is held at this moment.
+    /// Returns whether the lock is held at this moment.
     #[must_use]
     pub fn held(&self) -> bool {
-        self.hold(Pid::now()).is_ok_and(|lease| lease.remaining_here().is_ok())
+        self.lease(Pid::now()).is_ok_and(|lease| lease.remaining_here().is_ok())
     }
 
-    /// How long the lock can still be relied on; zero when it is not held.
+    /// Returns for how long the lock is still valid; zero if it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold(Pid::now()).and_then(|lease| lease.remaining_here()).unwrap_or(Duration::ZERO)
+        self.lease(Pid::now()).and_then(|lease| lease.remaining_here()).unwrap_or(Duration::ZERO)
     }
 
-    /// Fails when the lock is not held at this moment.
+    /// Fails if the lock is not held at this moment.
     ///
     /// # Errors
     ///
     /// `lost` with its reason; `not_held` before an acquire, after a release and in a forked child.
     pub fn check(&self) -> Result<(), Error> {
-        self.hold(Pid::now())?.remaining_here().map(drop)
+        self.lease(Pid::now())?.remaining_here().map(drop)
     }
 
-    /// Acquires on the calling thread. `interrupted` is asked every 25 ms if there is one; if it fails, the call ends with that, and
-    /// leaves no key behind. It may make calls like this one.
+    /// Acquires on the calling thread. Calls `interrupted`, if given, every 25 ms. If that fails, the call ends with
+    /// its error and leaves no key behind. `interrupted` may make calls like this one.
     ///
     /// # Errors
     ///
@@ -155,10 +155,10 @@ impl Holder {
         let process = Arc::clone(&context.process);
         process.shutdown.park_if_shut_down();
         let acquired = acquire_unless(context, interrupted);
-        // It may have failed because the process is ending.
+        // The acquire may have failed because the process is ending.
         process.shutdown.park_if_shut_down();
-        // Asked anew: what the caller did when it was asked may have forked.
-        Ok(acquired?.map(|(owner, home)| reservation.hold(Pid::now(), Hold { owner, home })))
+        // Asks for the pid again, because `interrupted` may have forked.
+        Ok(acquired?.map(|(owner, runtime)| reservation.complete(Pid::now(), CurrentLease { owner, runtime })))
     }
 
     /// Extends on the calling thread, to `ttl` or by the ttl in force.
@@ -171,48 +171,51 @@ impl Holder {
         ttl: Option<Duration>,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
     ) -> Result<Result<(), Error>, E> {
-        let Extension { lease, ttl, home } = match self.extension(Pid::now(), ttl) {
+        let Extension { lease, ttl, runtime } = match self.extension(Pid::now(), ttl) {
             Ok(begun) => begun,
             Err(error) => return Ok(Err(error)),
         };
         let process = Arc::clone(&lease.context.process);
-        let driven = drive_unless(&process, home, hold::extend(lease, ttl), interrupted)?;
+        let driven = drive_unless(&process, runtime, hold::extend(lease, ttl), interrupted)?;
         Ok(driven.map(|((), _)| ()))
     }
 
-    /// Releases on the calling thread. An interruption leaves the rest to the background.
+    /// Releases on the calling thread. If the call is interrupted, the background finishes the release.
     ///
     /// # Errors
     ///
-    /// `not_held` before an acquire, and those of [`crate::Guard::release`]. Releasing again is no error.
+    /// `not_held` before an acquire, and those of [`crate::Guard::release`]. A second release is not an error.
     pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-        match self.part(Pid::now()) {
-            Ok(Some(hold)) => release(hold, interrupted),
+        match self.take_lease(Pid::now()) {
+            Ok(Some(lease)) => release(lease, interrupted),
             Ok(None) => Ok(Ok(())),
             Err(error) => Ok(Err(error)),
         }
     }
 
-    /// Releases at the end of a block: as [`Holder::release`], and silent where there is nothing to release, or no
-    /// quorum that confirms it.
+    /// Releases at the end of a block. Works as [`LockObject::release`], but also succeeds if there is nothing to
+    /// release, or if no quorum confirms the release.
     ///
     /// # Errors
     ///
     /// `lost`.
-    pub fn leave<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-        Ok(left(self.release(interrupted)?))
+    pub fn release_at_exit<E>(
+        &self,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
+    ) -> Result<Result<(), Error>, E> {
+        Ok(ignore_unconfirmed(self.release(interrupted)?))
     }
 
-    fn own(&self, pid: Pid) -> &Own {
-        self.own.of(pid, || Own {
+    fn local(&self, pid: Pid) -> &ProcessLocal {
+        self.local.of(pid, || ProcessLocal {
             spec: OnceBox::new(),
             state: Mutex::new(State { phase: Phase::Idle { released: false }, listeners: Vec::new() }),
         })
     }
 
-    /// Where an acquire with `timeout` is made from.
+    /// Returns the context of an acquire with `timeout`.
     pub(crate) fn context(&self, pid: Pid, timeout: Timeout) -> Result<LockContext, Error> {
-        let spec = self.own(pid).spec(pid, &self.lock)?;
+        let spec = self.local(pid).spec(pid, &self.lock)?;
         let spec = match timeout {
             None => Arc::clone(spec),
             Some(timeout) => {
@@ -228,46 +231,46 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// `already_held` while it is held or being acquired.
+    /// `already_held` while the lock is held or being acquired.
     pub(crate) fn reserve(self: &Arc<Self>, pid: Pid) -> Result<Reservation, Error> {
-        let before = self.hold(pid).ok();
-        if before.as_ref().is_some_and(|hold| hold.remaining_here().is_ok()) {
-            return Err(self.error(ErrorKind::AlreadyHeld, HOLDING));
+        let before = self.lease(pid).ok();
+        if before.as_ref().is_some_and(|lease| lease.remaining_here().is_ok()) {
+            return Err(self.error(ErrorKind::AlreadyHeld, HELD));
         }
-        let mut state = self.own(pid).state();
+        let mut state = self.local(pid).state();
         let released = match &state.phase {
             Phase::Idle { released } => *released,
             Phase::Acquiring => return Err(self.error(ErrorKind::AlreadyHeld, ACQUIRING)),
-            // Lost, as was just seen: that is final, and told.
-            Phase::Holding(hold) if before.is_some_and(|before| Arc::ptr_eq(&before, hold.owner.lease())) => true,
-            Phase::Holding(_) => return Err(self.error(ErrorKind::AlreadyHeld, HOLDING)),
+            // The check above found this lease lost. That is final and has been reported.
+            Phase::Held(current) if before.is_some_and(|before| Arc::ptr_eq(&before, current.owner.lease())) => true,
+            Phase::Held(_) => return Err(self.error(ErrorKind::AlreadyHeld, HELD)),
         };
         let former = mem::replace(&mut state.phase, Phase::Acquiring);
         drop(state);
         drop(former);
-        Ok(Reservation { holder: Some(Arc::clone(self)), released })
+        Ok(Reservation { object: Some(Arc::clone(self)), released })
     }
 
-    /// What an extension to `ttl`, or by the ttl in force, is about.
+    /// Begins an extension to `ttl`, or by the ttl in force.
     pub(crate) fn extension(&self, pid: Pid, ttl: Option<Duration>) -> Result<Extension, Error> {
-        self.allowed(pid, Protocol::allows_extend)?;
-        let state = self.own(pid).state();
-        let Phase::Holding(hold) = &state.phase else { return Err(self.not_held()) };
-        let (shared, home) = (Arc::clone(hold.owner.lease()), hold.home);
+        self.check_allowed(pid, Protocol::allows_extend)?;
+        let state = self.local(pid).state();
+        let Phase::Held(current) = &state.phase else { return Err(self.not_held()) };
+        let (lease, runtime) = (Arc::clone(current.owner.lease()), current.runtime);
         drop(state);
-        let ttl = ttl.map(|ttl| hold::checked(&shared, ttl)).transpose()?;
-        Ok(Extension { lease: shared, ttl, home })
+        let ttl = ttl.map(|ttl| hold::checked(&lease, ttl)).transpose()?;
+        Ok(Extension { lease, ttl, runtime })
     }
 
-    /// Takes the hold out, to be released; `None` if it was released before.
+    /// Takes the lease out of the object, for its release. Returns `None` if it was released before.
     ///
     /// # Errors
     ///
-    /// `not_held` if there was none.
-    pub(crate) fn part(&self, pid: Pid) -> Result<Option<Hold>, Error> {
-        let mut state = self.own(pid).state();
+    /// `not_held` if there was no lease, or another acquire has begun.
+    pub(crate) fn take_lease(&self, pid: Pid) -> Result<Option<CurrentLease>, Error> {
+        let mut state = self.local(pid).state();
         match mem::replace(&mut state.phase, Phase::Idle { released: true }) {
-            Phase::Holding(hold) => Ok(Some(hold)),
+            Phase::Held(current) => Ok(Some(current)),
             Phase::Idle { released: true } => Ok(None),
             other => {
                 state.phase = other;
@@ -276,34 +279,34 @@ impl Holder {
         }
     }
 
-    /// Tells `listener` of the loss of every hold from now on, once each, and of the present one if it is lost already: a
-    /// hold is the present one until it is released or another acquire begins.
+    /// Calls `listener` at the loss of each lease from now on, once for each. Also calls it for the current lease if
+    /// that is lost already. A lease is current until it is released or another acquire begins.
     pub(crate) fn on_lost(&self, pid: Pid, listener: LossCallback) {
-        // Asked outside of the mutex: a listener has one of its own.
-        let mut over = self.own(pid).state().listeners.clone();
-        over.retain(LossCallback::is_over);
-        let mut state = self.own(pid).state();
-        state.listeners.retain(|listener| !over.iter().any(|over| over.same(listener)));
+        // Asks outside the mutex, because a listener locks a mutex of its own.
+        let mut ended = self.local(pid).state().listeners.clone();
+        ended.retain(LossCallback::is_over);
+        let mut state = self.local(pid).state();
+        state.listeners.retain(|listener| !ended.iter().any(|ended| ended.same(listener)));
         state.listeners.push(listener.clone());
         let lease = match &state.phase {
-            Phase::Holding(hold) => Some(Arc::clone(hold.owner.lease())),
+            Phase::Held(current) => Some(Arc::clone(current.owner.lease())),
             _ => None,
         };
         drop(state);
-        drop(over);
+        drop(ended);
         if let Some(lease) = lease {
             lease.on_lost(listener);
         }
     }
 
-    /// Fails where the lock's protocol does not allow the call, held or not.
-    fn allowed(&self, pid: Pid, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
-        allows(self.own(pid).spec(pid, &self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
+    /// Fails if the lock's protocol does not allow the call, whether the lock is held or not.
+    fn check_allowed(&self, pid: Pid, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
+        allows(self.local(pid).spec(pid, &self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
     }
 
-    fn hold(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
-        match &self.own(pid).state().phase {
-            Phase::Holding(hold) => Ok(Arc::clone(hold.owner.lease())),
+    fn lease(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
+        match &self.local(pid).state().phase {
+            Phase::Held(current) => Ok(Arc::clone(current.owner.lease())),
             _ => Err(self.not_held()),
         }
     }
@@ -317,79 +320,82 @@ impl Holder {
     }
 }
 
-const HOLDING: &str = "this lock object already holds the lock; create a second object for a second holder";
+const HELD: &str = "this lock object already holds the lock; create a second object for a second holder";
 const ACQUIRING: &str = "another thread or task is acquiring this lock object; create one object for each";
 
-impl fmt::Debug for Holder {
+impl fmt::Debug for LockObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holder")
+        f.debug_struct("LockObject")
             .field("name", &String::from_utf8_lossy(self.name()))
             .field("held", &self.held())
             .finish_non_exhaustive()
     }
 }
 
-/// What an extension is about.
+/// An extension that begins.
 #[derive(Debug)]
 pub(crate) struct Extension {
     pub(crate) lease: Arc<Lease>,
     /// `None` for the ttl in force.
     pub(crate) ttl: Option<Duration>,
-    /// Where the hold lives.
-    home: Option<Id>,
+    /// The runtime that the lease belongs to.
+    runtime: Option<Id>,
 }
 
-impl Own {
+impl ProcessLocal {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while holding this")
     }
 
-    /// The lock's name and options, checked; each process has a label of its own.
+    /// Returns the checked name and options of `lock`. Each process has another default label.
     fn spec(&self, pid: Pid, lock: &Lock) -> Result<&Arc<Spec>, Error> {
         self.spec.get_or_try_init(|| lock.spec(pid).map(Box::new))
     }
 }
 
 impl Reservation {
-    /// Becomes the holder.
-    pub(crate) fn hold(mut self, pid: Pid, hold: Hold) {
-        let holder = self.holder.take().expect("used once");
-        let shared = Arc::clone(hold.owner.lease());
-        let mut state = holder.own(pid).state();
-        state.phase = Phase::Holding(hold);
+    /// Makes the object the holder, with `current` as its lease.
+    pub(crate) fn complete(mut self, pid: Pid, current: CurrentLease) {
+        let object = self.object.take().expect("used once");
+        let lease = Arc::clone(current.owner.lease());
+        let mut state = object.local(pid).state();
+        state.phase = Phase::Held(current);
         let listeners = state.listeners.clone();
         drop(state);
         for listener in listeners {
-            shared.on_lost(listener);
+            lease.on_lost(listener);
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let Some(holder) = &self.holder else { return };
-        let mut state = holder.own(Pid::now()).state();
+        let Some(object) = &self.object else { return };
+        let mut state = object.local(Pid::now()).state();
         if matches!(state.phase, Phase::Acquiring) {
             state.phase = Phase::Idle { released: self.released };
         }
     }
 }
 
-impl Hold {
-    /// A hold that lives in the background.
+impl CurrentLease {
+    /// Makes a lease that belongs to the background.
     pub(crate) fn in_background(owner: LeaseOwner) -> Self {
-        Self { owner, home: None }
+        Self { owner, runtime: None }
     }
 
-    /// What is to be released.
+    /// Returns the owner, for the release.
     pub(crate) fn into_owner(self) -> LeaseOwner {
         self.owner
     }
 }
 
-fn release<E>(hold: Hold, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-    let process = Arc::clone(&hold.owner.lease().context.process);
-    let driven = drive_unless(&process, hold.home, hold::release(hold.owner), interrupted)?;
+fn release<E>(
+    current: CurrentLease,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Result<(), Error>, E> {
+    let process = Arc::clone(&current.owner.lease().context.process);
+    let driven = drive_unless(&process, current.runtime, hold::release(current.owner), interrupted)?;
     Ok(driven.map(|((), _)| ()))
 }
 
@@ -398,14 +404,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reservation_is_given_back() {
-        let redlock = crate::Redlock::new("memory://holder-reservation").unwrap();
-        let holder = Holder::new(redlock.lock("foo")).unwrap();
+    fn a_dropped_reservation_makes_the_object_idle() {
+        let redlock = crate::Redlock::new("memory://lock-object-reservation").unwrap();
+        let object = LockObject::new(redlock.lock("foo")).unwrap();
         let pid = Pid::now();
-        let reservation = holder.reserve(pid).unwrap();
-        assert_eq!(holder.reserve(pid).unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        let reservation = object.reserve(pid).unwrap();
+        assert_eq!(object.reserve(pid).unwrap_err().kind(), ErrorKind::AlreadyHeld);
         drop(reservation);
-        assert!(holder.reserve(pid).is_ok());
-        assert_eq!(holder.part(pid).unwrap_err().kind(), ErrorKind::NotHeld);
+        assert!(object.reserve(pid).is_ok());
+        assert_eq!(object.take_lease(pid).unwrap_err().kind(), ErrorKind::NotHeld);
     }
 }

@@ -1,4 +1,4 @@
-//! The interface for the Python and Node packages. Not for other programs: anything in it may change in any release.
+//! The interface for the Python and Node packages. Other programs must not use it: anything may change in any release.
 //!
 //! May import `api` and what lies below it.
 

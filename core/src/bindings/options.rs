@@ -1,4 +1,4 @@
-//! What callers of other languages give for options: numbers in their language's unit, and names of options.
+//! Options of callers in other languages: their names, and numbers in each language's unit.
 //!
 //! Hidden: for the bindings.
 
@@ -7,17 +7,17 @@ use std::time::Duration;
 use crate::error::Error;
 pub use crate::options::{Kind, OPTIONS, Options, Row, Scope, Value};
 
-/// The option of this name, for a client or for a lock.
+/// Returns the option of this name, for a client or for a lock.
 ///
 /// # Errors
 ///
-/// [`unknown`] if there is none.
+/// The error of [`unknown`] if there is no such option.
 pub fn find(option: &str, scope: Scope) -> Result<&'static Row, Error> {
     let row = OPTIONS.iter().find(|row| row.name == option);
     row.filter(|row| row.scope == Scope::Lock || scope == Scope::Client).ok_or_else(|| unknown(option, str::to_owned))
 }
 
-/// `amount` seconds, given for `option`.
+/// Converts `amount`, in seconds, for `option`.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn seconds(option: &'static str, amount: f64) -> Result<Duration, Error> {
     duration(option, amount, "s", 1.0)
 }
 
-/// `amount` milliseconds, given for `option`.
+/// Converts `amount`, in milliseconds, for `option`.
 ///
 /// # Errors
 ///
@@ -40,20 +40,22 @@ fn duration(option: &'static str, amount: f64, unit: &str, per_second: f64) -> R
         let rest = format!(" is {amount} {unit}, but must be a finite number and not negative");
         return Err(Error::about(option, rest));
     }
-    // Whatever is too long to be counted is longer than any limit.
+    // An amount that is too large for a `Duration` is longer than any limit, as `Duration::MAX` is.
     Ok(Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX))
 }
 
-/// The error for an argument whose value cannot be converted.
+/// Returns the error for an argument whose value cannot be converted.
 #[must_use]
-pub fn refused(argument: &str, message: String) -> Error {
+pub fn invalid_argument(argument: &str, message: String) -> Error {
     Error::invalid(message).with_option(argument)
 }
 
-/// Options of other libraries, in lower case without underscores, and what to do instead: a text, an option, a text.
+/// Options of other libraries, in lower case without underscores, with a hint: a text, an option of this library, a
+/// text.
 const FOREIGN: [(&str, [&str; 3]); 11] = [
     (
-        "blockingtimeout acquiretimeout acquireattemptslimit waittime retryattempts retrycount retrytimes maxretries tries",
+        "blockingtimeout acquiretimeout acquireattemptslimit waittime retryattempts retrycount retrytimes maxretries \
+         tries",
         ["use ", "timeout", ": how long acquire may wait, 0 for one try"],
     ),
     (
@@ -80,20 +82,22 @@ const FOREIGN: [(&str, [&str; 3]); 11] = [
     ("blocking", ["give it to acquire, or use ", "timeout", " 0 for one try"]),
 ];
 
-/// The error for an option that does not exist, with a hint where it does in another library, or if not written as
-/// `spell` writes it.
+/// Returns the error for an option that does not exist. It has a hint for an option of another library, and for an
+/// option that is not written as `spell` writes it.
 #[must_use]
 pub fn unknown(option: &str, spell: fn(&str) -> String) -> Error {
-    let sought = plain(option);
+    let sought = normalized(option);
     let foreign = FOREIGN.iter().find(|(names, _)| names.split(' ').any(|name| name == sought)).map(|(_, hint)| *hint);
-    let respelled = || OPTIONS.iter().find(|row| plain(row.name) == sought && spell(row.name) != option);
+    let respelled = || OPTIONS.iter().find(|row| normalized(row.name) == sought && spell(row.name) != option);
     let hint = foreign.or_else(|| respelled().map(|row| ["use ", row.name, ""]));
-    let Some([before, known, after]) = hint else { return refused(option, format!("unknown option {option:?}")) };
-    refused(option, format!("unknown option {option:?}; {before}")).mention(known, after)
+    let Some([before, known, after]) = hint else {
+        return invalid_argument(option, format!("unknown option {option:?}"));
+    };
+    invalid_argument(option, format!("unknown option {option:?}; {before}")).mention(known, after)
 }
 
-/// The name of an option, however a language writes it.
-fn plain(option: &str) -> String {
+/// Returns the name of an option in lower case without underscores, the same for every language.
+fn normalized(option: &str) -> String {
     option.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
 }
 
@@ -144,10 +148,10 @@ mod tests {
             let error = error.to_string();
             assert!(error.contains(given) && error.contains(hint), "{error}");
         }
-        let told = |option| unknown(option, str::to_owned).to_string();
-        assert_eq!(told("tll"), "unknown option \"tll\"");
-        assert_eq!(told("maxHold"), "unknown option \"maxHold\"; use max_hold");
-        // An option elsewhere.
-        assert_eq!(told("max_hold"), "unknown option \"max_hold\"");
+        let message = |option| unknown(option, str::to_owned).to_string();
+        assert_eq!(message("tll"), "unknown option \"tll\"");
+        assert_eq!(message("maxHold"), "unknown option \"maxHold\"; use max_hold");
+        // The spelling is right, so another one would not help.
+        assert_eq!(message("max_hold"), "unknown option \"max_hold\"");
     }
 }

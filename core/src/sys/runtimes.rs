@@ -159,15 +159,15 @@ impl Pool {
         Ok(Idle { runtime, since: clock.now(), tick: Tick::every(TICK) })
     }
 
-    /// Drives `future` to its end on the calling thread, on the runtime `home` if that is idle. Returns its output and
-    /// the runtime used. Must not be called in a tokio context.
+    /// Drives `future` to its end on the calling thread, on the runtime `preferred` if that is idle. Returns its output
+    /// and the runtime used. Must not be called in a tokio context.
     pub(crate) fn drive<T>(
         &self,
         clock: &Clock,
-        home: Option<Id>,
+        preferred: Option<Id>,
         future: impl Future<Output = T>,
     ) -> io::Result<(T, Id)> {
-        let Idle { runtime, since, tick } = self.take(clock, home)?;
+        let Idle { runtime, since, tick } = self.take(clock, preferred)?;
         let _driven = Driven { pool: self, runtime: runtime.handle().id(), panicking: thread::panicking() };
         let look = clock.now().since(since) > FRESH;
         let output = runtime.block_on(async {
@@ -182,12 +182,12 @@ impl Pool {
     pub(crate) fn drive_unless<T, E>(
         &self,
         clock: &Clock,
-        home: Option<Id>,
+        preferred: Option<Id>,
         future: impl Future<Output = T>,
         mut interrupted: Option<impl FnMut() -> Result<(), Break<E>>>,
         afterwards: impl Future<Output = ()>,
     ) -> io::Result<Result<(T, Id), Break<E>>> {
-        let Idle { runtime, since, mut tick } = self.take(clock, home)?;
+        let Idle { runtime, since, mut tick } = self.take(clock, preferred)?;
         let _driven = Driven { pool: self, runtime: runtime.handle().id(), panicking: thread::panicking() };
         let mut look = clock.now().since(since) > FRESH;
         // Made after the runtime, so that a panic drops it first.
@@ -228,9 +228,9 @@ impl Pool {
         }
     }
 
-    fn take(&self, clock: &Clock, home: Option<Id>) -> io::Result<Idle> {
+    fn take(&self, clock: &Clock, preferred: Option<Id>) -> io::Result<Idle> {
         let mut stock = self.stock();
-        let idle = match home.and_then(|home| stock.idle.iter().rposition(|idle| idle.runtime.handle().id() == home)) {
+        let idle = match preferred.and_then(|id| stock.idle.iter().rposition(|idle| idle.runtime.handle().id() == id)) {
             Some(place) => Some(stock.idle.remove(place)),
             // The last used has the warmest connections.
             None => stock.idle.pop(),
