@@ -126,15 +126,15 @@ class Lock(_native.Handle):
         self._watch: _calls.Watch | None = None
 
     async def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
-        """Acquire the lock, waiting for as long as others hold it.
+        """Acquire the lock, and wait for as long as others hold it.
 
-        `timeout` in seconds overrides the lock's own: zero is one try, `None` waits for ever. `blocking=False` is one
-        try too. Returns `False` only if the time is over and others hold the lock (or, in a split vote, were taking
-        it).
+        `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
+        `blocking=False` tries once, too. Returns `False` only if the time is over and others hold the lock (or, in a
+        split vote, were acquiring it).
 
-        Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s
-        where there is none; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-        if this object holds it already, or is about to; `LockInvalidArgument` for a wrong timeout.
+        Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s if
+        there is no timeout; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
+        if this object already holds the lock or is acquiring it; `LockInvalidArgument` for a wrong timeout.
 
         A cancelled acquire leaves no key behind.
 
@@ -155,7 +155,9 @@ class Lock(_native.Handle):
         return True
 
     async def extend(self, ttl: Duration | None = None) -> None:
-        """Let the lock last for `ttl` seconds from now, which is then the ttl of later renewals; left out, its ttl.
+        """Extend the lock, so that it lasts for `ttl` seconds from now.
+
+        Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force applies.
 
         Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
         answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
@@ -166,12 +168,11 @@ class Lock(_native.Handle):
         await _calls.result(_calls.Queue.extend, self, ttl)
 
     async def release(self) -> None:
-        """Release the lock. Once this begins the lock is not held, whatever becomes of the call. Again is no error.
+        """Release the lock. From the beginning of the call on it is not held, even if the call fails.
 
-        Raises `LockNotHeld` if it was never acquired, `LockLost` if it was lost before, and `LockUnavailable` if no
-        quorum confirmed it: the background goes on with it until it is released or its ttl has passed.
-
-        If it is cancelled, it continues in the background.
+        A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
+        before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and if the call is
+        cancelled, the background continues the release until it succeeds or the ttl has passed.
         """
         watch = self._watch
         await _calls.result(_calls.Queue.release, self)

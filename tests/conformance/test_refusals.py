@@ -230,7 +230,7 @@ def test_rights_are_withdrawn(drivers: Drivers, start_nodes: Callable[..., Clust
     holder, waiter = client.lock(name), client.lock(name)
     holder.acquire()
     waiting = waiter.start_acquire()
-    # The holder is told with its next renewal at the latest, which it needs no right to scripts for.
+    # The waiter asks again after a while even if no node reports a change, and is refused then.
     server.set_user(USER, "-@scripting")
     with within(2000):
         failed = [error_of(waiting.result), error_of(lambda: client.lock(name).try_acquire())]
