@@ -21,7 +21,9 @@ use tokio::runtime::Runtime;
 
 /// Of keys that do not expire within a test.
 const LONG: Duration = Duration::from_secs(60);
-const TTL: Duration = Duration::from_secs(1);
+/// Longer than a busy machine takes for all acquires: a release is retried for one ttl after the loss, so the first lock
+/// must not be lost that much earlier than the last.
+const TTL: Duration = Duration::from_secs(4);
 /// More than any test of single locks has, and little enough for a busy machine.
 const MANY: usize = 3_000;
 
@@ -223,7 +225,7 @@ fn a_healthy_node_that_is_owed_much_is_not_taken_for_silent() {
 }
 
 /// So many that a busy machine gives them back within the half second that a process takes for it.
-const HELD: usize = 1_200;
+const HELD: usize = 600;
 
 #[test]
 fn a_process_that_ends_gives_back_all_that_it_holds() {
