@@ -159,6 +159,8 @@ def test_sigterm_with_a_handler_gives_back(start: Start, nodes: Nodes, name: str
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     until(lambda: nodes.having(name))
+    # Python handles a signal that comes right before a sleep only after it.
+    until(lambda: sleeps(process.pid))
     process.terminate()
     until(lambda: not nodes.having(name), limit_s=SLACK)
     assert process.communicate(timeout=LIMIT) == ("", "")

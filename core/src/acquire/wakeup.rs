@@ -10,7 +10,8 @@
 //! - a change is not reported (a lost connection, a node that does not report, an expiry that the server notices late):
 //!   the backstop, at the end of the holder's ttl and at most 2 s on;
 //! - fewer nodes than a quorum report, or may: it polls, with growing pauses;
-//! - no quorum answers any more, or quarantine leaves none: an attempt, which shows that to the caller;
+//! - no quorum answers any more, or quarantine leaves none: an attempt, which shows that to the caller; after it, asleep
+//!   for a growing pause, or until a node is connected again;
 //! - a change is reported but the lock is still held, after a renewal: asleep again;
 //! - the count of the waiters, including this one, would expire: it asks, which keeps the count alive;
 //! - dropped anywhere: it holds only an entry in the tracking.
@@ -56,6 +57,8 @@ pub(crate) struct Wakeup {
     connections: Arc<Connections>,
     key_watch: KeyWatch,
     seen: Versions,
+    /// Which try made the connection to each node.
+    made: Vec<u64>,
     /// How often it was denied.
     denials: u32,
 }
@@ -63,18 +66,21 @@ pub(crate) struct Wakeup {
 impl Wakeup {
     pub(crate) fn new(context: LockContext, connections: Arc<Connections>) -> Self {
         let key_watch = context.set.tracking.on(&context.spec.keys.lock, connections.members.len());
-        let seen = key_watch.seen();
-        Self { context, connections, key_watch, seen, denials: 0 }
+        let (seen, made) = (key_watch.seen(), connections.made());
+        Self { context, connections, key_watch, seen, made, denials: 0 }
     }
 
-    /// Takes the current versions: later changes wake the waiter.
+    /// Takes the current versions and connections: later ones wake the waiter.
     pub(crate) fn note(&mut self) {
-        self.seen = self.key_watch.seen();
+        (self.seen, self.made) = (self.key_watch.seen(), self.connections.made());
     }
 
-    /// Sleeps until `until`, or until any node may have changed.
+    /// Sleeps after an attempt without a quorum until `until`, or until a node is connected again. Cancel safe.
+    ///
+    /// A change of the key does not end it, because the attempts of others are changes too: waiters would wake each
+    /// other without a pause for as long as nobody can win.
     pub(crate) async fn sleep(&self, until: Moment) {
-        drop(self.news(until).await);
+        self.connections.clock.timeout_at(until, pin!(self.connections.connected_since(&self.made))).await;
     }
 
     /// Waits for a change. Returns the nodes that may have changed, and the versions seen; `None` at `until`.

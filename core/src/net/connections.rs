@@ -246,6 +246,21 @@ impl Connections {
         self.slots[node].state().connection.as_ref().is_some_and(|current| current.same(connection))
     }
 
+    /// Returns which try made the connection to each node; zero without one.
+    pub(crate) fn made(&self) -> Vec<u64> {
+        let made = |slot: &Slot| {
+            let state = slot.state();
+            if state.connection.is_some() { state.made.0 } else { 0 }
+        };
+        self.slots.iter().map(made).collect()
+    }
+
+    /// Completes when a node has another connection than in `seen`, which [`made`](Self::made) returned. Cancel safe.
+    pub(crate) async fn connected_since(&self, seen: &[u64]) {
+        let is_new = |(now, seen): (u64, &u64)| now != 0 && now != *seen;
+        notified_until(&self.changed, || self.made().into_iter().zip(seen).any(is_new).then_some(())).await;
+    }
+
     /// Counts the nodes that are connected.
     fn ready_count(&self) -> usize {
         self.slots.iter().filter(|slot| slot.state().connection.is_some()).count()
