@@ -19,6 +19,8 @@ use tokio::task::JoinHandle;
 
 /// Most connects to one node in a second.
 const MOST_PER_SECOND: u64 = 20;
+/// Connections that last longer prove that the node keeps them.
+const BRIEF: Duration = Duration::from_secs(1);
 /// Locks that do not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -223,12 +225,15 @@ async fn many_threads_together_keep_to_the_pace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_that_begin_at_once_are_not_held_back() {
     let server = Server::start();
-    let redlock = blocking::Redlock::from(client(&server.url()));
-    let begin = std::sync::Barrier::new(32);
+    let second = Duration::from_secs(1);
+    let patient = Redlock::builder().nodes(server.url()).connect_timeout(second).node_timeout(second).build().unwrap();
+    let redlock = blocking::Redlock::from(patient);
+    // At twenty a second, the last ones would not connect in time.
+    let begin = std::sync::Barrier::new(100);
     // Each thread has connections of its own. Twice: before anything failed, and when all of them were closed.
     for _ in 0..2 {
         thread::scope(|scope| {
-            for i in 0..32 {
+            for i in 0..100 {
                 let (redlock, begin) = (&redlock, &begin);
                 scope.spawn(move || {
                     begin.wait();
@@ -236,6 +241,8 @@ async fn threads_that_begin_at_once_are_not_held_back() {
                 });
             }
         });
+        // After a connection that ends sooner, connects keep to the pace although they succeed.
+        tokio::time::sleep(BRIEF).await;
         server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     }
 }
@@ -353,5 +360,20 @@ async fn a_server_far_away_may_have_forgotten_the_scripts() {
     server.command(&["SCRIPT", "FLUSH"]);
     guard.extend().await.unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_far_away_may_have_hung_up() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let redlock = client(&proxy.url());
+    let guard = redlock.lock(NAME).ttl(LONG).try_acquire().await.unwrap().unwrap();
+    let hang_up = || drop(server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]));
+    // Another connection and an answer take longer than the default of node_timeout.
+    proxy.delay(Duration::from_millis(170));
+    hang_up();
+    guard.extend().await.unwrap();
+    hang_up();
     guard.release().await.unwrap();
 }

@@ -274,15 +274,18 @@ impl Round {
             Err(Failure::NoScript) if self.open || !creates => {
                 // The node answered in time, and is asked another question: far away, both do not fit into one
                 // `node_timeout`.
-                self.deadline =
-                    self.deadline.max(self.connections.clock.now().after(self.node_timeout).min(self.limit));
-                self.timer.reset(self.deadline);
+                self.extend_deadline(self.connections.clock.now().after(self.node_timeout));
                 self.asking(node, request, connection, Eval::Text)
             }
             Err(Failure::Closed) if request.action.is_repeatable() && !self.parts[node].resent => {
                 self.parts[node].resent = true;
                 if self.parts[node].sent == Delivery::InOrder {
                     self.parts[node].sent = Delivery::Retried;
+                }
+                if self.urgent {
+                    // The caller has to connect after all: a connection that ended while it was idle looks ready.
+                    let connected = self.started.after(self.connections.members.connect_timeout);
+                    self.extend_deadline(connected.after(self.node_timeout));
                 }
                 self.asking(node, request, None, Eval::Sha)
             }
@@ -291,6 +294,11 @@ impl Round {
         let part = &mut self.parts[node];
         (part.asking, part.queued) = (Some(asking), false);
         true
+    }
+
+    fn extend_deadline(&mut self, until: Moment) {
+        self.deadline = self.deadline.max(until.min(self.limit));
+        self.timer.reset(self.deadline);
     }
 
     /// Returns `None` if no answer is pending, `Some(None)` at the deadline.
