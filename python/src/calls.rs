@@ -8,7 +8,7 @@ use redlock::bindings::completion_queue::{Completion, Taken};
 
 use crate::client::Client;
 use crate::convert::{Name, Timeout, Ttl};
-use crate::error::to_pyerr;
+use crate::error::Raised;
 use crate::inspect::to_python;
 use crate::lock::Handle;
 use crate::notifier::Notifier;
@@ -42,27 +42,33 @@ impl Queue {
     }
 
     #[pyo3(signature = (handle, blocking = true, timeout = Timeout::Unset))]
-    fn acquire(&self, py: Python<'_>, handle: &Bound<'_, Handle>, blocking: bool, timeout: Timeout) -> PyResult<u64> {
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        handle: &Bound<'_, Handle>,
+        blocking: bool,
+        timeout: Timeout,
+    ) -> Result<u64, Raised> {
         let timeout = timeout.of_acquire(py, blocking)?;
-        self.queue.acquire(&handle.get().object, timeout).map_err(|error| to_pyerr(py, &error))
+        Ok(self.queue.acquire(&handle.get().object, timeout)?)
     }
 
     #[pyo3(signature = (handle, ttl = None))]
-    fn extend(&self, py: Python<'_>, handle: &Bound<'_, Handle>, ttl: Option<Ttl>) -> PyResult<u64> {
-        self.queue.extend(&handle.get().object, ttl.map(|ttl| ttl.0)).map_err(|error| to_pyerr(py, &error))
+    fn extend(&self, handle: &Bound<'_, Handle>, ttl: Option<Ttl>) -> Result<u64, Raised> {
+        Ok(self.queue.extend(&handle.get().object, ttl.map(|ttl| ttl.0))?)
     }
 
-    fn release(&self, py: Python<'_>, handle: &Bound<'_, Handle>) -> PyResult<u64> {
-        self.queue.release(&handle.get().object).map_err(|error| to_pyerr(py, &error))
+    fn release(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
+        Ok(self.queue.release(&handle.get().object)?)
     }
 
-    fn leave(&self, py: Python<'_>, handle: &Bound<'_, Handle>) -> PyResult<u64> {
-        self.queue.release_at_exit(&handle.get().object).map_err(|error| to_pyerr(py, &error))
+    fn leave(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
+        Ok(self.queue.release_at_exit(&handle.get().object)?)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn inspect(&self, py: Python<'_>, client: &Bound<'_, Client>, name: Name) -> PyResult<u64> {
-        self.queue.inspect(&client.get().0, &name.bytes).map_err(|error| to_pyerr(py, &error))
+    fn inspect(&self, client: &Bound<'_, Client>, name: Name) -> Result<u64, Raised> {
+        Ok(self.queue.inspect(&client.get().0, &name.bytes)?)
     }
 
     /// Return a number that becomes ready at each loss of the lock, and once more when the lock is dropped.
@@ -82,8 +88,8 @@ impl Queue {
 
     /// Take the result of a ready call: `True` if it succeeded, a list of views for an inspection, `False` if the call
     /// is not finished and its number becomes ready again, `None` if there is no such call.
-    fn take<'py>(&self, py: Python<'py>, number: u64) -> PyResult<Bound<'py, PyAny>> {
-        match self.queue.take(number).map_err(|error| to_pyerr(py, &error))? {
+    fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
+        let taken = match self.queue.take(number)? {
             Taken::Completed => true.into_bound_py_any(py),
             Taken::Pending => false.into_bound_py_any(py),
             Taken::Views(views) => {
@@ -91,6 +97,7 @@ impl Queue {
             }
             // Cancelled, and variants that a later engine may add.
             _ => Ok(py.None().into_bound(py)),
-        }
+        };
+        Ok(taken?)
     }
 }

@@ -4,11 +4,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use redlock::Redlock;
+use redlock::bindings::inspect::inspect;
 use redlock::bindings::options::Scope;
 
 use crate::convert::{self, Name};
-use crate::error::to_pyerr;
-use crate::inspect;
+use crate::error::Raised;
+use crate::inspect::to_python;
+use crate::signals::Signals;
 
 /// One set of nodes and the defaults of its locks.
 #[pyclass(frozen, subclass, module = "redlock._native")]
@@ -19,20 +21,22 @@ pub(crate) struct Client(pub(crate) Redlock);
 impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
-    fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>, py: Python<'_>) -> PyResult<Self> {
+    fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>) -> Result<Self, Raised> {
         let builder = Redlock::builder().options(convert::options(options, Scope::Client)?);
         let builder = match nodes {
             Some(nodes) => builder.nodes(convert::nodes(nodes)?),
             None => builder,
         };
-        builder.build().map(Self).map_err(|error| to_pyerr(py, &error))
+        Ok(Self(builder.build()?))
     }
 
     /// Read the state of `name` on every node. The call blocks.
     #[pyo3(name = "_views")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn views<'py>(&self, py: Python<'py>, name: Name) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        inspect::views(py, &self.0, &name.bytes)
+    fn views<'py>(&self, py: Python<'py>, name: Name) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
+        let signals = Signals::here(py)?;
+        let views = py.detach(|| inspect(&self.0, &name.bytes, signals.check()))?;
+        Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]

@@ -8,7 +8,45 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use redlock::Error;
+use redlock::bindings::Stop;
 use redlock::bindings::options::invalid_argument;
+
+/// The error of a call: the engine's, or an exception that Python raised meanwhile.
+#[derive(Debug)]
+pub(crate) enum Raised {
+    Failed(Error),
+    Exception(PyErr),
+}
+
+impl From<Error> for Raised {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<PyErr> for Raised {
+    fn from(exception: PyErr) -> Self {
+        Self::Exception(exception)
+    }
+}
+
+impl From<Stop<PyErr>> for Raised {
+    fn from(stop: Stop<PyErr>) -> Self {
+        match stop {
+            Stop::Failed(error) => Self::Failed(error),
+            Stop::Interrupted(exception) => Self::Exception(exception),
+        }
+    }
+}
+
+impl From<Raised> for PyErr {
+    fn from(raised: Raised) -> Self {
+        match raised {
+            Raised::Failed(error) => Python::attach(|py| to_pyerr(py, &error)),
+            Raised::Exception(exception) => exception,
+        }
+    }
+}
 
 /// Returns the Python exception for `error`.
 pub(crate) fn to_pyerr(py: Python<'_>, error: &Error) -> PyErr {

@@ -1,21 +1,10 @@
-//! Inspection of a lock's nodes.
+//! Conversion of a node's state to Python.
 
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use redlock::blocking::inspect_unless;
-use redlock::{NodeState, NodeView, Redlock};
-
-use crate::error::to_pyerr;
-use crate::signals::Signals;
-
-/// Reads the state of `name` on every node. Blocks, and detaches from the interpreter meanwhile.
-pub(crate) fn views<'py>(py: Python<'py>, client: &Redlock, name: &[u8]) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let signals = Signals::here(py)?;
-    let views = py.detach(|| inspect_unless(client, name, signals.check()))?.map_err(|error| to_pyerr(py, &error))?;
-    views.into_iter().map(|view| to_python(py, view)).collect()
-}
+use redlock::{NodeState, NodeView};
 
 /// Converts `view` to a `redlock.NodeView`.
 pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyResourceWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use redlock::ErrorKind;
+use redlock::bindings::Stop;
 use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Scope;
-use redlock::{Error, ErrorKind};
 
 use crate::client::Client;
 use crate::convert::{self, Name, Timeout, Ttl};
-use crate::error::to_pyerr;
+use crate::error::Raised;
 use crate::signals::Signals;
 
 /// The part of a lock that blocking and asyncio locks share: the calls that never wait.
@@ -35,16 +36,15 @@ impl Handle {
     // From a client with a name and options, which are checked here, or from a lock with the same name and options.
     #[new]
     #[pyo3(signature = (source, name = None, /, **options))]
-    fn new(source: &Bound<'_, PyAny>, name: Option<Name>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(source: &Bound<'_, PyAny>, name: Option<Name>, options: Option<&Bound<'_, PyDict>>) -> Result<Self, Raised> {
         let py = source.py();
         let Ok(client) = source.cast::<Client>() else {
-            let Self { object, name } = source.cast::<Self>()?.get();
+            let Self { object, name } = source.cast::<Self>().map_err(PyErr::from)?.get();
             return Ok(Self { object: object.fresh(), name: name.clone_ref(py) });
         };
         let name = name.map_or_else(|| py.None().extract(py), Ok)?;
         let lock = client.get().0.lock(&name.bytes).options(convert::options(options, Scope::Lock)?);
-        let object = LockObject::new(lock).map_err(|error| to_pyerr(py, &error))?;
-        Ok(Self { object, name: name.given })
+        Ok(Self { object: LockObject::new(lock)?, name: name.given })
     }
 
     /// The name, as it was given.
@@ -60,8 +60,8 @@ impl Handle {
     /// Raises `LockNotHeld` before an acquire and after a release, but not for a lost lock; `LockInvalidArgument` with
     /// `protocol="setnx"`, which has no fences.
     #[getter]
-    fn fence(&self, py: Python<'_>) -> PyResult<u64> {
-        self.object.fence().map_err(|error| to_pyerr(py, &error))
+    fn fence(&self) -> Result<u64, Raised> {
+        Ok(self.object.fence()?)
     }
 
     /// Whether the lock is held at this moment. Never raises.
@@ -79,8 +79,8 @@ impl Handle {
     /// Raise an error unless the lock is held at this moment. The call sends nothing.
     ///
     /// Raises `LockLost` with its reason, or `LockNotHeld` before an acquire, after a release and in a forked child.
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.object.check().map_err(|error| to_pyerr(py, &error))
+    fn check(&self) -> Result<(), Raised> {
+        Ok(self.object.check()?)
     }
 
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]
@@ -123,16 +123,15 @@ impl Drop for Handle {
 pub(crate) struct Lock;
 
 impl Lock {
-    /// Makes a call that blocks, and detaches from the interpreter meanwhile. The outer error is that of a signal
-    /// handler.
+    /// Makes a call that blocks, and detaches from the interpreter meanwhile.
     fn block(
         slf: &Bound<'_, Self>,
-        call: impl FnOnce(&Arc<LockObject>, Signals) -> PyResult<Result<(), Error>> + Send,
-    ) -> PyResult<Result<(), Error>> {
+        call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<(), Stop<PyErr>> + Send,
+    ) -> Result<(), Raised> {
         let py = slf.py();
         let object = &slf.as_super().get().object;
         let signals = Signals::here(py)?;
-        py.detach(|| call(object, signals))
+        Ok(py.detach(|| call(object, signals))?)
     }
 }
 
@@ -144,7 +143,7 @@ impl Lock {
         source: &Bound<'_, PyAny>,
         name: Option<Name>,
         options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
+    ) -> Result<PyClassInitializer<Self>, Raised> {
         Ok(PyClassInitializer::from(Handle::new(source, name, options)?).add_subclass(Self))
     }
 
@@ -166,12 +165,11 @@ impl Lock {
     /// True
     /// >>> lock.release()
     #[pyo3(signature = (blocking = true, timeout = Timeout::Unset))]
-    fn acquire(slf: &Bound<'_, Self>, blocking: bool, timeout: Timeout) -> PyResult<bool> {
+    fn acquire(slf: &Bound<'_, Self>, blocking: bool, timeout: Timeout) -> Result<bool, Raised> {
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
-        match Self::block(slf, |object, signals| object.acquire(timeout, signals.check()))? {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::Timeout => Ok(false),
-            Err(error) => Err(to_pyerr(slf.py(), &error)),
+        match Self::block(slf, |object, signals| object.acquire(timeout, signals.check())) {
+            Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
+            acquired => acquired.map(|()| true),
         }
     }
 
@@ -189,10 +187,9 @@ impl Lock {
     /// ...     lock.remaining > 50
     /// True
     #[pyo3(signature = (ttl = None))]
-    fn extend(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> PyResult<()> {
+    fn extend(slf: &Bound<'_, Self>, ttl: Option<Ttl>) -> Result<(), Raised> {
         let ttl = ttl.map(|ttl| ttl.0);
-        Self::block(slf, |object, signals| object.extend(ttl, signals.check()))?
-            .map_err(|error| to_pyerr(slf.py(), &error))
+        Self::block(slf, |object, signals| object.extend(ttl, signals.check()))
     }
 
     /// Release the lock. From the beginning of the call on it is not held, even if the call fails.
@@ -200,13 +197,12 @@ impl Lock {
     /// A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
     /// before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and after Ctrl-C, the
     /// background continues the release until it succeeds or the ttl has passed.
-    fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::block(slf, |object, signals| object.release(signals.check()))?.map_err(|error| to_pyerr(slf.py(), &error))
+    fn release(slf: &Bound<'_, Self>) -> Result<(), Raised> {
+        Self::block(slf, |object, signals| object.release(signals.check()))
     }
 
-    fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
-        Self::block(slf, |object, signals| object.acquire(None, signals.check()))?
-            .map_err(|error| to_pyerr(slf.py(), &error))?;
+    fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {
+        Self::block(slf, |object, signals| object.acquire(None, signals.check()))?;
         Ok(slf.clone())
     }
 
@@ -216,12 +212,12 @@ impl Lock {
         kind: &Bound<'_, PyAny>,
         error: &Bound<'_, PyAny>,
         traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    ) -> Result<(), Raised> {
         let _ = (error, traceback);
-        match Self::block(slf, |object, signals| object.release_at_exit(signals.check()))? {
+        match Self::block(slf, |object, signals| object.release_at_exit(signals.check())) {
             // An exception of the body is more important than the loss of its lock.
-            Err(lost) if kind.is_none() => Err(to_pyerr(slf.py(), &lost)),
-            _ => Ok(()),
+            Err(Raised::Failed(_)) if !kind.is_none() => Ok(()),
+            released => released,
         }
     }
 }

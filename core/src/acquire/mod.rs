@@ -23,6 +23,7 @@
 //! May import `hold` and what lies below it.
 
 pub(crate) mod attempt;
+pub(crate) mod thread;
 pub(crate) mod wakeup;
 
 use std::mem;

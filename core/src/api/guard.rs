@@ -9,6 +9,41 @@ use crate::hold;
 use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 
+/// Makes the methods that all guards have, on a struct with a method `lease`.
+macro_rules! guard_methods {
+    () => {
+        /// Returns the lock's name.
+        #[must_use]
+        pub fn name(&self) -> &[u8] {
+            self.lease().context.spec.name.bytes()
+        }
+
+        /// Returns for how long the lock is still valid without an extension; zero if it is not held. Compares the
+        /// current time with the end of the validity, on a clock that also counts suspend.
+        #[must_use]
+        pub fn remaining(&self) -> Duration {
+            self.lease().remaining().unwrap_or(Duration::ZERO)
+        }
+
+        /// Returns whether the lock is held at this moment.
+        #[must_use]
+        pub fn is_held(&self) -> bool {
+            self.lease().remaining().is_ok()
+        }
+
+        /// Fails if the lock is not held at this moment.
+        ///
+        /// # Errors
+        ///
+        /// `lost` with its reason; `not_held` in a forked child.
+        pub fn check(&self) -> Result<(), Error> {
+            self.lease().remaining().map(drop)
+        }
+    };
+}
+
+pub(crate) use guard_methods;
+
 /// A held lock. The background extends it until it is released, lost or dropped.
 ///
 /// Dropping it queues its release before `drop` returns. The drop never blocks and never panics. Prefer
@@ -41,15 +76,11 @@ impl Guard {
         Self(owner)
     }
 
-    fn lease(&self) -> &Arc<Lease> {
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
         self.0.lease()
     }
 
-    /// Returns the lock's name.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        self.lease().context.spec.name.bytes()
-    }
+    guard_methods!();
 
     /// Returns the fencing token, which is larger than that of every earlier holder of this name. A resource is safe if
     /// it remembers the largest token from the first access on, and rejects smaller ones. A former holder that does not
@@ -57,28 +88,6 @@ impl Guard {
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.lease().fence
-    }
-
-    /// Returns for how long the lock is still valid without an extension; zero if it is not held. Compares the current
-    /// time with the end of the validity, on a clock that also counts suspend.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.lease().remaining().unwrap_or(Duration::ZERO)
-    }
-
-    /// Returns whether the lock is held at this moment.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.lease().remaining().is_ok()
-    }
-
-    /// Fails if the lock is not held at this moment.
-    ///
-    /// # Errors
-    ///
-    /// `lost` with its reason; `not_held` in a forked child.
-    pub fn check(&self) -> Result<(), Error> {
-        self.lease().remaining().map(drop)
     }
 
     /// Extends the lock, so that it lasts for its ttl from now. Takes at most `node_timeout`, plus the client's
@@ -93,7 +102,6 @@ impl Guard {
     ///
     /// If the future is dropped, the lock stays valid for at least as long as before.
     pub async fn extend(&self) -> Result<(), Error> {
-        self.check()?;
         hold::extend(Arc::clone(self.lease()), None).await
     }
 

@@ -45,7 +45,7 @@ use crate::sys::fork::Pid;
 pub struct Lock {
     session: Arc<Session>,
     name: Arc<[u8]>,
-    options: Options,
+    pub(crate) options: Options,
 }
 
 impl Lock {

@@ -2,11 +2,13 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::guard::Guard;
+use crate::api::guard::{Guard, guard_methods};
 use crate::api::lock::{Lock, ignore_unconfirmed, none_if_denied, unless_lost};
 use crate::error::Error;
+use crate::hold::lease::Lease;
 use crate::options::Protocol;
 
 /// A lock by name in the older SETNX protocol, on one node. [`Redlock::setnx_lock`](crate::Redlock::setnx_lock) makes
@@ -116,32 +118,11 @@ impl IntoFuture for SetnxLock {
 pub struct SetnxGuard(Guard);
 
 impl SetnxGuard {
-    /// Returns the lock's name.
-    #[must_use]
-    pub fn name(&self) -> &[u8] {
-        self.0.name()
+    fn lease(&self) -> &Arc<Lease> {
+        self.0.lease()
     }
 
-    /// Returns for how long the lock is still valid; zero if it is not held.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// Returns whether the lock is held at this moment.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.0.is_held()
-    }
-
-    /// Fails if the lock is not held at this moment.
-    ///
-    /// # Errors
-    ///
-    /// `lost` with its reason; `not_held` in a forked child.
-    pub fn check(&self) -> Result<(), Error> {
-        self.0.check()
-    }
+    guard_methods!();
 
     /// Completes with the `lost` error when the lock is lost, and never after a release; see [`Guard::lost`].
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {

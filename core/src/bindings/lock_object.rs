@@ -20,7 +20,7 @@ use std::{fmt, mem};
 use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
-use crate::api::blocking::{acquire_unless, drive_unless};
+use crate::acquire::thread::{Stop, acquire_unless, drive_unless};
 use crate::api::lock::{Lock, ignore_unconfirmed};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
@@ -145,20 +145,18 @@ impl LockObject {
         self: &Arc<Self>,
         timeout: Timeout,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
-    ) -> Result<Result<(), Error>, E> {
+    ) -> Result<(), Stop<E>> {
         let pid = Pid::now();
-        let begun = self.reserve(pid).and_then(|reservation| Ok((reservation, self.context(pid, timeout)?)));
-        let (reservation, context) = match begun {
-            Ok(begun) => begun,
-            Err(error) => return Ok(Err(error)),
-        };
+        let (reservation, context) = (self.reserve(pid)?, self.context(pid, timeout)?);
         let process = Arc::clone(&context.process);
         process.shutdown.park_if_shut_down();
         let acquired = acquire_unless(context, interrupted);
         // The acquire may have failed because the process is ending.
         process.shutdown.park_if_shut_down();
+        let (owner, runtime) = acquired?;
         // Asks for the pid again, because `interrupted` may have forked.
-        Ok(acquired?.map(|(owner, runtime)| reservation.complete(Pid::now(), CurrentLease { owner, runtime })))
+        reservation.complete(Pid::now(), CurrentLease { owner, runtime });
+        Ok(())
     }
 
     /// Extends on the calling thread, to `ttl` or by the ttl in force.
@@ -170,14 +168,10 @@ impl LockObject {
         &self,
         ttl: Option<Duration>,
         interrupted: Option<impl FnMut() -> Result<(), E>>,
-    ) -> Result<Result<(), Error>, E> {
-        let Extension { lease, ttl, runtime } = match self.extension(Pid::now(), ttl) {
-            Ok(begun) => begun,
-            Err(error) => return Ok(Err(error)),
-        };
+    ) -> Result<(), Stop<E>> {
+        let Extension { lease, ttl, runtime } = self.extension(Pid::now(), ttl)?;
         let process = Arc::clone(&lease.context.process);
-        let driven = drive_unless(&process, runtime, hold::extend(lease, ttl), interrupted)?;
-        Ok(driven.map(|((), _)| ()))
+        drive_unless(&process, runtime, hold::extend(lease, ttl), interrupted)
     }
 
     /// Releases on the calling thread. If the call is interrupted, the background finishes the release.
@@ -185,12 +179,10 @@ impl LockObject {
     /// # Errors
     ///
     /// `not_held` before an acquire, and those of [`crate::Guard::release`]. A second release is not an error.
-    pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<Result<(), Error>, E> {
-        match self.take_lease(Pid::now()) {
-            Ok(Some(lease)) => release(lease, interrupted),
-            Ok(None) => Ok(Ok(())),
-            Err(error) => Ok(Err(error)),
-        }
+    pub fn release<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<(), Stop<E>> {
+        let Some(CurrentLease { owner, runtime }) = self.take_lease(Pid::now())? else { return Ok(()) };
+        let process = Arc::clone(&owner.lease().context.process);
+        drive_unless(&process, runtime, hold::release(owner), interrupted)
     }
 
     /// Releases at the end of a block. Works as [`LockObject::release`], but also succeeds if there is nothing to
@@ -199,11 +191,11 @@ impl LockObject {
     /// # Errors
     ///
     /// `lost`.
-    pub fn release_at_exit<E>(
-        &self,
-        interrupted: Option<impl FnMut() -> Result<(), E>>,
-    ) -> Result<Result<(), Error>, E> {
-        Ok(ignore_unconfirmed(self.release(interrupted)?))
+    pub fn release_at_exit<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<(), Stop<E>> {
+        match self.release(interrupted) {
+            Err(Stop::Failed(error)) => Ok(ignore_unconfirmed(Err(error))?),
+            released => released,
+        }
     }
 
     fn local(&self, pid: Pid) -> &ProcessLocal {
@@ -387,31 +379,5 @@ impl CurrentLease {
     /// Returns the owner, for the release.
     pub(crate) fn into_owner(self) -> LeaseOwner {
         self.owner
-    }
-}
-
-fn release<E>(
-    current: CurrentLease,
-    interrupted: Option<impl FnMut() -> Result<(), E>>,
-) -> Result<Result<(), Error>, E> {
-    let process = Arc::clone(&current.owner.lease().context.process);
-    let driven = drive_unless(&process, current.runtime, hold::release(current.owner), interrupted)?;
-    Ok(driven.map(|((), _)| ()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dropped_reservation_makes_the_object_idle() {
-        let redlock = crate::Redlock::new("memory://lock-object-reservation").unwrap();
-        let object = LockObject::new(redlock.lock("foo")).unwrap();
-        let pid = Pid::now();
-        let reservation = object.reserve(pid).unwrap();
-        assert_eq!(object.reserve(pid).unwrap_err().kind(), ErrorKind::AlreadyHeld);
-        drop(reservation);
-        assert!(object.reserve(pid).is_ok());
-        assert_eq!(object.take_lease(pid).unwrap_err().kind(), ErrorKind::NotHeld);
     }
 }

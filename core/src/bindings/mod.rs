@@ -2,6 +2,9 @@
 //!
 //! May import `api` and what lies below it.
 
+pub use crate::acquire::thread::Stop;
+
 pub mod completion_queue;
+pub mod inspect;
 pub mod lock_object;
 pub mod options;
