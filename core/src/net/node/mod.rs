@@ -24,6 +24,7 @@ pub(crate) mod memory;
 pub(crate) mod pace;
 mod pipeline;
 mod redis;
+mod scripts;
 mod setup;
 #[cfg(test)]
 pub(crate) mod testing;
