@@ -45,7 +45,7 @@ use crate::sys::fork::Pid;
 pub struct Lock {
     session: Arc<Session>,
     name: Arc<[u8]>,
-    pub(crate) options: Options,
+    options: Options,
 }
 
 impl Lock {

@@ -1,11 +1,11 @@
 //! The setters of options, as macros for builders and locks.
 
-/// Makes setters of options, which are `in` a field of the struct.
+/// Makes setters on a struct with a field `options`.
 macro_rules! setters {
-    (in $($field:tt).+; $($(#[$doc:meta])+ $name:ident($($given:ident: $type:ty)?): $option:ident => $value:expr;)+) => {$(
+    ($($(#[$doc:meta])+ $option:ident: $type:ty => $value:expr;)+) => {$(
         $(#[$doc])+
-        pub fn $name(mut self $(, $given: $type)?) -> Self {
-            self.$($field).+.$option = Some($value);
+        pub fn $option(mut self, $option: $type) -> Self {
+            self.options.$option = Some($value);
             self
         }
     )+};
@@ -17,11 +17,10 @@ pub(crate) use setters;
 macro_rules! connect_timeout_setter {
     () => {
         crate::api::setters::setters! {
-            in options;
             /// Sets the longest time for one connection, from the look-up of the host's name to the node's first
             /// answers: 50 ms to 60 s, default 2 s. A connection takes up to four round trips. Only a client has this
             /// option.
-            connect_timeout(connect_timeout: Duration): connect_timeout => connect_timeout;
+            connect_timeout: Duration => connect_timeout;
         }
     };
 }
@@ -32,32 +31,35 @@ pub(crate) use connect_timeout_setter;
 macro_rules! option_setters {
     () => {
         crate::api::setters::setters! {
-            in options;
             /// Sets how long the nodes keep the lock unless it is extended: 100 ms to 24 h, default 10 s. A crashed
             /// holder blocks others for at most this long.
-            ttl(ttl: Duration): ttl => ttl;
+            ttl: Duration => ttl;
             /// Sets how long acquire may wait; zero is one try. By default it waits for as long as others hold the
             /// lock.
-            timeout(timeout: Duration): timeout => Some(timeout);
-            /// Lets acquire wait for ever, even if the client has a timeout.
-            no_timeout(): timeout => None;
+            timeout: Duration => Some(timeout);
             /// Sets whether the background extends the lock every third of its ttl until it is released; default true.
             /// A hung holder then blocks others for ever, unless `max_hold` ends the lock.
-            auto_renew(auto_renew: bool): auto_renew => auto_renew;
+            auto_renew: bool => auto_renew;
             /// Ends the lock this long after it was acquired, even if it was extended; at least the ttl. By default
             /// there is no such limit.
-            max_hold(max_hold: Duration): max_hold => max_hold;
+            max_hold: Duration => max_hold;
             /// Sets the longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
-            node_timeout(node_timeout: Duration): node_timeout => node_timeout;
+            node_timeout: Duration => node_timeout;
             /// Sets for how long a node's grants do not count after this process saw the node restart; default the ttl.
             /// Zero turns this off, for nodes whose data survives.
-            restart_delay(restart_delay: Duration): restart_delay => restart_delay;
+            restart_delay: Duration => restart_delay;
             /// Sets how long a node remembers a name's fence after the last acquire or renewal: at least twice the ttl,
             /// default the larger of 1 h and twice the ttl.
-            fence_ttl(fence_ttl: Duration): fence_ttl => fence_ttl;
+            fence_ttl: Duration => fence_ttl;
             /// Sets the label that inspection shows: at most 128 bytes without control characters; default `host:pid`,
             /// empty for none.
-            label(label: impl AsRef<str>): label => label.as_ref().into();
+            label: impl AsRef<str> => label.as_ref().into();
+        }
+
+        /// Lets acquire wait for ever, even if the client has a timeout.
+        pub fn no_timeout(mut self) -> Self {
+            self.options.timeout = Some(None);
+            self
         }
 
         /// Sets all options at once. Hidden: for the bindings. Their options include the protocol; in Rust, the type of
@@ -75,22 +77,32 @@ pub(crate) use option_setters;
 /// Makes the setters of a lock in the older protocol, on a struct around a lock.
 macro_rules! setnx_setters {
     () => {
-        crate::api::setters::setters! {
-            in 0.options;
-            /// Sets for how long the holder may rely on the lock: 100 ms to 24 h, default 10 s. The lock is not
-            /// renewed: choose a ttl longer than the work, and the same as the older clients. A crashed holder blocks
-            /// others for at most 3 s longer.
-            ttl(ttl: Duration): ttl => ttl;
-            /// Sets how long acquire may wait; zero is one try. By default it waits for as long as others hold the
-            /// lock.
-            timeout(timeout: Duration): timeout => Some(timeout);
-            /// Lets acquire wait for ever, even if the client has a timeout.
-            no_timeout(): timeout => None;
-            /// Sets the longest wait for the node's answer; default a quarter of the ttl, from 50 ms to 500 ms.
-            node_timeout(node_timeout: Duration): node_timeout => node_timeout;
-            /// Sets for how long the node's grants do not count after this process saw the node restart; default the
-            /// ttl. Zero turns this off, for a node whose data survives.
-            restart_delay(restart_delay: Duration): restart_delay => restart_delay;
+        /// Sets for how long the holder may rely on the lock: 100 ms to 24 h, default 10 s. The lock is not renewed:
+        /// choose a ttl longer than the work, and the same as the older clients. A crashed holder blocks others for at
+        /// most 3 s longer.
+        pub fn ttl(self, ttl: Duration) -> Self {
+            Self(self.0.ttl(ttl))
+        }
+
+        /// Sets how long acquire may wait; zero is one try. By default it waits for as long as others hold the lock.
+        pub fn timeout(self, timeout: Duration) -> Self {
+            Self(self.0.timeout(timeout))
+        }
+
+        /// Lets acquire wait for ever, even if the client has a timeout.
+        pub fn no_timeout(self) -> Self {
+            Self(self.0.no_timeout())
+        }
+
+        /// Sets the longest wait for the node's answer; default a quarter of the ttl, from 50 ms to 500 ms.
+        pub fn node_timeout(self, node_timeout: Duration) -> Self {
+            Self(self.0.node_timeout(node_timeout))
+        }
+
+        /// Sets for how long the node's grants do not count after this process saw the node restart; default the ttl.
+        /// Zero turns this off, for a node whose data survives.
+        pub fn restart_delay(self, restart_delay: Duration) -> Self {
+            Self(self.0.restart_delay(restart_delay))
         }
     };
 }
