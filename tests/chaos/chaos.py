@@ -17,12 +17,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chaos import outcome, picture, screen
+from chaos import live, outcome, picture, screen
 from chaos.arena import HANDS, Arena, ArenaError
 from chaos.planted import PLANTED
 from chaos.run import Run
 from chaos.schedule import CREW, NODES, VIEWS, count, epochs, kinds
-from demo import live
 from support.clock import now_ns
 
 HERE = Path(__file__).resolve().parent

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from chaos.colours import LANGUAGE
 from chaos.planted import PLANTED
 from chaos.run import Run
 from chaos.schedule import KINDS
 from chaos.tally import LANGUAGES
-from demo.colours import LANGUAGE
-from demo.verdict import Promise, complain, number_of, tabled, time_of, verdicts
+from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",

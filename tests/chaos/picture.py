@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from chaos.colours import FAULT, FROZEN, LANGUAGE
 from chaos.run import Done, Run
 from chaos.schedule import CREW, NODES, VIEWS
 from chaos.tally import LANGUAGES
-from demo.colours import FAULT, FROZEN, LANGUAGE
 
 WIDTH_IN, HEIGHT_IN = 11.0, 7.0
 STYLE: dict[Any, Any] = {

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 
 from chaos.arena import HANDS, Arena, ArenaError, Worker
+from chaos.checker import judge
+from chaos.live import Story
 from chaos.schedule import EPOCH_S, NODES, Epoch, Trouble
 from chaos.tally import EpochHistory, Tally
 from chaos.troubles import Troubles, locks
 from conformance.history import SLACK_MS
-from demo.checker import judge
-from demo.live import Story
 from support.clock import now_ns
 
 POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200}

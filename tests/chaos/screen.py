@@ -7,10 +7,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from chaos.colours import LANGUAGE
+from chaos.live import said
 from chaos.run import Run
 from chaos.tally import LANGUAGES, Holder
-from demo.colours import LANGUAGE
-from demo.live import said
 
 HOLDERS, ACTIVE, EVENTS = 6, 4, 4
 """How many lines of each there are."""

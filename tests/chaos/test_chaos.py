@@ -19,11 +19,11 @@ from rich.console import Console
 
 from chaos import outcome, picture, screen
 from chaos.arena import PASSWORD, ROLES, Arena, Journal, Json, Worker
+from chaos.checker import Judgement, judge
 from chaos.run import Done, Run
 from chaos.schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
 from chaos.tally import LANGUAGES, EpochHistory, Holder, Tally
 from chaos.ways import ALTERED
-from demo.checker import Judgement, judge
 from support.process import python
 from support.servers import LIMIT_S
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo import checker, faults, live, report, timeline, view
+from chaos import checker, live
+from demo import faults, report, timeline, view
 from demo.fight import NODES, Fight
 from demo.stage import Stage, StageError, cast
 from support.clock import now_ns

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from demo.live import Story
+from chaos.live import Story
 
 NODES = 5
 """How many servers the lock is on."""

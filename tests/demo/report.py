@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from demo.checker import Judgement
-from demo.colours import LANGUAGE
+from chaos.checker import Judgement
+from chaos.colours import LANGUAGE
+from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 from demo.fight import LANGUAGES, NODES, TTL_S, Fault, Fight, Hold, mean
-from demo.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
 SHOWS = (
     "One lock shared by three languages stays with one holder at a time while nodes hang or die and holders are "

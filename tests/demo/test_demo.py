@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from demo import checker, report, timeline, view
+from chaos import checker
+from demo import report, timeline, view
 from demo.fight import Fault, Fight, Hold, Worker
 
 START_NS = 10**12

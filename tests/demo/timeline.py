@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from demo.colours import FAULT, FROZEN, LANGUAGE
+from chaos.colours import FAULT, FROZEN, LANGUAGE
 from demo.fight import LANGUAGES, NODES, Fault, Fight, Hold, Worker
 
 # Drawn to be read at 800 pixels: 8 inches, so that a point of type is 1.4 pixels.

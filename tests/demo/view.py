@@ -7,9 +7,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from demo.colours import LANGUAGE
+from chaos.colours import LANGUAGE
+from chaos.live import said
 from demo.fight import LANGUAGES, NODES, Fight, Hold, Worker
-from demo.live import said
 
 TICK_S = 0.1
 EVENTS = 5
