@@ -102,11 +102,9 @@ $(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsco
 	cd node && npm run --silent build
 	touch $@
 
+# It is a preset of chaos.
 demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (20 s once built)
-	@sh tests/setup/doctor.sh cargo cc python3 node
-	@$(MAKE) --no-print-directory setup $(SHOW)
-	cargo build --locked --release --package redlock-demo --package redlock-history
-	@$(BIN)/python tests demo.demo
+	@$(MAKE) --no-print-directory chaos ARGS='--demo $(ARGS)'
 
 test: ## Run everything that must pass: formatting, lints, types, docs, all tests
 	@sh tests/setup/doctor.sh
@@ -115,8 +113,8 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/demo tests/bench
-	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_troubles.py tests/soak
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench
+	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_demo.py tests/chaos/test_troubles.py tests/soak
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -148,6 +149,8 @@ class Worker(Program):
     def __init__(self, role: Role, name: str, view: int, command: Sequence[str], log: Path, journal: Path, urls: str):
         super().__init__(command, log, {"REDLOCK_URLS": urls})
         self.role, self.name, self.view = role, name, view
+        self.lane = lane_of(name)
+        """The lane in which it and its replacements are shown."""
         self.journal = Journal(journal)
         self.stopped = False
         self.resting = False
@@ -174,6 +177,13 @@ class Worker(Program):
         self.stopped = False
 
 
+def lane_of(client: str) -> str:
+    """The lane of a worker or of one of its hands: `worker 3` of `python-3.1/0`."""
+    number = re.search(r"-(\d+)", client)
+    assert number, client
+    return f"worker {number[1]}"
+
+
 @dataclass
 class Arena:
     """Everything that runs; a context manager that ends it all.
@@ -181,14 +191,20 @@ class Arena:
     binaries   where the Rust worker is
     seed       the seed of the workers
     fault      the planted fault
+    roles      the roles of the workers
+    hands      how many locks a worker uses at once
     """
 
     binaries: Path
     seed: int
     fault: str | None = None
+    roles: Sequence[Role] = ROLES
+    hands: int = HANDS
+    workers: list[Worker | None] = field(init=False, default_factory=list)
+    gone: list[Worker] = field(init=False, default_factory=list)
 
     def __enter__(self) -> Self:
-        self._generations = [0] * CREW
+        self._generations = [0] * len(self.roles)
         with contextlib.ExitStack() as stack:
             self.dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-")))
             user = for_any_name(fewest())
@@ -202,10 +218,9 @@ class Arena:
             self.ways = [self._program(stack, "ways", *altered, *sockets) for _ in range(VIEWS)]
             self._urls = [self._addresses(json.loads(way.hear() or "[]")) for way in self.ways]
             assert self.store.hear(), self.store.said()
-            self.workers: list[Worker | None] = [None] * CREW
-            self.gone: list[Worker] = []
+            self.workers = [None] * len(self.roles)
             stack.callback(self._kill_all)
-            for slot in range(CREW):
+            for slot in range(len(self.roles)):
                 self.start(slot)
             self._stack = stack.pop_all()
         return self
@@ -231,11 +246,11 @@ class Arena:
 
     def start(self, slot: int) -> Worker:
         """Starts a worker in an empty place."""
-        role = ROLES[slot]
+        role = self.roles[slot]
         self._generations[slot] += 1
         name = f"{role.language.lower()}-{slot + 1}.{self._generations[slot]}"
         journal = self.dir / f"{name}.jsonl"
-        given = ["--name", name, "--face", role.face, "--hands", str(HANDS), "--seed", f"{self.seed}/{name}"]
+        given = ["--name", name, "--face", role.face, "--hands", str(self.hands), "--seed", f"{self.seed}/{name}"]
         given += ["--ttl", str(TTL_S), "--journal", str(journal), "--store", str(self.dir / "store.sock")]
         if self.fault and PLANTED[self.fault].is_made_by(role.language, role.face):
             given += ["--fault", self.fault]

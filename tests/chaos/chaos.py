@@ -2,7 +2,7 @@
 
 Troubles are a function of the seed (`schedule.py`). The workers record what they do to the locks, and `redlock-history`
 judges the records after each epoch. Exit status 0 only if every promise was kept; 1 if not; 130 after Ctrl-C, with a
-report up to then.
+report up to then. `--demo` plays a short run with one lock instead (`demo.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from chaos import live, outcome, picture, screen
-from chaos.arena import HANDS, Arena, ArenaError
+from chaos import demo, holds, live, outcome, picture, screen
+from chaos.arena import HANDS, ROLES, Arena, ArenaError
 from chaos.planted import PLANTED
 from chaos.run import Run
-from chaos.schedule import CREW, NODES, VIEWS, count, epochs, kinds
+from chaos.schedule import NODES, VIEWS, count, epochs, kinds
 from support.clock import now_ns
 
 HERE = Path(__file__).resolve().parent
@@ -39,7 +39,7 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    scheduled = epochs(args.seed, count(args.seconds))
+    scheduled = [demo.EPOCH] if args.demo else epochs(args.seed, count(args.seconds))
     if args.schedule:
         for epoch in scheduled:
             console.print(f"epoch {epoch.number + 1}, {epoch.of}", highlight=False)
@@ -52,24 +52,47 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     for old in args.out.glob("epoch-*.jsonl"):
         old.unlink()
+    kind, roles, hands = (demo.Demo, demo.CREW, 1) if args.demo else (Run, ROLES, HANDS)
     try:
-        with Arena(args.programs, args.seed, args.fault) as arena:
-            told = f"{len(scheduled)} epochs, {sum(len(epoch.troubles) for epoch in scheduled)} troubles"
-            console.print(f"seed {args.seed}: {told} of {len(kinds(scheduled))} kinds (--schedule lists them)")
-            console.print(
-                f"{CREW} processes with {HANDS} locks at a time, {NODES} servers "
-                f"({', '.join(sorted({server.program.name for server in arena.servers}))}), {VIEWS} views\n"
-            )
+        with Arena(args.programs, args.seed, args.fault, roles, hands) as arena:
             checker = args.programs / "redlock-history"
-            run = Run(arena=arena, checker=checker, out=args.out, scheduled=scheduled, fail_fast=args.fail_fast)
+            run = kind(arena=arena, checker=checker, out=args.out, scheduled=scheduled, fail_fast=args.fail_fast)
+            introduce(console, run)
             play(console, run)
+    except KeyboardInterrupt:
+        console.print("\nstopped; nothing is left running")
+        return INTERRUPTED
     except (ArenaError, OSError) as error:
-        console.print(f"chaos could not go on: {error}", style="red", highlight=False, markup=False)
+        console.print(f"{kind.title} could not go on: {error}", style="red", highlight=False, markup=False)
         return 1
-    drawn = args.out / "chaos.svg"
-    picture.draw(run, drawn)
-    good = outcome.write(console, run, args.seed, [drawn, *sorted(args.out.glob("epoch-*.jsonl"))[-3:]])
+    good = report(console, run)
     return INTERRUPTED if run.interrupted else 0 if good else 1
+
+
+def introduce(console: Console, run: Run) -> None:
+    """Prints what is about to happen."""
+    arena, scheduled = run.arena, run.scheduled
+    programs = ", ".join(sorted({server.program.name for server in arena.servers}))
+    if isinstance(run, demo.Demo):
+        demo.introduce(console, run, programs)
+        return
+    told = f"{len(scheduled)} epochs, {sum(len(epoch.troubles) for epoch in scheduled)} troubles"
+    console.print(f"seed {arena.seed}: {told} of {len(kinds(scheduled))} kinds (--schedule lists them)")
+    crew = f"{len(arena.roles)} processes with {arena.hands} locks at a time"
+    console.print(f"{crew}, {NODES} servers ({programs}), {VIEWS} views\n")
+
+
+def report(console: Console, run: Run) -> bool:
+    """Draws the run and prints its result; `True` if every promise held."""
+    histories = sorted(run.out.glob("epoch-*.jsonl"))[-3:]
+    if isinstance(run, demo.Demo):
+        drawn, held = run.out / "timeline.svg", holds.read(histories[0])
+        picture.draw(run, drawn, held)
+        return demo.write(console, run, held, [drawn, *histories])
+    drawn = run.out / "chaos.svg"
+    picture.draw(run, drawn)
+    again = f"{run.arena.seed}: the same troubles come again with it, though not the same interleaving"
+    return outcome.write(console, run, outcome.tables(run), {"seed": again}, [drawn, *histories])
 
 
 def parse() -> argparse.Namespace:
@@ -77,14 +100,16 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Use locks in three languages amid every kind of trouble.")
     parser.add_argument("--seconds", type=float, default=60, help="how long, about (60)")
     parser.add_argument("--seed", type=int, help="which troubles (random)")
+    parser.add_argument("--demo", action="store_true", help="one lock and a few troubles, in about 20 s")
     parser.add_argument("--schedule", action="store_true", help="only list them")
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
     parser.add_argument(
         "--programs", type=Path, default=TARGET / "debug", help="where redlock-chaos and redlock-history are"
     )
-    parser.add_argument("--out", type=Path, default=TARGET / "chaos", help="where the picture and the history go")
+    parser.add_argument("--out", type=Path, help="where the picture and the history go (target/chaos or target/demo)")
     args = parser.parse_args()
+    args.out = args.out or TARGET / ("demo" if args.demo else "chaos")
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(10**6)
     for name in ("redlock-chaos", "redlock-history"):

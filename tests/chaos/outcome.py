@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.text import Text
 from chaos.colours import LANGUAGE
 from chaos.planted import PLANTED
 from chaos.run import Run
-from chaos.schedule import KINDS
+from chaos.schedule import KINDS, kinds
 from chaos.tally import LANGUAGES
 from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
@@ -35,7 +35,8 @@ def promises(run: Run) -> list[Promise]:
     sorted_ = {what: [line for line in run.violations if re.search(said, line)] for what, said in JUDGED.items()}
     other = len(run.violations) - sum(map(len, sorted_.values()))
     silent = [language for language in LANGUAGES if not tally.acquired[language]]
-    missing = {kind.name for kind in KINDS} - {done.trouble.kind.name for done in run.done}
+    expected = kinds(run.scheduled)
+    missing = expected - {done.trouble.kind.name for done in run.done}
     kept = [Promise(what, not lines, number_of(len(lines), "violation")) for what, lines in sorted_.items()]
     excused = f"{kept[1].text}; {run.excused} excused, where data were lost or clocks stepped"
     kept[1] = Promise(kept[1].what, kept[1].kept, excused)
@@ -52,7 +53,7 @@ def promises(run: Run) -> list[Promise]:
         Promise(
             "every kind of trouble",
             not missing or len(run.epochs) < len(run.scheduled),
-            f"{len(KINDS) - len(missing)} of {len(KINDS)} kinds, {number_of(len(run.done), 'time')}",
+            f"{len(expected) - len(missing)} of {len(expected)} kinds, {number_of(len(run.done), 'time')}",
         ),
     ]
 
@@ -62,24 +63,32 @@ def broken(run: Run) -> list[str]:
     return [promise.what for promise in promises(run) if not promise.kept]
 
 
-def write(console: Console, run: Run, seed: int, files: Sequence[Path]) -> bool:
+def tables(run: Run) -> list[Table]:
+    """The figures of a run of chaos."""
+    return [_acquisitions(run), _troubles(run)]
+
+
+def write(
+    console: Console, run: Run, figures: Sequence[Table], notes: Mapping[str, str], files: Sequence[Path]
+) -> bool:
     """Prints the report; `True` if every promise held."""
     console.print()
-    console.print(_acquisitions(run))
-    console.print(_troubles(run))
+    for table in figures:
+        console.print(table)
     kept = promises(run)
     console.print(verdicts(kept))
     complain(console, "the checker", run.violations)
     complain(console, "trouble", run.tally.troubles)
     complain(console, "told lost without a cause", run.early)
-    notes = Table.grid(padding=(0, 2))
-    notes.add_row("  errors", _counted(run.tally.errors))
-    notes.add_row("  losses", _counted(run.tally.losses))
-    notes.add_row("  seed", f"{seed}: the same troubles come again with it, though not the same interleaving")
+    table = Table.grid(padding=(0, 2))
+    table.add_row("  errors", _counted(run.tally.errors))
+    table.add_row("  losses", _counted(run.tally.losses))
+    for what, note in notes.items():
+        table.add_row(f"  {what}", Text(note))
     if run.arena.fault:
-        notes.add_row("  planted", PLANTED[run.arena.fault].what)
-    notes.add_row("  written", Text("\n".join(map(str, files)), no_wrap=True, overflow="fold"))
-    console.print(notes, highlight=False)
+        table.add_row("  planted", PLANTED[run.arena.fault].what)
+    table.add_row("  written", Text("\n".join(map(str, files)), no_wrap=True, overflow="fold"))
+    console.print(table, highlight=False)
     good = all(promise.kept for promise in kept)
     text = "OK: every promise was kept." if good else "FAILED: see BAD above."
     if run.interrupted:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 
-from chaos.arena import HANDS, Arena, ArenaError, Worker
+from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
 from chaos.checker import judge
 from chaos.live import Story
-from chaos.schedule import EPOCH_S, NODES, Epoch, Trouble
+from chaos.schedule import EPOCH_S, NODES, VIEWS, Epoch, Trouble
 from chaos.tally import EpochHistory, Tally
 from chaos.troubles import Troubles, locks
 from conformance.history import SLACK_MS
 from support.clock import now_ns
 
-POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200}
+POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200, "proof": 1}
 """How many names an epoch has of each kind."""
 
 WAYS = {
@@ -85,6 +87,8 @@ class Run(Story):
     out: Path = field(kw_only=True)
     """Where histories are written, one for each epoch."""
     scheduled: Sequence[Epoch] = field(kw_only=True)
+    title: ClassVar[str] = "chaos"
+    ways: ClassVar[Mapping[str, int]] = WAYS
     fail_fast: bool = False
     """Whether the run ends after the first epoch with a failure."""
     show: Callable[[], None] = lambda: None
@@ -136,21 +140,47 @@ class Run(Story):
         signal.signal(number, signal.default_int_handler)
         self._to_end = True
 
+    def names(self, epoch: Epoch) -> dict[str, list[str]]:
+        """The names of an epoch's locks by pool. All workers get that of `proof` at its end."""
+        return {pool: [f"{epoch.number + 1}-{pool}-{i}" for i in range(n)] for pool, n in POOLS.items()}
+
+    def make_trouble(self, epoch: Epoch) -> None:
+        """Begins and ends an epoch's troubles at their times."""
+        for at_s, what, trouble in _acts(epoch):
+            self._wait_until(self._began_ns + round(at_s * 1e9))
+            (self._begin if what == "begin" else self._end)(trouble)
+        self._wait_until(self._began_ns + round(EPOCH_S * 1e9))
+
+    @cached_property
+    def lanes(self) -> dict[str, Role | None]:
+        """Everything that troubles happen to, in the order in which it is shown, with the roles of workers.
+
+        Views are left out if no trouble is in the network.
+        """
+        subjects = {trouble.kind.subject for epoch in self.scheduled for trouble in epoch.troubles}
+        others = [f"node {i}" for i in range(1, NODES + 1)]
+        others += [f"view {'ABC'[i]}" for i in range(VIEWS) if subjects & {"link", "view"}]
+        workers = {f"worker {i}": role for i, role in enumerate(self.arena.roles, 1)}
+        return dict.fromkeys(others) | workers
+
+    def describe(self, trouble: Trouble) -> str:
+        """The beginning of a trouble in words."""
+        lasts = f" for {trouble.lasts_s:.1f} s" if trouble.lasts_s else ""
+        return f"{trouble.subject}: {trouble.kind.name}{lasts}"
+
     def _play(self, epoch: Epoch) -> None:
         self.epoch, self.phase = epoch, "trouble"
         self._history = EpochHistory(self.out / f"epoch-{epoch.number + 1:04}.jsonl")
-        self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
-        self._names = {pool: [f"{epoch.number + 1}-{pool}-{i}" for i in range(n)] for pool, n in POOLS.items()}
-        self._order(order="epoch", names=self._names, ways=WAYS)
-        began_ns = self._began_ns = now_ns()
-        for at_s, what, trouble in _acts(epoch):
-            self._wait_until(began_ns + round(at_s * 1e9))
-            (self._begin if what == "begin" else self._end)(trouble)
-        self._wait_until(began_ns + round(EPOCH_S * 1e9))
+        if len(self.scheduled) > 1:
+            self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
+        self._names = self.names(epoch)
+        self._order(order="epoch", names=self._names, ways=self.ways)
+        self._began_ns = now_ns()
+        self.make_trouble(epoch)
         healed_ns = now_ns()
-        self.epochs.append((epoch, began_ns, healed_ns))
+        self.epochs.append((epoch, self._began_ns, healed_ns))
         # The duration of calls is judged from here on.
-        self._history.period("outage", "chaos", began_ns, healed_ns)
+        self._history.period("outage", "chaos", self._began_ns, healed_ns)
         self.phase = "rest"
         self._rest()
         self._keys_gone()
@@ -190,8 +220,7 @@ class Run(Story):
         worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None
         self._troubles.begin(trouble)
         self.active[trouble] = at_ns
-        lasts = f" for {trouble.lasts_s:.1f} s" if trouble.lasts_s else ""
-        self.note(at_ns, f"{trouble.subject}: {trouble.kind.name}{lasts}")
+        self.note(at_ns, self.describe(trouble))
         match trouble.kind.name:
             case "worker killed" if worker:
                 self._killed(worker, at_ns)
@@ -214,7 +243,7 @@ class Run(Story):
         if worker and trouble.kind.name == "worker stopped":
             self._history.stopped(worker, from_ns, to_ns)
         elif worker and trouble.kind.name == "worker killed":
-            worker.tell(order="epoch", names=self._names, ways=WAYS)
+            worker.tell(order="epoch", names=self._names, ways=self.ways)
 
     def _lapse(self, trouble: Trouble, from_ns: int, for_s: float) -> None:
         self._history.period("lapse", trouble.kind.name, from_ns, now_ns() + round(for_s * 1e9))
@@ -226,8 +255,8 @@ class Run(Story):
         self.tally.hear(worker, self._history)
         self._history.stopped(worker, at_ns, None)
         self._history.never_back(worker, now_ns())
+        self.tally.forget(worker, at_ns)
         self._history.given_up(worker, now_ns())
-        self.tally.forget(worker)
 
     def _rest(self) -> None:
         """Lets all workers finish their work, and then serves each worker once more."""
@@ -236,8 +265,7 @@ class Run(Story):
             self._late("did not finish what they were doing")
         for worker in self.arena.living():
             worker.served = worker.resting = False
-        assert self.epoch
-        self._order(order="prove", name=f"{self.epoch.number + 1}-proof")
+        self._order(order="prove", name=self._names["proof"][0])
         if not self._wait(lambda: all(worker.served and worker.resting for worker in self.arena.living())):
             self._late("were not served")
         self.served += sum(worker.served for worker in self.arena.living())
@@ -336,7 +364,7 @@ class Run(Story):
             raise ArenaError(f"one worker after the other ends, the last with: {worker.said()[-SAID:]}")
         started = self.arena.start(slot)
         if self.phase == "trouble":
-            started.tell(order="epoch", names=self._names, ways=WAYS)
+            started.tell(order="epoch", names=self._names, ways=self.ways)
 
 
 def _acts(epoch: Epoch) -> list[tuple[float, str, Trouble]]:

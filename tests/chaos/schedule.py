@@ -22,7 +22,7 @@ to judge. Kinds that take the quorum away are separate and short.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,6 +171,11 @@ class Trouble:
                 return f"view {'ABC'[self.view]}"
         return f"worker {self.where + 1}"
 
+    @property
+    def lane(self) -> str:
+        """The lane in which it is shown: the way from a view to a node belongs to the view."""
+        return self.subject.partition(" to ")[0]
+
     def __str__(self) -> str:
         return f"{self.at_s:5.2f} s {self.lasts_s:4.2f} s  {self.kind.name:<17} {self.subject}"
 
@@ -196,7 +201,7 @@ def count(seconds: float) -> int:
     return max(len(CLASSES), round(seconds / (EPOCH_S + 1)))
 
 
-def kinds(scheduled: list[Epoch]) -> set[str]:
+def kinds(scheduled: Sequence[Epoch]) -> set[str]:
     """The names of all kinds that happen in them."""
     return {trouble.kind.name for epoch in scheduled for trouble in epoch.troubles}
 

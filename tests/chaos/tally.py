@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ ALLOWED = ("timeout", "unavailable", "forbidden", "lost")
 
 ASKED_TWICE = "held by another when it was asked again"
 """What the error of a release says of a node if the release was sent twice."""
+
+TICK_NS = 250_000_000
+"""The time of one column of the live view."""
 
 COMPLAINTS = 50
 """How many messages of errors are kept."""
@@ -43,6 +47,9 @@ class Tally:
     acquired: Counter[str] = field(default_factory=Counter)
     """By language."""
     by_face: Counter[str] = field(default_factory=Counter)
+    by_lane: Counter[str] = field(default_factory=Counter)
+    held_ns: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How long the workers of a lane held locks within a tick of the machine's clock; only of holds that are over."""
     denied: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     """By code."""
@@ -83,8 +90,10 @@ class Tally:
                 self.lost_updates += line.pop("lost_update", False)
             history.add({"kind": "write", "valid_until_ns": None, **line})
 
-    def forget(self, worker: Worker) -> None:
+    def forget(self, worker: Worker, at_ns: int) -> None:
         """Records that a worker is gone, and holds nothing."""
+        for client in worker.holding:
+            self._count_held(worker, client, at_ns)
         for name in [name for name, holder in self.holders.items() if holder.client.startswith(f"{worker.name}/")]:
             del self.holders[name]
 
@@ -107,6 +116,7 @@ class Tally:
             case "acquire", True:
                 self.acquired[language] += 1
                 self.by_face[f"{language} {worker.role.face}"] += 1
+                self.by_lane[worker.lane] += 1
                 self.seconds[line["return_ns"] // 10**9, language] += 1
                 self.longest_wait_ns = max(self.longest_wait_ns, line["return_ns"] - line["invoke_ns"])
                 until_ns = line["valid_until_ns"]
@@ -116,9 +126,14 @@ class Tally:
             case "extend", True:
                 self.extended += 1
             case "release" | "lost", _:
+                self._count_held(worker, client, line["invoke_ns"])
                 worker.holding.pop(client, None)
                 if name in self.holders and self.holders[name].client == client:
                     del self.holders[name]
+
+    def _count_held(self, worker: Worker, client: str, over_ns: int) -> None:
+        for tick, held_ns in held(worker, client, over_ns):
+            self.held_ns[worker.lane, tick] += held_ns
 
     def _event(self, worker: Worker, line: Json) -> None:
         match line["event"]:
@@ -151,6 +166,16 @@ class Tally:
                     self.troubles.append(text)
             case other:
                 self.troubles.append(f"{worker.name} says {other!r}, which no worker should")
+
+
+def held(worker: Worker, client: str, over_ns: int) -> Iterator[tuple[int, int]]:
+    """The ticks of a hand's hold, and for how long it held the lock in each."""
+    acquire = worker.holding.get(client)
+    if acquire is None or not acquire["ok"]:
+        return
+    from_ns, to_ns = acquire["return_ns"], min(over_ns, worker.valid_until_ns[client])
+    for tick in range(from_ns // TICK_NS, to_ns // TICK_NS + 1):
+        yield tick, max(0, min(to_ns, (tick + 1) * TICK_NS) - max(from_ns, tick * TICK_NS))
 
 
 class EpochHistory:

@@ -22,7 +22,7 @@ from chaos.arena import PASSWORD, ROLES, Arena, Journal, Json, Worker
 from chaos.checker import Judgement, judge
 from chaos.run import Done, Run
 from chaos.schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
-from chaos.tally import LANGUAGES, EpochHistory, Holder, Tally
+from chaos.tally import LANGUAGES, TICK_NS, EpochHistory, Holder, Tally
 from chaos.ways import ALTERED
 from support.process import python
 from support.servers import LIMIT_S
@@ -131,6 +131,20 @@ def test_a_renewal_was_asked_for_before_it_was_seen_and_after_its_acquire(
     assert extended["invoke_ns"] == asked_ns
 
 
+def test_a_killed_holder_gives_up_its_lock_and_has_held_it_until_then(worker: Worker, tmp_path: Path) -> None:
+    won = {"client": "rust-1/0", "name": "a", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "fence": 7}
+    worker.journal.path.write_text(f"{json.dumps(won | {'valid_until_ns': 10 * TICK_NS})}\n")
+    history, tally = EpochHistory(tmp_path / "history"), Tally()
+    tally.hear(worker, history)
+    tally.forget(worker, 2 * TICK_NS)
+    history.given_up(worker, 2 * TICK_NS)
+    history.close()
+    ended = json.loads((tmp_path / "history").read_text().splitlines()[-1])
+    assert (ended["kind"], ended["ok"], ended["invoke_ns"]) == ("release", False, 2 * TICK_NS)
+    assert [tally.held_ns["worker 1", tick] for tick in range(3)] == [TICK_NS - 1, TICK_NS, 0]
+    assert tally.held_ns.total() == 2 * TICK_NS - 1
+
+
 def test_a_worker_may_be_stopped_where_it_is_stopped_already(worker: Worker) -> None:
     for _ in range(2):
         worker.stop()
@@ -180,7 +194,7 @@ def test_what_is_altered_is_in_the_scripts() -> None:
 def report(run: Run) -> str:
     """The output without a terminal."""
     console = Console(file=io.StringIO(), width=110)
-    outcome.write(console, run, 1, [Path("chaos.svg")])
+    outcome.write(console, run, outcome.tables(run), {"seed": "1"}, [Path("chaos.svg")])
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -247,14 +261,15 @@ def test_the_live_view_fits_a_small_terminal(run: Run) -> None:
     lines = console.file.getvalue().splitlines()
     assert len(lines) < 26
     assert max(map(len, lines)) <= 80
-    assert any("python-19.1/3" in line for line in lines)
+    for word in ("python-19.1/3", "node 2: freeze", "view C", f"worker {CREW}, Node async", "‖"):
+        assert any(word in line for line in lines), word
 
 
 def test_the_picture_names_every_lane(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "chaos.svg"
     picture.draw(run, file)
     text = file.read_text()
-    for word in ("node 5", "view A", f"worker {CREW}", "data epoch", "Rust", "acquisitions a second"):
+    for word in ("node 5", "view A", f"worker {CREW}, Node async", "data epoch", "Rust", "acquisitions a second"):
         assert f"<!-- {word} -->" in text
 
 

@@ -107,6 +107,7 @@ class Troubles:
         rules: dict[str, Callable[[], object]] = {
             "freeze": server.freeze,
             "kill": server.kill,
+            "crash": server.kill,
             "restart": server.restart,
             "script flush": lambda: server.command("SCRIPT", "FLUSH"),
             "pause writes": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "WRITE"),
@@ -136,6 +137,8 @@ class Troubles:
                 server.thaw()
             case "kill":
                 server.restart()
+            case "crash":
+                server.wipe()
             case "out of memory":
                 server.configure(maxmemory=0)
             case "read-only replica":

@@ -1,6 +1,6 @@
 //! Judges a recorded history of lock calls.
 //!
-//! A program that drives locks (simulation, conformance drivers, demo, chaos) writes one [`Record`] for each call that
+//! A program that drives locks (simulation, conformance drivers, chaos) writes one [`Record`] for each call that
 //! returned and each reported loss, with times of one clock. [`check`] then says whether the promises held.
 //!
 //! | rule | what it demands | what it needs |

@@ -1,0 +1,221 @@
+"""The demo: a short run with one lock, in which nodes and holders freeze and die, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chaos import outcome
+from chaos.arena import ROLES, Worker
+from chaos.colours import LANGUAGE
+from chaos.holds import Hold
+from chaos.run import SERVED_S, Done, Run
+from chaos.schedule import KINDS, NODES, TTL_S, Epoch, Kind, Trouble
+from chaos.tally import LANGUAGES
+from chaos.verdict import number_of, tabled, time_of
+from support.clock import now_ns
+
+CREW = (*ROLES[:5], ROLES[7])
+"""Two workers of each language. Each uses one lock at a time."""
+
+NAME = "demo"
+"""The lock that they fight for."""
+
+KEEPER = 0
+"""The worker that holds the lock while a node crashes."""
+
+KEPT_NS = 150_000_000
+"""A worker that has held the lock for so long keeps it for longer than its ttl; other holds are shorter."""
+
+CALM_S = 1.0
+"""How long the fight continues after the last trouble."""
+
+FREEZE, STOP, KILL = (
+    next(kind for kind in KINDS if kind.name == name) for name in ("freeze", "worker stopped", "worker killed")
+)
+CRASH = Kind("crash", "node", (0.0, 0.0), bars=True)
+"""A node is down for a while and loses its data. It is the only one, and all workers see it restart, so no promise is
+void, as it would be in chaos."""
+
+EPOCH = Epoch(
+    0,
+    "steady",
+    (
+        Trouble(FREEZE, at_s=1.0, lasts_s=2.0, where=1),
+        Trouble(CRASH, at_s=4.0, lasts_s=0.9, where=3),
+        Trouble(KILL, at_s=8.0, lasts_s=0.5, where=5),
+        Trouble(STOP, at_s=10.5, lasts_s=2.0, where=2),
+    ),
+)
+"""The troubles. None begins before the one before it has ended, which may take longer than planned."""
+
+WORDS = {
+    FREEZE: ("is frozen: it accepts connections and answers nothing", "continues"),
+    CRASH: ("is killed", "starts again without its data"),
+    KILL: ("is killed while it holds the lock", "is replaced by a new process"),
+    STOP: ("is frozen while it holds the lock", "continues as if nothing had happened"),
+}
+"""The beginning and the end of each kind of trouble."""
+
+SHOWN = (
+    "One lock shared by three languages stays with one holder at a time while nodes hang or die and holders are "
+    "frozen or killed, and no two acquisitions have fences out of order."
+)
+NOT_SHOWN = (
+    "What several machines would add (clocks that jump, networks that split), and more than two nodes of five in "
+    "trouble at once. A run like this can find a mistake; it cannot prove that there is none."
+)
+
+
+class Demo(Run):
+    """The run of the demo."""
+
+    title: ClassVar[str] = f"one lock on {NODES} servers"
+    ways: ClassVar[Mapping[str, int]] = {"busy": 4, "block": 1}
+
+    def names(self, epoch: Epoch) -> dict[str, list[str]]:
+        """The one name, in all pools."""
+        return {pool: [NAME] for pool in super().names(epoch)}
+
+    def make_trouble(self, epoch: Epoch) -> None:
+        """Goes through the troubles, one after the other, each long enough to be seen."""
+        for trouble in epoch.troubles:
+            self._wait_until(self._began_ns + round(trouble.at_s * 1e9))
+            if trouble.kind is FREEZE:
+                self._go_through(trouble)
+            else:
+                self._strike(trouble, KEEPER if trouble.kind is CRASH else trouble.where)
+        self._wait_until(now_ns() + round(CALM_S * 1e9))
+
+    def describe(self, trouble: Trouble) -> str:
+        """The beginning of a trouble in words."""
+        return f"{self.named(trouble.lane)} {WORDS[trouble.kind][0]}"
+
+    def named(self, lane: str) -> str:
+        """The subject of a lane, with its language if it is a worker."""
+        role = self.lanes[lane]
+        return f"{lane} ({role.language})" if role else lane
+
+    def _strike(self, trouble: Trouble, slot: int) -> None:
+        """Makes trouble while a worker holds the lock for longer than its ttl."""
+        worker = self.arena.workers[slot]
+        assert worker
+        # Only its next hold is long.
+        worker.tell(order="epoch", names=self._names, ways={"long": 1})
+        if not self._reached(lambda: _held_ns(worker) > KEPT_NS, f"{worker.name} did not get the lock"):
+            return
+        worker.tell(order="epoch", names=self._names, ways=self.ways)
+        if trouble.kind is CRASH:
+            self.note(now_ns(), f"{self.named(worker.lane)} holds the lock for longer than its ttl of {TTL_S:g} s")
+        losses = self.tally.losses.total()
+        self._go_through(trouble)
+        self._reached(lambda: not _held_ns(worker), f"{worker.name} did not end its hold")
+        if self.tally.losses.total() > losses:
+            self.note(now_ns(), f"{self.named(worker.lane)} is told that its lock is lost")
+
+    def _go_through(self, trouble: Trouble) -> None:
+        from_ns, acquired = now_ns(), self.tally.acquired.total()
+        self._begin(trouble)
+        # A worker that is struck holds the lock, so the next acquisition is that of its successor.
+        if trouble.kind.subject == "worker" and self._reached(
+            lambda: self.tally.acquired.total() > acquired, f"no worker acquired the lock of {trouble.subject}"
+        ):
+            self.note(now_ns(), f"the lock is acquired again {(now_ns() - from_ns) / 1e9:.1f} s later")
+        self._wait_until(from_ns + round(trouble.lasts_s * 1e9))
+        self._end(trouble)
+        self.note(now_ns(), f"{self.named(trouble.lane)} {WORDS[trouble.kind][1]}")
+
+    def _reached(self, state: Callable[[], bool], otherwise: str) -> bool:
+        reached = self._wait(state)
+        if not reached:
+            self.tally.troubles.append(f"{otherwise} within {SERVED_S:g} s")
+        return reached
+
+
+def _held_ns(worker: Worker) -> int:
+    """For how long a worker has held the lock; 0 if it does not."""
+    acquire = worker.holding.get(f"{worker.name}/0")
+    return now_ns() - acquire["return_ns"] if acquire and acquire["ok"] else 0
+
+
+def introduce(console: Console, run: Demo, programs: str) -> None:
+    """Prints which workers fight for the lock, and on which servers."""
+    workers = ", ".join(f"{lane} ({role.language} {role.face})" for lane, role in run.lanes.items() if role)
+    console.print(f"One lock on {NODES} servers ({programs}), fought for by {len(run.arena.roles)} processes:")
+    console.print(f"{workers}\n", highlight=False)
+
+
+def write(console: Console, run: Demo, holds: Sequence[Hold], files: Sequence[Path]) -> bool:
+    """Prints the report; `True` if every promise held."""
+    notes = {"shown": SHOWN, "not shown": NOT_SHOWN}
+    if unavailable := [said for said in run.tally.said if ": unavailable: " in said]:
+        # A slow machine alone can cause them.
+        notes["allowed"] = "\n".join(unavailable)
+    return outcome.write(console, run, [_acquisitions(run, holds), _troubles(run, holds)], notes, files)
+
+
+def result(run: Demo, holds: Sequence[Hold], done: Done) -> str:
+    """The result of a trouble, in one sentence."""
+    if done.trouble.kind is FREEZE:
+        meanwhile = [hold for hold in holds if done.from_ns <= hold.since_ns < done.to_ns]
+        longest = max((hold.wait_s for hold in meanwhile), default=0.0)
+        return f"{number_of(len(meanwhile), 'acquisition')} meanwhile, longest wait {time_of(longest)}"
+    lane = f"worker {KEEPER + 1}" if done.trouble.kind is CRASH else done.trouble.lane
+    struck = [hold for hold in holds if hold.lane == lane and hold.since_ns <= done.from_ns]
+    if not struck:
+        return f"{run.named(lane)} never held the lock"
+    return (_kept if done.trouble.kind is CRASH else _followed)(run, holds, done, struck[-1])
+
+
+def _kept(run: Demo, _: Sequence[Hold], done: Done, hold: Hold) -> str:
+    """The result of a node's crash while a worker held the lock."""
+    if hold.end != "released" or hold.over_ns < done.to_ns:
+        return f"happened under {run.named(hold.lane)}, whose lock was {hold.end or 'kept'}"
+    held = f"held the lock for {hold.held_s:.1f} s, renewed {number_of(hold.renewed, 'time')}"
+    return f"came back empty under {run.named(hold.lane)}, which {held}"
+
+
+def _followed(run: Demo, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
+    """The result of what was done to a holder."""
+    later = [other for other in holds if other.fence > hold.fence]
+    if not later:
+        return "no worker had the lock afterwards"
+    follower = min(later, key=lambda other: other.fence)
+    had_it = f"{run.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
+    if done.trouble.kind is KILL:
+        return f"{had_it}, {TTL_S:g} s being the ttl"
+    told = "was told that it was lost" if hold.end == "lost" else f"its lock was {hold.end or 'kept'}"
+    wrote = "wrote all the same" if any(at_ns > done.to_ns for at_ns in hold.accesses_ns) else "wrote nothing"
+    return f"{had_it}; it woke up, {told} and {wrote}"
+
+
+def _acquisitions(run: Demo, holds: Sequence[Hold]) -> Table:
+    what = f"{len(run.arena.roles)} processes, one lock on {NODES} servers, {run.seconds(run.end_ns):.1f} s"
+    table = tabled(what, "", ">acquisitions", ">mean hold", ">longest", ">mean wait", ">longest")
+    lanes = run.lanes
+    for language in LANGUAGES:
+        of_language = [hold for hold in holds if (role := lanes[hold.lane]) and role.language == language]
+        table.add_row(Text(language, style=f"bold {LANGUAGE[language]}"), *_figures(of_language))
+    table.add_row("all", *_figures(holds), style="dim")
+    return table
+
+
+def _figures(holds: Sequence[Hold]) -> list[str]:
+    times: list[float] = []
+    for spans in ([hold.held_s for hold in holds], [hold.wait_s for hold in holds]):
+        times += [sum(spans) / max(1, len(spans)), max(spans, default=0.0)]
+    return [str(len(holds)), *map(time_of, times)]
+
+
+def _troubles(run: Demo, holds: Sequence[Hold]) -> Table:
+    table = tabled("what was done to them", ">from", ">to", "", "what came of it")
+    for done in run.done:
+        times = [f"{run.seconds(at_ns):.1f} s" for at_ns in (done.from_ns, done.to_ns)]
+        what = f"{run.named(done.trouble.lane)} {done.trouble.kind.name.removeprefix('worker ')}"
+        table.add_row(*times, what, result(run, holds, done))
+    return table
