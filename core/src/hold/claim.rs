@@ -103,17 +103,21 @@ impl Claim {
     /// Behind an unanswered create, the request uses the create's connection. If that may not be driven any more, it
     /// uses `connections`: the request may then come too early, so the release of an absent key stays pending.
     ///
-    /// `asks` marks the release of a held lock: it asks whether others wait, and every vote counts.
+    /// The release of a held lock has a `connect_by`: it asks whether others wait, and every vote counts, also that of a
+    /// node whose connection is replaced until then.
     pub(crate) fn release_round(
         &self,
         connections: &Arc<Connections>,
         time: Duration,
-        asks: bool,
+        connect_by: Option<Moment>,
     ) -> (Round, Vec<KeyVote>) {
         let inner = self.inner();
         let round = Round::new(connections, &inner.footprint, time, Moment::NEVER);
         // The promised end of a call leaves its clean-up this time, and not more for scripts that a node forgot.
-        let mut round = if asks { round.urgent() } else { round.strict() };
+        let (mut round, asks) = match connect_by {
+            Some(connect_by) => (round.urgent(connect_by), true),
+            None => (round.strict(), false),
+        };
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
             let release = self.request(Action::Release { asks });
@@ -141,7 +145,7 @@ impl Claim {
     /// request of the attempt stays unwritten. Returns the nodes that deleted a key, which are free now. Cancel safe:
     /// missing releases become pending.
     pub(crate) async fn release_all_now(self, connections: &Arc<Connections>) -> NodeMask {
-        let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, false);
+        let (mut round, mut votes) = self.release_round(connections, self.inner().node_timeout, None);
         loop {
             let unresponsive = connections.members.health.unresponsive();
             let waiting = |(node, vote): (usize, &KeyVote)| *vote == KeyVote::Pending && !unresponsive.contains(node);

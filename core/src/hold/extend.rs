@@ -44,11 +44,12 @@ pub(crate) async fn extend(
     urgent: bool,
 ) -> Extended {
     let limit = lease.valid_until();
-    connections.connect_quorum(connections.connect_limit().min(limit)).await;
+    let connect_by = connections.connect_limit().min(limit);
+    connections.connect_quorum(connect_by).await;
     let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
     let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);
     if urgent {
-        round = round.urgent();
+        round = round.urgent(connect_by);
     }
     let start = round.started();
     let mut ballots = KeyBallots::new(vec![KeyVote::Pending; connections.members.len()]);

@@ -27,9 +27,10 @@ use crate::protocol::request::Reply;
 /// `lost` if a quorum did not have the lock any more; `unavailable` if the outcome is not known in time (the background
 /// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
-    connections.connect_quorum(connections.connect_limit()).await;
+    let connect_by = connections.connect_limit();
+    connections.connect_quorum(connect_by).await;
     let time = lease.context.spec.settings.release_timeout();
-    let (mut round, votes) = claim.release_round(connections, time, true);
+    let (mut round, votes) = claim.release_round(connections, time, Some(connect_by));
     let mut ballots = KeyBallots::new(votes);
     let verdict = ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, sent)).await;
     let answers = || ballots.answers(&connections.members, describe);

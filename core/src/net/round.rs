@@ -128,9 +128,11 @@ impl Round {
     }
 
     /// Makes the round urgent, for a caller that needs every vote. If others deleted the lock from some nodes, the
-    /// nodes that were briefly away decide.
-    pub(crate) fn urgent(mut self) -> Self {
+    /// nodes that were briefly away decide. Where a connection has ended, there is time until `connect_by` for another
+    /// one, and `node_timeout` after it is the end in any case.
+    pub(crate) fn urgent(mut self, connect_by: Moment) -> Self {
         self.urgent = true;
+        self.limit = self.limit.min(connect_by.after(self.node_timeout));
         self
     }
 
@@ -284,8 +286,7 @@ impl Round {
                 }
                 if self.urgent {
                     // The caller has to connect after all: a connection that ended while it was idle looks ready.
-                    let connected = self.started.after(self.connections.members.connect_timeout);
-                    self.extend_deadline(connected.after(self.node_timeout));
+                    self.extend_deadline(self.limit);
                 }
                 self.asking(node, request, None, Eval::Sha)
             }

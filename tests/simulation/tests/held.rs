@@ -21,6 +21,10 @@ const LATE: Duration = Duration::from_millis(400);
 /// More than the `node_timeout` of two requests.
 const SLOW: Duration = Duration::from_secs(3);
 
+/// The defaults of `connect_timeout`, and of `node_timeout` with a long ttl.
+const CONNECT: Duration = Duration::from_secs(2);
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Calm, but the next replies can be late. Connects are counted.
 #[derive(Default)]
 struct Delaying {
@@ -254,5 +258,44 @@ fn a_release_waits_for_a_restoring_that_its_node_has_not_executed_yet() {
             assert!(matches!(view.state, NodeState::Free), "{view:?}");
         }
         on(&caller, renewed.release()).await.expect("it is held");
+    });
+}
+
+/// A server far away, which has restarted while its connection was idle.
+struct Far(AtomicBool);
+
+impl Network for Far {
+    fn fate(&self, _: usize, _: usize, leg: Leg) -> Fate {
+        let late = match leg {
+            _ if !self.0.load(Ordering::Relaxed) => DELAY,
+            Leg::Connect => Duration::from_millis(1_800),
+            _ => Duration::from_millis(150),
+        };
+        Fate::Deliver(late)
+    }
+
+    fn note(&self, _: &dyn Fn() -> String) {}
+}
+
+/// It connects again, and is told that the script is not known: both lengthen it, but not beyond its limit.
+#[test]
+fn a_release_over_a_connection_that_ended_keeps_its_limit() {
+    in_virtual_time(async {
+        let network = Arc::new(Far(AtomicBool::new(false)));
+        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default()]);
+        let program = world.program(0, Pace::default(), bits(0));
+        let client = program.client(&[0], &Redlock::builder()).expect("a client");
+        on(&program.runtime(), async move {
+            let guard = client.lock("job").auto_renew(false).acquire().await.expect("it is free");
+            world.nodes()[0].crash(true);
+            world.nodes()[0].start();
+            network.0.store(true, Ordering::Relaxed);
+            let began = world.now();
+            let released = guard.release().await;
+            let took = world.now() - began;
+            assert!(took > CONNECT, "{took:?}, {released:?}");
+            assert!(took <= CONNECT + NODE_TIMEOUT + STEP, "{took:?}, {released:?}");
+        })
+        .await;
     });
 }
