@@ -196,3 +196,15 @@ def test_readme() -> None:
 def test_readme_of_the_node_package() -> None:
     listed = re.findall(r"`(\w+)`", between("node/README.md", "\n- Durations are milliseconds: ", "\n- "))
     assert {option.camel for option in OPTIONS} <= set(listed)
+
+
+def test_guide() -> None:
+    """The guide for contributors names the test of each place, and only files that exist."""
+    guide = read(".github/CONTRIBUTING.md")
+    tests = {name for name in globals() if name.startswith("test_")}
+    assert set(re.findall(r"`(test_\w+)`", guide)) == tests - {"test_python_signatures", "test_guide"}
+    cited = re.findall(r"`((?:core|node|python|tests)/[\w./-]+)(?:::(\w+))?`", guide)
+    cited += [(path.removeprefix("../"), "") for path in re.findall(r"\]\((\.\./[\w./-]+)", guide)]
+    assert len(cited) > 20
+    missing = [path for path, name in cited if not (ROOT / path).exists() or (name and f"fn {name}(" not in read(path))]
+    assert missing == []
