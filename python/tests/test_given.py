@@ -12,7 +12,8 @@ from server import Server
 import redlock
 from redlock import asyncio as aio
 
-DURATIONS = ("ttl", "max_hold", "node_timeout", "restart_delay", "fence_ttl", "timeout")
+OPTIONS = redlock.Options.__annotations__
+DURATIONS = [option for option in OPTIONS if OPTIONS[option] in {redlock.Duration, redlock.Duration | None}]
 
 
 @pytest.mark.parametrize("ttl", [60, 60.0, timedelta(minutes=1)])
@@ -36,7 +37,7 @@ def test_wrong_durations(client: redlock.Redlock, option: str, wrong: object) ->
 
 def test_none_is_a_timeout_and_nothing_else(client: redlock.Redlock) -> None:
     client.lock("foo", timeout=None)
-    for option in {*DURATIONS, "label", "auto_renew"} - {"timeout"}:
+    for option in OPTIONS.keys() - {"timeout"}:
         none: dict[str, Any] = {option: None}
         with pytest.raises(redlock.LockInvalidArgument, match=option):
             client.lock("foo", **none)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -31,6 +30,9 @@ CRASH_MS = TTL_MS + 3000
 
 CUTS = [*range(0, 200, 10), *range(200, 3000, 50)]
 """The numbers of bytes after which a connection ends: in the handshake, in the scripts, and behind them."""
+
+MEANINGLESS: list[dict[str, object]] = [{"label": "me"}, {"fence_ttl_ms": 3_600_000}]
+"""Options that other locks have."""
 
 
 def ours(driver: Driver, url: str, **options: object) -> Client:
@@ -349,10 +351,10 @@ def test_what_it_cannot_do(drivers: Drivers, node: Cluster, face: str, name: str
     lock.release()
 
 
-@pytest.mark.parametrize("options", [{"label": "me"}, {"fence_ttl_ms": 3_600_000}], ids=str)
+@pytest.mark.parametrize("options", MEANINGLESS, ids=str)
 @every_face
 def test_options_without_a_meaning(
-    drivers: Drivers, node: Cluster, face: str, name: str, options: dict[str, Any]
+    drivers: Drivers, node: Cluster, face: str, name: str, options: dict[str, object]
 ) -> None:
     """They are refused if the lock itself gets them; those of its client are for its other locks."""
     driver = drivers.start(face)
