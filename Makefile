@@ -188,9 +188,10 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak sh
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
 # .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
+# ARGS='--in-diff FILE' breaks only the lines that the diff in the file has changed.
 mutants: ## Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
 	@sh tests/setup/doctor.sh cargo cc
-	cargo mutants --package redlock-core --output target --colors never
+	cargo mutants --package redlock-core --output target --colors never $(ARGS)
 
 clean: ## Remove everything that was built or installed here
 	cargo clean
