@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test simulate matrix interop lint bench peers chaos soak mutants clean
+.PHONY: help doctor setup demo test simulate matrix interop lint workflows bench peers chaos soak mutants clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -41,7 +41,7 @@ ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs 
 help: ## Show this list
 	@echo 'Usage: make <goal>'
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
-		printf '  %-8s %s\n' "$$goal" "$$text"; done
+		printf '  %-9s %s\n' "$$goal" "$$text"; done
 
 doctor: ## Say which tools are missing, before anything is built
 	@sh tests/setup/doctor.sh
@@ -154,6 +154,12 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs) \
 		$(wildcard tests/chaos/*.mjs)
 	git diff --exit-code --stat -- node/native.js node/native.d.ts
+	$(BIN)/zizmor --quiet --offline --persona auditor .github
+
+# Go checks what it downloads by its own database of checksums. With ShellCheck on the PATH, scripts are checked too.
+workflows: ## Check the workflows (needs Go; `make lint` looks for weak points in them)
+	@sh tests/setup/doctor.sh go
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 bench: ## Compare speed with other libraries, on a quiet machine (four to six minutes once built; ARGS=--long makes the kept page)
 	@sh tests/setup/doctor.sh cargo cc python3 node
@@ -180,9 +186,10 @@ soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak sh
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
 
 # .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
+# ARGS='--in-diff FILE' breaks only the lines that the diff in the file has changed.
 mutants: ## Break the pure files of the core in every way, and see tests fail (80 minutes; needs cargo-mutants)
 	@sh tests/setup/doctor.sh cargo cc
-	cargo mutants --package redlock-core --output target --colors never
+	cargo mutants --package redlock-core --output target --colors never $(ARGS)
 
 clean: ## Remove everything that was built or installed here
 	cargo clean

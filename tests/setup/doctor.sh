@@ -76,6 +76,7 @@ check() {
         cc) simple cc build-essential "xcode-select --install" ;;
         make) simple make make "xcode-select --install" ;;
         git) simple git git "xcode-select --install" ;;
+        go) simple go golang "brew install go" ;;
         python3)
             found=$(version python3 --version)
             if [ -z "$found" ]; then
