@@ -25,13 +25,15 @@ pub(crate) struct Holding {
     /// When that was looked at last.
     looked_ns: AtomicU64,
     ttl: Duration,
+    /// The longest ttl that was asked for, of which the answer may have come.
+    longest: Duration,
 }
 
 impl Holding {
     pub(crate) fn new(guard: Guard, tenure: Tenure, valid_until_ns: u64, ttl: Duration) -> Self {
         let acquired_ns = tenure.now_ns();
         let (valid_until_ns, looked_ns) = (AtomicU64::new(valid_until_ns), AtomicU64::new(acquired_ns));
-        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl }
+        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl, longest: ttl }
     }
 
     /// Holds the lock for a while, and gives it back.
@@ -87,10 +89,10 @@ impl Holding {
     fn look(&self, task: &Task) {
         let valid_until_ns = task.valid_until_ns(self.guard.remaining());
         let before_ns = self.valid_until_ns.load(Ordering::Relaxed);
-        // It may have come at any time since the last look, and was asked for at most one ttl before its end.
+        // It may have come at any time since the last look, and was asked for at most the longest ttl before its end.
         let looked_ns = self.looked_ns.swap(task.pen.now_ns(), Ordering::Relaxed);
         let since_ns =
-            looked_ns.min(valid_until_ns.saturating_sub(nanos(task.pace.passes(self.ttl)))).max(self.acquired_ns);
+            looked_ns.min(valid_until_ns.saturating_sub(nanos(task.pace.passes(self.longest)))).max(self.acquired_ns);
         // The clocks' rates are rounded: less than a microsecond is no renewal.
         if self.guard.is_held() && valid_until_ns > before_ns + 1_000 && !task.stalls {
             self.extended(since_ns, valid_until_ns);
@@ -134,6 +136,7 @@ impl Holding {
         task.pen.begins("extends");
         let to = (task.dice.chance(300) && !task.one_ttl).then(|| task.ttl + task.dice.millis(0, 1_000));
         let patience = task.patience_mostly();
+        self.longest = self.longest.max(to.unwrap_or_default());
         let invoke_ns = task.pen.now_ns();
         let guard = &self.guard;
         let call = async {
