@@ -452,6 +452,10 @@ impl MemoryConnection {
         }
         answer
     }
+
+    pub(super) fn reports_to(&self) -> Option<&EventSink> {
+        self.line.events.as_ref()
+    }
 }
 
 #[cfg(test)]

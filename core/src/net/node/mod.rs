@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::address::{Address, Target};
 use crate::error::Error;
-use crate::protocol::request::{Reply, Request};
+use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 
 pub(crate) mod endpoint;
@@ -313,11 +313,29 @@ impl Connection {
     /// future soon after withdraws the request. Once it is written, or about to be in a batch with others, it is
     /// executed and its reply discarded.
     pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
-        match self {
+        let answer = match self {
             Self::Redis(connection) => connection.call(request, by).await,
             Self::Memory(connection) => connection.call(request),
             #[cfg(feature = "simulation")]
             Self::Simulated(link) => link.call(request.clone(), by).await,
+        };
+        // A node does not report a change over the connection that made it, and a release behind an unanswered create
+        // may take the connection on which this process's waiters asked.
+        if let (Ok(Reply::Deleted { .. }), Action::Release { asks: true }) = (&answer, &request.action)
+            && let Some(events) = self.reports_to()
+        {
+            events.emit(NodeEvent::Changed(&request.keys.lock));
+        }
+        answer
+    }
+
+    /// Returns the receiver of the changes that the node reports on this connection, if it reports any.
+    fn reports_to(&self) -> Option<&EventSink> {
+        match self {
+            Self::Redis(connection) => connection.reports_to(),
+            Self::Memory(connection) => connection.reports_to(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(link) => link.reports_to(),
         }
     }
 
@@ -375,4 +393,7 @@ pub(crate) trait SimulatedWire: Send + Sync {
 #[cfg(feature = "simulation")]
 pub(crate) trait SimulatedLink: Send + Sync {
     fn call(&self, request: Request, by: Eval) -> Answer;
+
+    /// As [`Connection::reports_to`].
+    fn reports_to(&self) -> Option<&EventSink>;
 }

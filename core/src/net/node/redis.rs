@@ -167,7 +167,7 @@ impl RedisNode {
         };
         let watches = events.as_ref().is_some_and(EventSink::tracks);
         let said_hello = self.hearing.as_ref().is_some_and(|hearing| std::ptr::eq(hearing, client));
-        let config = match events {
+        let config = match events.clone() {
             Some(events) => config().set_push_sender(move |push: PushInfo| {
                 hear(&events, &push);
                 Ok::<_, SendError>(())
@@ -208,8 +208,8 @@ impl RedisNode {
         }
         let connection = inner.clone();
         let batcher = Batcher::on(&Handle::current(), move |commands| send_all(connection.clone(), commands));
-        let connection = RedisConnection { inner, ways: Arc::default(), batcher, watched: server_info.watched };
-        Ok((connection, server_info))
+        let reports_to = events.filter(|_| server_info.watched);
+        Ok((RedisConnection { inner, ways: Arc::default(), batcher, reports_to }, server_info))
     }
 
     /// Returns whether the server will report changed keys on a connection, by its answer to CLIENT TRACKING.
@@ -358,8 +358,8 @@ pub(crate) struct RedisConnection {
     inner: MultiplexedConnection,
     ways: Arc<ConnectionState>,
     batcher: Option<Arc<Batcher<Cmd, Answer>>>,
-    /// Whether the server reports, on this connection, the next change of each key that it reads.
-    watched: bool,
+    /// Receives the next change of each key that is read on this connection, if the server reports it.
+    reports_to: Option<EventSink>,
 }
 
 /// The result of one command.
@@ -387,12 +387,16 @@ impl RedisConnection {
         Arc::ptr_eq(&self.ways, &other.ways)
     }
 
+    pub(super) fn reports_to(&self) -> Option<&EventSink> {
+        self.reports_to.as_ref()
+    }
+
     pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
         let question = ScriptId::of(&request.action);
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { Eval::Text };
         let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
-        let value = self.send(command(request, by, hints, self.watched)).await?;
+        let value = self.send(command(request, by, hints, self.reports_to.is_some())).await?;
         if let (Eval::Sha, Value::ServerError(error)) = (by, &value)
             && is_unknown(error.code(), error.details())
         {

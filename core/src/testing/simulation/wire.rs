@@ -127,6 +127,10 @@ impl SimulatedLink for Link {
             receiver.await.unwrap_or(Err(Failure::Closed))
         })
     }
+
+    fn reports_to(&self) -> Option<&EventSink> {
+        self.line.events.as_ref().filter(|_| self.line.watched)
+    }
 }
 
 /// The driver of a connection on the client's runtime. Dropping it closes the connection.
