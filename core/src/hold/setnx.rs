@@ -19,7 +19,7 @@
 //!
 //! - the caller goes: the release goes on in the background;
 //! - no connection can be made: the caller receives that failure, and the release is sent once there is one, unless the
-//!   key has expired by then;
+//!   key has expired by then, or the node has restarted: it may have lost the key, which may be the next owner's then;
 //! - the node is silent, or the connection breaks, once it was sent: the caller receives that failure. It is never sent
 //!   again, because it could then delete the next owner's key.
 
@@ -156,6 +156,7 @@ struct Inner {
     context: LockContext,
     /// The value that the node wrote: up to this Unix second the key is ours.
     expiry: u64,
+    granted: Moment,
     /// When it has certainly expired.
     over: Moment,
 }
@@ -166,7 +167,7 @@ type Caller = Option<oneshot::Sender<Result<Reply, Failure>>>;
 impl Grant {
     fn new(context: &LockContext, expiry: u64, now: Moment) -> Self {
         let over = now.after(context.spec.settings.ttl + WHOLE_SECONDS);
-        Self(Some(Box::new(Inner { context: context.clone(), expiry, over })))
+        Self(Some(Box::new(Inner { context: context.clone(), expiry, granted: now, over })))
     }
 
     /// Releases the key. Returns the loss, if it was lost before.
@@ -218,6 +219,9 @@ impl Inner {
     async fn release(&self, mut caller: Caller) {
         let connections = self.context.set.connections(&Handle::current());
         let Some(connection) = self.connect(&connections, &mut caller).await else { return };
+        if self.has_restarted(&connections) {
+            return tell(&mut caller, Err(Failure::Closed));
+        }
         let time = self.context.spec.settings.release_timeout();
         let mut round = Round::new(&connections, &Arc::new(Footprint::new(1)), time, Moment::NEVER);
         round.ask(NODE, request(&self.context, Action::SetnxRelease { expiry: self.expiry }), Some(connection));
@@ -231,6 +235,12 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Whether the node is known to have restarted since the grant.
+    fn has_restarted(&self, connections: &Connections) -> bool {
+        let now = connections.clock.now();
+        !connections.members.health.counts(now.since(self.granted), now).contains(NODE)
     }
 
     /// Returns a connection for the release as soon as there is one, or `None` if the key has expired.

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Leg, Network, Pace, Program, Runtime, World};
-use redlock::{Guard, NodeState, Redlock};
+use redlock::{ErrorKind, Guard, NodeState, Redlock};
 use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
 use tokio::sync::oneshot;
 
+/// Less than the seconds that the older protocol counts.
+const BRIEF: Duration = Duration::from_millis(400);
 const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_secs(5);
@@ -297,5 +299,49 @@ fn a_release_over_a_connection_that_ended_keeps_its_limit() {
             assert!(took <= CONNECT + NODE_TIMEOUT + STEP, "{took:?}, {released:?}");
         })
         .await;
+    });
+}
+
+/// A network that one process cannot connect over for a while.
+#[derive(Default)]
+struct Cut(AtomicBool);
+
+impl Network for Cut {
+    fn fate(&self, process: usize, _: usize, leg: Leg) -> Fate {
+        if process == 0 && leg == Leg::Connect && self.0.load(Ordering::Relaxed) {
+            return Fate::Break;
+        }
+        Fate::Deliver(DELAY)
+    }
+
+    fn note(&self, _: &dyn Fn() -> String) {}
+}
+
+/// In the older protocol, a release deletes whatever key is there until its own time is over.
+#[test]
+fn a_release_of_the_older_protocol_spares_the_next_owner_after_a_restart() {
+    in_virtual_time(async {
+        let network = Arc::new(Cut::default());
+        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default()]);
+        let [one, two] =
+            [0, 1].map(|index| world.program(index, Pace::default(), bits(u8::try_from(index).expect("few"))));
+        let [first, second] = [(&one, BRIEF), (&two, LONG)].map(|(program, ttl)| {
+            program.client(&[0], &Redlock::builder()).expect("a client").setnx_lock("older").ttl(ttl)
+        });
+        let node = world.nodes()[0].clone();
+        let guard = on(&one.runtime(), async move { first.acquire().await.expect("it is free") }).await;
+        network.0.store(true, Ordering::Relaxed);
+        node.crash(false);
+        // A release over a connection whose end is not known yet would not be sent again.
+        world.sleep(STEP).await;
+        let unconfirmed = on(&one.runtime(), guard.release()).await;
+        assert_eq!(unconfirmed.expect_err("the node is down").kind(), ErrorKind::Unavailable);
+        node.start();
+        let held = on(&two.runtime(), async move { second.acquire().await.expect("it is free") }).await;
+        network.0.store(false, Ordering::Relaxed);
+        // It tries again within a second, and before its time is over.
+        world.sleep(4 * BRIEF).await;
+        assert!(node.keys().iter().any(|(key, _)| key == "older"), "it was deleted");
+        drop(held);
     });
 }
