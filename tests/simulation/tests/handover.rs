@@ -40,10 +40,8 @@ fn begin(runtime: &Runtime, client: &Redlock) -> oneshot::Receiver<Guard> {
 /// Releases the lock on `runtime`.
 async fn release(runtime: &Runtime, guard: Guard) {
     let (sender, released) = oneshot::channel();
-    runtime.spawn(async move {
-        let _ = sender.send(guard.release().await.expect("it was held"));
-    });
-    released.await.expect("it is released");
+    runtime.spawn(async move { drop(sender.send(guard.release().await)) });
+    released.await.expect("the story goes on").expect("it was held");
 }
 
 /// The release goes behind an unanswered create, over the connection on which the process hears of changes: the node
