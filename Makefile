@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test simulate matrix interop lint workflows bench peers chaos soak mutants clean
+.PHONY: help doctor setup demo test simulate matrix interop lint workflows bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -27,6 +27,9 @@ TOOLS := .venv/.tools
 MODULES := node/node_modules/.package-lock.json
 PYTHON := .venv/.redlock
 NODE := node/lib/.built
+DIST := .venv/.dist
+DIST_NODE := tests/dist/node/node_modules/.package-lock.json
+DIST_CARGO := target/tools/.built
 PEERS_PYTHON := .venv/.peers
 PEERS_NODE := tests/peers/node/node_modules/.package-lock.json
 PEERS_RUST := target/peers/release/redlock-peers
@@ -64,6 +67,20 @@ $(SHOW): tests/chaos/requirements.txt | $(SERVER)
 
 $(TOOLS): tests/setup/tools.txt | $(SERVER)
 	$(PIP) --no-deps -r $<
+	touch $@
+
+$(DIST): tests/dist/requirements.txt | $(SERVER)
+	$(PIP) --no-deps -r $<
+	touch $@
+
+$(DIST_NODE): tests/dist/node/package.json tests/dist/node/package-lock.json
+	cd tests/dist/node && npm ci --no-audit --no-fund
+	touch $@
+
+# One line of the list is one tool: its name, its version, and its features if it needs any.
+$(DIST_CARGO): tests/dist/cargo.txt
+	grep -v '^#' $< | while read -r tool version features; do \
+		cargo install --quiet --locked --root target/tools --version "$$version" --features "$$features" "$$tool" || exit 1; done
 	touch $@
 
 $(MODULES): node/package.json node/package-lock.json
@@ -153,7 +170,7 @@ lint: $(TOOLS) $(SHOW) $(PYTHON) $(NODE) ## Check formatting, lints, types, docu
 	cd node && npm run --silent lint && npm run --silent typecheck
 	node/node_modules/.bin/biome ci --config-path=node --error-on-warnings tests/peers/node $(wildcard tests/bench/*.mjs) \
 		$(wildcard tests/chaos/*.mjs)
-	git diff --exit-code --stat -- node/native.js node/native.d.ts
+	git diff --exit-code --stat -- node/native.d.ts
 	$(BIN)/zizmor --quiet --offline --persona auditor .github
 
 # Go checks what it downloads by its own database of checksums. With ShellCheck on the PATH, scripts are checked too.
@@ -184,6 +201,17 @@ chaos: ## Use locks in three languages amid every kind of trouble (a minute once
 soak: $(TOOLS) $(PYTHON) $(NODE) ## Cancel and repeat everything until a leak shows (about half an hour on two cores)
 	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest tests/soak --scale 1 --timeout 7200 --capture no
+
+# cargo-deny, cargo-about and cargo-cyclonedx are built the first time, which takes about ten minutes.
+dist: ## Build everything that is published, and try it without this checkout (a quarter of an hour once its tools are built)
+	@sh tests/setup/doctor.sh cargo cc python3 node
+	@$(MAKE) --no-print-directory $(MODULES) $(DIST) $(DIST_NODE) $(DIST_CARGO)
+	@$(BIN)/python tests dist.dist $(ARGS)
+
+# `make test` plays each target for a second.
+fuzz: ## Send what callers and servers should not, a minute for each target (FUZZ_SECONDS=600)
+	@sh tests/setup/doctor.sh cargo cc
+	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) cargo test --locked --package redlock-fuzz
 
 # .cargo/mutants.toml names the files, the tests and the excused mutants. cargo-mutants works on a copy.
 # ARGS='--in-diff FILE' breaks only the lines that the diff in the file has changed.

@@ -32,6 +32,9 @@
 #![doc = include_str!("../docs/how-we-know.md")]
 #![forbid(unsafe_code)]
 
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("redlock runs on Linux and macOS only; elsewhere, no clock that counts suspend is known to it");
+
 mod acquire;
 mod address;
 mod api;

@@ -39,6 +39,7 @@ use crate::process::schedule::Schedule;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
 use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::host;
 use crate::sys::random::Random;
 
 /// The one value per process.
@@ -72,8 +73,7 @@ impl Process {
     }
 
     pub(crate) fn new(pid: Option<Pid>, clock: Clock, random: Random, background: Background) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let label = label(&host, pid.map_or(0, |pid| pid.0)).into();
+        let label = label(&host::name(), pid.map_or(0, |pid| pid.0)).into();
         let environment = Arc::new(Environment::new(pid, clock, random, background));
         Self {
             schedule: Arc::new(Schedule::new(&environment)),

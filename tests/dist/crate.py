@@ -1,0 +1,55 @@
+"""The crate."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+from dist import legal, stranger
+from dist.platforms import Platform
+from dist.version import ROOT, version
+from dist.workshop import BUILT, LICENCES, MEGABYTE, OUT, STAGE, Artefact, DistError, emptied, run, tools
+
+NAME = "redlock-core"
+KEPT = ("src/", "docs/", "examples/", "README.md", "Cargo.", "LICENSE-", ".cargo_vcs_info.json")
+"""How the names of its files begin: tests and their tables are of no use to its users."""
+
+
+def make(_: Platform) -> list[Artefact]:
+    """Packs the crate, and builds and runs a program that depends on nothing else of this checkout."""
+    run("cargo", "package", "--locked", "--package", NAME, "--allow-dirty", "--target-dir", BUILT)
+    artefact = Artefact(OUT / f"{NAME}-{version()}.crate", MEGABYTE)
+    shutil.copy(BUILT / "package" / artefact.path.name, OUT)
+    unpacked = emptied(STAGE / "crate")
+    with tarfile.open(artefact.path) as packed:
+        packed.extractall(unpacked, filter="data")
+    _check(unpacked / f"{NAME}-{version()}")
+    legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
+    artefact.tried.append(_tried(unpacked / f"{NAME}-{version()}"))
+    return [artefact]
+
+
+def _check(folder: Path) -> None:
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    for name in [*LICENCES, "README.md"]:
+        if name not in names:
+            raise DistError(f"the crate has no {name}")
+    for name in names:
+        if not name.startswith(KEPT):
+            raise DistError(f"the crate has {name}, which is not for its users")
+        if found := legal.MACHINE.search((folder / name).read_text(encoding="utf-8")):
+            raise DistError(f"{name} of the crate names a place on this machine: {found[0]}")
+
+
+def _tried(crate: Path) -> str:
+    """Runs a program that depends on the unpacked crate; returns the compiler's name."""
+    program = emptied(STAGE / "crate-program")
+    run("cargo", "init", "--quiet", "--vcs", "none", "--name", "stranger", program)
+    run("cargo", "add", "--quiet", "--offline", "--path", crate, cwd=program)
+    run("cargo", "add", "--quiet", "--offline", "tokio", "--features", "macros,rt-multi-thread", cwd=program)
+    shutil.copy(stranger.PROGRAMS / "main.rs", program / "src")
+    env = tools() | {"CARGO_TARGET_DIR": str(BUILT)}
+    run("cargo", "build", "--quiet", "--offline", cwd=program, env=env)
+    stranger.locks(stranger.ran(BUILT / "debug" / "stranger", cwd=program, env=stranger.environment("sh")))
+    return " ".join(run("rustc", "--version").split()[:2])

@@ -1,0 +1,119 @@
+"""The npm packages: one with the addon for each platform, and the one that people install."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from dist import legal, stranger
+from dist.platforms import PLATFORMS, Platform
+from dist.version import ROOT, version
+from dist.workshop import LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, copied, emptied, run, strip
+
+NODE = ROOT / "node"
+MODULE_SYSTEMS = ("ESM", "CommonJS", "TypeScript")
+KEPT = ("name", "description", "keywords", "homepage", "bugs", "license", "repository", "type")
+KEPT_TOO = ("engines", "main", "types", "exports", "imports")
+"""What of node/package.json is published; the rest is for those who build it."""
+
+
+def make(platform: Platform) -> list[Artefact]:
+    """Builds both packages, and tries them together."""
+    addon = _pack_addon(platform)
+    main = _pack_main()
+    run("publint", "--strict", main.path)
+    run("attw", main.path)
+    for tried in _tried([main.path, addon.path]):
+        main.tried.append(tried)
+        addon.tried.append(tried)
+    _check_elsewhere(main.path)
+    return [addon, main]
+
+
+def _manifest() -> dict[str, Any]:
+    manifest = json.loads((NODE / "package.json").read_text(encoding="utf-8"))
+    assert isinstance(manifest, dict)
+    return manifest
+
+
+def _name(platform: Platform) -> str:
+    return f"{_manifest()['name']}-{platform.npm}"
+
+
+def _pack_addon(platform: Platform) -> Artefact:
+    manifest = NODE / "Cargo.toml"
+    build = ["zigbuild", "--target", platform.zig] if platform.zig else ["build", "--target", platform.triple]
+    run("cargo", *build, "--locked", "--release", "--manifest-path", manifest)
+    suffix = "dylib" if platform.os == "darwin" else "so"
+    folder = emptied(STAGE / "npm-addon")
+    addon = folder / f"redlock.{platform.npm}.node"
+    shutil.copy(ROOT / "target" / platform.triple / "release" / f"libredlock_node.{suffix}", addon)
+    strip(addon)
+    legal.write_notices(manifest, folder / NOTICES)
+    bom = legal.write_bom(manifest, "node")
+    whole = _manifest()
+    package = {
+        "name": _name(platform),
+        "version": version(),
+        "description": f"The compiled part of {whole['name']} for {platform.npm}",
+        **{key: whole[key] for key in ("homepage", "bugs", "license", "repository", "engines")},
+        **platform.manifest,
+        "main": addon.name,
+        "files": [addon.name, NOTICES, bom.name],
+    }
+    shutil.copy(bom, folder)
+    (folder / "README.md").write_text(f"{package['description']}. It is installed by that package.\n", encoding="utf-8")
+    return Artefact(_packed(folder, package), 2 * MEGABYTE)
+
+
+def _pack_main() -> Artefact:
+    run("npm", "run", "--silent", "build:lib", cwd=NODE)
+    folder = emptied(STAGE / "npm-main")
+    shutil.copytree(NODE / "lib", folder / "lib", ignore=shutil.ignore_patterns(".*"))
+    copied([NODE / "README.md", NODE / "native.d.ts"], folder)
+    whole = _manifest()
+    package = {key: whole[key] for key in (*KEPT, *KEPT_TOO)} | {
+        "version": version(),
+        "files": ["lib", "native.d.ts"],
+        "optionalDependencies": {_name(platform): version() for platform in PLATFORMS},
+    }
+    return Artefact(_packed(folder, package), MEGABYTE)
+
+
+def _packed(folder: Path, package: dict[str, Any]) -> Path:
+    copied([ROOT / name for name in LICENCES], folder)
+    (folder / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
+    run("npm", "pack", "--pack-destination", OUT, cwd=folder)
+    return OUT / f"{package['name']}-{package['version']}.tgz"
+
+
+def _tried(packages: list[Path]) -> list[str]:
+    """Installs the packages in an empty project, and has a lock with each module system; returns what it was."""
+    env = stranger.environment("node", "npm")
+    project = emptied(STAGE / "npm-project")
+    (project / "package.json").write_text('{ "private": true, "type": "module" }\n', encoding="utf-8")
+    # The packages of other platforms are not there yet, and are optional.
+    run("npm", "install", "--offline", "--no-audit", "--no-fund", *packages, cwd=project, env=env)
+    programs = {".mjs": "ESM", ".cjs": "CommonJS", ".js": "TypeScript"}
+    copied(list(stranger.PROGRAMS.glob("lock.*s")), project)
+    options = ("--strict", "--target", "es2022", "--module", "nodenext", "--types", "node", "--typeRoots")
+    run("tsc", *options, NODE / "node_modules" / "@types", project / "lock.ts", cwd=project)
+    for suffix in programs:
+        stranger.locks(stranger.ran("node", f"lock{suffix}", cwd=project, env=env))
+    node = run("node", "--version", env=env).strip()
+    return [f"Node {node.removeprefix('v')}: {', '.join(programs.values())}"]
+
+
+def _check_elsewhere(main: Path) -> None:
+    """Where no package has an addon, the import has to say which platforms have one, and how to build."""
+    env = stranger.environment("node", "npm")
+    project = emptied(STAGE / "npm-elsewhere")
+    (project / "package.json").write_text('{ "private": true }\n', encoding="utf-8")
+    run("npm", "install", "--offline", "--no-audit", "--no-fund", "--omit=optional", main, cwd=project, env=env)
+    said = run("node", "-e", 'try { require("redlock-rs") } catch (e) { console.log(e.message) }', cwd=project, env=env)
+    for word in [*(platform.npm for platform in PLATFORMS), "build"]:
+        if not re.search(rf"\b{word}\b", said):
+            raise DistError(f"the import without an addon does not say {word!r}: {said}")

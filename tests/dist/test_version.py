@@ -1,0 +1,48 @@
+"""There is one version, and whatever names it names this one."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from dist.platforms import PLATFORMS
+from dist.version import ROOT, version
+
+
+def manifest(path: str) -> dict[str, Any]:
+    """A manifest of the checkout."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    parsed = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+@pytest.mark.parametrize("package", ["core", "python", "node"])
+def test_a_crate_has_the_version_of_the_workspace(package: str) -> None:
+    assert manifest(f"{package}/Cargo.toml")["package"]["version"] == {"workspace": True}
+
+
+def test_the_wheel_has_the_version_of_its_crate() -> None:
+    project = manifest("python/pyproject.toml")["project"]
+    assert "version" not in project
+    assert project["dynamic"] == ["version"]
+
+
+def test_the_npm_package_has_the_version() -> None:
+    lock = manifest("node/package-lock.json")
+    assert {manifest("node/package.json")["version"], lock["version"], lock["packages"][""]["version"]} == {version()}
+
+
+def test_the_changelog_knows_the_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert version() in headings
+
+
+def test_the_addon_is_built_for_the_platforms_that_are_named() -> None:
+    assert manifest("node/package.json")["napi"]["targets"] == [platform.triple for platform in PLATFORMS]
