@@ -130,7 +130,7 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	cargo build --locked $(PROGRAMS)
 	$(BIN)/python -m pytest python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench tests/dist
 	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_demo.py tests/chaos/test_troubles.py tests/soak
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
