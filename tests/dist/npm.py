@@ -24,7 +24,7 @@ def make(platform: Platform) -> list[Artefact]:
     """Builds both packages, and tries them together."""
     addon = _pack_addon(platform)
     main = _pack_main()
-    run("publint", "--strict", main.path)
+    run("publint", "--strict", STAGE / "npm-main")
     run("attw", main.path)
     for tried in _tried([main.path, addon.path]):
         main.tried.append(tried)
@@ -100,7 +100,8 @@ def _tried(packages: list[Path]) -> list[str]:
     programs = {".mjs": "ESM", ".cjs": "CommonJS", ".js": "TypeScript"}
     copied(list(stranger.PROGRAMS.glob("lock.*s")), project)
     options = ("--strict", "--target", "es2022", "--module", "nodenext", "--types", "node", "--typeRoots")
-    run("tsc", *options, NODE / "node_modules" / "@types", project / "lock.ts", cwd=project)
+    modules = NODE / "node_modules"
+    run(modules / ".bin" / "tsc", *options, modules / "@types", project / "lock.ts", cwd=project)
     for suffix in programs:
         stranger.locks(stranger.ran("node", f"lock{suffix}", cwd=project, env=env))
     node = run("node", "--version", env=env).strip()

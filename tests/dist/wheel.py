@@ -37,10 +37,14 @@ def make_sdist(_: Platform) -> list[Artefact]:
 def make_wheel(platform: Platform) -> list[Artefact]:
     """Builds the wheel without symbols, and tries it with every Python of this machine."""
     made = emptied(STAGE / "wheel")
-    legal.write_notices(PYTHON / "Cargo.toml", PYTHON / NOTICES)
     linux = ["--compatibility", platform.wheel, "--zig"] if platform.wheel else []
     options = ("--release", "--locked", "--strip=false", "--target", platform.triple, *linux)
-    run("maturin", "build", "--manifest-path", PYTHON / "Cargo.toml", *options, "--out", made)
+    notices = PYTHON / NOTICES
+    legal.write_notices(PYTHON / "Cargo.toml", notices)
+    try:
+        run("maturin", "build", "--manifest-path", PYTHON / "Cargo.toml", *options, "--out", made)
+    finally:
+        notices.unlink()
     built = _only(made, "*.whl")
     unpacked = emptied(STAGE / "wheel-unpacked")
     run("wheel", "unpack", "--dest", unpacked, built)
@@ -70,8 +74,8 @@ def _check(wheel: Path) -> None:
 
 
 def _pythons() -> list[str]:
-    found = [shutil.which(f"python3.{minor}") for minor in MINORS]
-    return [path for path in found if path] or [sys.executable]
+    others = [shutil.which(f"python3.{minor}") for minor in MINORS if minor != sys.version_info.minor]
+    return [sys.executable, *(path for path in others if path)]
 
 
 def _tried(python: str, package: Path, env: dict[str, str]) -> str:
