@@ -75,7 +75,12 @@ def _check(wheel: Path) -> None:
 
 def _pythons() -> list[str]:
     others = [shutil.which(f"python3.{minor}") for minor in MINORS if minor != sys.version_info.minor]
-    return [sys.executable, *(path for path in others if path)]
+    return [sys.executable, *(path for path in others if path and _runs(path))]
+
+
+def _runs(python: str) -> bool:
+    # A version manager's name for a version that it does not use here runs nothing.
+    return subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
 
 
 def _tried(python: str, package: Path, env: dict[str, str]) -> str:
