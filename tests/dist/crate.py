@@ -38,8 +38,7 @@ def _check(folder: Path) -> None:
     for name in names:
         if not name.startswith(KEPT):
             raise DistError(f"the crate has {name}, which is not for its users")
-        if found := legal.MACHINE.search((folder / name).read_text(encoding="utf-8")):
-            raise DistError(f"{name} of the crate names a place on this machine: {found[0]}")
+        legal.check_places(f"{name} of the crate", (folder / name).read_text(encoding="utf-8"))
 
 
 def _tried(crate: Path) -> str:

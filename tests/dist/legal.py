@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -12,12 +13,17 @@ from dist.workshop import OUT, DistError, run
 
 HERE = Path(__file__).resolve().parent
 
-MACHINE = re.compile(r"file://|/home/|/root/|/tmp/|/Users/|" + re.escape(str(ROOT)))
-"""What only the machine that built it should know."""
-
+PLACES = ("file://", *(f"{folder}/" for folder in (ROOT, Path.home(), Path(tempfile.gettempdir()))))
+"""How places begin that only the machine that built it should know."""
 
 CHECKS = ("licenses", "bans", "sources")
 """What needs no network. Advisories do, and are read each night."""
+
+
+def check_places(name: str, text: str) -> None:
+    """Fails if a text names a place on this machine."""
+    if found := [place for place in PLACES if place in text]:
+        raise DistError(f"{name} names a place on this machine: {found[0]}")
 
 
 def check_dependencies() -> None:
@@ -33,9 +39,7 @@ def write_notices(manifest: Path, file: Path) -> None:
         *("cargo", "about", "generate", "--frozen", "--fail", "--config", HERE / "about.toml"),
         *("--manifest-path", manifest, "--output-file", file, HERE / "about.hbs"),
     )
-    text = file.read_text(encoding="utf-8")
-    if found := MACHINE.search(text):
-        raise DistError(f"{file.name} names a place on this machine: {found[0]}")
+    check_places(file.name, file.read_text(encoding="utf-8"))
 
 
 def write_bom(manifest: Path, name: str) -> Path:
@@ -59,6 +63,5 @@ def portable_bom(name: str, text: str) -> str:
     text = re.sub(r"\?download_url=file://[^#\"]*", "", text)
     if not json.loads(text).get("components"):
         raise DistError(f"the bill of materials {name} is empty")
-    if found := MACHINE.search(text):
-        raise DistError(f"the bill of materials {name} names a place on this machine: {found[0]}")
+    check_places(f"the bill of materials {name}", text)
     return text

@@ -14,10 +14,8 @@ from dist.version import ROOT, version
 from dist.workshop import LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, copied, emptied, run, strip
 
 NODE = ROOT / "node"
-MODULE_SYSTEMS = ("ESM", "CommonJS", "TypeScript")
-KEPT = ("name", "description", "keywords", "homepage", "bugs", "license", "repository", "type")
-KEPT_TOO = ("engines", "main", "types", "exports", "imports")
-"""What of node/package.json is published; the rest is for those who build it."""
+LEFT_OUT = ("files", "napi", "scripts", "devDependencies")
+"""What of node/package.json is not published: it is for those who build it."""
 
 
 def make(platform: Platform) -> list[Artefact]:
@@ -75,7 +73,7 @@ def _pack_main() -> Artefact:
     shutil.copytree(NODE / "lib", folder / "lib", ignore=shutil.ignore_patterns(".*"))
     copied([NODE / "README.md", NODE / "native.d.ts"], folder)
     whole = _manifest()
-    package = {key: whole[key] for key in (*KEPT, *KEPT_TOO)} | {
+    package = {key: value for key, value in whole.items() if key not in LEFT_OUT} | {
         "version": version(),
         "files": ["lib", "native.d.ts"],
         "optionalDependencies": {_name(platform): version() for platform in PLATFORMS},

@@ -78,7 +78,7 @@ impl Wakeup {
     /// Sleeps after an attempt without a quorum until `until`, or until a node is connected again. Cancel safe.
     ///
     /// A change of the key does not end it, because the attempts of others are changes too: waiters would wake each
-    /// other without a pause for as long as nobody can win.
+    /// other without a pause while nobody can win.
     pub(crate) async fn sleep(&self, until: Moment) {
         self.connections.clock.timeout_at(until, pin!(self.connections.connected_since(&self.made))).await;
     }

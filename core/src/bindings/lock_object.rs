@@ -381,3 +381,20 @@ impl CurrentLease {
         self.owner
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_reservation_makes_the_object_idle() {
+        let redlock = crate::Redlock::new("memory://lock-object-reservation").unwrap();
+        let object = LockObject::new(redlock.lock("foo")).unwrap();
+        let pid = Pid::now();
+        let reservation = object.reserve(pid).unwrap();
+        assert_eq!(object.reserve(pid).unwrap_err().kind(), ErrorKind::AlreadyHeld);
+        drop(reservation);
+        assert!(object.reserve(pid).is_ok());
+        assert_eq!(object.take_lease(pid).unwrap_err().kind(), ErrorKind::NotHeld);
+    }
+}

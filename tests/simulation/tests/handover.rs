@@ -24,9 +24,7 @@ impl Network for LastIsLate {
         Fate::Deliver(if is_late { LATE } else { DELAY })
     }
 
-    fn note(&self, line: &dyn Fn() -> String) {
-        eprintln!("{}", line());
-    }
+    fn note(&self, _: &dyn Fn() -> String) {}
 }
 
 /// Begins to acquire the lock on `runtime`.
@@ -71,7 +69,6 @@ fn a_waiter_learns_of_a_release_over_its_own_connection() {
         release(&runtime, first).await;
         let second = second.await.expect("it is free");
         let took = world.now().saturating_sub(released);
-        eprintln!("TOOK {took:?}");
         assert!(took < SOON, "{took:?}");
         release(&runtime, second).await;
     });
