@@ -139,6 +139,8 @@ struct Slot {
 struct State {
     connection: Option<Connection>,
     connecting: bool,
+    /// Whether a quorum needs the connection that is being made.
+    urgent: bool,
     /// Finished tries to connect, to tell a new failure from an old one.
     tries: u64,
     /// The try that made the connection, and when.
@@ -323,6 +325,7 @@ impl Connections {
         let begun = {
             let mut state = self.slots[node].state();
             if state.connection.is_some() || state.connecting {
+                state.urgent |= urgent;
                 return;
             }
             let now = self.clock.now();
@@ -334,14 +337,14 @@ impl Connections {
                     return;
                 }
             };
-            state.connecting = true;
+            (state.connecting, state.urgent) = (true, urgent);
             begun
         };
-        self.spawn_connecting(node, urgent, begun);
+        self.spawn_connecting(node, begun);
     }
 
-    fn spawn_connecting(self: &Arc<Self>, node: usize, urgent: bool, begun: Option<Moment>) {
-        let attempt = Connecting { connections: Arc::clone(self), node, urgent, finished: false };
+    fn spawn_connecting(self: &Arc<Self>, node: usize, begun: Option<Moment>) {
+        let attempt = Connecting { connections: Arc::clone(self), node, finished: false };
         self.spawn(async move { attempt.run(begun).await });
     }
 
@@ -360,11 +363,12 @@ impl Connections {
                 let mut state = slot.state();
                 let is_due = state.connection.is_some() && !state.connecting && state.again <= now;
                 state.connecting |= is_due;
+                state.urgent &= !is_due;
                 self.again.fetch_min(if is_due { Moment::NEVER } else { state.again }.nanos(), Ordering::Relaxed);
                 is_due
             };
             if is_due {
-                self.spawn_connecting(node, false, None);
+                self.spawn_connecting(node, None);
             }
         }
     }
@@ -578,7 +582,6 @@ impl Drop for InFlight {
 struct Connecting {
     connections: Arc<Connections>,
     node: usize,
-    urgent: bool,
     finished: bool,
 }
 
@@ -630,7 +633,8 @@ impl Connecting {
             let mut changed = pin!(member.endpoint.pace.changed());
             changed.as_mut().enable();
             let now = connections.clock.now();
-            let until = match member.ask(now, self.urgent) {
+            let urgent = connections.slots[self.node].state().urgent;
+            let until = match member.ask(now, urgent) {
                 Leave::Granted => return Ok(now),
                 Leave::Refused(failure) => return Err(failure),
                 Leave::Waits(until) => until,
@@ -728,6 +732,21 @@ mod tests {
         eventually("the node tells", || connections.tracking_nodes().contains(0));
         assert!(!connections.is_over(0, &first));
         assert_eq!(connections.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connect_becomes_urgent_with_its_first_urgent_caller() {
+        let server = Server::start();
+        let connections = waiting(&server);
+        let (member, now) = (&connections.members.nodes[0], connections.clock.now());
+        assert_eq!(member.ask(now, true), Leave::Granted);
+        member.endpoint.pace.ended(now, now);
+        connections.start_connecting(0, false);
+        assert!(connections.slots[0].state().connecting, "it waits for its turn");
+        for _ in 0..8 {
+            member.endpoint.pace.ended_unasked(now, now, 1.0);
+        }
+        assert!(connections.get(0, true).await.is_ok());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

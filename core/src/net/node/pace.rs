@@ -13,9 +13,10 @@
 //! - a caller that is not urgent gets it for longer, doubling up to a second;
 //! - a server's answer to one login is not an answer to another: a caller with another waits instead.
 //!
-//! The end of a connection that worked is not a failure, so one connect begins at once. The end of one that was asked
-//! soon after it was made, and never worked, is a failure. The end of one that was not asked says little: an urgent
-//! caller connects at once, and others at twice the distance each time. If a connection ended soon after it was made,
+//! The end of a connection that worked is not a failure, so one connect begins at once. The end of one that was not
+//! asked says little: an urgent caller connects at once, and others at twice the distance each time. The same holds for
+//! one that was asked soon after it was made, and never worked: its answer may have been on its way. If the next one
+//! ends like that too, the node hangs up on requests, which is a failure. If a connection ended soon after it was made,
 //! success means little: connects stay [`GAP`] apart for a while, even while they succeed. The end of a connection made
 //! before the last success says nothing.
 //!
@@ -66,6 +67,8 @@ struct Record {
     apart_until: Moment,
     /// Failures in a row since a connection last worked.
     failures: u32,
+    /// When a connection first ended soon after it was made, asked and without an answer, since one last worked.
+    ended_early: Option<Moment>,
     /// When callers that are not urgent connect again.
     retry_at: Moment,
     /// When the last connect began, if any.
@@ -131,7 +134,7 @@ impl Record {
     }
 
     fn worked(&mut self) {
-        self.failures = 0;
+        (self.failures, self.ended_early) = (0, None);
     }
 
     fn ended(&mut self, made: Moment, now: Moment) {
@@ -146,17 +149,28 @@ impl Record {
     fn failed_early(&mut self, who: &Address, made: Moment, failure: Failure, now: Moment, unit: f64) {
         self.ended(made, now);
         // An idle connection may have ended long before it was asked.
-        if made >= self.connected && now < made.after(BRIEF) {
-            self.failed(who, made, failure, now, unit);
+        if made < self.connected || now >= made.after(BRIEF) {
+            return;
         }
+        match self.ended_early {
+            None => self.postpone(now, unit),
+            Some(first) if made >= first => drop(self.failed(who, made, failure, now, unit)),
+            Some(_) => {}
+        }
+        self.ended_early.get_or_insert(now);
     }
 
     fn ended_unasked(&mut self, made: Moment, now: Moment, unit: f64) {
         self.ended(made, now);
         if now < made.after(BRIEF) {
-            self.retry_at = self.retry_at.max(now.after(backoff::reconnect(self.failures, unit)));
-            self.failures = self.failures.saturating_add(1);
+            self.postpone(now, unit);
         }
+    }
+
+    /// Keeps callers that are not urgent away, for longer each time.
+    fn postpone(&mut self, now: Moment, unit: f64) {
+        self.retry_at = self.retry_at.max(now.after(backoff::reconnect(self.failures, unit)));
+        self.failures = self.failures.saturating_add(1);
     }
 }
 
@@ -390,8 +404,37 @@ mod tests {
             ],
         );
         play(
-            "the end of a connection that never worked is a failure",
-            &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, Refused), (550, Goes)],
+            "the end of a connection that never worked says little: the answer may have been on its way",
+            &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, IdlyClosed), (500, Goes), (500, Waits(550))],
+        );
+        play(
+            "the end of the next one is a failure",
+            &[
+                (0, Goes),
+                (1, Connected),
+                (500, EndedEarly(1)),
+                (500, Goes),
+                (501, Connected),
+                (510, EndedEarly(501)),
+                (510, Refused),
+                (560, Goes),
+            ],
+        );
+        play(
+            "unless it was made before the first one ended, or another one has worked since",
+            &[
+                (0, Goes),
+                (0, Goes),
+                (1, Connected),
+                (1, Connected),
+                (500, EndedEarly(1)),
+                (500, EndedEarly(1)),
+                (500, Goes),
+                (501, Connected),
+                (502, Worked),
+                (560, EndedEarly(501)),
+                (560, Goes),
+            ],
         );
         play(
             "but not if it had stood for long: it may have ended long before it was asked",
@@ -458,7 +501,7 @@ mod tests {
 
     #[test]
     fn pauses_double_until_a_connection_works() {
-        use Step::{Connected, EndedEarly, Goes, GoesIdly, RefusedIdly, Worked};
+        use Step::{Connected, EndedEarly, Goes, GoesIdly, IdlyClosed, RefusedIdly, Worked};
         play(
             "doubling goes on until a connection works",
             &[
@@ -476,7 +519,7 @@ mod tests {
                 (200, Connected),
                 (200, Worked),
                 (201, EndedEarly(200)),
-                (250, RefusedIdly),
+                (250, IdlyClosed),
                 (251, GoesIdly),
             ],
         );
