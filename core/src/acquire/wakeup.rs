@@ -3,13 +3,13 @@
 //! States: *asking* (an attempt is under way; every node that denies it will report the next change of the key) →
 //! *asleep* → *pausing* (a node has reported a change: not all waiters ask at once) → *probing* (several nodes: those
 //! that reported are asked for the key's state, which also has them report again) → *asleep*, or *asking* if a quorum
-//! is free.
+//! is free. Where fewer nodes than a quorum report, *polling* stands for *asleep* and *pausing*.
 //!
 //! What may interrupt it:
 //!
 //! - a change is not reported (a lost connection, a node that does not report, an expiry that the server notices late):
 //!   the backstop, at the end of the holder's ttl and at most 2 s on;
-//! - fewer nodes than a quorum report, or may: it polls, with growing pauses;
+//! - fewer nodes than a quorum report, or may: it polls, with growing pauses, and probes all of several nodes;
 //! - no quorum answers any more, or quarantine leaves none: an attempt, which shows that to the caller; after it, asleep
 //!   for a growing pause, or until a node is connected again;
 //! - a change is reported but the lock is still held, after a renewal: asleep again;
@@ -91,33 +91,50 @@ impl Wakeup {
     /// Sleeps after a lost attempt until another one is worth it, at most until `limit`.
     pub(crate) async fn wait(&mut self, ballots: &Ballots, positions: &Arc<Positions>, limit: Moment) {
         let nodes = self.connections.members.len();
-        let (clock, random) = (self.connections.clock.clone(), self.context.process.random.clone());
+        let clock = self.connections.clock.clone();
         self.denials = self.denials.saturating_add(1);
-        if self.connections.tracking_nodes().len() < quorum(nodes) {
-            let pause = backoff::contended(self.denials, random.unit(), ballots.ttl_left);
-            return clock.sleep_until(clock.now().after(pause).min(limit)).await;
-        }
         let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
         // If no quorum answers, or quarantine leaves none, an attempt has to show it.
         while !self.is_enough(probed.free) && self.may_grant(probed.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
-            let now = clock.now();
-            let backstop = now.after(backoff::backstop(ttl_left, random.unit())).min(positions.due(now));
-            let changed = match self.changes(probed.free, backstop.min(limit)).await {
-                Some(changed) => changed.union(self.pause(positions, limit).await),
-                None if clock.now() >= limit => return,
-                None => NodeMask::all(nodes),
+            let reported = if self.connections.tracking_nodes().len() < quorum(nodes) {
+                self.poll(ttl_left, limit).await;
+                None
+            } else {
+                self.reported(probed.free, ttl_left, positions, limit).await
             };
-            if nodes == 1 {
+            if nodes == 1 || reported.is_none() && clock.now() >= limit {
                 return;
             }
-            let seen =
-                self.probe(changed, &mut probed, Some(positions), limit).await.map(|left| clock.now().after(left));
+            let asked = reported.unwrap_or(NodeMask::all(nodes));
+            let seen = self.probe(asked, &mut probed, Some(positions), limit).await.map(|left| clock.now().after(left));
             // A probe of some nodes does not show when the other keys expire.
-            let before = if changed == NodeMask::all(nodes) { None } else { end };
+            let before = if asked == NodeMask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
         }
+    }
+
+    /// Pauses before the nodes are asked without a report, for longer each time.
+    async fn poll(&mut self, ttl_left: Option<Duration>, limit: Moment) {
+        let clock = &self.connections.clock;
+        let pause = backoff::contended(self.denials, self.context.process.random.unit(), ttl_left);
+        self.denials = self.denials.saturating_add(1);
+        clock.sleep_until(clock.now().after(pause).min(limit)).await;
+    }
+
+    /// Waits for reports. Returns the nodes that changed, or `None` if there was no report until the backstop.
+    async fn reported(
+        &mut self,
+        free: NodeMask,
+        ttl_left: Option<Duration>,
+        positions: &Positions,
+        limit: Moment,
+    ) -> Option<NodeMask> {
+        let now = self.connections.clock.now();
+        let backstop = now.after(backoff::backstop(ttl_left, self.context.process.random.unit()));
+        let changed = self.changes(free, backstop.min(positions.due(now)).min(limit)).await?;
+        Some(changed.union(self.pause(positions, limit).await))
     }
 
     /// Waits until a quorum of nodes does not have the key any more, while this process has `lease`; at most until

@@ -125,6 +125,8 @@ struct Slot {
     misses: AtomicU32,
     /// Whether a request was answered on the connection.
     worked: AtomicBool,
+    /// Whether a quorum needs the connection that is being made.
+    urgent: AtomicBool,
     /// Whether [`mend`] runs for this slot.
     mending: AtomicBool,
     /// Requests in flight that are still tracked.
@@ -139,8 +141,6 @@ struct Slot {
 struct State {
     connection: Option<Connection>,
     connecting: bool,
-    /// Whether a quorum needs the connection that is being made.
-    urgent: bool,
     /// Finished tries to connect, to tell a new failure from an old one.
     tries: u64,
     /// The try that made the connection, and when.
@@ -325,7 +325,7 @@ impl Connections {
         let begun = {
             let mut state = self.slots[node].state();
             if state.connection.is_some() || state.connecting {
-                state.urgent |= urgent;
+                self.slots[node].urgent.fetch_or(urgent, Ordering::Relaxed);
                 return;
             }
             let now = self.clock.now();
@@ -337,7 +337,8 @@ impl Connections {
                     return;
                 }
             };
-            (state.connecting, state.urgent) = (true, urgent);
+            state.connecting = true;
+            self.slots[node].urgent.store(urgent, Ordering::Relaxed);
             begun
         };
         self.spawn_connecting(node, begun);
@@ -363,7 +364,7 @@ impl Connections {
                 let mut state = slot.state();
                 let is_due = state.connection.is_some() && !state.connecting && state.again <= now;
                 state.connecting |= is_due;
-                state.urgent &= !is_due;
+                slot.urgent.fetch_and(!is_due, Ordering::Relaxed);
                 self.again.fetch_min(if is_due { Moment::NEVER } else { state.again }.nanos(), Ordering::Relaxed);
                 is_due
             };
@@ -633,7 +634,7 @@ impl Connecting {
             let mut changed = pin!(member.endpoint.pace.changed());
             changed.as_mut().enable();
             let now = connections.clock.now();
-            let urgent = connections.slots[self.node].state().urgent;
+            let urgent = connections.slots[self.node].urgent.load(Ordering::Relaxed);
             let until = match member.ask(now, urgent) {
                 Leave::Granted => return Ok(now),
                 Leave::Refused(failure) => return Err(failure),

@@ -373,9 +373,7 @@ mod tests {
 
     #[test]
     fn ends_of_connections() {
-        use Step::{
-            Connected, Ended, EndedEarly, EndedUnasked, Failed, Goes, GoesIdly, IdlyClosed, Refused, Waits, Worked,
-        };
+        use Step::{Connected, Ended, EndedUnasked, Failed, Goes, GoesIdly, IdlyClosed, Refused, Waits, Worked};
         play(
             "a connection that worked and ended: one connect at once, and the others after it",
             &[
@@ -402,47 +400,6 @@ mod tests {
                 (5001, Refused),
                 (5051, Goes),
             ],
-        );
-        play(
-            "the end of a connection that never worked says little: the answer may have been on its way",
-            &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, IdlyClosed), (500, Goes), (500, Waits(550))],
-        );
-        play(
-            "the end of the next one is a failure",
-            &[
-                (0, Goes),
-                (1, Connected),
-                (500, EndedEarly(1)),
-                (500, Goes),
-                (501, Connected),
-                (510, EndedEarly(501)),
-                (510, Refused),
-                (560, Goes),
-            ],
-        );
-        play(
-            "unless it was made before the first one ended, or another one has worked since",
-            &[
-                (0, Goes),
-                (0, Goes),
-                (1, Connected),
-                (1, Connected),
-                (500, EndedEarly(1)),
-                (500, EndedEarly(1)),
-                (500, Goes),
-                (501, Connected),
-                (502, Worked),
-                (560, EndedEarly(501)),
-                (560, Goes),
-            ],
-        );
-        play(
-            "but not if it had stood for long: it may have ended long before it was asked",
-            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, GoesIdly), (5000, Waits(5050))],
-        );
-        play(
-            "nor if another one has been made since",
-            &[(0, Goes), (0, Goes), (1, Connected), (200, Connected), (300, EndedEarly(1)), (300, GoesIdly)],
         );
         play(
             "what was connected before the last success says nothing by its end",
@@ -496,6 +453,52 @@ mod tests {
                 (200, IdlyClosed),
                 (200, Goes),
             ],
+        );
+    }
+
+    #[test]
+    fn ends_before_the_first_answer() {
+        use Step::{Connected, EndedEarly, Goes, GoesIdly, IdlyClosed, Refused, Waits, Worked};
+        play(
+            "the end of a connection that never worked says little: the answer may have been on its way",
+            &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, IdlyClosed), (500, Goes), (500, Waits(550))],
+        );
+        play(
+            "the end of the next one is a failure",
+            &[
+                (0, Goes),
+                (1, Connected),
+                (500, EndedEarly(1)),
+                (500, Goes),
+                (501, Connected),
+                (510, EndedEarly(501)),
+                (510, Refused),
+                (560, Goes),
+            ],
+        );
+        play(
+            "unless it was made before the first one ended, or another one has worked since",
+            &[
+                (0, Goes),
+                (0, Goes),
+                (1, Connected),
+                (1, Connected),
+                (500, EndedEarly(1)),
+                (500, EndedEarly(1)),
+                (500, Goes),
+                (501, Connected),
+                (502, Worked),
+                (560, EndedEarly(501)),
+                (560, Goes),
+            ],
+        );
+        play(
+            "but not if it had stood for long: it may have ended long before it was asked",
+            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, GoesIdly), (5000, Waits(5050))],
+        );
+        play(
+            "nor if another one has been made since",
+            &[(0, Goes), (0, Goes), (1, Connected), (200, Connected), (300, EndedEarly(1)), (300, GoesIdly)],
         );
     }
 
