@@ -25,6 +25,8 @@ pub(crate) struct Holding {
     /// When that was looked at last.
     looked_ns: AtomicU64,
     ttl: Duration,
+    /// That of the acquire: an extension to another ttl does not change it.
+    node_timeout: Duration,
     /// The longest ttl that was asked for, of which the answer may have come.
     longest: Duration,
 }
@@ -33,7 +35,8 @@ impl Holding {
     pub(crate) fn new(guard: Guard, tenure: Tenure, valid_until_ns: u64, ttl: Duration) -> Self {
         let acquired_ns = tenure.now_ns();
         let (valid_until_ns, looked_ns) = (AtomicU64::new(valid_until_ns), AtomicU64::new(acquired_ns));
-        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl, longest: ttl }
+        let node_timeout = node_timeout(ttl);
+        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl, node_timeout, longest: ttl }
     }
 
     /// Holds the lock for a while, and gives it back.
@@ -149,7 +152,7 @@ impl Holding {
         // Renewals go on meanwhile, and a loss is told by its own timer.
         let Held::Still(extension) = self.during(task, call).await else { return Held::Lost };
         let Some(extension) = extension else { return Held::Still(()) };
-        task.in_time("extend", invoke_ns, CONNECT + node_timeout(self.ttl));
+        task.in_time("extend", invoke_ns, CONNECT + self.node_timeout);
         match extension {
             Ok(()) => {
                 self.ttl = to.unwrap_or(self.ttl);
@@ -184,7 +187,7 @@ impl Holding {
     }
 
     async fn finish(self, task: &mut Task) {
-        let Self { guard, mut tenure, ttl, .. } = self;
+        let Self { guard, mut tenure, node_timeout, .. } = self;
         tenure.release();
         let invoke_ns = task.pen.now_ns();
         if task.dice.chance(250) {
@@ -196,7 +199,7 @@ impl Holding {
         task.pen.begins("releases");
         let result = cancelled(&task.pen.world, guard.release(), patience).await;
         drop(tenure);
-        task.in_time("release", invoke_ns, CONNECT + node_timeout(ttl).max(RELEASE));
+        task.in_time("release", invoke_ns, CONNECT + node_timeout.max(RELEASE));
         if let Some(Err(error)) = result {
             task.pen.note(&error.to_string());
             if !matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable) {
