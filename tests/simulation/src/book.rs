@@ -45,7 +45,7 @@ impl Shared {
     }
 }
 
-/// A lock's name, when it was released, and its ttl.
+/// A lock's name, when it was released or not acquired, and its ttl.
 type Owed = (&'static str, u64, Duration);
 
 /// When a process stood still, and whether it was killed.
@@ -53,8 +53,8 @@ type Owed = (&'static str, u64, Duration);
 pub(crate) struct Fate {
     killed: Arc<AtomicBool>,
     stops: Arc<Mutex<Vec<(u64, u64)>>>,
-    /// The locks that were released: to a node that is away the release is still owed.
-    released: Arc<Mutex<Vec<Owed>>>,
+    /// The locks that were released, or not acquired: to a node that is away the release is still owed.
+    owed: Arc<Mutex<Vec<Owed>>>,
 }
 
 impl Fate {
@@ -66,8 +66,8 @@ impl Fate {
         self.killed.load(Ordering::Relaxed)
     }
 
-    fn released(&self, name: &'static str, at_ns: u64, ttl: Duration) {
-        self.released.lock().unwrap_or_else(PoisonError::into_inner).push((name, at_ns, ttl));
+    fn owes(&self, name: &'static str, at_ns: u64, ttl: Duration) {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner).push((name, at_ns, ttl));
     }
 
     pub(crate) fn stood_still(&self, from_ns: u64, to_ns: u64) {
@@ -168,8 +168,8 @@ impl Pen {
 
     /// The process is killed: nobody pays what it may still owe.
     pub(crate) fn leave_owed(&self) {
-        let released = std::mem::take(&mut *self.fate.released.lock().unwrap_or_else(PoisonError::into_inner));
-        for (name, at_ns, ttl) in released {
+        let owed = std::mem::take(&mut *self.fate.owed.lock().unwrap_or_else(PoisonError::into_inner));
+        for (name, at_ns, ttl) in owed {
             if at_ns + nanos(ttl) >= self.now_ns() {
                 self.leave(name, at_ns, ttl);
             }
@@ -242,7 +242,12 @@ impl Pending {
     /// It came back without the lock, or was given up.
     pub(crate) fn fail(mut self) {
         self.is_over = true;
+        self.record_failure();
+    }
+
+    fn record_failure(&self) {
         self.pen.record(Kind::Acquire, self.name, self.invoke_ns, false, None, None);
+        self.pen.fate.owes(self.name, self.pen.now_ns(), self.ttl);
     }
 
     /// It is neither polled nor dropped any more: until its `timeout` it may win, and keys are left then.
@@ -277,7 +282,7 @@ impl Drop for Pending {
         if pen.fate.is_killed() {
             pen.leave(self.name, self.invoke_ns, self.ttl);
         } else {
-            pen.record(Kind::Acquire, self.name, self.invoke_ns, false, None, None);
+            self.record_failure();
         }
     }
 }
@@ -344,7 +349,7 @@ impl Drop for Tenure {
             if is_killed && !self.is_older {
                 self.pen.leave(self.name, invoke_ns, self.ttl);
             } else if !self.is_older {
-                self.pen.fate.released(self.name, invoke_ns, self.ttl);
+                self.pen.fate.owes(self.name, invoke_ns, self.ttl);
             }
         }
     }
