@@ -12,8 +12,8 @@
 //!
 //! At most [`WINDOW`] releases are in flight to a node, in the order in which they became pending. Each one's time
 //! begins when it is sent. A node is silent when it has answered none of them for `node_timeout`. Slow answers to many
-//! releases do not count against it. After silence, a broken connection or a refusal, the payer rests. Then it sends
-//! one release, and twice as many after each answer.
+//! releases do not count against it, and answers on another connection do not hide silence on this one. After silence,
+//! a broken connection or a refusal, the payer rests. Then it sends one release, and twice as many after each answer.
 //!
 //! A release queued right behind its create, on the same connection, is first awaited for `node_timeout` by its own
 //! task. Then it is pending as all others, and still awaited for a while: its answer alone is final while the create
@@ -433,7 +433,7 @@ struct Payer {
     rests: u32,
     /// Until when it rests.
     rest: Moment,
-    /// When the node answered last.
+    /// When the node answered last on the connection of the oldest release in flight.
     heard: Moment,
 }
 
@@ -576,6 +576,11 @@ impl Payer {
         let (mut is_served, mut unheard) = (false, Vec::new());
         for (pending, connection, answer) in answers {
             pending.account.tell_waiters(&answer);
+            if answer.as_ref().map_or_else(Failure::is_answer, |_| true)
+                && self.sent.front().is_none_or(|first| first.connection.same(&connection))
+            {
+                self.heard = now;
+            }
             match &answer {
                 Ok(reply) => {
                     is_served = true;
@@ -587,7 +592,6 @@ impl Payer {
                         self.connections.discard_if(node, &connection);
                     }
                     if failure.is_answer() {
-                        self.heard = now;
                         self.again(pending, now);
                     } else {
                         unheard.push(pending);
@@ -598,7 +602,7 @@ impl Payer {
         self.paying.ledger().put_back(unheard);
         if is_served {
             self.connections.record_reply(node);
-            (self.heard, self.rests, self.rest) = (now, 0, Moment::default());
+            (self.rests, self.rest) = (0, Moment::default());
         } else {
             self.rest();
         }
@@ -653,16 +657,24 @@ impl Payer {
                 return self.answered(answers);
             }
         }
-        self.connections.record_timeout(self.paying.node);
-        self.queued = 0;
-        let unheard = self.sent.drain(..).map(|sent| sent.pending).collect();
-        self.paying.ledger().put_back(unheard);
-        self.rest();
+        let Some(silent) = self.sent.front().map(|first| first.connection.clone()) else { return };
+        let (unheard, others): (VecDeque<_>, _) =
+            std::mem::take(&mut self.sent).into_iter().partition(|sent| sent.connection.same(&silent));
+        (self.sent, self.queued) = (others, 0);
+        self.paying.ledger().put_back(unheard.into_iter().map(|sent| sent.pending).collect());
+        // A connection that was replaced says nothing about the node.
+        if self.connections.is_over(self.paying.node, &silent) {
+            self.connections.record_timeout(self.paying.node);
+            self.rest();
+        }
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 mod tests {
+    use harness::Server;
+
     use super::*;
     use crate::address::Addresses;
     use crate::process::Process;
@@ -752,5 +764,33 @@ mod tests {
         assert_eq!(ledger.due(soon), None);
         ledger.enter(pending(3));
         assert_eq!(taken(&ledger, now().after(TTL)), [0; 0]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn answers_on_another_connection_do_not_hide_a_silent_one() {
+        const PATIENCE: Duration = Duration::from_millis(50);
+        let server = Server::start();
+        let process = Process::current();
+        let set = process.set(&Addresses::parse([server.url()]).unwrap()).unwrap();
+        let mut payer = Payer::new(Paying { set, environment: process.environment(), node: 0, is_over: false });
+        let connections = Arc::clone(&payer.connections);
+        let sends = async |payer: &mut Payer, number: usize| {
+            let connection = connections.get(0, true).await.unwrap();
+            let pending = PendingRelease { until: Moment::NEVER, ..pending(number) };
+            payer.send_one(pending, connection.clone(), connections.clock.now());
+            payer.patience = PATIENCE;
+            payer.sent.back_mut().unwrap().answer = Box::pin(std::future::pending());
+            connection
+        };
+        sends(&mut payer, 0).await;
+        let silent_at = payer.silent_at();
+        connections.discard(0);
+        let other = sends(&mut payer, 1).await;
+        connections.clock.sleep_until(silent_at).await;
+        payer.answered(vec![(pending(2), other, Ok(Reply::Absent))]);
+        assert_eq!(payer.silent_at(), silent_at);
+        payer.look().await;
+        assert_eq!(taken(payer.paying.ledger(), connections.clock.now()), [0], "it is sent over the other connection");
+        assert_eq!((payer.sent.len(), payer.window), (1, WINDOW), "the node itself is not silent");
     }
 }
