@@ -77,8 +77,8 @@ impl Wakeup {
 
     /// Sleeps after an attempt without a quorum until `until`, or until a node is connected again. Cancel safe.
     ///
-    /// A change of the key does not end it, because the attempts of others are changes too: waiters would wake each
-    /// other without a pause while nobody can win.
+    /// A change of the key does not end it. The attempts of others change the key too, so waiters that cannot win would
+    /// wake each other without a pause.
     pub(crate) async fn sleep(&self, until: Moment) {
         self.connections.clock.timeout_at(until, pin!(self.connections.connected_since(&self.made))).await;
     }
@@ -95,11 +95,13 @@ impl Wakeup {
         self.denials = self.denials.saturating_add(1);
         let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
+        let mut polls = 0;
         // If no quorum answers, or quarantine leaves none, an attempt has to show it.
         while !self.is_enough(probed.free) && self.may_grant(probed.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
             let reported = if self.connections.tracking_nodes().len() < quorum(nodes) {
-                self.poll(ttl_left, limit).await;
+                self.poll(polls, ttl_left, limit).await;
+                polls += 1;
                 None
             } else {
                 self.reported(probed.free, ttl_left, positions, limit).await
@@ -115,15 +117,15 @@ impl Wakeup {
         }
     }
 
-    /// Pauses before the nodes are asked without a report, for longer each time.
-    async fn poll(&mut self, ttl_left: Option<Duration>, limit: Moment) {
+    /// Pauses before the nodes are asked without a report, for longer each time: after a denial or one of `polls`.
+    async fn poll(&self, polls: u32, ttl_left: Option<Duration>, limit: Moment) {
         let clock = &self.connections.clock;
-        let pause = backoff::contended(self.denials, self.context.process.random.unit(), ttl_left);
-        self.denials = self.denials.saturating_add(1);
+        let attempt = self.denials.saturating_add(polls);
+        let pause = backoff::contended(attempt, self.context.process.random.unit(), ttl_left);
         clock.sleep_until(clock.now().after(pause).min(limit)).await;
     }
 
-    /// Waits for reports. Returns the nodes that changed, or `None` if there was no report until the backstop.
+    /// Waits for reports. Returns the nodes that changed, or `None` at the backstop.
     async fn reported(
         &mut self,
         free: NodeMask,

@@ -267,7 +267,7 @@ impl Inner {
     /// Returns whether `connection` to `node` is driven during a call on `connections`: by that call, or by a runtime
     /// driven between calls too.
     fn is_driven(&self, connections: &Connections, node: usize, connection: &Connection) -> bool {
-        connections.is_over(node, connection)
+        connections.is_current(node, connection)
             || self
                 .set
                 .connections_over(node, connection)

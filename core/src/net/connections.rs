@@ -244,7 +244,7 @@ impl Connections {
     }
 
     /// Whether `connection` is the current one to `node`.
-    pub(crate) fn is_over(&self, node: usize, connection: &Connection) -> bool {
+    pub(crate) fn is_current(&self, node: usize, connection: &Connection) -> bool {
         self.slots[node].state().connection.as_ref().is_some_and(|current| current.same(connection))
     }
 
@@ -363,8 +363,10 @@ impl Connections {
             let is_due = {
                 let mut state = slot.state();
                 let is_due = state.connection.is_some() && !state.connecting && state.again <= now;
-                state.connecting |= is_due;
-                slot.urgent.fetch_and(!is_due, Ordering::Relaxed);
+                if is_due {
+                    state.connecting = true;
+                    slot.urgent.store(false, Ordering::Relaxed);
+                }
                 self.again.fetch_min(if is_due { Moment::NEVER } else { state.again }.nanos(), Ordering::Relaxed);
                 is_due
             };
@@ -731,7 +733,7 @@ mod tests {
         connections.connect_quorum(connections.connect_limit()).await;
         assert!(connections.current(0).is_some(), "there is a connection all the time");
         eventually("the node tells", || connections.tracking_nodes().contains(0));
-        assert!(!connections.is_over(0, &first));
+        assert!(!connections.is_current(0, &first));
         assert_eq!(connections.again.load(Ordering::Relaxed), Moment::NEVER.nanos());
     }
 
@@ -763,7 +765,7 @@ mod tests {
         let now = connections.clock.now();
         connections.connect_quorum(connections.connect_limit()).await;
         eventually("it was tried", || !connections.slots[0].state().connecting);
-        assert!(connections.is_over(0, &first));
+        assert!(connections.is_current(0, &first));
         assert!(connections.again.load(Ordering::Relaxed) >= now.after(AGAIN).nanos(), "and again in a minute");
         // It is replaced once it is discarded.
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(100).exec(&mut admin).unwrap();

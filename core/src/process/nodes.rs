@@ -92,7 +92,7 @@ impl NodeSet {
         let all_connections = self.all_connections.lock().expect("no panic while holding this");
         all_connections
             .iter()
-            .find(|connections| connections.is_alive() && connections.is_over(node, connection))
+            .find(|connections| connections.is_alive() && connections.is_current(node, connection))
             .cloned()
     }
 

@@ -576,9 +576,8 @@ impl Payer {
         let (mut is_served, mut unheard) = (false, Vec::new());
         for (pending, connection, answer) in answers {
             pending.account.tell_waiters(&answer);
-            if answer.as_ref().map_or_else(Failure::is_answer, |_| true)
-                && self.sent.front().is_none_or(|first| first.connection.same(&connection))
-            {
+            let is_heard = answer.as_ref().err().is_none_or(Failure::is_answer);
+            if is_heard && self.sent.front().is_none_or(|first| first.connection.same(&connection)) {
                 self.heard = now;
             }
             match &answer {
@@ -591,7 +590,7 @@ impl Payer {
                     if failure.breaks_connection() {
                         self.connections.discard_if(node, &connection);
                     }
-                    if failure.is_answer() {
+                    if is_heard {
                         self.again(pending, now);
                     } else {
                         unheard.push(pending);
@@ -663,7 +662,7 @@ impl Payer {
         (self.sent, self.queued) = (others, 0);
         self.paying.ledger().put_back(unheard.into_iter().map(|sent| sent.pending).collect());
         // A connection that was replaced says nothing about the node.
-        if self.connections.is_over(self.paying.node, &silent) {
+        if self.connections.is_current(self.paying.node, &silent) {
             self.connections.record_timeout(self.paying.node);
             self.rest();
         }

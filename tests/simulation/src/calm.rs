@@ -1,7 +1,7 @@
 //! A network and processes in which nothing is left to chance, for stories that make their own trouble.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock::testing::simulation::{Fate, Leg, Network};
@@ -19,6 +19,30 @@ impl Network for Calm {
     }
 
     fn note(&self, _: &dyn Fn() -> String) {}
+}
+
+/// Calm, and every acquire that the second node executes is counted.
+#[derive(Debug, Default)]
+pub struct Counting(AtomicUsize);
+
+impl Counting {
+    /// How many there were so far.
+    pub fn acquires(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Network for Counting {
+    fn fate(&self, process: usize, node: usize, leg: Leg) -> Fate {
+        Calm.fate(process, node, leg)
+    }
+
+    fn note(&self, line: &dyn Fn() -> String) {
+        let line = line();
+        if line.starts_with("node 2: ") && line.contains(" acquire ") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Different bits each time and for each process, which is all that tokens need in a short story.

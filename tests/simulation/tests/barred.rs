@@ -2,12 +2,11 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock::ErrorKind;
-use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
-use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
+use redlock::testing::simulation::{Network, Pace, World};
+use redlock_simulation::calm::{Counting, bits, in_virtual_time};
 use tokio::time::{sleep, timeout};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -18,23 +17,6 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 /// A look at the nodes every two seconds, with jitter, and the attempts before the first one.
 const ATTEMPTS_MOST: usize = 20;
-
-/// Calm, and every acquire is counted.
-#[derive(Default)]
-struct Counting(AtomicUsize);
-
-impl Network for Counting {
-    fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
-        Fate::Deliver(DELAY)
-    }
-
-    fn note(&self, line: &dyn Fn() -> String) {
-        let line = line();
-        if line.starts_with("node 2: ") && line.contains(" acquire ") {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
 
 #[test]
 fn who_waits_for_a_bar_to_end_does_not_ask_on_and_on() {
@@ -49,10 +31,10 @@ fn who_waits_for_a_bar_to_end_does_not_ask_on_and_on() {
         world.nodes()[2].start();
         client.inspect("job").await.expect("nodes answer");
         world.nodes()[0].take(b"job", 2 * TTL);
-        let before = network.0.load(Ordering::Relaxed);
+        let before = network.acquires();
         let error = lock.acquire().await.expect_err("one node is held by a stranger, and one is barred");
         assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error}");
-        let attempts = network.0.load(Ordering::Relaxed) - before;
+        let attempts = network.acquires() - before;
         assert!(attempts <= ATTEMPTS_MOST, "{attempts} attempts in {TIMEOUT:?}");
         // Once the bar has ended, the two free nodes are a quorum.
         let guard = client.lock("job").ttl(TTL).timeout(TTL).acquire().await.expect("the bar ends before the key");
@@ -91,7 +73,7 @@ fn waiters_of_several_processes_do_not_wake_each_other_on_and_on() {
             let error = call.await.expect("no panic").expect_err("only one node counts");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
-        let attempts = network.0.load(Ordering::Relaxed);
+        let attempts = network.acquires();
         // Each is made twice, because a connection was closed during the first.
         assert!(attempts <= 2 * PROCESSES * ATTEMPTS_MOST, "{attempts} attempts in {TIMEOUT:?}");
         // A node that is back wakes them: long before the node counts again.

@@ -1,53 +1,62 @@
-//! Nodes that do not report changes: a waiter looks at them, and takes no key before a quorum is free.
+//! Nodes that do not report changes: waiters poll them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redlock::ErrorKind;
-use redlock::testing::simulation::{Fate, Leg, Network, Pace, World};
-use redlock_simulation::calm::{DELAY, bits, in_virtual_time};
+use redlock::testing::simulation::{Network, Pace, World};
+use redlock::{ErrorKind, Redlock};
+use redlock_simulation::calm::{Counting, bits, in_virtual_time};
 
 const TTL: Duration = Duration::from_secs(30);
-const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The caller's attempt, the background's, and one when the script is sent.
-const ATTEMPTS_MOST: usize = 4;
-
-/// Calm, and every request for the last node's key is counted.
-#[derive(Default)]
-struct Counting(AtomicUsize);
-
-impl Network for Counting {
-    fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
-        Fate::Deliver(DELAY)
+/// Nodes that do not report changes, and a client of theirs.
+fn world(nodes: usize) -> (Arc<Counting>, World, Redlock) {
+    let network = Arc::new(Counting::default());
+    let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
+    for node in world.nodes() {
+        node.lack(false, true);
     }
-
-    fn note(&self, line: &dyn Fn() -> String) {
-        let line = line();
-        if line.starts_with("node 3: ") && line.contains(" acquire ") {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+    (network, world, client)
 }
 
+/// A free minority is left alone.
 #[test]
 fn a_waiter_without_reports_looks_before_it_tries() {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    /// The caller's attempt and the background's, each of which may send the script again.
+    const ATTEMPTS_MOST: usize = 4;
     in_virtual_time(async {
-        let network = Arc::new(Counting::default());
-        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
-        for node in world.nodes() {
-            node.lack(false, true);
-        }
-        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        let (network, world, client) = world(3);
         world.nodes()[0].take(b"job", TTL);
-        world.nodes()[1].take(b"job", TTL);
+        world.nodes()[2].take(b"job", TTL);
         let lock = client.lock("job").ttl(TTL);
         let error = lock.clone().timeout(TIMEOUT).acquire().await.expect_err("a stranger has two nodes");
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-        let attempts = network.0.load(Ordering::Relaxed);
+        let attempts = network.acquires();
         assert!(attempts <= ATTEMPTS_MOST, "{attempts} attempts in {TIMEOUT:?}");
         // Its keys end, which nobody reports either.
         lock.timeout(TTL).acquire().await.expect("it is free soon").release().await.expect("it is held");
+    });
+}
+
+/// The pauses are at most 16, 32, 64 and 128 ms, after the caller's attempt and the background's.
+#[test]
+fn pauses_double_from_one_attempt_to_the_next() {
+    const TIMEOUT: Duration = Duration::from_millis(280);
+    const ATTEMPTS: usize = 6;
+    in_virtual_time(async {
+        let (network, world, _) = world(2);
+        let program = world.program(1, Pace::default(), bits(1));
+        // Only the node whose acquires are counted.
+        let client = program.client(&[1], &Redlock::builder()).expect("a client");
+        let lock = client.lock("job").ttl(TTL);
+        lock.acquire().await.expect("it is free").release().await.expect("it is held");
+        world.nodes()[1].take(b"job", TTL);
+        let before = network.acquires();
+        let error = lock.timeout(TIMEOUT).acquire().await.expect_err("a stranger has it");
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        let attempts = network.acquires() - before;
+        assert!(attempts >= ATTEMPTS, "{attempts} attempts in {TIMEOUT:?}");
     });
 }

@@ -464,6 +464,14 @@ mod tests {
             &[(0, Goes), (1, Connected), (500, EndedEarly(1)), (500, IdlyClosed), (500, Goes), (500, Waits(550))],
         );
         play(
+            "that of one that had stood for long says nothing: it may have ended long before it was asked",
+            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, GoesIdly), (5000, Waits(5050))],
+        );
+        play(
+            "nor does it if another one has been made since",
+            &[(0, Goes), (0, Goes), (1, Connected), (200, Connected), (300, EndedEarly(1)), (300, GoesIdly)],
+        );
+        play(
             "the end of the next one is a failure",
             &[
                 (0, Goes),
@@ -491,14 +499,6 @@ mod tests {
                 (560, EndedEarly(501)),
                 (560, Goes),
             ],
-        );
-        play(
-            "but not if it had stood for long: it may have ended long before it was asked",
-            &[(0, Goes), (1, Connected), (5000, EndedEarly(1)), (5000, GoesIdly), (5000, Waits(5050))],
-        );
-        play(
-            "nor if another one has been made since",
-            &[(0, Goes), (0, Goes), (1, Connected), (200, Connected), (300, EndedEarly(1)), (300, GoesIdly)],
         );
     }
 
