@@ -90,6 +90,7 @@ pub(crate) async fn attempt(
         let unit = claim.unit();
         return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed });
     }
+    ballots.took = connections.clock.now().since(start);
     match &state.positions {
         // A vote ends early, and the nodes that answer later have counted the waiter too.
         Some(positions) => {
@@ -197,8 +198,9 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
             *highest = (*highest).max(fence);
             ballots.votes[node] = Vote::Granted(fence);
         }
-        Ok(Reply::Held { ttl_left, .. }) => {
+        Ok(Reply::Held { ttl_left, hold, .. }) => {
             ballots.votes[node] = Vote::Held;
+            ballots.report_hold(hold);
             ballots.ttl_left = match (ballots.ttl_left, ttl_left) {
                 (Some(one), Some(two)) => Some(one.min(two)),
                 (one, two) => one.or(two),

@@ -183,6 +183,9 @@ impl Acquire {
         let connections = self.context.set.connections(runtime);
         match self.attempt(&connections).await? {
             Step::Won(owner) => return Ok(Some(owner)),
+            Step::Denied(ballots) if ballots.is_split() => {
+                self.pause = backoff::split(1, ballots.took, self.context.process.random.unit());
+            }
             Step::Denied(_) => {}
             Step::Later(pause) => self.pause = pause,
         }

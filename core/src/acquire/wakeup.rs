@@ -1,6 +1,7 @@
 //! Sleeping until a lock may be free: for the front of a name's waiters.
 //!
 //! States: *asking* (an attempt is under way; every node that denies it will report the next change of the key) →
+//! *parting* (only if the votes were split: a pause of about a round, or the same waiters would split them again) →
 //! *asleep* → *pausing* (a node has reported a change: not all waiters ask at once) → *probing* (several nodes: those
 //! that reported are asked for the key's state, which also has them report again) → *asleep*, or *asking* if a quorum
 //! is free. Where fewer nodes than a quorum report, *polling* stands for *asleep* and *pausing*.
@@ -61,13 +62,15 @@ pub(crate) struct Wakeup {
     made: Vec<u64>,
     /// How often it was denied.
     denials: u32,
+    /// How often the votes were split in a row.
+    splits: u32,
 }
 
 impl Wakeup {
     pub(crate) fn new(context: LockContext, connections: Arc<Connections>) -> Self {
         let key_watch = context.set.tracking.on(&context.spec.keys.lock, connections.members.len());
         let (seen, made) = (key_watch.seen(), connections.made());
-        Self { context, connections, key_watch, seen, made, denials: 0 }
+        Self { context, connections, key_watch, seen, made, denials: 0, splits: 0 }
     }
 
     /// Takes the current versions and connections: later ones wake the waiter.
@@ -93,6 +96,9 @@ impl Wakeup {
         let nodes = self.connections.members.len();
         let clock = self.connections.clock.clone();
         self.denials = self.denials.saturating_add(1);
+        self.splits = if ballots.is_split() { self.splits.saturating_add(1) } else { 0 };
+        let pause = backoff::split(self.splits, ballots.took, self.context.process.random.unit());
+        clock.sleep_until(clock.now().after(pause).min(limit)).await;
         let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
         let mut polls = 0;

@@ -21,6 +21,12 @@ pub(crate) struct Ballots {
     pub(crate) complete: bool,
     /// The free nodes: they granted, and then deleted the key.
     pub(crate) freed: NodeMask,
+    /// How long the votes took.
+    pub(crate) took: Duration,
+    /// The hold that the last node reported.
+    hold: Option<u64>,
+    /// Whether nodes reported different holds.
+    holds_differ: bool,
 }
 
 impl Ballots {
@@ -32,6 +38,9 @@ impl Ballots {
             ttl_left: None,
             complete: true,
             freed: NodeMask::NONE,
+            took: Duration::ZERO,
+            hold: None,
+            holds_differ: false,
         }
     }
 
@@ -50,6 +59,18 @@ impl Ballots {
     /// answers.
     pub(crate) fn is_contended(&self) -> bool {
         self.missing() == 0
+    }
+
+    /// Records that a node reported this `hold` of another owner.
+    pub(crate) fn report_hold(&mut self, hold: u64) {
+        self.holds_differ |= self.hold.is_some_and(|other| other != hold);
+        self.hold = Some(hold);
+    }
+
+    /// Whether the nodes did not all report the same hold: several attempts met, and perhaps none of them won.
+    pub(crate) fn is_split(&self) -> bool {
+        let is_granted = |vote: &Vote| matches!(vote, Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed);
+        self.holds_differ || self.hold.is_some() && self.votes.iter().any(is_granted)
     }
 
     /// Returns how many more answers a quorum needs.

@@ -35,6 +35,9 @@ const WAKE_DELAY_SPREAD_MOST: Duration = Duration::from_millis(3);
 const HOLD_OFF: Duration = Duration::from_micros(500);
 const HOLD_OFF_EACH: Duration = Duration::from_micros(1_250);
 
+/// Waiters spread over the time of so many rounds rarely split the votes again.
+const SPLIT_ROUNDS_MOST: u32 = 4;
+
 /// A release reaches all nodes within about this time.
 pub(crate) const NOTIFICATION_WINDOW: Duration = Duration::from_millis(2);
 
@@ -92,6 +95,14 @@ pub(crate) fn wake_delay(position: u32, denials: u32, unit: f64) -> Duration {
         return WAKE_DELAY_MOST.mul_f64(1.0 - WAKE_DELAY_SPREAD / 4.0 * unit);
     }
     pause.saturating_sub(pause.mul_f64(WAKE_DELAY_SPREAD).min(WAKE_DELAY_SPREAD_MOST).mul_f64(unit))
+}
+
+/// Returns the pause after an attempt whose votes were split, the `splits`th in a row, in a round that `took` so long.
+/// Waiters that all asked within the time of one message are spread over a round, and over more after each further
+/// split. Below what a timer can measure there is no pause: so near, the nodes' own jitter parts the waiters.
+pub(crate) fn split(splits: u32, took: Duration, unit: f64) -> Duration {
+    let pause = took.saturating_mul(splits.min(SPLIT_ROUNDS_MOST)).mul_f64(unit);
+    if pause < SHORTEST { Duration::ZERO } else { pause }
 }
 
 /// Returns how long a process leaves a lock that it just released to the `waiting` processes denied meanwhile.
@@ -183,6 +194,16 @@ mod tests {
         let release_retry: Vec<_> = (0..8).map(|attempt| release_retry(attempt, ms(32_000))).collect();
         assert_eq!(release_retry, [50, 100, 200, 400, 800, 1600, 2000, 2000].map(ms));
         assert_eq!(super::release_retry(30, ms(86_400_000)), ms(5_400_000));
+    }
+
+    #[test]
+    fn waiters_that_split_the_votes_are_spread_over_rounds() {
+        assert_eq!(split(0, ms(300), 0.5), Duration::ZERO, "the votes were not split");
+        assert_eq!(split(1, ms(300), 0.0), Duration::ZERO);
+        assert_eq!(split(1, ms(300), 0.5), ms(150));
+        assert_eq!(split(2, ms(300), 0.5), ms(300));
+        assert_eq!(split(u32::MAX, ms(300), 0.5), ms(600));
+        assert_eq!(split(1, Duration::from_micros(1_998), 0.5), Duration::ZERO, "a timer would take longer");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Several processes that want one free lock at the same moment, on several nodes: votes split, and all get their turn.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,11 +27,22 @@ pub struct Race {
     pub rounds: Vec<usize>,
     /// How long it took until every process had had the lock, in virtual time; `None` if that never came.
     pub took: Option<Duration>,
+    /// The longest time in which nobody had the lock.
+    pub idle: Duration,
 }
 
-/// Every message takes 1 to 5 ms, slower than any pause between two places in line, and every round is counted. Virtual
-/// time has whole milliseconds.
+/// How many milliseconds a message takes, as virtual time has whole ones.
+pub type Way = RangeInclusive<u64>;
+
+/// Nodes in the same network. Messages differ by more than any pause between two places in line.
+pub const NEAR: Way = 1..=5;
+
+/// Nodes on another continent.
+pub const FAR: Way = 150..=170;
+
+/// A network in which every round is counted.
 struct Course {
+    way: Way,
     dice: Mutex<Dice>,
     tokens: Mutex<Vec<BTreeSet<String>>>,
 }
@@ -42,9 +54,11 @@ impl Course {
 }
 
 impl Network for Course {
-    fn fate(&self, _: usize, _: usize, _: Leg) -> Fate {
+    fn fate(&self, _: usize, _: usize, leg: Leg) -> Fate {
+        // A socket takes a request at once, however far the node is.
+        let way = if leg == Leg::Write { &NEAR } else { &self.way };
         let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-        Fate::Deliver(dice.millis(1, 5))
+        Fate::Deliver(dice.millis(*way.start(), *way.end()))
     }
 
     /// Each round has a token of its own.
@@ -59,41 +73,47 @@ impl Network for Course {
     }
 }
 
-/// Has so many `processes` want a lock over so many `nodes`.
+/// Has so many `processes` want a lock over so many `nodes`, to which a message takes so long.
 ///
 /// # Panics
 ///
 /// If no runtime can be made.
 #[must_use]
-pub fn race(seed: u64, processes: usize, nodes: usize) -> Race {
+pub fn race(seed: u64, processes: usize, nodes: usize, way: Way) -> Race {
     let mut dice = Dice::new(seed);
     let tokens = Mutex::new(vec![BTreeSet::new(); processes]);
-    let course = Arc::new(Course { dice: Mutex::new(dice.fork()), tokens });
+    let course = Arc::new(Course { way, dice: Mutex::new(dice.fork()), tokens });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without sockets needs nothing of the system");
-    let took = runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let world = World::new(Arc::clone(&course) as Arc<dyn Network>, &vec![Pace::default(); nodes]);
         let mut racing = JoinSet::new();
         for process in 0..processes {
             let random = Mutex::new(dice.fork());
             let fill = move |bytes: &mut [u8]| random.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
             let redlock = world.process(process, Pace::default(), fill).expect("1 to 15 nodes are allowed");
-            racing.spawn(once(redlock, dice.millis(0, 3)));
+            racing.spawn(once(redlock, dice.millis(0, 3), world.clone()));
         }
-        timeout(HANGS, racing.join_all()).await.ok().map(|_| world.now())
+        timeout(HANGS, racing.join_all()).await.ok()
     });
+    let mut holds: Vec<_> = ended.iter().flatten().flatten().copied().collect();
+    holds.push((Duration::ZERO, Duration::ZERO));
+    holds.sort_unstable();
+    let idle = holds.windows(2).map(|holds| holds[1].0.saturating_sub(holds[0].1)).max().unwrap_or_default();
     let rounds = course.tokens().iter().map(BTreeSet::len).collect();
-    Race { rounds, took }
+    Race { rounds, took: ended.and_then(|_| holds.last().map(|hold| hold.1)), idle }
 }
 
-/// Acquires once, a moment after the start.
-async fn once(redlock: Redlock, after: Duration) {
+/// Acquires once, a moment after the start. Returns when it had the lock.
+async fn once(redlock: Redlock, after: Duration, world: World) -> Option<(Duration, Duration)> {
     sleep(after).await;
-    if let Ok(guard) = redlock.lock(NAME).acquire().await {
-        sleep(HOLD).await;
-        drop(guard.release().await);
-    }
+    let guard = redlock.lock(NAME).acquire().await.ok()?;
+    let since = world.now();
+    sleep(HOLD).await;
+    let until = world.now();
+    drop(guard.release().await);
+    Some((since, until))
 }

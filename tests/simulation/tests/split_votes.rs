@@ -1,8 +1,10 @@
-//! Five processes that want one lock over five nodes at the same moment.
+//! Several processes that want one lock over five nodes at the same moment.
 
 use std::time::Duration;
 
-use redlock_simulation::race;
+use redlock_simulation::{FAR, NEAR, race};
+
+const NODES: usize = 5;
 
 const PROCESSES: usize = 5;
 
@@ -15,8 +17,21 @@ const TOOK_MOST: Duration = Duration::from_secs(1);
 #[test]
 fn everybody_gets_the_lock_within_a_few_rounds() {
     for seed in 0..500 {
-        let race = race(seed, PROCESSES, 5);
+        let race = race(seed, PROCESSES, NODES, NEAR);
         assert!(race.took.is_some_and(|took| took < TOOK_MOST), "seed {seed}: {race:?}");
         assert!(race.rounds.iter().all(|rounds| (1..=ROUNDS_MOST).contains(rounds)), "seed {seed}: {race:?}");
+    }
+}
+
+/// To connect, to ask, to take back and to ask again, each script sent for the first time, are seven ways there and
+/// back. Whoever met the others once must not meet them a third time.
+#[test]
+fn far_away_nobody_splits_the_votes_again_and_again() {
+    const PROCESSES: usize = 10;
+    const IDLE_MOST: Duration = Duration::from_secs(3);
+    for seed in 0..100 {
+        let race = race(seed, PROCESSES, NODES, FAR);
+        assert!(race.took.is_some(), "seed {seed}: {race:?}");
+        assert!(race.idle < IDLE_MOST, "seed {seed}: {race:?}");
     }
 }
