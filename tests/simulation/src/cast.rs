@@ -173,6 +173,7 @@ impl Role {
                 stalls: self.plan.trouble == Trouble::Clocks,
                 restarts: self.plan.restarts(),
                 mass: if (self.index, *task) == (0, 0) { self.plan.unusual.mass } else { 0 },
+                masses: 0,
                 journey: Duration::from_millis(2 * (self.plan.unusual.least_ms + self.plan.delay_ms)),
                 one_node: self.plan.nodes.len() == 1,
                 neglected_per_thousand: self.plan.neglected_per_thousand,

@@ -15,7 +15,7 @@ use crate::book::{Pen, Pending, Tenure, nanos};
 use crate::cast::Clients;
 use crate::dice::Dice;
 use crate::hold::Holding;
-use crate::plan::LONG;
+use crate::plan::{LONG, MASS_MOST};
 use crate::run::all;
 
 /// The names that everybody fights for.
@@ -30,8 +30,8 @@ pub(crate) fn mass_names() -> &'static [&'static str] {
     NAMES.get_or_init(|| (0..MASS_MOST).map(|number| &*format!("{MASS}{number}").leak()).collect())
 }
 
-/// As many as a service may hold for the requests that it is serving.
-const MASS_MOST: usize = 1_200;
+/// A task that gets less than most of a mass tries again, but not for ever: each time costs thousands of messages.
+const MASSES_MOST: usize = 4;
 
 /// The name of a lock in the older SETNX protocol.
 pub(crate) const OLDER: &str = "older";
@@ -106,6 +106,8 @@ pub(crate) struct Task {
     pub(crate) restarts: bool,
     /// How many locks it takes and drops at once, until it has had most of them.
     pub(crate) mass: usize,
+    /// How often it has done so.
+    pub(crate) masses: usize,
     /// How long a message and its answer take, unless they are held up.
     pub(crate) journey: Duration,
     /// Whether there is one node, which locks of the older protocol need.
@@ -275,7 +277,8 @@ impl Task {
             }
         }
         self.pen.note(&format!("drops {} guards at once", held.len()));
-        if held.len() > names.len() / 2 {
+        self.masses += 1;
+        if held.len() > names.len() / 2 || self.masses == MASSES_MOST {
             self.mass = 0;
         }
         for (mut tenure, guard) in held {

@@ -18,9 +18,9 @@ use crate::plan::Plan;
 /// Messages in one run, more than any run that comes to an end needs: a server that tells nothing is polled.
 const MESSAGES_MOST: u64 = 400_000;
 
-/// As many more for each lock that is taken together with others. That happens several times in a run, and a release
-/// whose create was never answered is sent to every node again until its ttl is over.
-const MESSAGES_EACH: u64 = 1_000;
+/// As many more on each node for each lock that is taken together with others. That happens several times in a run, and
+/// a release whose create was never answered is sent again until its ttl is over.
+const MESSAGES_EACH: u64 = 500;
 
 /// For how long refusals are counted.
 pub(crate) const REFUSED_WITHIN: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ impl Weather {
             start: Instant::now(),
             state: Mutex::new(state),
             messages: AtomicU64::new(0),
-            messages_most: MESSAGES_MOST + MESSAGES_EACH * plan.unusual.mass as u64,
+            messages_most: MESSAGES_MOST + MESSAGES_EACH * (plan.nodes.len() * plan.unusual.mass) as u64,
             flooded: Notify::new(),
             trace: traced.then(Mutex::default),
             book: OnceLock::new(),

@@ -102,7 +102,7 @@ impl Unusual {
             // What is known of a restart must outlive them.
             brief_clients: dice.chance(if plan.trouble == Trouble::Restarts { 400 } else { 60 }),
             mass: if dice.chance(4) {
-                1_200
+                MASS_MOST
             } else if dice.chance(60) {
                 50
             } else {
@@ -116,6 +116,13 @@ impl Unusual {
         }
     }
 }
+
+/// As many as a service may hold for the requests that it is serving.
+pub(crate) const MASS_MOST: usize = 1_200;
+
+/// A lost message ends its connection, and with it all answers of a mass that are on their way there: with more losses
+/// than this hardly any mass is ever taken.
+const MASS_LOST_MOST: u64 = 5;
 
 /// Locks asked for in one run, all tasks together, at least. Each is one operation of a client or more.
 const CALLS: usize = 200;
@@ -181,6 +188,9 @@ impl Plan {
             unusual: Unusual::default(),
         };
         plan.unusual = Unusual::new(seed, &plan);
+        if plan.unusual.mass == MASS_MOST {
+            plan.lost_per_ten_thousand = plan.lost_per_ten_thousand.min(MASS_LOST_MOST);
+        }
         (plan, dice)
     }
 

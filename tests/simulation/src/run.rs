@@ -21,7 +21,7 @@ use crate::client::{Crew, MASS, NAMES, OLDER, Task};
 use crate::dice::Dice;
 use crate::faults;
 use crate::network::{REFUSED_WITHIN, Weather};
-use crate::plan::{LONG, Plan, Trouble};
+use crate::plan::{LONG, MASS_MOST, Plan, Trouble};
 use crate::story::Story;
 
 /// Virtual time after which a run that has not ended hangs.
@@ -340,7 +340,12 @@ impl<'a> Stage<'a> {
     fn rules(&self) -> Rules {
         let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
         // So many ways of a message go by until somebody has the lock.
-        let idle = IDLE + 20 * Duration::from_millis(unusual.least_ms);
+        let mut idle = IDLE + 20 * Duration::from_millis(unusual.least_ms);
+        if unusual.mass == MASS_MOST {
+            // Of so many messages at once one is lost, if any may be, and its connection is silent for a time-out: in
+            // the attempt, and in what it takes back.
+            idle += IDLE;
+        }
         // Clocks may be 0.2 % off, timers count milliseconds. Clocks that stand still are their holder's own affair.
         // Where a caller's runtime ends, nobody writes down a renewal that came since the last look, a twentieth of the ttl ago.
         let unseen = if self.plan.mishaps.ends { *ttl / 20 } else { Duration::ZERO };
