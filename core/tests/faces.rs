@@ -13,11 +13,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use harness::redis::cmd;
-use harness::{Proxy, Server, cluster, eventually};
+use harness::{Proxy, SLACK, Server, cluster, eventually};
 use redlock::{ErrorKind, LostReason, NodeState, NodeView, Redlock, blocking};
-
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 
 /// Drives a future without any runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -6,11 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
-use harness::{Proxy, Server, cluster, eventually};
+use harness::{Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, Guard, Lock, LostReason, NodeState, Redlock, blocking};
 
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(1);
 
 fn client(servers: &[Server]) -> Redlock {

@@ -13,12 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis;
-use harness::{LIMIT, Proxy, Server, cluster, eventually};
+use harness::{LIMIT, Proxy, SLACK, Server, cluster, eventually};
 use redlock::{Error, ErrorKind, NodeState, Redlock, blocking};
 use tokio::runtime::Runtime;
 
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 /// The default of `node_timeout` at the default ttl.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// What a single try may take: to connect, and two rounds.
@@ -46,10 +44,13 @@ enum Face {
 
 impl Client {
     fn new(face: Face, nodes: &[String], restart_delay: Duration) -> Self {
-        let builder = Redlock::builder().nodes(nodes).restart_delay(restart_delay);
+        Self::of(face, Redlock::builder().nodes(nodes).restart_delay(restart_delay).build().unwrap())
+    }
+
+    fn of(face: Face, redlock: Redlock) -> Self {
         match face {
-            Face::Async => Self::Async(runtime(), builder.build().unwrap()),
-            Face::Blocking => Self::Blocking(blocking::Redlock::from(builder.build().unwrap())),
+            Face::Async => Self::Async(runtime(), redlock),
+            Face::Blocking => Self::Blocking(blocking::Redlock::from(redlock)),
         }
     }
 
@@ -357,7 +358,8 @@ fn minority(fault: &Fault, face: Face) {
     client.warms_up(&servers);
     let ends: Vec<End<'_>> = servers[..2].iter().map(fault.begin).collect();
     within(2 * NODE_TIMEOUT, &what, || client.cycle());
-    within(NODE_TIMEOUT, &what, || {
+    // Far less than one node_timeout for each of its 80 calls.
+    within(6 * NODE_TIMEOUT, &what, || {
         for _ in 0..20 {
             let guard = client.acquire(Duration::ZERO).unwrap_or_else(|error| panic!("{what}: {error}"));
             let denied = client.acquire(Duration::ZERO).err().unwrap_or_else(|| panic!("{what}: two holders"));
@@ -431,15 +433,17 @@ fn slow_nodes_delay_only_where_a_quorum_needs_them() {
         let servers = cluster(5);
         let proxies: Vec<Proxy> = servers[..2].iter().map(Proxy::to).collect();
         let nodes: Vec<_> = proxies.iter().map(Proxy::url).chain(urls(&servers[2..])).collect();
-        let (client, alone) =
-            (Client::new(face, &nodes, Duration::ZERO), Client::new(face, &nodes[..1], Duration::ZERO));
+        let client = Client::new(face, &nodes, Duration::ZERO);
+        // Its answers are late; how late a busy machine makes them besides does not matter here.
+        let alone = Redlock::builder().nodes(&nodes[..1]).node_timeout(Duration::from_secs(10)).build().unwrap();
+        let alone = Client::of(face, alone);
         client.warms_up(&servers);
         alone.cycle();
         for proxy in &proxies {
             proxy.delay(Duration::from_millis(75));
         }
-        // Each cycle would take 300 ms if it waited for them.
-        within(NODE_TIMEOUT, "20 cycles beside slow nodes", || (0..20).for_each(|_| client.cycle()));
+        // Each cycle would take 300 ms if it waited for them, 6 s in all.
+        within(6 * NODE_TIMEOUT, "20 cycles beside slow nodes", || (0..20).for_each(|_| client.cycle()));
         eventually("nothing is on its way", || proxies.iter().all(|proxy| proxy.requests_waiting() == 0));
         eventually("no key stays", || all_free(&servers));
         for _ in 0..3 {
@@ -495,15 +499,15 @@ fn a_try_on_hung_nodes_leaves_no_key_although_nobody_calls_again() {
 
 #[test]
 fn a_node_that_loads_its_data_is_waited_for() {
-    // Slow to load: 200 us for each of 10,000 keys, and it looks after its clients meanwhile.
+    // Slow to load: 4 ms for each of 500 keys, and it looks after its clients after each kilobyte.
     let server = Server::builder()
-        .persist(true)
-        .args(["--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024"])
-        .args(["--aof-use-rdb-preamble", "yes"])
+        .args(["--key-load-delay", "4000", "--loading-process-events-interval-bytes", "1024"])
+        .args(["--rdbcompression", "no"])
         .start();
     let client = Client::new(Face::Blocking, &urls([&server]), Duration::ZERO);
     client.cycle();
-    server.command(&["EVAL", "for i = 1, 10000 do redis.call('SET', 'k' .. i, i) end", "0"]);
+    server.command(&["EVAL", "for i = 1, 500 do redis.call('SET', 'k' .. i, string.rep('x', 1024)) end", "0"]);
+    server.command(&["SAVE"]);
     server.kill();
     thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
@@ -515,7 +519,7 @@ fn a_node_that_loads_its_data_is_waited_for() {
         });
         assert_eq!(loading.expect("it was seen loading").kind(), ErrorKind::Unavailable);
         // Waits until it has loaded.
-        client.acquire(Duration::from_secs(10)).unwrap().release().unwrap();
+        client.acquire(LIMIT).unwrap().release().unwrap();
         restart.join().unwrap();
     });
 }
@@ -680,11 +684,7 @@ fn after_a_restart_without_data_nothing_is_acquired_for_a_ttl() {
     let ttl = Duration::from_secs(2);
     for face in [Face::Async, Face::Blocking] {
         let server = Server::start();
-        let builder = Redlock::builder().nodes(server.url()).ttl(ttl);
-        let client = match face {
-            Face::Async => Client::Async(runtime(), builder.build().unwrap()),
-            Face::Blocking => Client::Blocking(blocking::Redlock::from(builder.build().unwrap())),
-        };
+        let client = Client::of(face, Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap());
         client.cycle();
         let before = Instant::now();
         server.restart();

@@ -10,15 +10,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Proxy, Server, cluster, eventually};
+use harness::{Proxy, SLACK, Server, cluster, eventually};
 use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue, Taken};
 use redlock::bindings::inspect::inspect;
 use redlock::bindings::lock_object::LockObject;
 use redlock::{Error, LostReason, Redlock, shutdown};
 
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 /// Of keys that would not go by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
 /// Longer than a call of a test is kept waiting.

@@ -12,13 +12,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::{Server, cluster, eventually};
+use harness::{SLACK, Server, cluster, eventually};
 use redlock::{ErrorKind, Redlock};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(1);
 /// Of keys that would not go by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);

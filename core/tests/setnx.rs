@@ -7,12 +7,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use harness::redis::from_redis_value;
-use harness::{Proxy, Server, eventually};
+use harness::{Proxy, SLACK, Server, eventually};
 use redlock::{ErrorKind, LostReason, NodeState, Redlock, SetnxGuard, SetnxLock, blocking};
 use tokio::runtime::Runtime;
 
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 /// How much longer than its ttl a key may live.
 const WHOLE_SECONDS: Duration = Duration::from_secs(3);
 /// Of keys that would not go by themselves within a test.

@@ -6,11 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use harness::{Program, Server};
+use harness::{Program, SLACK, Server};
 use redlock::{ErrorKind, Redlock, blocking};
 
-/// How much later than promised a busy machine may be.
-const SLACK: Duration = Duration::from_secs(1);
 /// The longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -37,7 +37,10 @@ pub use tls::Authority;
 use std::time::{Duration, Instant};
 
 /// How long [`eventually`] and everything else here waits before it gives up: far more than a healthy machine needs.
-pub const LIMIT: Duration = Duration::from_secs(10);
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// How much later than promised a busy machine may be.
+pub const SLACK: Duration = Duration::from_secs(1);
 
 /// Waits until `state` is true, asking every millisecond, and panics with `what` after [`LIMIT`].
 pub fn eventually(what: &str, mut state: impl FnMut() -> bool) {
