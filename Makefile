@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test simulate matrix interop lint workflows bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup demo test compile simulate matrix interop lint workflows bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
-THREADS := RUST_TEST_THREADS=4
+THREADS := RUST_TEST_THREADS=6
 
 # The dev profile shares most of their dependencies with the tests. They are always built together, because another
 # choice of them gives their dependencies other features and builds them again.
@@ -123,15 +123,21 @@ $(NODE): $(ENGINE) $(MODULES) node/Cargo.toml node/build.rs $(wildcard node/tsco
 demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and die (20 s once built)
 	@$(MAKE) --no-print-directory chaos ARGS='--demo $(ARGS)'
 
+# Each package is optimised on one core, so that the other one has time to compile the tests.
 test: ## Run everything that must pass: formatting, lints, types, docs, all tests
 	@sh tests/setup/doctor.sh
-	@$(MAKE) --no-print-directory setup lint
+	@$(MAKE) --no-print-directory --jobs 2 compile setup
+	@$(MAKE) --no-print-directory lint
 	$(THREADS) cargo test --locked --workspace --no-fail-fast
-	cargo build --locked $(PROGRAMS)
-	$(BIN)/python -m pytest python/tests
+	$(BIN)/python -m pytest $(PARALLEL) python/tests
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench tests/dist
 	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_demo.py tests/chaos/test_troubles.py tests/soak
+
+compile:
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo test --locked --workspace --no-run
+	cargo build --locked $(PROGRAMS)
 
 # SEED=7 begins with this seed, SEEDS=1000 ends after so many, ARGS=--all continues after a failure.
 simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say which, ARGS=--trace shows all of one)

@@ -435,7 +435,7 @@ fn slow_nodes_delay_only_where_a_quorum_needs_them() {
         let nodes: Vec<_> = proxies.iter().map(Proxy::url).chain(urls(&servers[2..])).collect();
         let client = Client::new(face, &nodes, Duration::ZERO);
         // Its answers are late; how late a busy machine makes them besides does not matter here.
-        let alone = Redlock::builder().nodes(&nodes[..1]).node_timeout(Duration::from_secs(10)).build().unwrap();
+        let alone = Redlock::builder().nodes(&nodes[..1]).node_timeout(Duration::from_secs(5)).build().unwrap();
         let alone = Client::of(face, alone);
         client.warms_up(&servers);
         alone.cycle();

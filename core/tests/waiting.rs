@@ -683,6 +683,8 @@ fn a_process_that_always_comes_back_leaves_others_their_share() {
     const TURNS: usize = 500;
     if let Ok(url) = std::env::var("REDLOCK_TEST_URL") {
         let lock = blocking::Redlock::new(url).unwrap().lock(NAME);
+        // On one core the name of the test stands in the first line.
+        println!();
         for _ in 0..TURNS {
             let guard = lock.acquire().unwrap();
             println!("fence {}", guard.fence());

@@ -7,7 +7,7 @@ from typing import Any
 from support import servers
 from support.resp import Word
 
-LIMIT = 10.0
+LIMIT = 30.0
 """Seconds after which an event that has not happened never will."""
 
 SLACK = 1.0
