@@ -198,9 +198,9 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
             *highest = (*highest).max(fence);
             ballots.votes[node] = Vote::Granted(fence);
         }
-        Ok(Reply::Held { ttl_left, hold, .. }) => {
+        Ok(Reply::Held { ttl_left, label, hold, .. }) => {
             ballots.votes[node] = Vote::Held;
-            ballots.report_hold(hold);
+            ballots.report_owner(hold, label);
             ballots.ttl_left = match (ballots.ttl_left, ttl_left) {
                 (Some(one), Some(two)) => Some(one.min(two)),
                 (one, two) => one.or(two),

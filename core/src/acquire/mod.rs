@@ -15,6 +15,9 @@
 //! - the client is closed: the same, with `invalid_argument`. A call in its first attempt receives this after the
 //!   attempt, unless it has won.
 //!
+//! After a split vote a call backs off for a random time before it tries again, in front of its queue too: the same
+//! calls would split the next vote.
+//!
 //! Each call keeps its own timeout, in the queue too. When it ends, the call reports the front's last answers.
 //!
 //! Nodes in *quarantine* after a restart are `unavailable` in every call, never `timeout`. Their time is not part of
@@ -65,6 +68,8 @@ pub(crate) struct Acquire {
     limit: Moment,
     state: AttemptState,
     attempts: u32,
+    /// How often the votes were split in a row.
+    splits: u32,
     /// How long the background waits before its first attempt.
     pause: Duration,
     /// Each node's answer in the last attempt that gave them their time.
@@ -79,8 +84,8 @@ pub(crate) struct Acquire {
 #[derive(Debug)]
 enum Step {
     Won(LeaseOwner),
-    /// Others hold the lock, or were taking it.
-    Denied(Arc<Ballots>),
+    /// Others hold the lock, or were taking it: wait for news of it, but not before this time has passed.
+    Denied(Arc<Ballots>, Duration),
     /// No quorum could be asked, or would answer: retry after this time.
     Later(Duration),
 }
@@ -146,6 +151,7 @@ impl Acquire {
             limit,
             state: AttemptState::default(),
             attempts: 0,
+            splits: 0,
             pause: Duration::ZERO,
             last: None,
             outage: Outage::default(),
@@ -183,11 +189,7 @@ impl Acquire {
         let connections = self.context.set.connections(runtime);
         match self.attempt(&connections).await? {
             Step::Won(owner) => return Ok(Some(owner)),
-            Step::Denied(ballots) if ballots.is_split() => {
-                self.pause = backoff::split(1, ballots.took, self.context.process.random.unit());
-            }
-            Step::Denied(_) => {}
-            Step::Later(pause) => self.pause = pause,
+            Step::Denied(_, pause) | Step::Later(pause) => self.pause = pause,
         }
         Ok(None)
     }
@@ -278,11 +280,24 @@ impl Acquire {
             return Err(self.over(&ballots));
         }
         if ballots.is_contended() {
-            return Ok(Step::Denied(ballots));
+            let pause = self.split_pause(&ballots, now);
+            return Ok(Step::Denied(ballots, pause));
         }
+        self.splits = 0;
         let unit = self.context.process.random.unit();
         let pause = backoff::unavailable(self.attempts.saturating_sub(1), unit);
         Ok(Step::Later(quarantine.map_or(pause, |left| pause.min(left))))
+    }
+
+    /// Returns how long to back off if the votes were split. One more round fits before the deadline.
+    fn split_pause(&mut self, ballots: &Ballots, now: Moment) -> Duration {
+        if !ballots.is_split() {
+            self.splits = 0;
+            return Duration::ZERO;
+        }
+        self.splits = self.splits.saturating_add(1);
+        let pause = backoff::split(self.splits, ballots.took, self.context.process.random.unit());
+        pause.min(self.deadline.since(now).saturating_sub(ballots.took))
     }
 
     /// Postpones the call: quarantine ends at `until`.
@@ -335,7 +350,7 @@ impl Acquire {
         if self.is_one_try() {
             return match self.attempt(&set.connections(&Handle::current())).await? {
                 Step::Won(owner) => Ok(owner),
-                Step::Denied(_) | Step::Later(_) => Err(self.over_unseen()),
+                Step::Denied(..) | Step::Later(_) => Err(self.over_unseen()),
             };
         }
         let waiter = set.waiters.enter(&self.context.spec.keys.lock);
@@ -409,7 +424,7 @@ impl Acquire {
             });
             match step? {
                 Step::Won(owner) => return Ok(owner),
-                Step::Denied(ballots) => wakeup.wait(&ballots, &positions, self.deadline).await,
+                Step::Denied(ballots, pause) => wakeup.wait(&ballots, pause, &positions, self.deadline).await,
                 Step::Later(pause) => wakeup.sleep(clock.now().after(pause).min(self.deadline)).await,
             }
         }

@@ -1,8 +1,7 @@
 //! Sleeping until a lock may be free: for the front of a name's waiters.
 //!
 //! States: *asking* (an attempt is under way; every node that denies it will report the next change of the key) →
-//! *parting* (only if the votes were split: a pause of about a round, or the same waiters would split them again) →
-//! *asleep* → *pausing* (a node has reported a change: not all waiters ask at once) → *probing* (several nodes: those
+//! *backing off* (only if the votes were split) → *asleep* → *pausing* (a node has reported a change: not all waiters ask at once) → *probing* (several nodes: those
 //! that reported are asked for the key's state, which also has them report again) → *asleep*, or *asking* if a quorum
 //! is free. Where fewer nodes than a quorum report, *polling* stands for *asleep* and *pausing*.
 //!
@@ -14,6 +13,7 @@
 //! - no quorum answers any more, or quarantine leaves none: an attempt, which shows that to the caller; after it, asleep
 //!   for a growing pause, or until a node is connected again;
 //! - a change is reported but the lock is still held, after a renewal: asleep again;
+//! - a change is reported, or the ttl ends, while it backs off: it acts on that afterwards;
 //! - the count of the waiters, including this one, would expire: it asks, which keeps the count alive;
 //! - dropped anywhere: it holds only an entry in the tracking.
 //!
@@ -62,15 +62,13 @@ pub(crate) struct Wakeup {
     made: Vec<u64>,
     /// How often it was denied.
     denials: u32,
-    /// How often the votes were split in a row.
-    splits: u32,
 }
 
 impl Wakeup {
     pub(crate) fn new(context: LockContext, connections: Arc<Connections>) -> Self {
         let key_watch = context.set.tracking.on(&context.spec.keys.lock, connections.members.len());
         let (seen, made) = (key_watch.seen(), connections.made());
-        Self { context, connections, key_watch, seen, made, denials: 0, splits: 0 }
+        Self { context, connections, key_watch, seen, made, denials: 0 }
     }
 
     /// Takes the current versions and connections: later ones wake the waiter.
@@ -91,16 +89,15 @@ impl Wakeup {
         self.connections.clock.timeout_at(until, pin!(self.key_watch.changed(&self.seen))).await
     }
 
-    /// Sleeps after a lost attempt until another one is worth it, at most until `limit`.
-    pub(crate) async fn wait(&mut self, ballots: &Ballots, positions: &Arc<Positions>, limit: Moment) {
+    /// Sleeps after a lost attempt until another one is worth it, for the time of `pause` at least, but not beyond
+    /// `limit`.
+    pub(crate) async fn wait(&mut self, ballots: &Ballots, pause: Duration, positions: &Arc<Positions>, limit: Moment) {
         let nodes = self.connections.members.len();
         let clock = self.connections.clock.clone();
         self.denials = self.denials.saturating_add(1);
-        self.splits = if ballots.is_split() { self.splits.saturating_add(1) } else { 0 };
-        let pause = backoff::split(self.splits, ballots.took, self.context.process.random.unit());
-        clock.sleep_until(clock.now().after(pause).min(limit)).await;
         let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
+        clock.sleep_until(clock.now().after(pause).min(limit)).await;
         let mut polls = 0;
         // If no quorum answers, or quarantine leaves none, an attempt has to show it.
         while !self.is_enough(probed.free) && self.may_grant(probed.silent) {

@@ -23,10 +23,8 @@ pub(crate) struct Ballots {
     pub(crate) freed: NodeMask,
     /// How long the votes took.
     pub(crate) took: Duration,
-    /// The hold that the last node reported.
-    hold: Option<u64>,
-    /// Whether nodes reported different holds.
-    holds_differ: bool,
+    /// Several nodes: the fence and the label in each key of others.
+    owners: Vec<(u64, Option<Box<str>>)>,
 }
 
 impl Ballots {
@@ -39,8 +37,7 @@ impl Ballots {
             complete: true,
             freed: NodeMask::NONE,
             took: Duration::ZERO,
-            hold: None,
-            holds_differ: false,
+            owners: Vec::new(),
         }
     }
 
@@ -61,16 +58,19 @@ impl Ballots {
         self.missing() == 0
     }
 
-    /// Records that a node reported this `hold` of another owner.
-    pub(crate) fn report_hold(&mut self, hold: u64) {
-        self.holds_differ |= self.hold.is_some_and(|other| other != hold);
-        self.hold = Some(hold);
+    /// Records that a node reported the key of another owner.
+    pub(crate) fn report_owner(&mut self, fence: u64, label: Option<Box<str>>) {
+        // One node is never split, and a denial there allocates nothing.
+        if self.votes.len() > 1 {
+            self.owners.push((fence, label));
+        }
     }
 
-    /// Whether the nodes did not all report the same hold: several attempts met, and perhaps none of them won.
+    /// Whether others have keys, but none of them was seen to hold a quorum: several attempts met, and perhaps none of
+    /// them won. A hint: one owner's fences may differ from node to node, and some keys may have been left behind.
     pub(crate) fn is_split(&self) -> bool {
-        let is_granted = |vote: &Vote| matches!(vote, Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed);
-        self.holds_differ || self.hold.is_some() && self.votes.iter().any(is_granted)
+        let count = |owner| self.owners.iter().filter(|other| *other == owner).count();
+        self.owners.iter().map(count).max().is_some_and(|most| most < self.quorum())
     }
 
     /// Returns how many more answers a quorum needs.
@@ -265,5 +265,47 @@ pub(crate) fn explain(connections: &Connections, ballots: &mut Ballots, restart_
         if ballots.failures[node].is_none() {
             ballots.failures[node] = connections.members.health.why_not_counted(node, restart_delay, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ballots;
+    use crate::protocol::quorum::Vote;
+
+    /// Each letter is an owner with its fence, a minus a grant of our own, a blank no answer.
+    fn is_split(answers: &str) -> bool {
+        let mut ballots = Ballots::new(answers.len());
+        for (node, answer) in answers.chars().enumerate() {
+            match answer {
+                '-' => ballots.votes[node] = Vote::Granted(1),
+                ' ' => {}
+                owner => {
+                    ballots.votes[node] = Vote::Held;
+                    ballots.report_owner(u64::from(owner), None);
+                }
+            }
+        }
+        ballots.is_split()
+    }
+
+    #[test]
+    fn votes_are_split_if_nobody_was_seen_to_hold_a_quorum() {
+        for split in ["-a", "ab", "a- ", "-ab", "abc", "aab b", "--aab", "--aa ", "aabbc"] {
+            assert!(is_split(split), "{split:?}");
+        }
+        for other in ["a", "-", "aa", "aa ", "-aa", "aaa  ", "aaab ", "--aaa", "   ", "---  "] {
+            assert!(!is_split(other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn owners_with_the_same_fence_are_told_apart_by_their_labels() {
+        let mut ballots = Ballots::new(3);
+        ballots.report_owner(7, Some("one".into()));
+        ballots.report_owner(7, Some("other".into()));
+        assert!(ballots.is_split());
+        ballots.report_owner(7, Some("one".into()));
+        assert!(!ballots.is_split());
     }
 }

@@ -37,6 +37,8 @@ const HOLD_OFF_EACH: Duration = Duration::from_micros(1_250);
 
 /// Waiters spread over the time of so many rounds rarely split the votes again.
 const SPLIT_ROUNDS_MOST: u32 = 4;
+/// The longest a lock may lie idle because waiters back off. A round takes longer where a process was stopped in it.
+const SPLIT_MOST: Duration = Duration::from_secs(1);
 
 /// A release reaches all nodes within about this time.
 pub(crate) const NOTIFICATION_WINDOW: Duration = Duration::from_millis(2);
@@ -97,11 +99,11 @@ pub(crate) fn wake_delay(position: u32, denials: u32, unit: f64) -> Duration {
     pause.saturating_sub(pause.mul_f64(WAKE_DELAY_SPREAD).min(WAKE_DELAY_SPREAD_MOST).mul_f64(unit))
 }
 
-/// Returns the pause after an attempt whose votes were split, the `splits`th in a row, in a round that `took` so long.
-/// Waiters that all asked within the time of one message are spread over a round, and over more after each further
-/// split. Below what a timer can measure there is no pause: so near, the nodes' own jitter parts the waiters.
+/// Returns the pause after an attempt whose votes were split, the `splits`th in a row. The votes `took` so long.
+/// Waiters that asked at about the same time are spread over one round, and over more after each further split. There
+/// is no pause below what a timer can measure: at such latencies jitter separates the waiters.
 pub(crate) fn split(splits: u32, took: Duration, unit: f64) -> Duration {
-    let pause = took.saturating_mul(splits.min(SPLIT_ROUNDS_MOST)).mul_f64(unit);
+    let pause = took.saturating_mul(splits.min(SPLIT_ROUNDS_MOST)).min(SPLIT_MOST).mul_f64(unit);
     if pause < SHORTEST { Duration::ZERO } else { pause }
 }
 
@@ -202,7 +204,8 @@ mod tests {
         assert_eq!(split(1, ms(300), 0.0), Duration::ZERO);
         assert_eq!(split(1, ms(300), 0.5), ms(150));
         assert_eq!(split(2, ms(300), 0.5), ms(300));
-        assert_eq!(split(u32::MAX, ms(300), 0.5), ms(600));
+        assert_eq!(split(u32::MAX, ms(200), 0.5), ms(400));
+        assert_eq!(split(1, ms(600_000), 0.5), ms(500), "the process was stopped meanwhile");
         assert_eq!(split(1, Duration::from_micros(1_998), 0.5), Duration::ZERO, "a timer would take longer");
     }
 

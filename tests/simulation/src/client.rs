@@ -106,7 +106,7 @@ pub(crate) struct Task {
     pub(crate) restarts: bool,
     /// How many locks it takes and drops at once, until it has had most of them.
     pub(crate) mass: usize,
-    /// How often it has done so.
+    /// How often it has done so to the end.
     pub(crate) masses: usize,
     /// How long a message and its answer take, unless they are held up.
     pub(crate) journey: Duration,
@@ -277,7 +277,7 @@ impl Task {
             }
         }
         self.pen.note(&format!("drops {} guards at once", held.len()));
-        self.masses += 1;
+        self.masses += usize::from(is_done);
         if held.len() > names.len() / 2 || self.masses == MASSES_MOST {
             self.mass = 0;
         }

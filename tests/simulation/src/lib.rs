@@ -27,6 +27,6 @@ mod run;
 mod story;
 
 pub use plan::{Mishaps, Plan, Trouble, Unusual};
-pub use race::{FAR, NEAR, Race, Way, race};
+pub use race::{FAR, Latency, NEAR, Race, race};
 pub use run::{Outcome, Run, run, tell};
 pub use story::{Hold, Story};

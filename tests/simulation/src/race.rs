@@ -25,24 +25,23 @@ const HANGS: Duration = Duration::from_secs(60);
 pub struct Race {
     /// How many rounds each process began until it had the lock, the winning one included.
     pub rounds: Vec<usize>,
-    /// How long it took until every process had had the lock, in virtual time; `None` if that never came.
-    pub took: Option<Duration>,
-    /// The longest time in which nobody had the lock.
-    pub idle: Duration,
+    /// How long it took until every process had had the lock, in virtual time, and the longest time in which nobody had
+    /// it; `None` if that never came.
+    pub took_and_idle: Option<(Duration, Duration)>,
 }
 
 /// How many milliseconds a message takes, as virtual time has whole ones.
-pub type Way = RangeInclusive<u64>;
+pub type Latency = RangeInclusive<u64>;
 
 /// Nodes in the same network. Messages differ by more than any pause between two places in line.
-pub const NEAR: Way = 1..=5;
+pub const NEAR: Latency = 1..=5;
 
 /// Nodes on another continent.
-pub const FAR: Way = 150..=170;
+pub const FAR: Latency = 150..=170;
 
 /// A network in which every round is counted.
 struct Course {
-    way: Way,
+    latency: Latency,
     dice: Mutex<Dice>,
     tokens: Mutex<Vec<BTreeSet<String>>>,
 }
@@ -56,9 +55,9 @@ impl Course {
 impl Network for Course {
     fn fate(&self, _: usize, _: usize, leg: Leg) -> Fate {
         // A socket takes a request at once, however far the node is.
-        let way = if leg == Leg::Write { &NEAR } else { &self.way };
+        let latency = if leg == Leg::Write { &NEAR } else { &self.latency };
         let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-        Fate::Deliver(dice.millis(*way.start(), *way.end()))
+        Fate::Deliver(dice.millis(*latency.start(), *latency.end()))
     }
 
     /// Each round has a token of its own.
@@ -73,16 +72,16 @@ impl Network for Course {
     }
 }
 
-/// Has so many `processes` want a lock over so many `nodes`, to which a message takes so long.
+/// Has so many `processes` want a lock over so many `nodes`, whose messages have this `latency`.
 ///
 /// # Panics
 ///
 /// If no runtime can be made.
 #[must_use]
-pub fn race(seed: u64, processes: usize, nodes: usize, way: Way) -> Race {
+pub fn race(seed: u64, processes: usize, nodes: usize, latency: Latency) -> Race {
     let mut dice = Dice::new(seed);
     let tokens = Mutex::new(vec![BTreeSet::new(); processes]);
-    let course = Arc::new(Course { way, dice: Mutex::new(dice.fork()), tokens });
+    let course = Arc::new(Course { latency, dice: Mutex::new(dice.fork()), tokens });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -94,17 +93,26 @@ pub fn race(seed: u64, processes: usize, nodes: usize, way: Way) -> Race {
         for process in 0..processes {
             let random = Mutex::new(dice.fork());
             let fill = move |bytes: &mut [u8]| random.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
-            let redlock = world.process(process, Pace::default(), fill).expect("1 to 15 nodes are allowed");
+            // Their clocks differ, and so do the fences that they propose.
+            let pace = Pace { ahead_micros: i64::try_from(dice.below(2_000)).unwrap_or(0), ..Pace::default() };
+            let redlock = world.process(process, pace, fill).expect("1 to 15 nodes are allowed");
             racing.spawn(once(redlock, dice.millis(0, 3), world.clone()));
         }
         timeout(HANGS, racing.join_all()).await.ok()
     });
-    let mut holds: Vec<_> = ended.iter().flatten().flatten().copied().collect();
-    holds.push((Duration::ZERO, Duration::ZERO));
-    holds.sort_unstable();
-    let idle = holds.windows(2).map(|holds| holds[1].0.saturating_sub(holds[0].1)).max().unwrap_or_default();
+    let holds = ended.and_then(|holds| holds.into_iter().collect::<Option<Vec<_>>>());
     let rounds = course.tokens().iter().map(BTreeSet::len).collect();
-    Race { rounds, took: ended.and_then(|_| holds.last().map(|hold| hold.1)), idle }
+    Race { rounds, took_and_idle: holds.map(took_and_idle) }
+}
+
+fn took_and_idle(mut holds: Vec<(Duration, Duration)>) -> (Duration, Duration) {
+    holds.sort_unstable();
+    let (mut free_since, mut idle) = (Duration::ZERO, Duration::ZERO);
+    for (since, until) in holds {
+        idle = idle.max(since.saturating_sub(free_since));
+        free_since = until;
+    }
+    (free_since, idle)
 }
 
 /// Acquires once, a moment after the start. Returns when it had the lock.

@@ -38,6 +38,9 @@ const PAID: Duration = Duration::from_secs(12);
 /// slept through the news is not woken before 1.5 s have passed.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// The default at the ttl of a mass.
+const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// Virtual time in which keys expire on nodes whose clocks were set back as far as they are here.
 const EXPIRED: Duration = Duration::from_secs(2 * 3_600);
 
@@ -341,10 +344,10 @@ impl<'a> Stage<'a> {
         let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
         // So many ways of a message go by until somebody has the lock.
         let mut idle = IDLE + 20 * Duration::from_millis(unusual.least_ms);
-        if unusual.mass == MASS_MOST {
-            // Of so many messages at once one is lost, if any may be, and its connection is silent for a time-out: in
-            // the attempt, and in what it takes back.
-            idle += IDLE;
+        if unusual.mass == MASS_MOST && self.plan.lost_per_ten_thousand > 0 {
+            // Of so many messages at once one is lost, and its connection is silent for a time-out: in the attempt,
+            // and in what it takes back.
+            idle += 2 * NODE_TIMEOUT;
         }
         // Clocks may be 0.2 % off, timers count milliseconds. Clocks that stand still are their holder's own affair.
         // Where a caller's runtime ends, nobody writes down a renewal that came since the last look, a twentieth of the ttl ago.
