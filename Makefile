@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
-THREADS := RUST_TEST_THREADS=6
+THREADS := RUST_TEST_THREADS=4
 
 # The dev profile shares most of their dependencies with the tests. They are always built together, because another
 # choice of them gives their dependencies other features and builds them again.

@@ -127,13 +127,23 @@ fn token(connection: &mut redis::Connection) -> String {
 
 /// Tries everything that can be called, on both faces, and shows whatever comes of it. Returns the last error.
 fn use_and_show(seen: &Seen, nodes: &[String]) -> Option<Error> {
+    use_within(seen, nodes, Duration::from_millis(100))
+}
+
+/// The same with a lock that works, also on a busy machine.
+fn works(seen: &Seen, node: &str) {
+    let error = use_within(seen, &[node.to_owned()], harness::LIMIT);
+    assert!(error.is_none(), "{error:?}");
+}
+
+fn use_within(seen: &Seen, nodes: &[String], timeout: Duration) -> Option<Error> {
     let mut last = None;
     let mut note = |error: Error| {
         seen.error(&error);
         last = Some(error);
     };
     seen.show(&blocking::Redlock::builder().nodes(nodes));
-    let builder = Redlock::builder().nodes(nodes).timeout(Duration::from_millis(100)).label("somebody");
+    let builder = Redlock::builder().nodes(nodes).timeout(timeout).label("somebody");
     seen.show(&builder);
     let redlock = match builder.build() {
         Ok(redlock) => redlock,
@@ -148,7 +158,7 @@ fn use_and_show(seen: &Seen, nodes: &[String]) -> Option<Error> {
         let lock = redlock.lock("foo");
         seen.show(&lock);
         seen.show(&redlock.inspect("foo").await);
-        for lock in [lock.clone(), lock.ttl(Duration::from_secs(1))] {
+        for lock in [lock.clone(), lock.ttl(Duration::from_secs(5))] {
             match lock.try_acquire().await {
                 Ok(None) => {}
                 Ok(Some(guard)) => {
@@ -198,7 +208,7 @@ fn passwords_of_a_lock_that_works() {
     let seen = Seen::start();
     let (server, urls) = guarded();
     for url in &urls {
-        assert!(use_and_show(&seen, std::slice::from_ref(url)).is_none(), "the secret is right");
+        works(&seen, url);
     }
     // One server behind all three addresses.
     assert_eq!(use_and_show(&seen, &urls).unwrap().kind(), ErrorKind::InvalidArgument);
@@ -241,7 +251,7 @@ fn passwords_that_are_refused() {
     server_with_user(&open, "+@all -set");
     assert_eq!(use_and_show(&seen, std::slice::from_ref(&url)).unwrap().kind(), ErrorKind::Forbidden);
     server_with_user(&open, "+@all");
-    assert!(use_and_show(&seen, &[url]).is_none());
+    works(&seen, &url);
     seen.lacks(CORE);
 }
 
@@ -257,8 +267,8 @@ fn passwords_of_nodes_that_do_not_answer() {
     let (server, urls) = guarded();
     let proxy = Proxy::to(&server);
     let through = proxy.url().replace("redis://", &format!("redis://:{ENCODED}@"));
+    works(&seen, &through);
     let through = std::slice::from_ref(&through);
-    assert!(use_and_show(&seen, through).is_none());
     // Broken off in the middle of the introduction and of scripts.
     for bytes in [0, 1, 10, 100, 3000] {
         proxy.reset();

@@ -1,9 +1,10 @@
 //! Sleeping until a lock may be free: for the front of a name's waiters.
 //!
 //! States: *asking* (an attempt is under way; every node that denies it will report the next change of the key) →
-//! *backing off* (only if the votes were split) → *asleep* → *pausing* (a node has reported a change: not all waiters ask at once) → *probing* (several nodes: those
-//! that reported are asked for the key's state, which also has them report again) → *asleep*, or *asking* if a quorum
-//! is free. Where fewer nodes than a quorum report, *polling* stands for *asleep* and *pausing*.
+//! *backing off* (only if the votes were split) → *asleep* → *pausing* (a node has reported a change: not all waiters
+//! ask at once) → *probing* (several nodes: those that reported are asked for the key's state, which also has them report
+//! again) → *asleep*, or *asking* if a quorum is free. Where fewer nodes than a quorum report, *polling* stands for
+//! *asleep* and *pausing*.
 //!
 //! What may interrupt it:
 //!
