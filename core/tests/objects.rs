@@ -15,6 +15,7 @@ use redlock::bindings::Stop;
 use redlock::bindings::completion_queue::{Completion, Queue, Taken};
 use redlock::bindings::inspect::inspect;
 use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::options::{Options, Scope, Value, find};
 use redlock::{Error, LostReason, Redlock, shutdown};
 
 /// Of keys that would not go by themselves within a test.
@@ -128,6 +129,67 @@ fn a_lost_hold_is_told_until_it_is_released() {
     assert_eq!(code(through(lock.release_at_exit(Some(never)))), "lost");
     through(lock.release_at_exit(Some(never))).unwrap();
     through(lock.fresh().release_at_exit(Some(never))).unwrap();
+}
+
+#[test]
+fn whether_anybody_holds_a_lock_is_asked_of_the_nodes() {
+    let server = Server::start();
+    let redlock = Redlock::new(server.url()).unwrap();
+    let (lock, other) = (object(&redlock, "foo"), object(&redlock, "foo"));
+    let (queue, woken) = queue();
+    let both = |object: &Arc<LockObject>| {
+        let id = queue.is_locked(object).unwrap();
+        let Taken::IsLocked(queued) = finish(&queue, &woken, id).unwrap() else { panic!("another result") };
+        assert_eq!(through(object.is_locked_now(Some(never))).unwrap(), queued);
+        queued
+    };
+    assert!(!both(&lock));
+    acquire(&lock).unwrap();
+    assert!(both(&lock) && both(&other));
+    release(&lock).unwrap();
+    eventually("it is free", || !both(&other));
+
+    let setnx = find("protocol", Scope::Lock).unwrap();
+    let mut options = Options::default();
+    (setnx.set)(&mut options, Value::Text("setnx".to_owned())).unwrap();
+    let older = LockObject::new(redlock.lock("older").options(options)).unwrap();
+    assert_eq!(queue.is_locked(&older).unwrap_err().code(), "invalid_argument");
+}
+
+#[test]
+fn a_wait_for_a_loss_ends_with_the_hold() {
+    let redlock = Redlock::new("memory://objects-wait-lost").unwrap();
+    let (queue, woken) = queue();
+    let lock = object(&redlock, "foo");
+    assert_eq!(queue.wait_lost(&lock, None).unwrap_err().code(), "not_held");
+    assert_eq!(code(through(lock.wait_lost(None, Some(never))).map(drop)), "not_held");
+
+    acquire(&lock).unwrap();
+    let released = queue.wait_lost(&lock, None).unwrap();
+    let limited = queue.wait_lost(&lock, Some(Duration::from_millis(10))).unwrap();
+    assert!(matches!(finish(&queue, &woken, limited), Ok(Taken::Completed)));
+    assert!(lock.held());
+    assert!(through(lock.wait_lost(Some(Duration::from_millis(10)), Some(never))).unwrap().is_none());
+    let cancelled = queue.wait_lost(&lock, None).unwrap();
+    queue.cancel(cancelled);
+    let waiter = thread::spawn({
+        let lock = Arc::clone(&lock);
+        move || through(lock.wait_lost(None, Some(never))).map(|loss| loss.is_some())
+    });
+    release(&lock).unwrap();
+    assert!(matches!(finish(&queue, &woken, released), Ok(Taken::Completed)));
+    // It may have begun after the release.
+    let result = waiter.join().unwrap();
+    assert!(matches!(&result, Ok(false)) || code(result.map(drop)) == "not_held");
+
+    let short = LockObject::new(redlock.lock("foo").ttl(Duration::from_millis(100)).auto_renew(false)).unwrap();
+    acquire(&short).unwrap();
+    let lost = queue.wait_lost(&short, None).unwrap();
+    let told = through(short.wait_lost(None, Some(never))).unwrap().unwrap();
+    assert_eq!(told.reason(), Some(LostReason::Expired));
+    assert_eq!(finish(&queue, &woken, lost).unwrap_err().reason(), Some(LostReason::Expired));
+    // A loss is told until the lock is released.
+    assert!(through(short.wait_lost(None, Some(never))).unwrap().is_some());
 }
 
 #[test]

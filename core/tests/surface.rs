@@ -33,6 +33,7 @@ async fn client_and_lock() -> Result<(), Error> {
     let builder: Builder = Redlock::builder();
     let builder = Builder::nodes(builder, nodes());
     let builder = Builder::connect_timeout(builder, Duration::from_secs(1));
+    let builder = Builder::key_prefix(builder, "surface:");
     let builder = Builder::ttl(builder, Duration::from_secs(10));
     let builder = Builder::timeout(builder, Duration::ZERO);
     let builder = Builder::no_timeout(builder);
@@ -58,6 +59,7 @@ async fn client_and_lock() -> Result<(), Error> {
     Guard::release(Lock::into_future(lock.clone()).await?).await?;
     Guard::release(Lock::acquire(&lock).await?).await?;
     let guard: Guard = Lock::try_acquire(&lock).await?.unwrap();
+    let _: bool = Lock::is_locked(&lock).await?;
     let _: &[u8] = Guard::name(&guard);
     let _: bool = Guard::is_held(&guard);
     let _: Duration = Guard::remaining(&guard);
@@ -120,6 +122,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let builder: blocking::Builder = blocking::Redlock::builder();
     let builder = blocking::Builder::nodes(builder, nodes());
     let builder = blocking::Builder::connect_timeout(builder, Duration::from_secs(1));
+    let builder = blocking::Builder::key_prefix(builder, "surface:");
     let builder = blocking::Builder::ttl(builder, Duration::from_secs(10));
     let builder = blocking::Builder::timeout(builder, Duration::ZERO);
     let builder = blocking::Builder::no_timeout(builder);
@@ -144,6 +147,7 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let _: u64 = blocking::Lock::run(&lock, |guard: &blocking::Guard| blocking::Guard::fence(guard))?;
     blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
     let guard: blocking::Guard = blocking::Lock::try_acquire(&lock)?.unwrap();
+    let _: bool = blocking::Lock::is_locked(&lock)?;
     let _: &[u8] = blocking::Guard::name(&guard);
     let _: bool = blocking::Guard::is_held(&guard);
     let _: Duration = blocking::Guard::remaining(&guard);
@@ -187,7 +191,7 @@ fn errors_and_views() {
         [LostReason::Expired, LostReason::Taken, LostReason::Unreachable, LostReason::MaxHold, LostReason::Deleted];
     assert_eq!(reasons, LostReason::ALL);
     let _ = (field!(NodeAnswer.node), field!(NodeAnswer.answer));
-    let _ = (field!(NodeView.node), field!(NodeView.state));
+    let _ = (field!(NodeView.node), field!(NodeView.key), field!(NodeView.state));
     let _ = (field!(NodeState::Held.label), field!(NodeState::Held.fence), field!(NodeState::Held.ttl_left));
     let _ = (field!(NodeState::Foreign.ttl_left), field!(NodeState::Unavailable.error));
     let _ = |state: &NodeState| match state {

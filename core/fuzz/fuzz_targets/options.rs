@@ -2,22 +2,24 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use redlock::bindings::options::{self, Kind, OPTIONS, Options, Scope, Value};
+use redlock::bindings::options::{self, Kind, OPTIONS, Options, Scope, Unit, Value};
 use redlock::{Error, ErrorKind, Redlock};
 use redlock_fuzz::play;
 
 #[derive(Clone, Debug)]
 enum Given {
-    Amount(f64, bool),
+    Amount(f64, Unit),
+    BuiltIn,
     Flag(bool),
     Text(String),
 }
 
 fn given() -> impl Strategy<Value = Given> {
     let amounts =
-        prop_oneof![any::<f64>(), 0.0..100_000.0, select(vec![0.0, -0.0, 1e-9, 1e18, f64::NAN, f64::INFINITY])];
+        prop_oneof![any::<f64>(), 0.0..100_000.0, select(vec![0.0, -0.0, -1.0, 1e-9, 1e18, f64::NAN, f64::INFINITY])];
     prop_oneof![
-        4 => (amounts, any::<bool>()).prop_map(|(amount, seconds)| Given::Amount(amount, seconds)),
+        4 => (amounts, select(vec![Unit::Seconds, Unit::Millis])).prop_map(|(amount, unit)| Given::Amount(amount, unit)),
+        1 => Just(Given::BuiltIn),
         1 => any::<bool>().prop_map(Given::Flag),
         1 => prop_oneof![any::<String>(), Just("setnx".to_owned()), Just("plain".to_owned())].prop_map(Given::Text),
     ]
@@ -31,9 +33,9 @@ fn named() -> impl Strategy<Value = String> {
 fn apply(all: &mut Options, option: &str, given: Given) -> Result<(), Error> {
     let row = options::find(option, Scope::Client)?;
     let value = match (row.kind, given) {
-        (Kind::Duration, Given::Amount(amount, true)) => Value::Duration(options::seconds(row.name, amount)?),
-        (Kind::Duration, Given::Amount(amount, false)) => Value::Duration(options::millis(row.name, amount)?),
-        (Kind::Timeout, Given::Amount(amount, _)) => Value::Timeout(Some(options::seconds(row.name, amount)?)),
+        (_, Given::BuiltIn) => Value::BuiltIn,
+        (Kind::Duration, Given::Amount(amount, unit)) => Value::Duration(unit.duration(row.name, amount)?),
+        (Kind::Timeout, Given::Amount(amount, unit)) => Value::Timeout(unit.timeout(row.name, amount)?),
         (Kind::Timeout, _) => Value::Timeout(None),
         (Kind::Flag, Given::Flag(flag)) => Value::Flag(flag),
         (Kind::Text, Given::Text(text)) => Value::Text(text),

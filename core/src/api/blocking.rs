@@ -26,7 +26,7 @@ use crate::acquire;
 use crate::acquire::thread::{self, Stop, drive};
 use crate::api::client::{self, IntoNodes, Unparsed};
 use crate::api::guard::guard_methods;
-use crate::api::inspect::NodeView;
+use crate::api::inspect::{self, NodeView};
 use crate::api::lock::{ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
@@ -106,7 +106,7 @@ impl Builder {
         self
     }
 
-    crate::api::setters::connect_timeout_setter!();
+    crate::api::setters::client_setters!();
 
     crate::api::setters::option_setters!();
 
@@ -144,7 +144,7 @@ impl Lock {
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        let context = self.session.context(Arc::clone(&self.name), options)?;
+        let context = self.session.context(Arc::clone(&self.name), &options)?;
         if Handle::try_current().is_ok() {
             let process = Arc::clone(&context.process);
             let owner = drive(&process, None, acquire::acquire(context))??;
@@ -163,6 +163,17 @@ impl Lock {
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         none_if_denied(self.clone().timeout(Duration::ZERO).acquire())
+    }
+
+    /// Asks the nodes whether the lock is held by anybody; see [`crate::Lock::is_locked`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable`, `forbidden` or `invalid_argument`.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        let context = self.session.context(Arc::clone(&self.name), &self.options)?;
+        let process = Arc::clone(&context.process);
+        drive(&process, None, inspect::is_locked(context))?
     }
 
     /// Acquires the lock, runs `body`, and releases the lock. Unlike the async form, it cannot stop `body` when the

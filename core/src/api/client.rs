@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use crate::address::Addresses;
 use crate::api::inspect::{self, NodeView};
 use crate::api::lock::Lock;
@@ -16,6 +14,7 @@ use crate::options::{Options, checked_connect_timeout};
 use crate::process::Process;
 #[cfg(feature = "simulation")]
 use crate::process::nodes::NodeSet;
+use crate::protocol::name::Name;
 
 /// The environment variable that [`Redlock::from_env`] reads.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
@@ -80,7 +79,8 @@ impl Redlock {
 
     /// Makes a lock with this name. Sends nothing. Set options on the lock, then acquire it.
     ///
-    /// A name has 1 to 512 bytes, of any value. The key on the servers is the unchanged name. Names that begin with
+    /// A name has 1 to 512 bytes, of any value. The key on the servers is the unchanged name, after the client's
+    /// `key_prefix` if it has one. Names that begin with
     /// `redlock:fence:` or `redlock:waiters:` are reserved. With a wrong name, the acquire fails with
     /// `invalid_argument`.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
@@ -127,14 +127,7 @@ impl Redlock {
     /// # }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
-        let context = self.0.context(name.as_ref(), Options::default())?;
-        if let Ok(runtime) = Handle::try_current() {
-            let connections = context.set.connections(&runtime);
-            return Ok(inspect::inspect(&context, &connections).await);
-        }
-        let process = Arc::clone(&context.process);
-        let call = async move { inspect::inspect(&context, &context.set.connections(&Handle::current())).await };
-        process.background.run(call).await
+        inspect::inspect(self.0.context(name.as_ref(), &Options::default())?).await
     }
 
     /// Closes this client and its clones. From now on, their locks cannot be acquired: new and waiting calls fail with
@@ -143,6 +136,13 @@ impl Redlock {
     #[doc(hidden)]
     pub fn close(&self) {
         self.0.close();
+    }
+
+    /// Returns the addresses of the nodes, without user names or passwords. Hidden: for the bindings.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shown_addresses(&self) -> Vec<String> {
+        self.0.shown_addresses()
     }
 
     #[cfg(feature = "simulation")]
@@ -154,7 +154,8 @@ impl Redlock {
 
 /// Makes a client; see [`Redlock::builder`].
 ///
-/// Every option except [`Builder::connect_timeout`] is a default for the client's locks. A [`Lock`] can override it.
+/// Every option except [`Builder::connect_timeout`] and [`Builder::key_prefix`] is a default for the client's locks. A
+/// [`Lock`] can override it.
 ///
 /// # Examples
 ///
@@ -198,7 +199,7 @@ impl Builder {
         self
     }
 
-    crate::api::setters::connect_timeout_setter!();
+    crate::api::setters::client_setters!();
 
     crate::api::setters::option_setters!();
 
@@ -213,6 +214,9 @@ impl Builder {
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
         let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.options.connect_timeout)?);
+        if let Some(key_prefix) = &self.options.key_prefix {
+            Name::check_prefix(key_prefix.as_bytes())?;
+        }
         let process = Process::current();
         self.options.check(&process.label, addresses.iter().len())?;
         let set = process.set(&addresses)?;

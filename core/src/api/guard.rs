@@ -12,10 +12,11 @@ use crate::hold::owner::LeaseOwner;
 /// Makes the methods that all guards have, on a struct with a method `lease`.
 macro_rules! guard_methods {
     () => {
-        /// Returns the lock's name.
+        /// Returns the lock's name, without the client's `key_prefix`.
         #[must_use]
         pub fn name(&self) -> &[u8] {
-            self.lease().context.spec.name.bytes()
+            let spec = &self.lease().context.spec;
+            &spec.name.bytes()[spec.prefix..]
         }
 
         /// Returns for how long the lock is still valid without an extension; zero if it is not held. Compares the

@@ -1,13 +1,20 @@
 //! Inspection: one round that reads the state of a name on every node. It changes nothing and counts nothing.
+//!
+//! A round *asks* every node, and ends when every node has answered, when the answers suffice, or when the time is over.
+//! A caller may drop it at any await: its answers are then dropped as they come.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
+use crate::error::{Error, ErrorKind, NodeAnswer};
 use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::LockContext;
+use crate::protocol::quorum::{self, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 
@@ -17,6 +24,8 @@ use crate::protocol::token::Token;
 pub struct NodeView {
     /// The node's address without user name or password.
     pub node: String,
+    /// The key on the node: the client's `key_prefix` and the name, with invalid UTF-8 replaced.
+    pub key: String,
     /// The state of the name on this node.
     pub state: NodeState,
 }
@@ -48,8 +57,50 @@ pub enum NodeState {
     },
 }
 
-/// Asks every node of `context` for the state of the name.
-pub(crate) async fn inspect(context: &LockContext, connections: &Arc<Connections>) -> Vec<NodeView> {
+/// One node's answer: the state of the name, or why the node could not be asked.
+type Answer = Result<KeyState, Failure>;
+
+/// Reads the state of the name on every node.
+pub(crate) async fn inspect(context: LockContext) -> Result<Vec<NodeView>, Error> {
+    let answers = ask(&context, |_, _| false).await?;
+    let key = String::from_utf8_lossy(context.spec.name.bytes()).into_owned();
+    let view = |(node, answer)| NodeView { node: address(&context, node), key: key.clone(), state: state(answer) };
+    Ok(answers.into_iter().enumerate().map(view).collect())
+}
+
+/// Returns whether an acquire would have to wait, because other keys leave no quorum for it.
+///
+/// # Errors
+///
+/// `unavailable` or `forbidden` if too few nodes answer to know.
+pub(crate) async fn is_locked(context: LockContext) -> Result<bool, Error> {
+    let decided = |context: &LockContext, answers: &[Answer]| quorum::is_locked(&presences(context, answers)).is_some();
+    let mut answers = ask(&context, decided).await?;
+    if answers.contains(&Err(Failure::Closed)) {
+        // A closed idle connection says nothing about the lock.
+        answers = ask(&context, decided).await?;
+    }
+    quorum::is_locked(&presences(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
+}
+
+/// Asks every node until `decided`. On the caller's tokio runtime, or else in the background.
+async fn ask(
+    context: &LockContext,
+    decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + 'static,
+) -> Result<Vec<Answer>, Error> {
+    if let Ok(runtime) = Handle::try_current() {
+        return Ok(ask_on(context, &context.set.connections(&runtime), decided).await);
+    }
+    let (process, context) = (Arc::clone(&context.process), context.clone());
+    let call = async move { ask_on(&context, &context.set.connections(&Handle::current()), decided).await };
+    process.background.run(call).await
+}
+
+async fn ask_on(
+    context: &LockContext,
+    connections: &Arc<Connections>,
+    decided: impl Fn(&LockContext, &[Answer]) -> bool,
+) -> Vec<Answer> {
     let nodes = connections.members.len();
     let limit = connections.connect_limit();
     connections.connect_quorum(limit).await;
@@ -60,25 +111,71 @@ pub(crate) async fn inspect(context: &LockContext, connections: &Arc<Connections
     for node in 0..nodes {
         round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action: Action::Inspect }, None);
     }
-    let mut states = vec![NodeState::Unavailable { error: Failure::Silent(node_timeout).to_string() }; nodes];
+    let mut answers = vec![Err(Failure::Silent(node_timeout)); nodes];
     while let Some(Event::Vote(node, answer)) = round.next().await {
-        states[node] = state(answer);
+        answers[node] = match answer {
+            Ok(Reply::Seen(state)) => Ok(state),
+            Ok(_) => Err(Failure::UnexpectedReply),
+            Err(failure) => Err(failure),
+        };
+        if decided(context, &answers) {
+            break;
+        }
     }
-    let view = |(node, state): (usize, NodeState)| NodeView {
-        node: connections.members.nodes[node].address.to_string(),
-        state,
-    };
-    states.into_iter().enumerate().map(view).collect()
+    answers
 }
 
-fn state(answer: Result<Reply, Failure>) -> NodeState {
+/// Returns what the answers say about the lock. A free node whose grant would not count says nothing: it may have lost
+/// the lock when it restarted.
+fn presences(context: &LockContext, answers: &[Answer]) -> Vec<Presence> {
+    let presence = |(node, answer): (usize, &Answer)| match answer {
+        Ok(KeyState::Free) if why_not_counted(context, node).is_some() => Presence::Unknown,
+        Ok(KeyState::Free) => Presence::Free,
+        Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => Presence::Taken,
+        Err(_) => Presence::Unknown,
+    };
+    answers.iter().enumerate().map(presence).collect()
+}
+
+fn why_not_counted(context: &LockContext, node: usize) -> Option<Failure> {
+    let health = &context.set.members.health;
+    health.why_not_counted(node, context.spec.settings.restart_delay, context.process.clock.now())
+}
+
+/// Returns the error for answers that do not tell whether the lock is held.
+fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
+    let forbids = |answer: &&Answer| matches!(answer, Err(Failure::Forbidden(_)));
+    let may_forbid = answers.len() - quorum::quorum(answers.len());
+    let (kind, message) = if answers.iter().filter(forbids).count() > may_forbid {
+        (ErrorKind::Forbidden, "a quorum of nodes refuses these credentials or rights; check user, password and ACL")
+    } else {
+        (ErrorKind::Unavailable, "too few nodes answered to know whether it is held")
+    };
+    let answer = |(node, answer): (usize, &Answer)| NodeAnswer {
+        node: address(context, node),
+        answer: match answer {
+            Ok(KeyState::Free) => {
+                why_not_counted(context, node).map_or_else(|| "free".to_owned(), |why| why.to_string())
+            }
+            Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => "held".to_owned(),
+            Err(failure) => failure.to_string(),
+        },
+    };
+    let nodes = answers.iter().enumerate().map(answer).collect();
+    Error::new(kind, message).with_name(context.spec.name.bytes()).with_nodes(nodes)
+}
+
+fn address(context: &LockContext, node: usize) -> String {
+    context.set.members.nodes[node].address.to_string()
+}
+
+fn state(answer: Answer) -> NodeState {
     match answer {
-        Ok(Reply::Seen(KeyState::Free)) => NodeState::Free,
-        Ok(Reply::Seen(KeyState::Ours { label, fence, ttl_left })) => {
+        Ok(KeyState::Free) => NodeState::Free,
+        Ok(KeyState::Ours { label, fence, ttl_left }) => {
             NodeState::Held { label: label.map(String::from), fence, ttl_left }
         }
-        Ok(Reply::Seen(KeyState::Foreign { ttl_left })) => NodeState::Foreign { ttl_left },
-        Ok(_) => NodeState::Unavailable { error: Failure::UnexpectedReply.to_string() },
+        Ok(KeyState::Foreign { ttl_left }) => NodeState::Foreign { ttl_left },
         Err(failure) => NodeState::Unavailable { error: failure.to_string() },
     }
 }

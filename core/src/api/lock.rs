@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::acquire;
 use crate::api::guard::Guard;
+use crate::api::inspect;
 use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Protocol};
@@ -63,9 +64,19 @@ impl Lock {
         &self.name
     }
 
+    /// Returns the key: the client's prefix and the name.
+    pub(crate) fn key(&self) -> Arc<[u8]> {
+        self.session.key(&self.name)
+    }
+
+    /// Returns its options, and those of its client where it has none.
+    pub(crate) fn options_in_force(&self) -> Options {
+        self.options.or(self.session.options())
+    }
+
     /// Returns the checked name and options.
     pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
-        self.session.spec(pid, Arc::clone(&self.name), self.options.clone())
+        self.session.spec(pid, Arc::clone(&self.name), &self.options)
     }
 
     /// Acquires the lock, and waits for it until the timeout.
@@ -97,7 +108,7 @@ impl Lock {
 
     pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        acquire::acquire(self.session.context(Arc::clone(&self.name), options)?).await.map(Guard::new)
+        acquire::acquire(self.session.context(Arc::clone(&self.name), &options)?).await.map(Guard::new)
     }
 
     /// Tries once. Returns `None` if others hold the lock, or were acquiring it at the same time.
@@ -111,6 +122,41 @@ impl Lock {
     /// As [`Lock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         none_if_denied(self.clone().timeout(Duration::ZERO).acquire().await)
+    }
+
+    /// Asks the nodes whether the lock is held by anybody, this program included: whether an acquire would have to wait
+    /// now. Keys of other libraries and of an attempt under way count too. The answer may be out of date when it
+    /// arrives, so it is for people and dashboards; to acquire a free lock, call [`Lock::try_acquire`].
+    ///
+    /// Changes nothing. Takes at most `node_timeout`, plus the client's `connect_timeout` if it has to connect.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` or `forbidden` if too few nodes answer to know; `invalid_argument` for a wrong name or option, and
+    /// in the protocol setnx, whose keys may be out of date.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://is-locked-example")?;
+    /// let guard = redlock.lock("job").await?;
+    /// assert!(redlock.lock("job").is_locked().await?);
+    /// guard.release().await?;
+    /// assert!(!redlock.lock("job").is_locked().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        let context = self.session.context(Arc::clone(&self.name), &self.options)?;
+        let allowed = context.spec.settings.protocol.allows_is_locked();
+        allowed.map_err(|error| error.with_name(context.spec.name.bytes()))?;
+        inspect::is_locked(context).await
     }
 
     /// Acquires the lock, runs `body`, and releases the lock, whatever `body` returned.

@@ -39,6 +39,25 @@ impl Session {
         Self { addresses, options, closed: AtomicBool::new(false), local: PerProcess::with(local) }
     }
 
+    /// Returns the client's options.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Returns the key of a lock: the prefix and the name.
+    pub(crate) fn key(&self, name: &Arc<[u8]>) -> Arc<[u8]> {
+        if self.prefix().is_empty() { Arc::clone(name) } else { [self.prefix(), name].concat().into() }
+    }
+
+    fn prefix(&self) -> &[u8] {
+        self.options.key_prefix.as_deref().unwrap_or_default().as_bytes()
+    }
+
+    /// Returns the addresses, without user names or passwords.
+    pub(crate) fn shown_addresses(&self) -> Vec<String> {
+        self.addresses.iter().map(ToString::to_string).collect()
+    }
+
     /// Closes the client; see [`Redlock::close`](crate::Redlock::close).
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
@@ -50,20 +69,24 @@ impl Session {
     }
 
     /// Checks `name` and `options`, and returns the context of a call on this lock.
-    pub(crate) fn context(&self, name: impl Into<Arc<[u8]>>, options: Options) -> Result<LockContext, Error> {
+    pub(crate) fn context(&self, name: impl Into<Arc<[u8]>>, options: &Options) -> Result<LockContext, Error> {
         let pid = Pid::now();
         self.context_of(pid, self.spec(pid, name, options)?)
     }
 
     /// Checks a lock's name and options, and returns them.
-    pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: Options) -> Result<Arc<Spec>, Error> {
+    pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: &Options) -> Result<Arc<Spec>, Error> {
         let process = &self.local(pid)?.process;
-        let name = Name::parse(name).map_err(|error| error.with_option("name"))?;
+        let name = name.into();
+        if name.is_empty() {
+            return Err(Name::empty().with_option("name"));
+        }
+        let name = Name::parse(self.key(&name)).map_err(|error| error.with_option("name"))?;
         let with_name = |error: Error| error.with_name(name.bytes());
-        options.check_own(&self.options).map_err(with_name)?;
-        let settings =
-            options.or(&self.options).check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
-        Ok(Arc::new(Spec { keys: Keys::of(&name), name, settings }))
+        let in_force = options.or(&self.options);
+        options.check_own(&in_force).map_err(with_name)?;
+        let settings = in_force.check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
+        Ok(Arc::new(Spec { keys: Keys::of(&name), name, prefix: self.prefix().len(), settings }))
     }
 
     /// Returns the context of a call for `spec`. Fails if the client is closed.

@@ -13,19 +13,23 @@ macro_rules! setters {
 
 pub(crate) use setters;
 
-/// Makes the setter of the one option that only builders have.
-macro_rules! connect_timeout_setter {
+/// Makes the setters of the options that only builders have.
+macro_rules! client_setters {
     () => {
         crate::api::setters::setters! {
             /// Sets the longest time for one connection, from the look-up of the host's name to the node's first
             /// answers: 50 ms to 60 s, default 2 s. A connection takes up to four round trips. Only a client has this
             /// option.
             connect_timeout: Duration => connect_timeout;
+            /// Sets the text before each name: the key of a lock is this text and then the lock's name; 0 to 511 bytes,
+            /// default none. The limits of names apply to the whole. Errors and inspection show the whole. Only a
+            /// client has this option.
+            key_prefix: impl AsRef<str> => key_prefix.as_ref().into();
         }
     };
 }
 
-pub(crate) use connect_timeout_setter;
+pub(crate) use client_setters;
 
 /// Makes the setters that a client's builder and a lock have in common.
 macro_rules! option_setters {

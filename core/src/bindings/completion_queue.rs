@@ -90,7 +90,8 @@ impl Completion {
 
 #[derive(Debug)]
 enum Call {
-    /// Running in the background. Only an acquire has a reservation, and only an acquire can be aborted.
+    /// Running in the background. Only an acquire has a reservation. Only a call that changes nothing when it is dropped
+    /// can be aborted.
     Running(Option<Reservation>, Option<AbortHandle>),
     /// An acquire that was won and not taken yet.
     Won(Box<Acquire>, LeaseOwner, Reservation),
@@ -109,6 +110,8 @@ pub enum Taken {
     Completed,
     /// The views of an inspection.
     Views(Vec<NodeView>),
+    /// Whether anybody holds the lock.
+    IsLocked(bool),
     /// The call is not finished: wait until the same number is ready again.
     Pending,
     /// There is no such call: it was taken before or cancelled, or it was a loss subscription whose object was dropped.
@@ -197,10 +200,36 @@ impl Queue {
     ///
     /// `invalid_argument`, at once.
     pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
-        client.session().spec(self.current_pid()?, name, Options::default())?;
+        client.session().spec(self.current_pid()?, name, &Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
         let id = self.0.add_call(Call::Running(None, None));
         self.spawn(id, move || async move { Outcome::Finished(client.inspect(name).await.map(Taken::Views)) })?;
+        Ok(id)
+    }
+
+    /// Starts to ask the nodes whether anybody holds the lock of `object`. Its result is [`Taken::IsLocked`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument`, at once; `unavailable` and `forbidden` with [`Queue::take`].
+    pub fn is_locked(&self, object: &Arc<LockObject>) -> Result<u64, Error> {
+        let call = object.is_locked(self.current_pid()?)?;
+        let id = self.0.add_call(Call::Running(None, None));
+        self.spawn_abortable(id, move || async move { Outcome::Finished(call.await.map(Taken::IsLocked)) })?;
+        Ok(id)
+    }
+
+    /// Starts to wait for the end of the current hold of `object`, but for at most `limit`. If the hold is lost,
+    /// [`Queue::take`] fails with the loss. After a release, and when the time is over, the call is completed.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` at once, `lost` with [`Queue::take`].
+    pub fn wait_lost(&self, object: &Arc<LockObject>, limit: Option<Duration>) -> Result<u64, Error> {
+        let end = object.end_of_hold(self.current_pid()?, limit)?;
+        let id = self.0.add_call(Call::Running(None, None));
+        let call = move || async move { Outcome::Finished(end.await.map_or(Ok(Taken::Completed), Err)) };
+        self.spawn_abortable(id, call)?;
         Ok(id)
     }
 
@@ -300,18 +329,25 @@ impl Queue {
         Ok(pid)
     }
 
-    /// Runs an acquire in the background, as a task that can be aborted.
+    /// Runs an acquire in the background.
     fn run_acquire(&self, id: u64, acquire: Acquire) -> Result<(), Error> {
+        self.spawn_abortable(id, move || async move {
+            match acquire.win().await {
+                Ok((acquire, owner)) => Outcome::Won(Box::new(acquire), owner),
+                Err(error) => Outcome::Finished(Err(error)),
+            }
+        })
+    }
+
+    /// Runs `call` in the background, as a task that is aborted when the call is cancelled; see [`Queue::spawn`].
+    fn spawn_abortable<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
         let report = self.report(id);
         self.background(id)?.begin(move |runtime| {
             let Some(shared) = report.shared.upgrade() else { return };
-            let call = report.wrap(async move {
-                match acquire.win().await {
-                    Ok((acquire, owner)) => Outcome::Won(Box::new(acquire), owner),
-                    Err(error) => Outcome::Finished(Err(error)),
-                }
-            });
-            let task = spawn(runtime, call);
+            let task = spawn(runtime, report.wrap(call()));
             match shared.list().calls.get_mut(&id) {
                 Some(Call::Running(_, abort)) => *abort = Some(task),
                 // The call was cancelled before its task began.

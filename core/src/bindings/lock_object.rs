@@ -13,6 +13,8 @@
 //! - A fork: the child has an idle object of its own, and does not touch the parent's lease.
 //! - A drop while the object is held releases the lock, as the drop of a guard does.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, mem};
@@ -21,12 +23,14 @@ use once_cell::race::OnceBox;
 use tokio::runtime::Id;
 
 use crate::acquire::thread::{Stop, acquire_unless, drive_unless};
+use crate::api::inspect;
 use crate::api::lock::{Lock, ignore_unconfirmed};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::{Lease, LossCallback};
 use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
+use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
 use crate::sys::fork::{PerProcess, Pid};
 
@@ -198,6 +202,61 @@ impl LockObject {
         }
     }
 
+    /// Asks the nodes whether anybody holds the lock, on the calling thread; see [`Lock::is_locked`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::is_locked`], or that of `interrupted`.
+    pub fn is_locked_now<E>(&self, interrupted: Option<impl FnMut() -> Result<(), E>>) -> Result<bool, Stop<E>> {
+        drive_unless(&Process::current(), None, self.is_locked(Pid::now())?, interrupted)
+    }
+
+    /// Waits on the calling thread until the current hold is lost or released, but for at most `limit`. Returns the
+    /// loss; `None` if there was none.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` before an acquire, after a release and in a forked child, or that of `interrupted`.
+    pub fn wait_lost<E>(
+        &self,
+        limit: Option<Duration>,
+        interrupted: Option<impl FnMut() -> Result<(), E>>,
+    ) -> Result<Option<Error>, Stop<E>> {
+        let end = self.end_of_hold(Pid::now(), limit)?;
+        drive_unless(&Process::current(), None, async move { Ok(end.await) }, interrupted)
+    }
+
+    /// Returns the call that asks the nodes whether anybody holds the lock.
+    pub(crate) fn is_locked(&self, pid: Pid) -> Result<impl Future<Output = Result<bool, Error>> + use<>, Error> {
+        self.check_allowed(pid, Protocol::allows_is_locked)?;
+        let context = self.context(pid, None)?;
+        Ok(inspect::is_locked(context))
+    }
+
+    /// Returns the wait for the end of the current hold, for at most `limit`. Its output is the loss, if there was one.
+    pub(crate) fn end_of_hold(
+        &self,
+        pid: Pid,
+        limit: Option<Duration>,
+    ) -> Result<impl Future<Output = Option<Error>> + use<>, Error> {
+        let lease = self.lease(pid)?;
+        let clock = lease.context.process.clock.clone();
+        Ok(async move {
+            match limit.map(options::checked_timeout) {
+                Some(limit) => drop(clock.timeout(limit, pin!(lease.ended())).await),
+                None => lease.ended().await,
+            }
+            lease.remaining_here().err().filter(|error| error.kind() == ErrorKind::Lost)
+        })
+    }
+
+    /// Returns the options in force that the lock or its client was given, by name.
+    #[must_use]
+    pub fn given_options(&self) -> Vec<(&'static str, options::Value)> {
+        let in_force = self.lock.options_in_force();
+        options::OPTIONS.iter().filter_map(|row| Some((row.name, (row.given)(&in_force)?))).collect()
+    }
+
     fn local(&self, pid: Pid) -> &ProcessLocal {
         self.local.of(pid, || ProcessLocal {
             spec: OnceBox::new(),
@@ -213,7 +272,7 @@ impl LockObject {
             Some(timeout) => {
                 let mut settings = spec.settings.clone();
                 settings.timeout = timeout.map(options::checked_timeout);
-                Arc::new(Spec { name: spec.name.clone(), keys: Arc::clone(&spec.keys), settings })
+                Arc::new(Spec { name: spec.name.clone(), prefix: spec.prefix, keys: Arc::clone(&spec.keys), settings })
             }
         };
         self.lock.session().context_of(pid, spec)
@@ -293,7 +352,8 @@ impl LockObject {
 
     /// Fails if the lock's protocol does not allow the call, whether the lock is held or not.
     fn check_allowed(&self, pid: Pid, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
-        allows(self.local(pid).spec(pid, &self.lock)?.settings.protocol).map_err(|error| error.with_name(self.name()))
+        allows(self.local(pid).spec(pid, &self.lock)?.settings.protocol)
+            .map_err(|error| error.with_name(&self.lock.key()))
     }
 
     fn lease(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
@@ -308,7 +368,7 @@ impl LockObject {
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        Error::new(kind, message).with_name(self.name())
+        Error::new(kind, message).with_name(&self.lock.key())
     }
 }
 

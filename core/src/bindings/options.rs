@@ -17,31 +17,49 @@ pub fn find(option: &str, scope: Scope) -> Result<&'static Row, Error> {
     row.filter(|row| row.scope == Scope::Lock || scope == Scope::Client).ok_or_else(|| unknown(option, str::to_owned))
 }
 
-/// Converts `amount`, in seconds, for `option`.
-///
-/// # Errors
-///
-/// `invalid_argument` for a number that is negative or not finite.
-pub fn seconds(option: &'static str, amount: f64) -> Result<Duration, Error> {
-    duration(option, amount, "s", 1.0)
+/// The unit of a language's durations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Millis,
 }
 
-/// Converts `amount`, in milliseconds, for `option`.
-///
-/// # Errors
-///
-/// As [`seconds`].
-pub fn millis(option: &'static str, amount: f64) -> Result<Duration, Error> {
-    duration(option, amount, "ms", 1000.0)
-}
-
-fn duration(option: &'static str, amount: f64, unit: &str, per_second: f64) -> Result<Duration, Error> {
-    if !amount.is_finite() || amount < 0.0 {
-        let rest = format!(" is {amount} {unit}, but must be a finite number and not negative");
-        return Err(Error::about(option, rest));
+impl Unit {
+    /// Converts `amount` for `option`.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` for a number that is negative or not finite.
+    pub fn duration(self, option: &'static str, amount: f64) -> Result<Duration, Error> {
+        if amount.is_nan() {
+            return Err(Error::about(option, " is not a number (NaN), but must be a finite number"));
+        }
+        if amount.is_infinite() {
+            return Err(Error::about(option, " is infinite, but must be a finite number"));
+        }
+        let (unit, per_second) = match self {
+            Self::Seconds => ("s", 1.0),
+            Self::Millis => ("ms", 1000.0),
+        };
+        if amount < 0.0 {
+            return Err(Error::about(option, format!(" is {amount} {unit}, but must not be negative")));
+        }
+        // An amount that is too large for a `Duration` is longer than any limit, as `Duration::MAX` is.
+        Ok(Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX))
     }
-    // An amount that is too large for a `Duration` is longer than any limit, as `Duration::MAX` is.
-    Ok(Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX))
+
+    /// Converts `amount` for a timeout. It has no end if the amount is infinite or -1, which other libraries take for
+    /// that.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` for not a number, and for other negative ones.
+    pub fn timeout(self, option: &'static str, amount: f64) -> Result<Option<Duration>, Error> {
+        let is_endless = amount == f64::INFINITY || amount.to_bits() == (-1.0_f64).to_bits();
+        if is_endless { Ok(None) } else { self.duration(option, amount).map(Some) }
+    }
 }
 
 /// Returns the error for an argument whose value cannot be converted.
@@ -52,7 +70,15 @@ pub fn invalid_argument(argument: &str, message: String) -> Error {
 
 /// Options of other libraries, in lower case without underscores, with a hint: a text, an option of this library, a
 /// text.
-const FOREIGN: [(&str, [&str; 3]); 11] = [
+const FOREIGN: [(&str, [&str; 3]); 15] = [
+    (
+        "host hostname port db database username user password passwd ssl tls unixsocketpath socket",
+        ["write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS", "", ""],
+    ),
+    (
+        "url urls server servers masters connection connectionpool redis redisclient client clients",
+        ["give the nodes' addresses as the first argument, such as redis://127.0.0.1:6379", "", ""],
+    ),
     (
         "blockingtimeout acquiretimeout acquireattemptslimit waittime retryattempts retrycount retrytimes maxretries \
          tries",
@@ -78,6 +104,8 @@ const FOREIGN: [(&str, [&str; 3]); 11] = [
         "connecttimeout",
         ["give it to the client as ", "connect_timeout", ": it is for the connections of all its locks"],
     ),
+    ("keyprefix", ["give it to the client as ", "key_prefix", ": all locks of a client have the same"]),
+    ("prefix namespace", ["use ", "key_prefix", ", an option of the client"]),
     ("socketconnecttimeout connectiontimeout", ["use ", "connect_timeout", ", an option of the client"]),
     ("blocking", ["give it to acquire, or use ", "timeout", " 0 for one try"]),
 ];
@@ -116,14 +144,28 @@ mod tests {
 
     #[test]
     fn numbers_become_durations() {
-        assert_eq!(seconds("ttl", 1.5).unwrap(), Duration::from_millis(1500));
-        assert_eq!(millis("ttl", 1.5).unwrap(), Duration::from_micros(1500));
-        assert_eq!(millis("timeout", 0.0).unwrap(), Duration::ZERO);
-        assert_eq!(seconds("timeout", f64::MAX).unwrap(), Duration::MAX);
-        for wrong in [-1.0, -0.001, f64::NAN, f64::INFINITY] {
-            let error = seconds("ttl", wrong).unwrap_err();
+        let (seconds, millis) = (Unit::Seconds, Unit::Millis);
+        assert_eq!(seconds.duration("ttl", 1.5).unwrap(), Duration::from_millis(1500));
+        assert_eq!(millis.duration("ttl", 1.5).unwrap(), Duration::from_micros(1500));
+        assert_eq!(millis.duration("ttl", 0.0).unwrap(), Duration::ZERO);
+        assert_eq!(seconds.duration("ttl", f64::MAX).unwrap(), Duration::MAX);
+        for wrong in [-1.0, -0.001, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let error = seconds.duration("ttl", wrong).unwrap_err();
             assert_eq!(error.code(), "invalid_argument");
             assert!(error.to_string().starts_with("ttl is "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_of_minus_one_or_infinity_has_no_end() {
+        for unit in [Unit::Seconds, Unit::Millis] {
+            for endless in [-1.0, f64::INFINITY] {
+                assert_eq!(unit.timeout("timeout", endless).unwrap(), None);
+            }
+            assert_eq!(unit.timeout("timeout", 0.0).unwrap(), Some(Duration::ZERO));
+            for wrong in [-0.5, -2.0, f64::NAN, f64::NEG_INFINITY] {
+                assert_eq!(unit.timeout("timeout", wrong).unwrap_err().option(), Some("timeout"));
+            }
         }
     }
 
@@ -142,6 +184,9 @@ mod tests {
             ("connect_timeout", "give it to the client"),
             ("connectTimeout", "give it to the client"),
             ("socket_connect_timeout", "use connect_timeout"),
+            ("host", "redis://user:password@host:port/db"),
+            ("unix_socket_path", "address"),
+            ("connection_pool", "first argument"),
         ] {
             let error = unknown(given, str::to_owned);
             assert_eq!(error.option(), Some(given));

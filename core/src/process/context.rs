@@ -12,7 +12,10 @@ use crate::protocol::request::Keys;
 /// A lock's name, keys and settings, fixed when the call begins.
 #[derive(Debug)]
 pub(crate) struct Spec {
+    /// The whole name, with the client's prefix.
     pub(crate) name: Name,
+    /// The length of that prefix.
+    pub(crate) prefix: usize,
     pub(crate) keys: Arc<Keys>,
     pub(crate) settings: Settings,
 }

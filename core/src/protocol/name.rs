@@ -40,7 +40,7 @@ impl Name {
     pub(crate) fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
         let bytes = bytes.into();
         if bytes.is_empty() {
-            return Err(Error::invalid("the name of a lock is empty; give it 1 to 512 bytes"));
+            return Err(Self::empty());
         }
         if bytes.len() > MAX_BYTES {
             return Err(Error::invalid(format!(
@@ -57,6 +57,27 @@ impl Name {
             }
         }
         Ok(Self { tagging: Tagging::of(&bytes), bytes })
+    }
+
+    /// Returns the error for an empty name.
+    pub(crate) fn empty() -> Error {
+        Error::invalid("the name of a lock is empty; give it 1 to 512 bytes")
+    }
+
+    /// Refuses a prefix after which no name is right.
+    pub(crate) fn check_prefix(prefix: &[u8]) -> Result<(), Error> {
+        if prefix.len() >= MAX_BYTES {
+            let most = MAX_BYTES - 1;
+            let rest = format!(" has {} bytes, but at most {most} are allowed; use a shorter prefix", prefix.len());
+            return Err(Error::about("key_prefix", rest));
+        }
+        for reserved in [FENCE, WANT] {
+            if prefix.starts_with(reserved) {
+                let rest = format!(" begins with {:?}, which is reserved", String::from_utf8_lossy(reserved));
+                return Err(Error::about("key_prefix", rest + " for the lock's own keys; choose another prefix"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the name as given.
@@ -274,6 +295,16 @@ mod tests {
                     panic!("{}: {result:?}, should be refused: {}", case.name_hex, refusal.is_some())
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_prefix_leaves_room_for_a_name() {
+        for right in ["", "app:", "redlock:", "redlock:fence", "{app}", &"p".repeat(511)] {
+            assert!(Name::check_prefix(right.as_bytes()).is_ok(), "{right}");
+        }
+        for wrong in ["redlock:fence:", "redlock:waiters:{app}", &"p".repeat(512)] {
+            assert_eq!(Name::check_prefix(wrong.as_bytes()).unwrap_err().option(), Some("key_prefix"), "{wrong}");
         }
     }
 

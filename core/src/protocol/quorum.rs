@@ -36,6 +36,28 @@ pub(crate) fn proposal(wall_micros: u64, highest_seen: u64) -> u64 {
     wall_micros.max(highest_seen + 1)
 }
 
+/// Whether a node has a key of a lock, as far as its answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// The node would grant it.
+    Free,
+    /// A key is in the way.
+    Taken,
+    /// The answer is missing, or does not count.
+    Unknown,
+}
+
+/// Returns whether an acquire would have to wait: whether taken nodes leave no quorum for it. `None` if the answers do
+/// not tell.
+pub(crate) fn is_locked(presences: &[Presence]) -> Option<bool> {
+    let count = |sought| presences.iter().filter(|presence| **presence == sought).count();
+    let needed = quorum(presences.len());
+    if count(Presence::Free) >= needed {
+        return Some(false);
+    }
+    (presences.len() - count(Presence::Taken) < needed).then_some(true)
+}
+
 /// A set of nodes, by index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeMask(u16);
@@ -265,6 +287,28 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
+
+    /// Each letter is a node: `f`ree, `t`aken or unknown (`-`).
+    #[test]
+    fn a_lock_is_locked_where_taken_nodes_leave_no_quorum() {
+        let is_locked = |nodes: &str| {
+            let presence = |node| match node {
+                'f' => Presence::Free,
+                't' => Presence::Taken,
+                _ => Presence::Unknown,
+            };
+            is_locked(&nodes.chars().map(presence).collect::<Vec<_>>())
+        };
+        for locked in ["t", "tt", "ft", "-t", "tt-", "ttf", "ttt", "--tt", "fftt", "ttt--"] {
+            assert_eq!(is_locked(locked), Some(true), "{locked}");
+        }
+        for free in ["f", "ff", "ff-", "fft", "ffft", "fff-", "fff--", "ffftt"] {
+            assert_eq!(is_locked(free), Some(false), "{free}");
+        }
+        for unknown in ["-", "f-", "--", "f--", "t--", "ft-", "ff--", "fft-", "ff-t-", "fftt-"] {
+            assert_eq!(is_locked(unknown), None, "{unknown}");
+        }
+    }
 
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
