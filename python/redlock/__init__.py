@@ -11,7 +11,8 @@ larger than every fence of this name before it, so a resource that remembers the
 safe without these terms. A background thread renews the lock until it is released. If it is lost, `lock.check()` and
 every other method report that from this moment on, and leaving the block raises `LockLost`.
 
-The same names for asyncio are in `redlock.asyncio`. Durations are seconds (float or int) or a `timedelta`.
+The same names for asyncio are in `redlock.asyncio`. Under gevent or eventlet, blocking calls let other greenlets run if
+the package has patched `select` before the lock is made. Durations are seconds (float or int) or a `timedelta`.
 
 Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by commas), else the node is
 `redis://127.0.0.1:6379`; `Redlock` takes others. An address is `redis://[user:password@]host[:port][/db]`, `rediss://`
@@ -23,10 +24,13 @@ After a fork the parent keeps its locks. The child does not hold them, and can a
 can use this package in one interpreter only.
 """
 
-import functools
-from typing import Unpack
+import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from redlock import _exit
+from redlock import _default, _exit
+from redlock._decorators import Decorates, Name, NameOf, Passes, Skips, SkipsAndPasses
 from redlock._native import __version__
 from redlock.blocking import Lock, Redlock
 from redlock.errors import (
@@ -60,18 +64,52 @@ __all__ = [
     "Redlock",
     "RedlockError",
     "__version__",
+    "configure",
     "inspect",
     "lock",
 ]
 
-# The client is made at its first use. Two threads that make one at the same time share its connections.
-_client = functools.cache(Redlock)
+if TYPE_CHECKING:
+    from redlock import asyncio as asyncio
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        """Import `redlock.asyncio` at its first use. Programs without asyncio do not need it."""
+        if name != "asyncio":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return importlib.import_module("redlock.asyncio")
 
 
-def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:
-    """Make a lock on the default client; see `Redlock.lock`.
+@overload
+def lock(
+    name: Name,
+    *,
+    skip_if_held: Literal[False] = False,
+    pass_lock: Literal[False] = False,
+    **options: Unpack[Options],
+) -> Lock: ...
+@overload
+def lock(
+    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+) -> SkipsAndPasses[Lock]: ...
+@overload
+def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
+@overload
+def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> Passes[Lock]: ...
+@overload
+def lock(
+    name: NameOf,
+    *,
+    skip_if_held: Literal[False] = False,
+    pass_lock: Literal[False] = False,
+    **options: Unpack[Options],
+) -> Decorates: ...
+def lock(
+    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
+) -> object:
+    """Make a lock on the default client, or a decorator whose calls run under one; see `Redlock.lock`.
 
-    The client is made at the first use, from `REDLOCK_URLS` or for `redis://127.0.0.1:6379`.
+    The client is made at the first use, from `REDLOCK_URLS` or for `redis://127.0.0.1:6379`; `configure` sets another.
 
     Raises `LockInvalidArgument` for a wrong name or option, and at the first use for a wrong address. Sends nothing.
 
@@ -80,7 +118,10 @@ def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:
     ...     lock.held
     True
     """
-    return _client().lock(name, **options)
+    client: Any = _default.client(Redlock)
+    if skip_if_held or pass_lock:
+        return client.lock(name, skip_if_held=skip_if_held, pass_lock=pass_lock, **options)
+    return client.lock(name, **options)
 
 
 def inspect(name: str | bytes) -> list[NodeView]:
@@ -90,7 +131,25 @@ def inspect(name: str | bytes) -> list[NodeView]:
     >>> redlock.inspect("nobody's")[0].state
     'free'
     """
-    return _client().inspect(name)
+    return _default.client(Redlock).inspect(name)
+
+
+def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
+    """Set the nodes and the options of the default clients, which `redlock.lock` and `redlock.asyncio.lock` use.
+
+    Takes what `Redlock` takes, and checks it at once. What was made before keeps its nodes and options: locks, and
+    functions that were decorated. Their client is not closed, so a program usually calls this first.
+
+    Raises `LockInvalidArgument` for a wrong address or option. The default clients are then the former ones.
+
+    >>> import redlock
+    >>> redlock.configure("memory://configured", ttl=30)
+    >>> with redlock.lock("job") as lock:
+    ...     lock.remaining > 20
+    True
+    >>> redlock.configure()
+    """
+    _default.configure(Redlock, nodes, options)
 
 
 _exit.register()

@@ -7,6 +7,7 @@ queue is dropped, and all its calls end. So no frame may keep a queue while it w
 import asyncio
 import contextvars
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
@@ -133,10 +134,13 @@ def _of(loop: asyncio.AbstractEventLoop) -> Queue:
     return queue
 
 
-async def result(start: Callable[..., int], *args: object) -> list[NodeView] | bool | None:
+async def result(start: Callable[..., int], *args: object) -> list[NodeView] | str | bool | None:
     """Begin a call on the loop's queue with `start`, and wait for its result. If it ends early, it leaves no key."""
     # This is called once, because each call asks for the pid.
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise _without_loop(error) from None
     last_loop, last_queue = _last
     queue = last_queue() if last_loop() is loop else None
     if queue is None:
@@ -160,6 +164,21 @@ async def result(start: Callable[..., int], *args: object) -> list[NodeView] | b
             left.forget(number)
             del left
         raise
+
+
+def _without_loop(error: RuntimeError) -> RuntimeError:
+    """Say what to do if the caller runs in trio, which does not have an event loop of asyncio."""
+    trio = sys.modules.get("trio")
+    try:
+        in_trio = trio is not None and trio.lowlevel.current_task() is not None
+    except RuntimeError:
+        in_trio = False
+    if not in_trio:
+        return error
+    return RuntimeError(
+        "redlock.asyncio needs an event loop of asyncio, and this is trio; use a blocking lock there, in a thread: "
+        "await trio.to_thread.run_sync(lock.acquire)"
+    )
 
 
 def abandon(lock: _native.Handle) -> None:

@@ -1,7 +1,7 @@
 """Which functions can be decorated, or be callbacks."""
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 
 def plain(function: object, taker: str) -> None:
@@ -40,3 +40,34 @@ def _body(function: object) -> object:
 
 def _named(function: object) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+class OnlyWith:
+    """What blocks is entered with `with`. Type checkers know, and others get a sentence."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __aenter__(self) -> NoReturn:
+            raise TypeError(f"write `with`, not `async with`: this {type(self).__name__} blocks; {_FOR_ASYNCIO}")
+
+        def __aexit__(self, *_: object) -> NoReturn:
+            raise NotImplementedError
+
+
+class OnlyAsyncWith:
+    """What is awaited is entered with `async with`. Type checkers know, and others get a sentence."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"write `async with`, not `with`: this {type(self).__name__} is of redlock.asyncio")
+
+        def __exit__(self, *_: object) -> NoReturn:
+            raise NotImplementedError
+
+
+_FOR_ASYNCIO = "redlock.asyncio has one for coroutines"

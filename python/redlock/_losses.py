@@ -24,10 +24,9 @@ class _Losses:
         threading.Thread(target=self._run, name="redlock-on-lost", daemon=True).start()
 
     def _run(self) -> None:
-        poll = select.poll()
-        poll.register(self.queue.fileno(), select.POLLIN)
+        wait = _waiting_for(self.queue.fileno())
         while True:
-            poll.poll()
+            wait()
             for number in self.queue.drain():
                 self._hear(number)
 
@@ -46,6 +45,15 @@ class _Losses:
         if taken is None:
             with _mutex:
                 self.callbacks.pop(number, None)
+
+
+def _waiting_for(descriptor: int) -> Callable[[], object]:
+    """Find out how to wait for a descriptor. eventlet takes `poll` away, and its `select` takes every descriptor."""
+    if not hasattr(select, "poll"):
+        return lambda: select.select([descriptor], [], [])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return poll.poll
 
 
 # It is reentrant, because a signal handler may interrupt the thread that has it.

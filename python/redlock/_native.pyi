@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from types import EllipsisType, TracebackType
-from typing import NoReturn, Self, SupportsIndex, Unpack
+from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, overload
 
 from typing_extensions import disjoint_base
 
+from redlock.errors import LockLost
 from redlock.inspection import NodeView
 from redlock.options import ClientOptions, Duration, Options
 
@@ -63,7 +64,8 @@ class Handle:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 
 class Lock(Handle):
-    def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
+    @overload
+    def acquire(self, blocking: bool = True) -> bool:
         """Acquire the lock, and wait for as long as others hold it.
 
         `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
@@ -83,6 +85,10 @@ class Lock(Handle):
         >>> lock.release()
         """
 
+    @overload
+    def acquire(self, blocking: bool = True, *, timeout: Duration | None) -> bool: ...
+    @overload
+    def acquire(self, blocking: bool, timeout: Duration | None) -> bool: ...
     def extend(self, ttl: Duration | None = None) -> None:
         """Extend the lock, so that it lasts for `ttl` seconds from now.
 
@@ -107,6 +113,36 @@ class Lock(Handle):
         background continues the release until it succeeds or the ttl has passed.
         """
 
+    def locked(self) -> bool:
+        """Ask the nodes whether anybody holds the lock, this program included.
+
+        It is locked if an acquire would have to wait now, also because of a key of another library or of an attempt.
+        The answer may be out of date when it arrives, so it is for people and dashboards. To acquire a free lock, call
+        `acquire(blocking=False)`.
+
+        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockInvalidArgument` with
+        `protocol="setnx"`, whose keys may be out of date.
+
+        >>> import redlock
+        >>> with redlock.lock("job"):
+        ...     redlock.lock("job").locked()
+        True
+        """
+
+    def wait_lost(self, timeout: Duration | None = None) -> LockLost | None:
+        """Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.
+
+        The result is `None` if the time is over, and if the lock is released meanwhile. Without `timeout` there is no
+        limit. A loss that happened before the call is returned at once, until the lock is released or acquired again.
+
+        Raises `LockNotHeld` before an acquire, after a release and in a forked child.
+
+        >>> import redlock
+        >>> with redlock.lock("job") as lock:
+        ...     lock.wait_lost(timeout=0.01) is None
+        True
+        """
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
@@ -117,12 +153,16 @@ class Queue:
     def __new__(cls) -> Self: ...
     def fileno(self) -> int: ...
     def is_foreign(self) -> bool: ...
-    def acquire(self, handle: Handle, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> int: ...
+    def acquire(
+        self, handle: Handle, blocking: bool = True, timeout: Duration | EllipsisType | None = ..., **others: Never
+    ) -> int: ...
     def extend(self, handle: Handle, ttl: Duration | None = None) -> int: ...
     def release(self, handle: Handle) -> int: ...
     def leave(self, handle: Handle) -> int: ...
     def inspect(self, client: Client, name: str | bytes) -> int: ...
+    def locked(self, handle: Handle) -> int: ...
+    def wait_lost(self, handle: Handle, timeout: Duration | None = None) -> int: ...
     def watch(self, handle: Handle) -> int: ...
     def cancel(self, number: int) -> None: ...
     def drain(self) -> list[int]: ...
-    def take(self, number: int) -> list[NodeView] | bool | None: ...
+    def take(self, number: int) -> list[NodeView] | Literal["locked", "free"] | bool | None: ...

@@ -21,13 +21,25 @@ True
 """
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import EllipsisType, TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Literal, Never, ParamSpec, Self, TypeVar, Unpack, overload
 
-from redlock import _calls, _native
-from redlock._checks import coroutine, plain
+from redlock import _calls, _default, _native
+from redlock._checks import OnlyAsyncWith, coroutine, plain
+from redlock._decorators import (
+    Name,
+    NameOf,
+    NotALock,
+    Place,
+    Plan,
+    TaskDecorates,
+    TaskPasses,
+    TaskSkips,
+    TaskSkipsAndPasses,
+)
 from redlock.errors import (
     LockAlreadyHeld,
     LockForbidden,
@@ -58,6 +70,7 @@ __all__ = [
     "Options",
     "Redlock",
     "RedlockError",
+    "configure",
     "inspect",
     "lock",
 ]
@@ -93,7 +106,10 @@ class _Body:
         return self._loss if alone and kind is not None and issubclass(kind, asyncio.CancelledError) else None
 
 
-class Lock(_native.Handle):
+_TAKER = "a lock of redlock.asyncio"
+
+
+class Lock(OnlyAsyncWith, _native.Handle):
     """A lock by name, for asyncio; see `redlock.Lock`. `Redlock.lock` makes one.
 
     `async with` acquires on entry and releases on exit. If the lock is lost meanwhile, the task that runs the body is
@@ -101,7 +117,8 @@ class Lock(_native.Handle):
     `TimeoutError`. It does not if the body was also cancelled from outside, or raises another exception.
 
     As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
-    callbacks.
+    callbacks. A function with a parameter that is annotated with this class gets the lock there. `Redlock.lock` makes
+    decorators that can do more.
 
     >>> import asyncio
     >>> from redlock import asyncio as redlock
@@ -125,7 +142,15 @@ class Lock(_native.Handle):
         # It is set from the beginning of an acquire to the end of the release.
         self._watch: _calls.Watch | None = None
 
-    async def acquire(self, blocking: bool = True, timeout: Duration | EllipsisType | None = ...) -> bool:
+    @overload
+    async def acquire(self, blocking: bool = True) -> bool: ...
+    @overload
+    async def acquire(self, blocking: bool = True, *, timeout: Duration | None) -> bool: ...
+    @overload
+    async def acquire(self, blocking: bool, timeout: Duration | None) -> bool: ...
+    async def acquire(
+        self, blocking: bool = True, timeout: Duration | EllipsisType | None = ..., **others: Never
+    ) -> bool:
         """Acquire the lock, and wait for as long as others hold it.
 
         `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
@@ -149,7 +174,7 @@ class Lock(_native.Handle):
         True
         """
         try:
-            await _calls.result(self._begin, blocking, timeout)
+            await _calls.result(functools.partial(self._begin, **others) if others else self._begin, blocking, timeout)
         except LockTimeout:
             return False
         return True
@@ -177,6 +202,46 @@ class Lock(_native.Handle):
         watch = self._watch
         await _calls.result(_calls.Queue.release, self)
         self._unwatch(watch)
+
+    async def locked(self) -> bool:
+        """Ask the nodes whether anybody holds the lock, this program included; see `redlock.Lock.locked`.
+
+        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockInvalidArgument` with
+        `protocol="setnx"`. Cancelling it changes nothing.
+
+        >>> import asyncio
+        >>> from redlock import asyncio as redlock
+        >>> async def main() -> bool:
+        ...     async with redlock.lock("job"):
+        ...         return await redlock.lock("job").locked()
+        >>> asyncio.run(main())
+        True
+        """
+        return await _calls.result(_calls.Queue.locked, self) == "locked"
+
+    async def wait_lost(self, timeout: Duration | None = None) -> LockLost | None:
+        """Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.
+
+        The result is `None` if the time is over, and if the lock is released meanwhile. Without `timeout` there is no
+        limit. A loss that happened before the call is returned at once, until the lock is released or acquired again.
+
+        Raises `LockNotHeld` before an acquire, after a release and in a forked child. Cancelling it changes nothing.
+
+        >>> import asyncio
+        >>> from redlock import asyncio as redlock
+        >>> async def main() -> str | None:
+        ...     lock = redlock.lock("short", ttl=0.1, auto_renew=False)
+        ...     await lock.acquire()
+        ...     loss = await lock.wait_lost(timeout=5)
+        ...     return loss and loss.reason
+        >>> asyncio.run(main())
+        'expired'
+        """
+        try:
+            await _calls.result(_calls.Queue.wait_lost, self, timeout)
+        except LockLost as loss:
+            return loss
+        return None
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
         """Have `callback(error)` called in the event loop at each loss of this lock, once each, from now on.
@@ -235,9 +300,15 @@ class Lock(_native.Handle):
         return self._begin(queue, blocking=True, timeout=..., watched=True)
 
     def _begin(
-        self, queue: _calls.Queue, blocking: bool, timeout: Duration | EllipsisType | None, *, watched: bool = False
+        self,
+        queue: _calls.Queue,
+        blocking: bool,
+        timeout: Duration | EllipsisType | None,
+        *,
+        watched: bool = False,
+        **others: Never,
     ) -> int:
-        number = queue.acquire(self, blocking, timeout)
+        number = queue.acquire(self, blocking, timeout, **others)
         # Each acquire has its own watch, because it may run in another loop. A refused acquire does not come here, so
         # it leaves the watch of the present hold alone.
         if self._watch is not None:
@@ -266,20 +337,46 @@ class Lock(_native.Handle):
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         """Decorate a coroutine function: each call runs under a fresh lock."""
-        coroutine(function, "a lock of redlock.asyncio")
+        coroutine(function, _TAKER)
+        place = Place(function, Lock)
 
-        @functools.wraps(function)
         async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with self._another():
-                return await function(*args, **kwargs)
+            async with self._another() as lock:
+                return await place.call(function, lock, args, kwargs)
 
-        return locked
+        return place.wraps(function, locked)
 
     def _another(self) -> Self:
         other = type(self)(self)
         for callback in self._callbacks:
             other.on_lost(callback)
         return other
+
+
+class _Decorator(NotALock):
+    """Runs each call of the coroutine functions that it decorates under the lock of a plan."""
+
+    __slots__ = ("_plan",)
+
+    def __init__(self, plan: Plan[Lock]) -> None:
+        self._plan = plan
+
+    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., Coroutine[Any, Any, R | None]]:
+        coroutine(function, _TAKER)
+        plan, place = self._plan, Place(function, Lock, first=self._plan.passes)
+
+        async def locked(*args: Any, **kwargs: Any) -> R | None:  # noqa: ANN401 - those of the function
+            lock = plan.lock(args, kwargs)
+            async with contextlib.AsyncExitStack() as stack:
+                try:
+                    await stack.enter_async_context(lock)
+                except LockTimeout:
+                    if plan.skips:
+                        return None
+                    raise
+                return await place.call(function, lock, args, kwargs)
+
+        return place.wraps(function, locked)
 
 
 def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
@@ -300,7 +397,7 @@ def _may_wait() -> bool:
         return False
 
 
-class Redlock(_native.Client):
+class Redlock(OnlyAsyncWith, _native.Client):
     """A client for one set of nodes, for asyncio; see `redlock.Redlock`.
 
     It is not bound to an event loop. Leaving its `async with` block closes it.
@@ -317,8 +414,48 @@ class Redlock(_native.Client):
 
     __slots__ = ()
 
-    def lock(self, name: str | bytes, **options: Unpack[Options]) -> Lock:
-        """Make a lock by name; see `redlock.Redlock.lock`. Sends nothing and needs no event loop."""
+    @overload
+    def lock(
+        self,
+        name: Name,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Lock: ...
+    @overload
+    def lock(
+        self, name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> TaskSkipsAndPasses[Lock]: ...
+    @overload
+    def lock(self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> TaskSkips: ...
+    @overload
+    def lock(
+        self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> TaskPasses[Lock]: ...
+    @overload
+    def lock(
+        self,
+        name: NameOf,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> TaskDecorates: ...
+    def lock(
+        self,
+        name: Name | NameOf,
+        *,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make a lock by name, or a decorator for coroutine functions; see `redlock.Redlock.lock`.
+
+        Sends nothing and needs no event loop.
+        """
+        if skip_if_held or pass_lock or callable(name):
+            return _Decorator(Plan(self.lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
         return Lock(self, name, **options)
 
     async def inspect(self, name: str | bytes) -> list[NodeView]:
@@ -337,15 +474,45 @@ class Redlock(_native.Client):
         self.close()
 
 
-# The client is made at its first use. Two threads that make one at the same time share its connections.
-_client = functools.cache(Redlock)
-
-
-def lock(name: str | bytes, **options: Unpack[Options]) -> Lock:
-    """Make a lock on the default client; see `redlock.lock`. Needs no event loop."""
-    return _client().lock(name, **options)
+@overload
+def lock(
+    name: Name,
+    *,
+    skip_if_held: Literal[False] = False,
+    pass_lock: Literal[False] = False,
+    **options: Unpack[Options],
+) -> Lock: ...
+@overload
+def lock(
+    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+) -> TaskSkipsAndPasses[Lock]: ...
+@overload
+def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> TaskSkips: ...
+@overload
+def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> TaskPasses[Lock]: ...
+@overload
+def lock(
+    name: NameOf,
+    *,
+    skip_if_held: Literal[False] = False,
+    pass_lock: Literal[False] = False,
+    **options: Unpack[Options],
+) -> TaskDecorates: ...
+def lock(
+    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
+) -> object:
+    """Make a lock on the default client, or a decorator; see `redlock.lock`. Needs no event loop."""
+    client: Any = _default.client(Redlock)
+    if skip_if_held or pass_lock:
+        return client.lock(name, skip_if_held=skip_if_held, pass_lock=pass_lock, **options)
+    return client.lock(name, **options)
 
 
 async def inspect(name: str | bytes) -> list[NodeView]:
     """Show what every node of the default client has under `name`; see `redlock.Redlock.inspect`."""
-    return await _client().inspect(name)
+    return await _default.client(Redlock).inspect(name)
+
+
+def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
+    """Set the nodes and the options of the default clients of this module and of `redlock`; see `redlock.configure`."""
+    _default.configure(Redlock, nodes, options)

@@ -1,12 +1,14 @@
 """The client and the lock whose calls block the calling thread. `redlock` exports them."""
 
-import functools
+import contextlib
+import select
 from collections.abc import Callable
-from typing import ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from redlock import _losses, _native
-from redlock._checks import plain
-from redlock.errors import LockLost
+from redlock._checks import OnlyWith, plain
+from redlock._decorators import Decorates, Name, NameOf, NotALock, Passes, Place, Plan, Skips, SkipsAndPasses
+from redlock.errors import LockLost, LockTimeout
 from redlock.inspection import NodeView
 from redlock.options import Options
 
@@ -14,7 +16,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Lock(_native.Lock):
+_TAKER = "a lock of redlock (redlock.asyncio has one for coroutine functions)"
+
+
+class Lock(OnlyWith, _native.Lock):
     """A lock by name: acquire it, hold it, release it, as often as you like. `Redlock.lock` makes one.
 
     One object is one holder: two objects of one name exclude each other, in one process too. Any thread can use it,
@@ -25,8 +30,9 @@ class Lock(_native.Lock):
     raises `LockLost` if the lock was lost meanwhile, unless the body is already raising. A release that no quorum
     confirms is not an error there: the background continues it.
 
-    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. Generators and
-    coroutine functions are refused with `TypeError`: their body would run after the release.
+    As a decorator it makes a fresh lock for each call, with the same options and `on_lost` callbacks. A function with a
+    parameter that is annotated with this class gets the lock there. Generators and coroutine functions are refused with
+    `TypeError`: their body would run after the release. `Redlock.lock` makes decorators that can do more.
 
     It cannot be pickled or copied. If it is garbage-collected while held, it is released, with a `ResourceWarning`.
 
@@ -83,17 +89,47 @@ class Lock(_native.Lock):
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate `function`: each call runs under a fresh lock."""
-        plain(function, "a lock of redlock (redlock.asyncio has one for coroutine functions)")
+        plain(function, _TAKER)
+        place = Place(function, Lock)
 
-        @functools.wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._another():
-                return function(*args, **kwargs)
+            with self._another() as lock:
+                return place.call(function, lock, args, kwargs)
 
-        return locked
+        return place.wraps(function, locked)
 
 
-class Redlock(_native.Client):
+class _Decorator(NotALock):
+    """Runs each call of the functions that it decorates under the lock of a plan."""
+
+    __slots__ = ("_plan",)
+
+    def __init__(self, plan: Plan[Lock]) -> None:
+        self._plan = plan
+
+    def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
+        plain(function, _TAKER)
+        plan, place = self._plan, Place(function, Lock, first=self._plan.passes)
+
+        def locked(*args: Any, **kwargs: Any) -> R | None:  # noqa: ANN401 - those of the function
+            lock = plan.lock(args, kwargs)
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(lock)
+                except LockTimeout:
+                    if plan.skips:
+                        return None
+                    raise
+                return place.call(function, lock, args, kwargs)
+
+        return place.wraps(function, locked)
+
+
+# gevent and eventlet put their own function in its place.
+_select = select.select if select.select.__module__ == "select" else None
+
+
+class Redlock(OnlyWith, _native.Client):
     """A client for one set of nodes: one server, or several independent ones of which a quorum must agree.
 
     `nodes` is an address or a sequence of 1 to 15; left out, they come from `REDLOCK_URLS` or are
@@ -111,18 +147,76 @@ class Redlock(_native.Client):
 
     __slots__ = ()
 
-    def lock(self, name: str | bytes, **options: Unpack[Options]) -> Lock:
-        """Make a lock by name. Sends nothing.
+    @overload
+    def lock(
+        self,
+        name: Name,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Lock: ...
+    @overload
+    def lock(
+        self, name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> SkipsAndPasses[Lock]: ...
+    @overload
+    def lock(self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
+    @overload
+    def lock(self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> Passes[Lock]: ...
+    @overload
+    def lock(
+        self,
+        name: NameOf,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Decorates: ...
+    def lock(
+        self,
+        name: Name | NameOf,
+        *,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make a lock by name, or a decorator whose calls run under one. Sends nothing.
 
-        A name is 1 to 512 bytes, of UTF-8 if given as a str; the key on the servers is the name, unchanged. Names that
-        begin with `redlock:fence:` or `redlock:waiters:` are reserved.
+        A name is 1 to 512 bytes, of UTF-8 if given as a str; the key on the servers is the name, unchanged, after the
+        client's `key_prefix`. Names that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
+
+        For a decorator, `name` can be a function that makes the name from the arguments of the call. With
+        `skip_if_held`, a call returns `None` and does not run the function if others hold the lock; it tries once,
+        unless `timeout` says how long to wait. With `pass_lock`, the lock is the first argument of the function. Each
+        of the three makes a decorator, which is not a lock.
 
         Raises `LockInvalidArgument` for a wrong name or option.
 
         >>> import redlock
-        >>> redlock.Redlock("memory://names").lock(b"job").name
+        >>> client = redlock.Redlock("memory://names")
+        >>> client.lock(b"job").name
         b'job'
+        >>> @client.lock(lambda user, amount: f"user:{user}", pass_lock=True)
+        ... def pay(lock: redlock.Lock, user: str, amount: int) -> tuple[object, int]:
+        ...     return lock.name, amount
+        >>> pay("ada", amount=5)
+        ('user:ada', 5)
+        >>> @client.lock("cron:nightly", skip_if_held=True)
+        ... def nightly() -> str:
+        ...     return "done"
+        >>> nightly()
+        'done'
+        >>> with client.lock("cron:nightly"):
+        ...     print(nightly())
+        None
         """
+        if skip_if_held or pass_lock or callable(name):
+            return _Decorator(Plan(self.lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415 - only such programs need it
+
+            return _cooperative.Lock(self, name, **options)
         return Lock(self, name, **options)
 
     def inspect(self, name: str | bytes) -> list[NodeView]:
@@ -136,6 +230,10 @@ class Redlock(_native.Client):
         >>> redlock.Redlock("memory://look").inspect("job")[0].state
         'free'
         """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            return _cooperative.views(self, name)
         return self._views(name)
 
     def __enter__(self) -> Self:

@@ -23,6 +23,9 @@ class NodeView:
     node: str
     """The node's address without user name or password."""
 
+    key: str
+    """The key on the node: the client's `key_prefix` and the name, with invalid UTF-8 replaced."""
+
     state: Literal["free", "held", "foreign", "unavailable"]
     """`free`: nothing is there. `held`: a lock of this library. `foreign`: a lock of another library, or a key that is
     not a lock. `unavailable`: the node could not be asked."""

@@ -12,40 +12,40 @@ Duration: TypeAlias = float | timedelta
 class Options(TypedDict, total=False):
     """The keyword options of `redlock.lock`, `Redlock.lock` and `redlock.Redlock`, also for asyncio.
 
-    Options of a client are the defaults of its locks. The call that gets a wrong or unknown option raises
-    `redlock.LockInvalidArgument`.
+    Options of a client are the defaults of its locks. `None` stands for the built-in default, whatever the client's is.
+    The call that gets a wrong or unknown option raises `redlock.LockInvalidArgument`.
     """
 
-    ttl: Duration
+    ttl: Duration | None
     """How long the nodes keep the lock unless it is extended: 0.1 s to 24 h, default 10 s. A crashed holder blocks
     others for at most this long."""
 
     timeout: Duration | None
-    """How long acquire may wait: zero for one try, `None` (the default) for ever."""
+    """How long acquire may wait: zero for one try, `None` (the default) for ever, as for infinity and -1."""
 
-    auto_renew: bool
+    auto_renew: bool | None
     """Whether a background thread renews the lock until it is released; default `True`. Busy Python code cannot stop
     it; `max_hold` can."""
 
-    max_hold: Duration
+    max_hold: Duration | None
     """The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default there
     is no limit."""
 
-    node_timeout: Duration
+    node_timeout: Duration | None
     """Longest wait for one node's vote; default a quarter of the ttl, from 0.05 s to 0.5 s."""
 
-    restart_delay: Duration
+    restart_delay: Duration | None
     """How long the grants of a node do not count after this process saw it restart; default the ttl. Zero turns this
     off, for nodes whose data survives."""
 
-    fence_ttl: Duration
+    fence_ttl: Duration | None
     """How long a node remembers a name's fence; default the larger of 1 h and twice the ttl, at least twice the ttl."""
 
-    label: str
+    label: str | None
     """The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
     none."""
 
-    protocol: Literal["plain", "setnx"]
+    protocol: Literal["plain", "setnx"] | None
     """`"setnx"` shares a key with code that still uses the older protocol of SETNX, GET and GETSET, whose value is the
     Unix second up to which the lock is held; default `"plain"`.
 
@@ -60,6 +60,10 @@ class Options(TypedDict, total=False):
 class ClientOptions(Options, total=False):
     """The keyword options of `redlock.Redlock`, also for asyncio: the defaults of its locks, and its own."""
 
-    connect_timeout: Duration
+    connect_timeout: Duration | None
     """Longest time for one connection, from the look-up of the name to the node's first answers: 0.05 s to 60 s,
     default 2 s. A connection takes up to four round trips. Only clients have this option."""
+
+    key_prefix: str | None
+    """The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of
+    names apply to the whole. Errors and inspection show the whole. Only clients have this option."""

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use redlock::bindings::completion_queue::{Completion, Taken};
 
 use crate::client::Client;
-use crate::convert::{Name, Timeout, Ttl};
+use crate::convert::{Blocking, Name, Timeout, Ttl, limit, no_others};
 use crate::error::Raised;
 use crate::inspect::to_python;
 use crate::lock::Handle;
@@ -41,14 +42,19 @@ impl Queue {
         self.queue.is_foreign()
     }
 
-    #[pyo3(signature = (handle, blocking = true, timeout = Timeout::Unset))]
+    #[pyo3(
+        signature = (handle, blocking = Blocking(true), timeout = Timeout::Unset, **others),
+        text_signature = "($self, handle, blocking=True, timeout=..., **others)"
+    )]
     fn acquire(
         &self,
         py: Python<'_>,
         handle: &Bound<'_, Handle>,
-        blocking: bool,
+        blocking: Blocking,
         timeout: Timeout,
+        others: Option<&Bound<'_, PyDict>>,
     ) -> Result<u64, Raised> {
+        no_others(others)?;
         let timeout = timeout.of_acquire(py, blocking)?;
         Ok(self.queue.acquire(&handle.get().object, timeout)?)
     }
@@ -71,6 +77,15 @@ impl Queue {
         Ok(self.queue.inspect(&client.get().0, &name.bytes)?)
     }
 
+    fn locked(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
+        Ok(self.queue.is_locked(&handle.get().object)?)
+    }
+
+    #[pyo3(signature = (handle, timeout = None))]
+    fn wait_lost(&self, handle: &Bound<'_, Handle>, timeout: Option<Bound<'_, PyAny>>) -> Result<u64, Raised> {
+        Ok(self.queue.wait_lost(&handle.get().object, limit(timeout)?)?)
+    }
+
     /// Return a number that becomes ready at each loss of the lock, and once more when the lock is dropped.
     fn watch(&self, handle: &Bound<'_, Handle>) -> u64 {
         self.queue.subscribe_to_losses(&handle.get().object)
@@ -86,11 +101,13 @@ impl Queue {
         self.queue.drain(|| self.notifier.reset()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Take the result of a ready call: `True` if it succeeded, a list of views for an inspection, `False` if the call
-    /// is not finished and its number becomes ready again, `None` if there is no such call.
+    /// Take the result of a ready call: `True` if it succeeded, a list of views for an inspection, `"locked"` or
+    /// `"free"` if it asked for that, `False` if the call is not finished and its number becomes ready again, `None` if
+    /// there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
         let taken = match self.queue.take(number)? {
             Taken::Completed => true.into_bound_py_any(py),
+            Taken::IsLocked(is_locked) => (if is_locked { "locked" } else { "free" }).into_bound_py_any(py),
             Taken::Pending => false.into_bound_py_any(py),
             Taken::Views(views) => {
                 views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)

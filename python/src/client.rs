@@ -39,6 +39,12 @@ impl Client {
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let class = slf.get_type();
+        let nodes = slf.get().0.shown_addresses().join(", ");
+        Ok(format!("<{}.{} {nodes}>", class.module()?, class.qualname()?))
+    }
+
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]
     fn __reduce_ex__(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let _ = protocol;

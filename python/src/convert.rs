@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyMapping, PyString};
 use redlock::bindings::lock_object;
-use redlock::bindings::options::{Kind, Options, Row, Scope, Value, find, seconds};
+use redlock::bindings::options::{Kind, Options, Row, Scope, Unit, Value, find, unknown};
 
 use crate::error::{invalid, to_pyerr};
 
@@ -22,8 +23,8 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, scope: Scope) -> PyResu
 
 fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(match kind {
-        Kind::Timeout if given.is_none() => Value::Timeout(None),
-        Kind::Timeout => Value::Timeout(Some(duration(name, given)?)),
+        Kind::Timeout => Value::Timeout(timeout(name, given)?),
+        _ if given.is_none() => Value::BuiltIn,
         Kind::Duration => Value::Duration(duration(name, given)?),
         Kind::Flag => match given.cast::<PyBool>() {
             Ok(flag) => Value::Flag(flag.is_true()),
@@ -33,18 +34,46 @@ fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Va
     })
 }
 
+/// Writes the value of an option as Python does.
+pub(crate) fn shown(py: Python<'_>, value: Value) -> PyResult<String> {
+    let value = match value {
+        Value::Duration(duration) | Value::Timeout(Some(duration)) => duration.as_secs_f64().into_bound_py_any(py)?,
+        Value::Flag(flag) => flag.into_bound_py_any(py)?,
+        Value::Text(text) => text.into_bound_py_any(py)?,
+        Value::Timeout(None) | Value::BuiltIn => py.None().into_bound(py),
+    };
+    Ok(value.repr()?.to_string())
+}
+
 /// Converts the value of `option`: a float, an int or a `timedelta`. Refuses another type with `invalid_argument`.
-pub(crate) fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    let py = given.py();
-    let amount = if given.is_instance_of::<PyDelta>() {
-        given.call_method0("total_seconds")?.extract::<f64>()?
+fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let amount = seconds(option, given, "seconds (float or int) or a timedelta")?;
+    Unit::Seconds.duration(option, amount).map_err(|error| to_pyerr(given.py(), &error))
+}
+
+/// Converts a timeout: as a duration, and `None`, infinity or -1 for one without an end.
+fn timeout(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    if given.is_none() {
+        return Ok(None);
+    }
+    let amount = seconds(option, given, "seconds (float or int), a timedelta, or None to wait for ever")?;
+    Unit::Seconds.timeout(option, amount).map_err(|error| to_pyerr(given.py(), &error))
+}
+
+/// Converts the argument `timeout` of a wait that has no other limit.
+pub(crate) fn limit(timeout: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    timeout.map_or(Ok(None), |given| self::timeout("timeout", &given))
+}
+
+fn seconds(option: &'static str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<f64> {
+    if given.is_instance_of::<PyDelta>() {
+        given.call_method0("total_seconds")?.extract()
     } else if given.is_instance_of::<PyFloat>() || is_int(given) {
         // This fails for an int that no float can hold.
-        given.extract::<f64>().map_err(|_| invalid(py, option, format!("{option} is too large a number")))?
+        given.extract().map_err(|_| invalid(given.py(), option, format!("{option} is too large a number")))
     } else {
-        return wrong_type(option, option, given, "seconds (float or int) or a timedelta");
-    };
-    seconds(option, amount).map_err(|error| to_pyerr(py, &error))
+        wrong_type(option, option, given, wanted)
+    }
 }
 
 /// Returns whether a value is an int, but not a bool: `True` is not meant as one second.
@@ -63,7 +92,7 @@ pub(crate) enum Timeout {
 
 impl Timeout {
     /// Converts to the engine's type. `blocking=False` is a timeout of zero.
-    pub(crate) fn of_acquire(self, py: Python<'_>, blocking: bool) -> PyResult<lock_object::Timeout> {
+    pub(crate) fn of_acquire(self, py: Python<'_>, Blocking(blocking): Blocking) -> PyResult<lock_object::Timeout> {
         match (blocking, self) {
             (true, Self::Unset) => Ok(None),
             (true, Self::Set(timeout)) => Ok(Some(timeout)),
@@ -82,11 +111,33 @@ impl<'py> FromPyObject<'_, 'py> for Timeout {
         if given.is(given.py().Ellipsis()) {
             return Ok(Self::Unset);
         }
-        if given.is_none() {
-            return Ok(Self::Set(None));
-        }
-        Ok(Self::Set(Some(duration("timeout", &given)?)))
+        Ok(Self::Set(timeout("timeout", &given)?))
     }
+}
+
+/// The argument `blocking` of an acquire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocking(pub(crate) bool);
+
+impl<'py> FromPyObject<'_, 'py> for Blocking {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match given.cast::<PyBool>() {
+            Ok(blocking) => Ok(Self(blocking.is_true())),
+            Err(_) => {
+                wrong_type("blocking", "blocking", &given, "True or False; to wait for 5 s, write acquire(timeout=5)")
+            }
+        }
+    }
+}
+
+/// Refuses arguments that an acquire does not have, with a hint for those of other libraries.
+pub(crate) fn no_others(given: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    if let Some((argument, _)) = given.into_iter().flatten().next() {
+        return Err(to_pyerr(argument.py(), &unknown(argument.extract()?, str::to_owned)));
+    }
+    Ok(())
 }
 
 /// The argument `ttl` of an extend.
@@ -124,12 +175,18 @@ impl<'py> FromPyObject<'_, 'py> for Name {
 /// Converts the addresses of nodes: one, or several. Error messages do not show an address, because it may contain a
 /// password.
 pub(crate) fn nodes(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    const WANTED: &str = "a str, or a sequence of them";
+    const WANTED: &str =
+        "a str such as redis://127.0.0.1:6379, or a sequence of them; redlock opens its own connections";
+    const EACH: &str = "a str such as redis://127.0.0.1:6379; redlock opens its own connections";
     if given.is_instance_of::<PyString>() {
         return Ok(vec![text("nodes", "nodes", given, WANTED)?]);
     }
-    let Ok(each) = given.try_iter() else { return wrong_type("nodes", "nodes", given, WANTED) };
-    each.map(|node| text("nodes", "a node", &node?, "a str")).collect()
+    // Iterating over a mapping gives its keys, and those are not addresses. Iterating over a client of redis-py, which
+    // has only `__getitem__`, sends commands.
+    let iterable = given.get_type().hasattr("__iter__")? && given.cast::<PyMapping>().is_err();
+    let each = iterable.then(|| given.try_iter()).transpose()?;
+    let Some(each) = each else { return wrong_type("nodes", "nodes", given, WANTED) };
+    each.map(|node| text("nodes", "a node", &node?, EACH)).collect()
 }
 
 /// Converts `given` to UTF-8. `what` names the part of the argument that must be text.

@@ -17,5 +17,7 @@ pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, Py
         NodeState::Unavailable { error } => ("unavailable", None, None, None, Some(error)),
         _ => ("unavailable", None, None, None, Some(String::from("an answer that this version cannot show"))),
     };
-    CLASS.import(py, "redlock.inspection", "NodeView")?.call1((view.node, state, label, fence, ttl_left, error))
+    CLASS
+        .import(py, "redlock.inspection", "NodeView")?
+        .call1((view.node, view.key, state, label, fence, ttl_left, error))
 }

@@ -1,6 +1,7 @@
 //! Locks: the part that all of them share, and the lock whose calls block.
 
 use std::ffi::CString;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyResourceWarning, PyTypeError};
@@ -12,8 +13,8 @@ use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Scope;
 
 use crate::client::Client;
-use crate::convert::{self, Name, Timeout, Ttl};
-use crate::error::Raised;
+use crate::convert::{self, Blocking, Name, Timeout, Ttl};
+use crate::error::{Raised, to_pyerr};
 use crate::signals::Signals;
 
 /// The part of a lock that blocking and asyncio locks share: the calls that never wait.
@@ -23,6 +24,9 @@ pub(crate) struct Handle {
     pub(crate) object: Arc<LockObject>,
     name: Py<PyAny>,
 }
+
+const NOT_MADE_SO: &str =
+    "this class is not called; make a lock with redlock.lock(name), or with lock(name) of a client";
 
 impl Handle {
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
@@ -39,7 +43,10 @@ impl Handle {
     fn new(source: &Bound<'_, PyAny>, name: Option<Name>, options: Option<&Bound<'_, PyDict>>) -> Result<Self, Raised> {
         let py = source.py();
         let Ok(client) = source.cast::<Client>() else {
-            let Self { object, name } = source.cast::<Self>().map_err(PyErr::from)?.get();
+            let Ok(lock) = source.cast::<Self>() else {
+                return Err(Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)));
+            };
+            let Self { object, name } = lock.get();
             return Ok(Self { object: object.fresh(), name: name.clone_ref(py) });
         };
         let name = name.map_or_else(|| py.None().extract(py), Ok)?;
@@ -95,7 +102,12 @@ impl Handle {
         let class = slf.get_type();
         let this = slf.get();
         let state = if this.object.held() { "held" } else { "not held" };
-        Ok(format!("<{}.{} {} {state}>", class.module()?, class.qualname()?, this.name.bind(slf.py()).repr()?))
+        let mut text =
+            format!("<{}.{} {} {state}", class.module()?, class.qualname()?, this.name.bind(slf.py()).repr()?);
+        for (option, value) in this.object.given_options() {
+            write!(text, " {option}={}", convert::shown(slf.py(), value)?).expect("a String takes every text");
+        }
+        Ok(text + ">")
     }
 }
 
@@ -124,10 +136,10 @@ pub(crate) struct Lock;
 
 impl Lock {
     /// Makes a call that blocks, and detaches from the interpreter meanwhile.
-    fn block(
+    fn block<T: Send>(
         slf: &Bound<'_, Self>,
-        call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<(), Stop<PyErr>> + Send,
-    ) -> Result<(), Raised> {
+        call: impl FnOnce(&Arc<LockObject>, Signals) -> Result<T, Stop<PyErr>> + Send,
+    ) -> Result<T, Raised> {
         let py = slf.py();
         let object = &slf.as_super().get().object;
         let signals = Signals::here(py)?;
@@ -164,8 +176,17 @@ impl Lock {
     /// >>> lock.acquire(timeout=5)
     /// True
     /// >>> lock.release()
-    #[pyo3(signature = (blocking = true, timeout = Timeout::Unset))]
-    fn acquire(slf: &Bound<'_, Self>, blocking: bool, timeout: Timeout) -> Result<bool, Raised> {
+    #[pyo3(
+        signature = (blocking = Blocking(true), timeout = Timeout::Unset, **others),
+        text_signature = "($self, blocking=True, timeout=...)"
+    )]
+    fn acquire(
+        slf: &Bound<'_, Self>,
+        blocking: Blocking,
+        timeout: Timeout,
+        others: Option<&Bound<'_, PyDict>>,
+    ) -> Result<bool, Raised> {
+        convert::no_others(others)?;
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
         match Self::block(slf, |object, signals| object.acquire(timeout, signals.check())) {
             Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
@@ -199,6 +220,45 @@ impl Lock {
     /// background continues the release until it succeeds or the ttl has passed.
     fn release(slf: &Bound<'_, Self>) -> Result<(), Raised> {
         Self::block(slf, |object, signals| object.release(signals.check()))
+    }
+
+    /// Ask the nodes whether anybody holds the lock, this program included.
+    ///
+    /// It is locked if an acquire would have to wait now, also because of a key of another library or of an attempt.
+    /// The answer may be out of date when it arrives, so it is for people and dashboards. To acquire a free lock, call
+    /// `acquire(blocking=False)`.
+    ///
+    /// Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockInvalidArgument` with
+    /// `protocol="setnx"`, whose keys may be out of date.
+    ///
+    /// >>> import redlock
+    /// >>> with redlock.lock("job"):
+    /// ...     redlock.lock("job").locked()
+    /// True
+    fn locked(slf: &Bound<'_, Self>) -> Result<bool, Raised> {
+        Self::block(slf, |object, signals| object.is_locked_now(signals.check()))
+    }
+
+    /// Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.
+    ///
+    /// The result is `None` if the time is over, and if the lock is released meanwhile. Without `timeout` there is no
+    /// limit. A loss that happened before the call is returned at once, until the lock is released or acquired again.
+    ///
+    /// Raises `LockNotHeld` before an acquire, after a release and in a forked child.
+    ///
+    /// >>> import redlock
+    /// >>> with redlock.lock("job") as lock:
+    /// ...     lock.wait_lost(timeout=0.01) is None
+    /// True
+    #[pyo3(signature = (timeout = None))]
+    fn wait_lost<'py>(
+        slf: &Bound<'py, Self>,
+        timeout: Option<Bound<'py, PyAny>>,
+    ) -> Result<Option<Bound<'py, PyAny>>, Raised> {
+        let py = slf.py();
+        let limit = convert::limit(timeout)?;
+        let loss = Self::block(slf, |object, signals| object.wait_lost(limit, signals.check()))?;
+        Ok(loss.map(|loss| to_pyerr(py, &loss).into_value(py).into_bound(py).into_any()))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {

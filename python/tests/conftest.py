@@ -75,12 +75,15 @@ def name() -> str:
 
 @pytest.fixture
 def start(server: Server, name: str) -> Iterator[Start]:
-    """Starts a program that has `client`, `name`, `urls` and `until`, on one node unless others are given."""
+    """Starts a program that has `client`, `name`, `urls` and `until`, on one node unless others are given.
+
+    What comes `first` runs before all else.
+    """
     started: list[subprocess.Popen[str]] = []
 
-    def start(program: str, *options: str, nodes: Nodes | None = None) -> "subprocess.Popen[str]":
+    def start(program: str, *options: str, nodes: Nodes | None = None, first: str = "") -> "subprocess.Popen[str]":
         urls = [server.url] if nodes is None else nodes.urls
-        prelude = f"import redlock\nfrom support.clock import until\nname = {name!r}\nurls = {urls!r}\n"
+        prelude = f"{first}\nimport redlock\nfrom support.clock import until\nname = {name!r}\nurls = {urls!r}\n"
         process = subprocess.Popen(
             # Newer interpreters doubt each fork beside a thread; here that is what is tested.
             [
@@ -112,8 +115,10 @@ def start(server: Server, name: str) -> Iterator[Start]:
 def run(start: Start) -> Run:
     """Runs such a program to its end; what it prints comes back."""
 
-    def run(program: str, *options: str, nodes: Nodes | None = None) -> "subprocess.CompletedProcess[str]":
-        process = start(program, *options, nodes=nodes)
+    def run(
+        program: str, *options: str, nodes: Nodes | None = None, first: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        process = start(program, *options, nodes=nodes, first=first)
         out, err = process.communicate(timeout=2 * LIMIT)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

@@ -2,7 +2,6 @@
 
 import ast
 import doctest
-import functools
 import inspect
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import redlock
-from redlock import _native, blocking, errors, inspection, options
+from redlock import _default, _native, blocking, errors, inspection, options
 from redlock import asyncio as aio
 
 STUB = ast.parse(Path(redlock.__file__).with_name("_native.pyi").read_text())
@@ -26,8 +25,8 @@ DOCUMENTED = [
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Examples use the default client; here it has no server."""
-    monkeypatch.setattr(redlock, "_client", functools.partial(redlock.Redlock, "memory://docs"))
-    monkeypatch.setattr(aio, "_client", functools.partial(aio.Redlock, "memory://docs"))
+    monkeypatch.setenv("REDLOCK_URLS", "memory://docs")
+    monkeypatch.setattr(_default, "_defaults", _default.Defaults({}, None, {}))
 
 
 @pytest.mark.parametrize("module", [redlock, blocking, aio, errors, inspection, options], ids=lambda m: m.__name__)

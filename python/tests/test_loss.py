@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import inspect
+import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from conftest import Start
 from server import LIMIT, SLACK, Nodes, Server
 from support.clock import until
 from test_asyncio import eventually
@@ -190,3 +193,75 @@ def test_only_functions(client: redlock.Redlock) -> None:
     for wrong in (3, coroutine):
         with pytest.raises(TypeError, match="on_lost"):
             client.lock("foo").on_lost(wrong)  # type: ignore[arg-type]
+
+
+# --- waiting for a loss ---
+
+
+def test_waiting_for_a_loss(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name, ttl=0.3, auto_renew=False)
+    with pytest.raises(redlock.LockNotHeld):
+        lock.wait_lost(timeout=0)
+    lock.acquire()
+    assert lock.wait_lost(timeout=0) is None
+    assert lock.wait_lost(timeout=0.01) is None
+    loss = lock.wait_lost()
+    assert isinstance(loss, redlock.LockLost)
+    assert (loss.reason, loss.name) == ("expired", name)
+    again = lock.wait_lost(timeout=None)
+    assert again is not None
+    assert again.reason == "expired"
+    assert lock.acquire(timeout=LIMIT)
+    assert lock.wait_lost(timeout=0.01) is None, "the loss is that of the hold before"
+    lock.release()
+    with pytest.raises(redlock.LockNotHeld):
+        lock.wait_lost()
+    with pytest.raises(redlock.LockInvalidArgument, match="timeout"):
+        lock.wait_lost(timeout="1")  # type: ignore[arg-type]
+
+
+def test_a_release_ends_the_wait_for_a_loss(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+    lock.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lock.wait_lost)
+        time.sleep(0.05)
+        assert not waiting.done()
+        lock.release()
+        assert waiting.result(LIMIT) is None
+
+
+def test_ctrl_c_ends_the_wait_for_a_loss(start: Start) -> None:
+    program = """
+lock = client.lock(name, ttl=60)
+lock.acquire()
+print("waits", flush=True)
+try:
+    lock.wait_lost()
+except KeyboardInterrupt:
+    print(lock.held, flush=True)
+"""
+    process = start(program)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "True\n"
+
+
+async def test_waiting_for_a_loss_in_asyncio(aclient: aio.Redlock, name: str) -> None:
+    lock = aclient.lock(name, ttl=0.3, auto_renew=False)
+    with pytest.raises(redlock.LockNotHeld):
+        await lock.wait_lost()
+    await lock.acquire()
+    assert await lock.wait_lost(timeout=0.01) is None
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(lock.wait_lost(), 0.01)
+    loss = await lock.wait_lost(timeout=LIMIT)
+    assert loss is not None
+    assert loss.reason == "expired"
+    await lock.acquire()
+    waiting = asyncio.create_task(lock.wait_lost())
+    await asyncio.sleep(0.01)
+    await lock.release()
+    assert await waiting is None

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from datetime import timedelta
 from typing import Any, Unpack
 
 import pytest
@@ -18,11 +19,11 @@ from redlock import asyncio as aio
 
 
 def test_repr(client: redlock.Redlock, aclient: aio.Redlock) -> None:
-    lock = client.lock("foo")
-    assert repr(lock) == "<redlock.blocking.Lock 'foo' not held>"
+    lock = client.lock("foo", ttl=10, timeout=None, max_hold=timedelta(hours=1))
+    assert repr(lock) == "<redlock.blocking.Lock 'foo' not held ttl=10.0 timeout=None max_hold=3600.0>"
     with lock:
-        assert repr(lock) == "<redlock.blocking.Lock 'foo' held>"
-    assert repr(aclient.lock(b"foo")) == "<redlock.asyncio.Lock b'foo' not held>"
+        assert repr(lock).startswith("<redlock.blocking.Lock 'foo' held ")
+    assert repr(aclient.lock(b"foo")).startswith("<redlock.asyncio.Lock b'foo' not held")
 
 
 def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redlock) -> None:

@@ -26,13 +26,14 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     redlock.Redlock("redis://a", protocol="plain")
     redlock.Redlock("redis://a", connect_timeout=timedelta(seconds=5))
     aio.Redlock("redis://a", connect_timeout=5)
-    redlock.lock("foo", connect_timeout=5)  # type: ignore[call-arg]
-    redlock.lock("foo", protocol="SETNX")  # type: ignore[arg-type]
-    redlock.lock(3)  # type: ignore[arg-type]
-    redlock.lock("foo", ttl="10")  # type: ignore[arg-type]
-    redlock.lock("foo", ttl=None)  # type: ignore[arg-type]
-    redlock.lock("foo", blocking_timeout=1)  # type: ignore[call-arg]
-    redlock.lock("foo", 10)  # type: ignore[call-arg]
+    redlock.lock("foo", ttl=None, auto_renew=None, label=None)
+    redlock.configure("redis://a", ttl=10, key_prefix="app:")
+    redlock.lock("foo", connect_timeout=5)  # type: ignore[call-overload]
+    redlock.lock("foo", protocol="SETNX")  # type: ignore[call-overload]
+    redlock.lock(3)  # type: ignore[call-overload]
+    redlock.lock("foo", ttl="10")  # type: ignore[call-overload]
+    redlock.lock("foo", blocking_timeout=1)  # type: ignore[call-overload]
+    redlock.lock("foo", 10)  # type: ignore[call-overload]
     redlock.Redlock(3)  # type: ignore[arg-type]
     redlock.Redlock([b"redis://a"])  # type: ignore[list-item]
 
@@ -44,7 +45,10 @@ def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:
     assert_type(lock.acquire(False), bool)
     assert_type(lock.acquire(blocking=True, timeout=timedelta(seconds=1)), bool)
     assert_type(lock.acquire(timeout=None), bool)
-    assert_type(lock.acquire(timeout=...), bool)
+    assert_type(lock.acquire(True, 5), bool)
+    assert_type(lock.locked(), bool)
+    assert_type(lock.wait_lost(5), redlock.LockLost | None)
+    lock.acquire(blocking_timeout=5)  # type: ignore[call-overload]
     assert_type(lock.name, str | bytes)
     assert_type(lock.fence, int)
     assert_type(lock.held, bool)
@@ -54,7 +58,7 @@ def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:
     lock.extend(ttl=None)
     lock.check()
     lock.on_lost(lambda error: print(error.reason))
-    lock.acquire(timeout="1")  # type: ignore[arg-type]
+    lock.acquire(timeout="1")  # type: ignore[call-overload]
     lock.fence = 1  # type: ignore[misc]
     lock.on_lost(print_name)  # type: ignore[arg-type]
     assert_type(client.inspect("foo"), list[redlock.NodeView])
@@ -102,9 +106,57 @@ async def with_asyncio(client: aio.Redlock) -> None:
         assert_type(same, aio.Redlock)
     await client.aclose()
     client.close()
-    aio.lock("foo", sleep=1)  # type: ignore[call-arg]
+    assert_type(await lock.locked(), bool)
+    assert_type(await lock.wait_lost(5), redlock.LockLost | None)
+    aio.lock("foo", sleep=1)  # type: ignore[call-overload]
     with lock:  # type: ignore[attr-defined]
         pass
+
+
+def key(user: str, amount: int = 0) -> str:
+    return f"{user}:{amount}"
+
+
+@redlock.lock(key, ttl=5)
+def pay(user: str, amount: int) -> float:
+    return amount / len(user)
+
+
+@redlock.lock("cron", skip_if_held=True)
+def nightly(day: int) -> str:
+    return str(day)
+
+
+@redlock.lock("passed", pass_lock=True)
+def passed(lock: redlock.Lock, amount: int) -> int:
+    return lock.fence + amount
+
+
+@redlock.lock("both", pass_lock=True, skip_if_held=True)
+def both(lock: redlock.Lock, amount: int) -> int:
+    return lock.fence + amount
+
+
+@redlock.asyncio.lock(key, pass_lock=True, skip_if_held=True)
+async def both_async(lock: aio.Lock, user: str) -> int:
+    return lock.fence + len(user)
+
+
+@aio.lock("cron", skip_if_held=True)
+async def nightly_async(day: int) -> str:
+    return str(day)
+
+
+async def more_decorated() -> None:
+    assert_type(pay("ada", amount=5), float)
+    assert_type(nightly(1), str | None)
+    assert_type(passed(5), int)
+    assert_type(both(5), int | None)
+    assert_type(await both_async("ada"), int | None)
+    assert_type(await nightly_async(1), str | None)
+    pay("ada")  # type: ignore[call-arg]
+    passed("ada")  # type: ignore[arg-type]
+    redlock.lock("foo", skip_if_held=True).acquire()  # type: ignore[attr-defined]
 
 
 def errors(error: redlock.RedlockError, lost: redlock.LockLost) -> None:

@@ -1,0 +1,41 @@
+"""The clients of the functions of `redlock` and of `redlock.asyncio`: each is made at its first use."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from redlock import _native
+from redlock.options import ClientOptions
+
+C = TypeVar("C", bound=_native.Client)
+
+Nodes = str | Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The clients, by what makes them, and what they are made with."""
+
+    clients: dict[object, Any]
+    nodes: Nodes
+    options: ClientOptions
+
+
+# It is replaced as a whole: a thread that makes a client stores it beside what it was made with.
+_defaults = Defaults({}, None, {})
+
+
+def client(make: Callable[..., C]) -> C:
+    """Find the client that `make` has made, or make it. Two threads that make one at the same time get the same."""
+    defaults = _defaults
+    try:
+        found: C = defaults.clients[make]
+    except KeyError:
+        found = defaults.clients.setdefault(make, make(defaults.nodes, **defaults.options))
+    return found
+
+
+def configure(make: Callable[..., _native.Client], nodes: Nodes, options: ClientOptions) -> None:
+    """Have clients made with `nodes` and `options` from now on. Raises what `make` raises, and then changes nothing."""
+    global _defaults  # noqa: PLW0603 - one for each process
+    _defaults = Defaults({make: make(nodes, **options)}, nodes, options)

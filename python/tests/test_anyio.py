@@ -1,0 +1,127 @@
+"""anyio, over asyncio and over trio, and trio by itself."""
+
+import anyio
+import anyio.to_thread
+import pytest
+import trio
+from conftest import Run
+from server import LIMIT, Server
+from support.clock import until
+
+import redlock
+from redlock import asyncio as aio
+
+
+def test_a_task_group_over_asyncio(aclient: aio.Redlock, server: Server, name: str) -> None:
+    order: list[str] = []
+
+    async def hold(which: str) -> None:
+        async with aclient.lock(name) as lock:
+            order.append(which)
+            await anyio.sleep(0.05)
+            lock.check()
+            order.append(which)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            for which in ("a", "b", "c"):
+                tasks.start_soon(hold, which)
+
+    anyio.run(main)
+    assert order[::2] == order[1::2]
+    assert not server.has(name)
+
+
+def test_a_cancelled_scope_leaves_no_key(aclient: aio.Redlock, server: Server, name: str) -> None:
+    async def main() -> None:
+        async with aclient.lock(name):
+            with anyio.move_on_after(0.1) as waiting:
+                await aclient.lock(name).acquire()
+            assert waiting.cancelled_caught
+            with anyio.fail_after(LIMIT):
+                assert not await aclient.lock(name).acquire(timeout=0)
+        with anyio.move_on_after(0.1) as holding:
+            async with aclient.lock(name):
+                await anyio.sleep(LIMIT)
+        assert holding.cancelled_caught
+
+    anyio.run(main)
+    until(lambda: not server.has(name))
+
+
+def test_a_loss_ends_the_body(aclient: aio.Redlock, name: str) -> None:
+    async def main() -> None:
+        async with aclient.lock(name, ttl=0.1, auto_renew=False):
+            await anyio.sleep(LIMIT)
+
+    with pytest.raises(redlock.LockLost):
+        anyio.run(main)
+
+
+def test_a_loss_ends_the_tasks_of_the_body(aclient: aio.Redlock, name: str) -> None:
+    ended: list[BaseException] = []
+
+    async def work() -> None:
+        try:
+            await anyio.sleep(LIMIT)
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    async def main() -> None:
+        async with aclient.lock(name, ttl=0.1, auto_renew=False), anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+
+    with pytest.raises(redlock.LockLost):
+        anyio.run(main)
+    assert len(ended) == 1
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_blocking_locks_in_threads(client: redlock.Redlock, name: str, backend: str) -> None:
+    inside: list[int] = []
+
+    def work() -> None:
+        with client.lock(name):
+            inside.append(1)
+            assert len(inside) == 1
+            inside.clear()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(anyio.to_thread.run_sync, work)
+
+    anyio.run(main, backend=backend)
+
+
+def test_trio_is_refused_at_once(run: Run) -> None:
+    program = """
+import trio
+
+async def main():
+    async def block():
+        async with redlock.asyncio.lock(name):
+            pass
+
+    for call in (block, redlock.asyncio.lock(name).acquire, lambda: redlock.asyncio.inspect(name)):
+        try:
+            await call()
+        except RuntimeError as error:
+            print(error)
+
+trio.run(main)
+"""
+    message = (
+        "redlock.asyncio needs an event loop of asyncio, and this is trio; use a blocking lock there, in a thread: "
+        "await trio.to_thread.run_sync(lock.acquire)\n"
+    )
+    done = run(program)
+    assert (done.stdout, done.stderr) == (3 * message, "")
+
+
+def test_without_a_loop_the_error_is_that_of_asyncio(aclient: aio.Redlock) -> None:
+    call = aclient.lock("job").acquire()
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        call.send(None)
+    assert trio.__name__ == "trio", "the message for trio depends on the call, and not on the import"

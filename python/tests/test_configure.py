@@ -1,0 +1,82 @@
+"""The default clients of `redlock` and `redlock.asyncio`."""
+
+from typing import Any
+
+import pytest
+from conftest import Run
+
+import redlock
+from redlock import _default
+from redlock import asyncio as aio
+
+
+@pytest.fixture(autouse=True)
+def _own_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_default, "_defaults", _default.Defaults({}, None, {}))
+    monkeypatch.setenv("REDLOCK_URLS", "memory://from-the-environment")
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+async def test_both_faces_use_what_either_has_set(face: Any, name: str) -> None:
+    face.configure(["memory://1", "memory://2", "memory://3"], ttl=60, key_prefix="app:")
+    with redlock.lock(name) as lock:
+        assert lock.remaining > 50
+        assert await aio.lock(name).locked()
+        views = [redlock.inspect(name), await aio.inspect(name)]
+    for view in views:
+        assert [(node.node, node.key, node.state) for node in view] == [
+            (f"memory://{number}", f"app:{name}", "held") for number in (1, 2, 3)
+        ]
+
+
+async def test_what_was_made_before_stays_as_it_was(name: str) -> None:
+    before, abefore = redlock.lock(name), aio.lock(name)
+
+    @redlock.lock(name)
+    def work() -> list[str]:
+        return [view.node for view in redlock.inspect(name)]
+
+    redlock.configure("memory://configured")
+    with before, redlock.lock(name):
+        assert not await abefore.acquire(timeout=0)
+    with redlock.lock(name):
+        assert work() == ["memory://configured"], "the body sees the new client, under a lock of the former"
+    redlock.configure()
+    with redlock.lock(name):
+        assert not before.acquire(timeout=0), "without nodes, they come from the environment again"
+
+
+def test_wrong_ones_change_nothing(name: str) -> None:
+    redlock.configure("memory://right", ttl=60)
+    for nodes, options in (("http://wrong", {}), ("memory://wrong", {"ttl": -1}), ("memory://wrong", {"tll": 1})):
+        wrong: dict[str, Any] = options
+        with pytest.raises(redlock.LockInvalidArgument):
+            redlock.configure(nodes, **wrong)
+    with redlock.lock(name) as lock:
+        assert lock.remaining > 50
+        assert redlock.inspect(name)[0].node == "memory://right"
+
+
+def test_without_it_wrong_addresses_are_refused_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDLOCK_URLS", "http://wrong")
+    for face in (redlock, aio):
+        with pytest.raises(redlock.LockInvalidArgument, match="http"):
+            face.lock("job")
+
+
+def test_asyncio_is_there_after_the_bare_import(run: Run) -> None:
+    program = """
+import asyncio, sys
+assert "redlock.asyncio" not in sys.modules
+
+async def main():
+    async with redlock.asyncio.lock(name) as lock:
+        print(lock.held)
+
+asyncio.run(main())
+try:
+    redlock.nothing
+except AttributeError as error:
+    print(error)
+"""
+    assert run(program).stdout == "True\nmodule 'redlock' has no attribute 'nothing'\n"

@@ -1,0 +1,326 @@
+"""gevent and eventlet, with everything patched: a call lets the other greenlets run while it waits."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+from conftest import Run, Start
+from server import LIMIT, Server
+from support.clock import until
+
+PATCH = {
+    "gevent": "import gevent.monkey; gevent.monkey.patch_all()",
+    # At its import it says that its maintainers advise against it for new programs.
+    "eventlet": """
+import warnings
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import eventlet
+eventlet.monkey_patch()
+""",
+}
+
+# The same names for both packages.
+NAMES = {
+    "gevent": """
+import time, threading, gevent
+from gevent import spawn, sleep, kill
+join = gevent.Greenlet.get
+Timeout = gevent.Timeout
+""",
+    "eventlet": """
+import time, threading, eventlet
+from eventlet import spawn, sleep, kill, Timeout
+join = eventlet.greenthread.GreenThread.wait
+""",
+}
+
+Cooperative = Callable[[str], str]
+
+
+@pytest.fixture(params=PATCH)
+def package(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def cooperative(run: Run, package: str) -> Cooperative:
+    """Runs a program under a package that has patched Python before all imports, and returns what it prints."""
+
+    def cooperative(program: str) -> str:
+        done = run(NAMES[package] + program, first=PATCH[package])
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert isinstance(done.stdout, str)
+        return done.stdout
+
+    return cooperative
+
+
+def test_a_greenlet_waits_for_another_one(cooperative: Cooperative, server: Server, name: str) -> None:
+    """Blocking the thread would block the holder, too, and for ever."""
+    program = """
+def hold():
+    with client.lock(name):
+        sleep(0.2)
+        print("held")
+
+def wait():
+    sleep(0.05)
+    with client.lock(name):
+        print("waited")
+
+for greenlet in [spawn(hold), spawn(wait)]:
+    join(greenlet)
+"""
+    assert cooperative(program) == "held\nwaited\n"
+    assert not server.has(name)
+
+
+def test_others_run_while_a_call_waits(cooperative: Cooperative) -> None:
+    program = """
+ticks = []
+
+def tick():
+    while True:
+        sleep(0.01)
+        ticks.append(time.monotonic())
+
+def ran():
+    count = len(ticks)
+    ticks.clear()
+    return count > 5
+
+spawn(tick)
+holder, other = client.lock(name), client.lock(name)
+holder.acquire(timeout=0)
+sleep(0.05)
+ticks.clear()
+print(other.acquire(timeout=0.3), ran())
+lock = client.lock(name + "-short", ttl=0.3, auto_renew=False)
+lock.acquire()
+ticks.clear()
+print(lock.wait_lost(timeout=5).reason, ran())
+"""
+    assert cooperative(program) == "False True\nexpired True\n"
+
+
+def test_every_call(cooperative: Cooperative) -> None:
+    program = """
+import datetime
+lock = client.lock(name, timeout=1)
+assert type(lock).__mro__[1] is redlock.Lock
+with lock:
+    lock.check()
+    lock.extend(8)
+    assert 7 < lock.remaining <= 8
+    assert client.lock(name).locked()
+    assert client.inspect(name)[0].state == "held"
+    assert lock.wait_lost(timeout=0.01) is None
+    assert not client.lock(name).acquire(blocking=False)
+    for wrong in (lambda: client.lock(name, timeout=0.05).__enter__(), lambda: lock.acquire()):
+        try:
+            wrong()
+        except (redlock.LockTimeout, redlock.LockAlreadyHeld) as error:
+            print(error.code)
+assert not lock.locked()
+assert client.inspect(name)[0].state == "free"
+assert lock.acquire(timeout=datetime.timedelta(seconds=1))
+lock.release()
+lock.release()
+try:
+    client.lock(name).release()
+except redlock.LockNotHeld as error:
+    print(error.code)
+try:
+    lock.acquire(5)
+except redlock.LockInvalidArgument as error:
+    print("timeout=5" in str(error))
+
+@client.lock(name)
+def work(amount):
+    return amount + 1
+
+@client.lock(lambda amount: name, skip_if_held=True)
+def skips(amount):
+    return amount + 1
+
+print(work(1), skips(2))
+with lock:
+    print(skips(3))
+"""
+    assert cooperative(program) == "timeout\nalready_held\nnot_held\nTrue\n2 3\nNone\n"
+
+
+def test_the_loss_of_a_lock(cooperative: Cooperative) -> None:
+    program = """
+lost = threading.Event()
+told = []
+lock = client.lock(name, ttl=0.2, auto_renew=False)
+lock.on_lost(lambda error: (told.append(error.reason), lost.set()))
+try:
+    with lock:
+        lost.wait(5)
+        print(told, lock.held)
+except redlock.LockLost as error:
+    print(error.reason)
+try:
+    with lock:
+        lost.clear()
+        lost.wait(5)
+        raise KeyError("its own")
+except KeyError as error:
+    print(error)
+"""
+    assert cooperative(program) == "['expired'] False\nexpired\n'its own'\n"
+
+
+def test_a_wait_that_is_ended_leaves_no_key(cooperative: Cooperative, server: Server, name: str) -> None:
+    program = """
+lock, waiting = client.lock(name), client.lock(name)
+lock.acquire()
+
+class Ours(Exception):
+    pass
+
+try:
+    with Timeout(0.1, Ours):
+        waiting.acquire()
+except Ours:
+    print("over")
+waits = spawn(waiting.acquire)
+sleep(0.1)
+kill(waits)
+sleep(0.05)
+lock.release()
+until(lambda: client.inspect(name)[0].state == "free")
+sleep(0.1)
+print(client.inspect(name)[0].state, waiting.held)
+print(waiting.acquire(timeout=1))
+waiting.release()
+"""
+    assert cooperative(program) == "over\nfree False\nTrue\n"
+    assert not server.has(name)
+
+
+def test_many_greenlets(cooperative: Cooperative, server: Server, name: str) -> None:
+    program = """
+inside, most, turns = 0, 0, 0
+
+def work():
+    global inside, most, turns
+    for _ in range(4):
+        with client.lock(name):
+            inside += 1
+            most = max(most, inside)
+            sleep(0.001)
+            inside -= 1
+            turns += 1
+
+for greenlet in [spawn(work) for _ in range(50)]:
+    join(greenlet)
+from redlock import _cooperative
+print(most, turns, len(_cooperative._idle) <= 50)
+"""
+    assert cooperative(program) == "1 200 True\n"
+    assert not server.has(name)
+
+
+def test_many_names_at_once(cooperative: Cooperative) -> None:
+    program = """
+def work(number):
+    with client.lock(f"{name}-{number}"):
+        sleep(0.3)
+
+began = time.monotonic()
+for greenlet in [spawn(work, number) for number in range(30)]:
+    join(greenlet)
+print(time.monotonic() - began < 30 * 0.3 / 2)
+"""
+    assert cooperative(program) == "True\n"
+
+
+def test_patched_after_the_import(run: Run, package: str) -> None:
+    """A lock that is made after the patch counts; the import of the package may be earlier."""
+    program = f"""
+{PATCH[package]}
+{NAMES[package]}
+def hold():
+    with client.lock(name):
+        sleep(0.1)
+
+def wait():
+    sleep(0.05)
+    with client.lock(name):
+        print("waited")
+
+for greenlet in [spawn(hold), spawn(wait)]:
+    join(greenlet)
+"""
+    done = run(program)
+    assert done.stdout == "waited\n", done.stderr
+
+
+def test_a_pool_of_real_threads(run: Run) -> None:
+    program = """
+import threading
+from gevent import monkey, get_hub, spawn, sleep
+real = monkey.get_original("threading", "get_ident")
+inside = []
+
+def work(number):
+    with client.lock(name):
+        inside.append(real())
+        assert len(inside) == 1
+        inside.clear()
+    return real()
+
+greenlets = [spawn(work, number) for number in range(5)]
+threads = {get_hub().threadpool.apply(work, (number,)) for number in range(5)}
+for greenlet in greenlets:
+    greenlet.get()
+print(len(threads - {real()}) > 0)
+"""
+    assert run(program, first=PATCH["gevent"]).stdout == "True\n"
+
+
+def test_ctrl_c_ends_a_wait(start: Start, server: Server, name: str) -> None:
+    program = """
+lock = client.lock(name)
+lock.acquire()
+
+def tell():
+    gevent.sleep(0.1)
+    print("waits", flush=True)
+
+import gevent
+gevent.spawn(tell)
+try:
+    client.lock(name).acquire()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    process = start(program, first=PATCH["gevent"])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert process.wait(LIMIT) == 0
+    until(lambda: not server.has(name))
+
+
+def test_a_forked_child_has_queues_of_its_own(run: Run) -> None:
+    program = """
+import os, gevent
+with client.lock(name):
+    pass
+child = os.fork()
+if child == 0:
+    with client.lock(name):
+        gevent.sleep(0.01)
+    os._exit(7)
+with client.lock(name):
+    pass
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run(program, first=PATCH["gevent"]).stdout == "7\n"
