@@ -39,6 +39,10 @@ export declare class Queue {
   leave(holder: Holder): Started
   /** Starts an inspection of a name on every node. */
   inspect(client: Client, name: Name): Started
+  /** Starts to ask the nodes whether anybody holds the lock. */
+  isLocked(holder: Holder): Started
+  /** Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release. */
+  waitLost(holder: Holder): Started
   /** Returns an id that becomes ready each time the holder loses the lock, and once more when the holder is dropped. */
   watch(holder: Holder): number
   /** Cancels a call, and leaves no key behind. Does nothing if there is no such call. */
@@ -46,10 +50,10 @@ export declare class Queue {
   /** Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. */
   drain(): Array<number>
   /**
-   * Takes the result of a call that is ready: null if the call succeeded, `again` if it is not finished and its id
-   * becomes ready once more, `gone` if there is no such call.
+   * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
+   * `again` if it is not finished and its id becomes ready once more, `gone` if there is no such call.
    */
-  take(id: number): null | 'again' | 'gone' | Array<View> | Failure
+  take(id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Failure
 }
 
 /** One node's answer. */
@@ -113,6 +117,8 @@ export declare function unknown(option: string): Failure
 export interface View {
   /** The node's address without user name or password. */
   node: string
+  /** The key on the node, with invalid UTF-8 replaced. */
+  key: string
   /** The state, which decides which of the other fields are set. */
   state: 'free' | 'held' | 'foreign' | 'unavailable'
   /** The owner's label. */

@@ -5,7 +5,7 @@ use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Completion, Taken};
-use redlock::bindings::options::millis;
+use redlock::bindings::options::Unit;
 
 use crate::client::{Client, Name, View, bytes};
 use crate::convert::number;
@@ -45,7 +45,7 @@ impl Queue {
     /// Starts an extension to `ttl`, or by the ttl in force.
     #[napi(catch_unwind)]
     pub fn extend(&self, holder: &Holder, ttl: Option<f64>) -> Started {
-        let ttl = ttl.map(|ttl| millis("ttl", ttl)).transpose();
+        let ttl = ttl.map(|ttl| Unit::Millis.duration("ttl", ttl)).transpose();
         started(ttl.and_then(|ttl| self.0.extend(&holder.0, ttl)))
     }
 
@@ -67,6 +67,18 @@ impl Queue {
         started(self.0.inspect(&client.0, bytes(&name)))
     }
 
+    /// Starts to ask the nodes whether anybody holds the lock.
+    #[napi(catch_unwind)]
+    pub fn is_locked(&self, holder: &Holder) -> Started {
+        started(self.0.is_locked(&holder.0))
+    }
+
+    /// Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release.
+    #[napi(catch_unwind)]
+    pub fn wait_lost(&self, holder: &Holder) -> Started {
+        started(self.0.wait_lost(&holder.0, None))
+    }
+
     /// Returns an id that becomes ready each time the holder loses the lock, and once more when the holder is dropped.
     #[napi(catch_unwind)]
     pub fn watch(&self, holder: &Holder) -> i64 {
@@ -85,13 +97,14 @@ impl Queue {
         self.0.drain(|| ()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Takes the result of a call that is ready: null if the call succeeded, `again` if it is not finished and its id
-    /// becomes ready once more, `gone` if there is no such call.
-    #[napi(catch_unwind, ts_return_type = "null | 'again' | 'gone' | Array<View> | Failure")]
+    /// Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
+    /// `again` if it is not finished and its id becomes ready once more, `gone` if there is no such call.
+    #[napi(catch_unwind, ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Failure")]
     pub fn take(&self, id: i64) -> Option<Either3<&'static str, Vec<View>, Failure>> {
         match self.0.take(call_number(id)) {
             Ok(Taken::Completed) => None,
             Ok(Taken::Views(views)) => Some(Either3::B(views.into_iter().map(View::from).collect())),
+            Ok(Taken::IsLocked(is_locked)) => Some(Either3::A(if is_locked { "locked" } else { "free" })),
             Ok(Taken::Pending) => Some(Either3::A("again")),
             Ok(_) => Some(Either3::A("gone")),
             Err(error) => Some(Either3::C(error.into())),

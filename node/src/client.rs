@@ -73,6 +73,8 @@ fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Result
 pub struct View {
     /// The node's address without user name or password.
     pub node: String,
+    /// The key on the node, with invalid UTF-8 replaced.
+    pub key: String,
     /// The state, which decides which of the other fields are set.
     #[napi(ts_type = "'free' | 'held' | 'foreign' | 'unavailable'")]
     pub state: &'static str,
@@ -89,8 +91,15 @@ pub struct View {
 impl From<redlock::NodeView> for View {
     fn from(view: redlock::NodeView) -> Self {
         let ttl = |left: Option<std::time::Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
-        let mut seen =
-            Self { node: view.node, state: "unavailable", label: None, fence: None, ttl_left: None, error: None };
+        let mut seen = Self {
+            node: view.node,
+            key: view.key,
+            state: "unavailable",
+            label: None,
+            fence: None,
+            ttl_left: None,
+            error: None,
+        };
         match view.state {
             NodeState::Free => seen.state = "free",
             NodeState::Held { label, fence, ttl_left } => {

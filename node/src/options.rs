@@ -6,7 +6,7 @@ use napi::ValueType;
 use napi::bindgen_prelude::{Either3, Either5, JsValue, Null, Undefined, Unknown};
 use napi_derive::napi;
 use redlock::Error;
-use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Value, invalid_argument, millis};
+use redlock::bindings::options::{Kind, OPTIONS, Options, Scope, Unit, Value, invalid_argument};
 
 use crate::convert::camel;
 
@@ -46,11 +46,12 @@ pub(crate) fn read_options(values: Option<Vec<Unknown<'_>>>) -> Result<Options, 
         let value = read_value(&value).map_err(|error| invalid_argument(row.name, error.to_string()))?;
         let value = match (row.kind, value) {
             (_, Either5::A(())) => continue,
-            (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Some(millis(row.name, amount)?)),
-            (_, Either5::B(amount)) => Value::Duration(millis(row.name, amount)?),
+            (Kind::Timeout, Either5::B(amount)) => Value::Timeout(Unit::Millis.timeout(row.name, amount)?),
+            (_, Either5::B(amount)) => Value::Duration(Unit::Millis.duration(row.name, amount)?),
             (_, Either5::C(flag)) => Value::Flag(flag),
             (_, Either5::D(text)) => Value::Text(text),
-            (_, Either5::E(Null)) => Value::Timeout(None),
+            (Kind::Timeout, Either5::E(Null)) => Value::Timeout(None),
+            (_, Either5::E(Null)) => Value::BuiltIn,
         };
         (row.set)(&mut options, value)?;
     }
@@ -77,7 +78,7 @@ pub type Timeout = Either3<Undefined, f64, Null>;
 pub(crate) fn read_timeout(timeout: Timeout) -> Result<Option<Option<Duration>>, Error> {
     Ok(match timeout {
         Either3::A(()) => None,
-        Either3::B(amount) => Some(Some(millis("timeout", amount)?)),
+        Either3::B(amount) => Some(Unit::Millis.timeout("timeout", amount)?),
         Either3::C(Null) => Some(None),
     })
 }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { after, before, test } from "node:test";
 import { setImmediate, setTimeout } from "node:timers/promises";
+import { runInNewContext } from "node:vm";
 import { LockInvalidArgument, LockTimeout, Redlock } from "redlock-rs";
 import { failure, fresh, Server, until } from "./servers.mjs";
 
@@ -122,4 +123,41 @@ test("1,000 acquires aborted at random moments leave no key", async () => {
   }
   assert.ok(won > 0 && aborted > 0, `${won} won, ${aborted} aborted`);
   await until(async () => !(await server.locks()).some((key) => key.startsWith("contended")), 10_000);
+});
+
+test("the options can be the signal alone", async () => {
+  const lock = redlock.lock(fresh());
+  const aborted = AbortSignal.abort(new Error("mine"));
+  for (const call of [
+    () => lock.acquire(aborted),
+    () => lock.tryAcquire(aborted),
+    () => lock.using(() => 1, aborted),
+  ]) {
+    assert.equal((await failure(call)).message, "mine");
+  }
+  assert.ok(await lock.tryAcquire(new AbortController().signal));
+  const stop = new AbortController();
+  const waiting = redlock.lock(lock.name).acquire(stop.signal);
+  void setTimeout(20).then(() => stop.abort());
+  assert.equal((await failure(() => waiting)).name, "AbortError");
+  await lock.release();
+});
+
+test("a signal of another realm aborts an acquire", async () => {
+  // None of its prototypes is of this realm, as with the signals of a test in Jest.
+  const foreign = runInNewContext(`({
+    aborted: false,
+    reason: undefined,
+    listeners: new Set(),
+    addEventListener(type, listener) { this.listeners.add(listener); },
+    removeEventListener(type, listener) { this.listeners.delete(listener); },
+    throwIfAborted() { if (this.aborted) throw this.reason; },
+    abort(reason) { this.aborted = true; this.reason = reason; for (const listener of this.listeners) listener(); },
+  })`);
+  const held = await redlock.lock(fresh()).acquire();
+  const waiting = redlock.lock(held.name).acquire({ signal: foreign });
+  void setTimeout(20).then(() => foreign.abort("enough"));
+  await assert.rejects(waiting, (reason) => reason === "enough");
+  assert.equal(foreign.listeners.size, 0);
+  await held.release();
 });

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { runInNewContext } from "node:vm";
-import { LockInvalidArgument, lock, Redlock } from "redlock-rs";
+import { configure, inspect, LockInvalidArgument, lock, Redlock } from "redlock-rs";
 import { failure, fresh, Server } from "./servers.mjs";
 
 let server;
@@ -66,11 +66,12 @@ test("wrong options are refused at once, and never shown", async () => {
   for (const [options, ...mentions] of [
     [{ ttl: "10000" }, "ttl must be a number of milliseconds", "not a string"],
     [{ ttl: 10_000n }, "not a bigint"],
-    [{ ttl: null }, "not null"],
     [{ ttl: 10 }, "ttl is 10 ms", "autoRenew"],
-    [{ ttl: Number.NaN }, "ttl is NaN ms"],
+    [{ ttl: Number.NaN }, "ttl is not a number"],
+    [{ ttl: Number.POSITIVE_INFINITY }, "ttl is infinite"],
     [{ ttl: -1 }, "ttl is -1 ms"],
-    [{ timeout: Number.POSITIVE_INFINITY }, "timeout is inf ms"],
+    [{ timeout: Number.NEGATIVE_INFINITY }, "timeout is infinite"],
+    [{ timeout: -2 }, "timeout is -2 ms"],
     [{ timeout: "secret" }, "null to wait for ever", "not a string"],
     [{ autoRenew: 1 }, "autoRenew must be true or false"],
     [{ maxHold: 1_000 }, "maxHold is 1 s"],
@@ -89,8 +90,8 @@ test("wrong options are refused at once, and never shown", async () => {
   }
   await refused(() => redlock.lock("foo", 1_000), "not a number", "{ ttl: 10_000 }");
   await refused(() => redlock.lock("foo", null), "not null");
-  await refused(() => redlock.lock("foo").acquire(500), "not a number");
-  await refused(() => redlock.lock("foo").acquire({ timeout: -1 }), "timeout is -1 ms");
+  await refused(() => redlock.lock("foo").acquire(500), "not a number", "{ timeout: 500");
+  await refused(() => redlock.lock("foo").acquire({ timeout: -2 }), "timeout is -2 ms");
   await refused(() => redlock.lock("foo").acquire({ timeout: "1" }), "not a string");
   const held = await redlock.lock(fresh()).acquire();
   await refused(() => held.extend("1000"), "ttl must be a number of milliseconds");
@@ -103,7 +104,7 @@ test("the time for a connection is an option of a client", async () => {
   for (const [connectTimeout, ...mentions] of [
     [49, "connectTimeout is 49 ms", "from 50 ms to 1 min"],
     [60_001, "connectTimeout is 60001 ms"],
-    [Number.NaN, "connectTimeout is NaN ms"],
+    [Number.NaN, "connectTimeout is not a number"],
     ["1000", "connectTimeout must be a number of milliseconds"],
   ]) {
     const error = await refused(() => new Redlock("memory://a", { connectTimeout }), ...mentions);
@@ -158,6 +159,65 @@ test("an option given as undefined is not given", async () => {
   await lock.release();
 });
 
+test("an option given as null is the built-in default", async () => {
+  const client = new Redlock("memory://null", { ttl: 5_000, timeout: 0, keyPrefix: null, connectTimeout: null });
+  const every = ["ttl", "timeout", "autoRenew", "maxHold", "nodeTimeout", "restartDelay", "fenceTtl", "label"];
+  const lock = client.lock("foo", Object.fromEntries(every.map((option) => [option, null])));
+  await lock.acquire({ timeout: null });
+  assert.ok(lock.remaining > 9_000, "not the ttl of the client");
+  for (const timeout of [null, -1, Number.POSITIVE_INFINITY]) {
+    const waiting = client.lock("foo").acquire({ timeout });
+    const early = await Promise.race([waiting, new Promise((resolve) => setTimeout(resolve, 50, "waits"))]);
+    assert.equal(early, "waits", `${timeout}`);
+    setTimeout(() => void lock.release(), 10);
+    await (await waiting).release();
+    await lock.acquire();
+  }
+  await lock.release();
+});
+
+test("options that would be ignored are refused", async () => {
+  class Settings {
+    get ttl() {
+      return 5_000;
+    }
+  }
+  const inherited = Object.create({ timeout: 0 });
+  const hidden = Object.defineProperty({}, "ttl", { value: 5_000 });
+  for (const [options, option] of [
+    [new Settings(), "ttl"],
+    [inherited, "timeout"],
+    [hidden, "ttl"],
+  ]) {
+    for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
+      assert.equal((await refused(make, "is not read", "plain object")).option, option);
+    }
+  }
+  const lock = redlock.lock("foo");
+  for (const call of [() => lock.acquire(new AbortController()), () => lock.tryAcquire(new AbortController())]) {
+    assert.equal((await refused(call, "signal: controller.signal")).option, "signal");
+  }
+  const own = Object.assign(Object.create({ unrelated: 1 }), { timeout: 0 });
+  await (await lock.acquire(own)).release();
+});
+
+test("a prefix stands before every name of a client", async () => {
+  const client = new Redlock(server.url, { keyPrefix: "app:" });
+  const name = fresh();
+  const lock = await client.lock(name).acquire();
+  assert.equal(lock.name, name);
+  assert.equal(await server.ask("EXISTS", `app:${name}`), 1);
+  assert.equal((await client.inspect(name))[0].key, `app:${name}`);
+  assert.equal((await failure(() => client.lock(name).acquire({ timeout: 0 }))).lockName, `app:${name}`);
+  await lock.release();
+  await refused(() => redlock.lock("foo", { keyPrefix: "app:" }), "give it to the client as keyPrefix");
+});
+
+test("the calls of other libraries say what to write", async () => {
+  await refused(() => redlock.acquire(["foo"], 5_000), 'redlock.lock("name", { ttl: 10_000 }).acquire()');
+  await refused(() => redlock.using(["foo"], 5_000, async () => undefined), ".using(async (signal)");
+});
+
 test("nodes are URLs", async () => {
   for (const [nodes, ...mentions] of [
     [[], "address"],
@@ -178,7 +238,19 @@ test("the default client is made at the first use, from the environment", async 
   process.env.REDLOCK_URLS = server.url;
   const held = await lock("by-default").acquire();
   assert.equal(await server.ask("EXISTS", "by-default"), 1);
-  const { inspect } = await import("redlock-rs");
   assert.equal((await inspect("by-default"))[0].fence, held.fence);
+  await held.release();
+});
+
+test("the default client can be set", async () => {
+  const before = lock("configured");
+  configure("memory://configured", { ttl: 5_000 });
+  const held = await lock("configured").acquire();
+  assert.ok(held.remaining <= 5_000);
+  assert.equal((await inspect("configured"))[0].node, "memory://configured");
+  assert.ok(await before.tryAcquire(), "it keeps the nodes it was made with");
+  await before.release();
+  await refused(() => configure("nonsense://"), "scheme");
+  assert.equal((await inspect("configured"))[0].state, "held", "a wrong one changes nothing");
   await held.release();
 });

@@ -238,18 +238,23 @@ test("inspect shows what every node has", async () => {
   assert.deepEqual(await states(), ["free", "unavailable"]);
   const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
   const [held, failed] = await client.inspect(name);
-  assert.deepEqual(Object.keys(held), ["node", "state", "label", "fence", "ttlLeft"]);
+  assert.deepEqual(Object.keys(held), ["node", "key", "state", "label", "fence", "ttlLeft"]);
   assert.equal(held.node, server.url);
   assert.equal(held.label, "worker 7");
   assert.equal(held.fence, lock.fence);
   assert.ok(held.ttlLeft > 0 && held.ttlLeft <= 10_000);
-  assert.deepEqual(Object.keys(failed), ["node", "state", "error"]);
+  assert.deepEqual(Object.keys(failed), ["node", "key", "state", "error"]);
   await lock.release();
   const unlabelled = await redlock.lock(name, { label: "" }).acquire();
   assert.equal("label" in (await client.inspect(name))[0], false);
   await unlabelled.release();
   await server.ask("SET", name, "someone else");
-  assert.deepEqual((await client.inspect(name))[0], { node: server.url, state: "foreign", ttlLeft: null });
+  assert.deepEqual((await client.inspect(name))[0], {
+    node: server.url,
+    key: name,
+    state: "foreign",
+    ttlLeft: null,
+  });
 });
 
 test("no output shows credentials or tokens", async () => {

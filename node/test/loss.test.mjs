@@ -147,3 +147,31 @@ test("a loss is told at the end of the validity while every server hangs, on one
   };
   await Promise.all([1, 5].map(hang));
 });
+
+test("a wait for a loss ends with the hold", async () => {
+  const lock = redlock.lock(fresh());
+  assert.equal((await failure(() => lock.lost())).code, "not_held");
+  await lock.acquire();
+  const released = lock.lost();
+  await lock.release();
+  assert.equal(await released, undefined);
+  assert.equal((await failure(() => lock.lost())).code, "not_held");
+  await lock.acquire();
+  const taken = lock.lost();
+  await server.ask("SET", lock.name, "someone else");
+  const loss = await taken;
+  assert.ok(loss instanceof LockLost);
+  assert.equal(loss.reason, "taken");
+  assert.equal((await lock.lost()).reason, "taken", "a loss is told until the lock is released");
+  await lock.release().catch(() => undefined);
+});
+
+test("whether anybody holds a lock is asked of the servers", async () => {
+  const lock = redlock.lock(fresh());
+  const other = redlock.lock(lock.name);
+  assert.equal(await other.isLocked(), false);
+  await lock.acquire();
+  assert.deepEqual(await Promise.all([lock.isLocked(), other.isLocked()]), [true, true]);
+  await lock.release();
+  await until(async () => !(await other.isLocked()));
+});

@@ -185,3 +185,15 @@ test("neither an import nor a call that is over before it begins starts anything
   const { output } = await ends(run(fresh(), body));
   assert.equal(output, "0\n");
 });
+
+test("a wait for a loss keeps the process alive", async () => {
+  const name = fresh();
+  const body = `
+    const held = redlock.lock(${JSON.stringify(name)}, { ttl: 1_000, autoRenew: false });
+    await held.acquire();
+    const loss = await held.lost();
+    console.log(loss.reason);
+  `;
+  const { output } = await ends(run(fresh(), body));
+  assert.equal(output, "expired\n");
+});

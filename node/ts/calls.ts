@@ -15,7 +15,7 @@ interface Call {
 }
 
 /** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
-type Result = View[] | Failure | null;
+type Result = View[] | Failure | "locked" | "free" | null;
 
 const ENDING: Failure = {
   code: "unavailable",

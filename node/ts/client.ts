@@ -1,40 +1,47 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { Client } from "#native";
 import { outcome, queue } from "./calls.js";
-import { unwrap } from "./errors.js";
+import { LockInvalidArgument, unwrap } from "./errors.js";
 import { Lock } from "./lock.js";
+import { type Locked, wrap } from "./locked.js";
 import { CLIENT_OPTIONS, checkedName, checkedNodes, LOCK_OPTIONS, values } from "./validate.js";
 
-/** The options of a lock, and of a client as the defaults of its locks. All durations are in milliseconds. */
+/**
+ * The options of a lock, and of a client as the defaults of its locks. All durations are in milliseconds. `null` stands
+ * for the built-in default, whatever the client's is.
+ */
 export interface LockOptions {
   /**
    * How long the nodes keep the lock unless it is extended: 100 to 86 400 000, default 10 000. A crashed holder blocks
    * others for at most this long.
    */
-  readonly ttl?: number | undefined;
-  /** How long acquire may wait: 0 is one try, `null`, the default, waits for as long as others hold the lock. */
+  readonly ttl?: number | null | undefined;
+  /**
+   * How long acquire may wait: 0 is one try; `null`, the default, waits for as long as others hold the lock, as do
+   * `Infinity` and -1.
+   */
   readonly timeout?: number | null | undefined;
   /**
    * Whether the background renews the lock every third of its ttl until it is released; default true. A busy event
    * loop cannot stop it. A hung holder then blocks others for ever, unless `maxHold` ends it.
    */
-  readonly autoRenew?: boolean | undefined;
+  readonly autoRenew?: boolean | null | undefined;
   /** The lock ends this long after it was acquired, even if it was extended; at least the ttl, by default no limit. */
-  readonly maxHold?: number | undefined;
+  readonly maxHold?: number | null | undefined;
   /** Longest wait for one node's vote; default a quarter of the ttl, from 50 to 500. */
-  readonly nodeTimeout?: number | undefined;
+  readonly nodeTimeout?: number | null | undefined;
   /**
    * How long the grants of a node do not count after this process saw it restart; default the ttl. 0 turns this off,
    * for nodes whose data survives.
    */
-  readonly restartDelay?: number | undefined;
+  readonly restartDelay?: number | null | undefined;
   /**
    * How long a node remembers a name's fence after the last acquire or renewal; at least twice the ttl, default the
    * larger of one hour and twice the ttl.
    */
-  readonly fenceTtl?: number | undefined;
+  readonly fenceTtl?: number | null | undefined;
   /** The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, "" for none. */
-  readonly label?: string | undefined;
+  readonly label?: string | null | undefined;
   /**
    * `"setnx"` shares a key with code that still uses the older protocol of SETNX, GET and GETSET, whose value is the
    * Unix second up to which the lock is held; default `"plain"`.
@@ -46,7 +53,7 @@ export interface LockOptions {
    * it expires. Older clients can still cause two holders, by a stall between GET and GETSET, another ttl or a wrong
    * clock. Never use one name in both protocols.
    */
-  readonly protocol?: "plain" | "setnx" | undefined;
+  readonly protocol?: "plain" | "setnx" | null | undefined;
 }
 
 /** The options of a client: the defaults of its locks, and its own. */
@@ -55,13 +62,20 @@ export interface ClientOptions extends LockOptions {
    * Longest time for one connection, from the look-up of the name to the node's first answers: 50 to 60 000, default
    * 2 000. A connection takes up to four round trips. Only clients have this option.
    */
-  readonly connectTimeout?: number | undefined;
+  readonly connectTimeout?: number | null | undefined;
+  /**
+   * The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of names
+   * apply to the whole. Errors and inspection show the whole. Only clients have this option.
+   */
+  readonly keyPrefix?: string | null | undefined;
 }
 
 /** What one node has under a lock's name. */
 export type NodeView = {
   /** The node's address without user name or password. */
   readonly node: string;
+  /** The key on the node: the client's `keyPrefix` and the name, with invalid UTF-8 replaced. */
+  readonly key: string;
 } & (
   | { /** Nothing: on this node the lock is free. */ readonly state: "free" }
   | {
@@ -120,13 +134,22 @@ export class Redlock {
   /**
    * Makes a lock with this name. Sends nothing.
    *
-   * @param name - 1 to 512 bytes, of UTF-8 if given as a string; the key on the servers is the name, unchanged. Names
-   * that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
+   * @param name - 1 to 512 bytes, of UTF-8 if given as a string; the key on the servers is the name, unchanged, after
+   * the client's `keyPrefix`. Names that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
    * @param options - options that replace those of the client.
    * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
   lock(name: string | Uint8Array, options?: LockOptions): Lock {
     return Lock.of(unwrap(this.#client.lock(checkedName(name), values(options, LOCK_OPTIONS))));
+  }
+
+  /**
+   * Wraps a function, so that each call runs under a fresh lock; see {@link locked}.
+   *
+   * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
+   */
+  get locked(): Locked {
+    return (name: unknown, options: unknown, fn: unknown) => wrap(this, name, options, fn);
   }
 
   /**
@@ -148,6 +171,18 @@ export class Redlock {
     const bytes = checkedName(name);
     const id = unwrap(queue().inspect(this.#client, bytes));
     return unwrap(await outcome(id)) as NodeView[];
+  }
+
+  /** @internal */
+  acquire(): never {
+    throw new LockInvalidArgument('a client has no acquire; write redlock.lock("name", { ttl: 10_000 }).acquire()');
+  }
+
+  /** @internal */
+  using(): never {
+    throw new LockInvalidArgument(
+      'a client has no using; write redlock.lock("name", { ttl: 10_000 }).using(async (signal) => { ... })',
+    );
   }
 
   /**

@@ -13,8 +13,9 @@
  * @packageDocumentation
  */
 
-import { type LockOptions, type NodeView, Redlock } from "./client.js";
+import { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./client.js";
 import type { Lock } from "./lock.js";
+import { type Locked, wrap } from "./locked.js";
 
 export { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./client.js";
 export {
@@ -32,6 +33,7 @@ export {
   RedlockError,
 } from "./errors.js";
 export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
+export type { Locked, LockedOptions, NameOf } from "./locked.js";
 
 let client: Redlock | undefined;
 
@@ -42,6 +44,19 @@ function shared(): Redlock {
 }
 
 /**
+ * Sets the nodes and the options of the default client, which `lock`, `locked` and `inspect` of this module use. Without
+ * it, the nodes come from `REDLOCK_URLS`, or the node is `redis://127.0.0.1:6379`.
+ *
+ * What was made before keeps its nodes and options: locks, and functions from {@link locked}. Their client is not
+ * closed, so a program usually calls this first.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong address or option. The default client is then the former one.
+ */
+export function configure(nodes?: string | readonly string[], options?: ClientOptions): void {
+  client = new Redlock(nodes, options);
+}
+
+/**
  * Makes a lock of the default client, for `REDLOCK_URLS` or `redis://127.0.0.1:6379`; see {@link Redlock.lock}.
  *
  * @throws {@link LockInvalidArgument}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
@@ -49,6 +64,31 @@ function shared(): Redlock {
 export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
   return shared().lock(name, options);
 }
+
+/**
+ * Wraps `fn`, so that each call runs under a fresh lock of the default client: two calls exclude each other, in this
+ * process and all others.
+ *
+ * The returned function has the parameters and `this` of `fn`. It releases the lock when the promise that `fn` returned
+ * is settled.
+ *
+ * @param name - the name, or a function that makes it from the arguments of the call.
+ * @param options - of the locks, with `skipIfHeld` for jobs that run once, and `passLock` for a function that needs the
+ * fence. They are checked now.
+ * @throws {@link LockInvalidArgument}: a wrong name or option. A call rejects with what {@link Lock.using} throws.
+ *
+ * @example
+ * ```ts
+ * const pay = locked((user: string) => `user:${user}`, { ttl: 30_000, passLock: true }, async (lock, user: string) => {
+ *   await charge(user, lock.fence);
+ * });
+ * await pay("ada");
+ *
+ * // On every server, but only one of them runs it.
+ * const nightly = locked("cron:nightly", { skipIfHeld: true }, report);
+ * ```
+ */
+export const locked: Locked = (name: unknown, options: unknown, fn: unknown) => wrap(shared(), name, options, fn);
 
 /**
  * Shows what every node of the default client has under this name; see {@link Redlock.inspect}.

@@ -2,11 +2,14 @@
 import type { Holder } from "#native";
 import { outcome, queue, watch } from "./calls.js";
 import { errorOf, LockInvalidArgument, LockLost, LockTimeout, unwrap } from "./errors.js";
-import { checked, expect, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL } from "./validate.js";
+import { checked, expect, isSignal, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL } from "./validate.js";
 
 /** How one acquire waits. */
 export interface AcquireOptions {
-  /** How long to wait, in milliseconds: 0 is one try, `null` waits for ever. Default: the lock's own timeout. */
+  /**
+   * How long to wait, in milliseconds: 0 is one try, `null` waits for ever, as do `Infinity` and -1. Default: the
+   * lock's own timeout.
+   */
   readonly timeout?: number | null | undefined;
   /** Aborting it cancels the acquire. It has no effect once the lock is acquired. */
   readonly signal?: AbortSignal | undefined;
@@ -20,6 +23,8 @@ export interface TryOptions {
 
 const ACQUIRE: Kinds = { timeout: MILLISECONDS_OR_NULL, signal: SIGNAL };
 const TRY: Kinds = { signal: SIGNAL };
+const HOW = "{ timeout: 500, signal: controller.signal }";
+const HOW_TO_TRY = "{ signal: controller.signal }";
 
 /** The first releases of Node 20 lack it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
@@ -95,7 +100,8 @@ export class Lock {
    *
    * The signal belongs to the present hold, or if there is none, to the next one: every acquisition has its own signal.
    * If it is first read after the loss, and before a release or another acquire, it is aborted already, with the same
-   * error. A reference to the signal keeps the lock object alive.
+   * error. A reference to the signal keeps the lock object alive. A listener on it does not keep the process alive;
+   * {@link Lock.lost} does.
    *
    * @example
    * ```ts
@@ -118,6 +124,7 @@ export class Lock {
    *
    * A pending acquire keeps the process alive.
    *
+   * @param options - how to wait, or only the signal.
    * @returns the lock, for `await using held = await lock.acquire()`.
    * @throws {@link LockTimeout}: others held it until the timeout.
    * @throws {@link LockUnavailable}: no quorum of nodes could be asked or answered until the timeout, or for 10 s if
@@ -133,8 +140,8 @@ export class Lock {
    * await lock.acquire({ timeout: 2_000, signal: AbortSignal.any([request.signal, shutdown]) });
    * ```
    */
-  async acquire(options?: AcquireOptions): Promise<this> {
-    const { timeout, signal } = checked(options, ACQUIRE) ?? {};
+  async acquire(options?: AcquireOptions | AbortSignal): Promise<this> {
+    const { timeout, signal } = isSignal(options) ? { signal: options } : (checked(options, ACQUIRE, HOW) ?? {});
     if (this.#controller !== undefined) this.#tell();
     // Listeners of a loss have run by now. From here on no other code runs until the signal has its listener.
     signal?.throwIfAborted();
@@ -164,8 +171,8 @@ export class Lock {
    * }
    * ```
    */
-  async tryAcquire(options?: TryOptions): Promise<boolean> {
-    const { signal } = checked(options, TRY) ?? {};
+  async tryAcquire(options?: TryOptions | AbortSignal): Promise<boolean> {
+    const { signal } = isSignal(options) ? { signal: options } : (checked(options, TRY, HOW_TO_TRY) ?? {});
     try {
       await this.acquire({ timeout: 0, signal });
       return true;
@@ -218,6 +225,46 @@ export class Lock {
   }
 
   /**
+   * Asks the nodes whether anybody holds the lock, this program included: whether an acquire would have to wait now.
+   *
+   * Keys of other libraries and of an attempt under way count too. The answer may be out of date when it arrives, so it
+   * is for people and dashboards; to acquire a free lock, call {@link Lock.tryAcquire}.
+   *
+   * @throws {@link LockUnavailable} or {@link LockForbidden}: too few nodes answer to know.
+   * @throws {@link LockInvalidArgument}: the protocol `"setnx"`, whose keys may be out of date, or a closed client.
+   */
+  async isLocked(): Promise<boolean> {
+    const id = unwrap(queue().isLocked(this.#holder));
+    return unwrap(await outcome(id)) === "locked";
+  }
+
+  /**
+   * Waits for the end of the present hold: resolves to the {@link LockLost} if the lock is lost, and to `undefined` if
+   * it is released. A loss that happened before the call counts, until the lock is released or acquired again.
+   *
+   * A pending call keeps the process and the lock object alive, which a listener on the {@link Lock.signal} does not.
+   *
+   * @throws {@link LockNotHeld}: the lock is not held.
+   *
+   * @example
+   * ```ts
+   * await lock.acquire();
+   * const loss = await lock.lost();
+   * if (loss !== undefined) process.exitCode = 1;
+   * ```
+   */
+  async lost(): Promise<LockLost | undefined> {
+    const id = unwrap(queue().waitLost(this.#holder));
+    try {
+      unwrap(await outcome(id));
+    } catch (error) {
+      if (error instanceof LockLost) return error;
+      throw error;
+    }
+    return undefined;
+  }
+
+  /**
    * Acquires the lock, runs `body`, and releases the lock when the body's promise is settled.
    *
    * The body is not stopped when the lock is lost: pass its signal on to what it awaits, or call {@link Lock.check}
@@ -238,14 +285,26 @@ export class Lock {
    * });
    * ```
    */
-  async using<T>(body: (signal: AbortSignal, lock: this) => T | PromiseLike<T>, options?: AcquireOptions): Promise<T> {
+  async using<T>(
+    body: (signal: AbortSignal, lock: this) => T | PromiseLike<T>,
+    options?: AcquireOptions | AbortSignal,
+  ): Promise<T> {
     if (typeof body !== "function") {
       throw new LockInvalidArgument("using(body, options) takes the function first; a ttl is an option of the lock");
     }
     await this.acquire(options);
+    return await this.hold(() => body(this.signal, this));
+  }
+
+  /**
+   * Runs the body of a lock that was acquired, then releases the lock.
+   *
+   * @internal
+   */
+  async hold<T>(body: () => T | PromiseLike<T>): Promise<T> {
     let result: T;
     try {
-      result = await body(this.signal, this);
+      result = await body();
     } catch (error) {
       // The body's own error says more than the loss of the lock, and may be about it.
       await this.#leave().catch(() => undefined);

@@ -20,19 +20,34 @@ export const TEXT: Kind = {
 };
 export const SIGNAL: Kind = {
   says: "an AbortSignal",
-  fits: (value) => value instanceof Object && "aborted" in value && "addEventListener" in value,
+  fits: isSignal,
 };
+
+/** Whether a value is an AbortSignal, of this realm or another. Jest and `node:vm` have their own. */
+export function isSignal(value: unknown): value is AbortSignal {
+  if (typeof value !== "object" || value === null || !("aborted" in value)) return false;
+  return "addEventListener" in value && typeof value.addEventListener === "function";
+}
 
 /** The kind of each option, by name. */
 export type Kinds = Readonly<Record<string, Kind>>;
 
-const KINDS = { duration: MILLISECONDS, timeout: MILLISECONDS_OR_NULL, flag: BOOLEAN, text: TEXT };
+const KINDS = {
+  duration: orNull(MILLISECONDS),
+  timeout: MILLISECONDS_OR_NULL,
+  flag: orNull(BOOLEAN),
+  text: orNull(TEXT),
+};
 const OPTIONS = knownOptions();
 
 /** The options of a client. */
 export const CLIENT_OPTIONS = kinds(OPTIONS);
 /** The options of a lock. */
 export const LOCK_OPTIONS = kinds(OPTIONS.filter(({ ofClient }) => !ofClient));
+
+function orNull({ says, fits }: Kind): Kind {
+  return { says: `${says}, or null for the default`, fits: (value) => value === null || fits(value) };
+}
 
 function kinds(known: readonly Known[]): Kinds {
   return Object.fromEntries(known.map(({ name, kind }) => [name, KINDS[kind]]));
@@ -45,11 +60,19 @@ export type Given<T> = { -readonly [K in keyof T]?: Exclude<T[K], undefined> };
  * Checks that each option is known and of its kind, and returns a copy. Amounts are checked natively.
  *
  * Only the copy is used after that: an accessor may return another value the next time.
+ *
+ * @param example - options as they should be, for the error.
  */
-export function checked<T extends object>(options: T | undefined, kinds: Kinds): Given<T> | undefined {
+export function checked<T extends object>(options: T | undefined, kinds: Kinds, example: string): Given<T> | undefined {
   if (options === undefined) return undefined;
   if (typeof options !== "object" || options === null) {
-    throw new LockInvalidArgument(`options must be an object such as { ttl: 10_000 }, not ${article(options)}`);
+    throw new LockInvalidArgument(`options must be an object such as ${example}, not ${article(options)}`);
+  }
+  for (const option of Object.keys(kinds)) {
+    // It would be ignored without a word.
+    if (option in options && !Object.prototype.propertyIsEnumerable.call(options, option)) {
+      refuse(option, `${option} is inherited or hidden, and is not read; pass a plain object such as ${example}`);
+    }
   }
   const given = Object.entries(options).filter(([, value]) => value !== undefined);
   for (const [option, value] of given) {
@@ -62,7 +85,7 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds):
 
 /** Returns the value of each option that the native half knows, in its order. */
 export function values(options: object | undefined, kinds: Kinds): unknown[] | undefined {
-  const given = checked(options as Record<string, unknown> | undefined, kinds);
+  const given = checked(options as Record<string, unknown> | undefined, kinds, "{ ttl: 10_000 }");
   return given && OPTIONS.map(({ name }) => given[name]);
 }
 

@@ -310,7 +310,8 @@ class Client:
         """A lock; options are named as in `tables/options.json`."""
         name = name.encode() if isinstance(name, str) else name
         handle = self.driver.call("lock", client=self.handle, name=name.hex(), options=options)["handle"]
-        return Lock(self.driver, handle, name, self.options | options)
+        key = str(self.options.get("key_prefix", "")).encode() + name
+        return Lock(self.driver, handle, key, self.options | options)
 
     def lock_by_text(self, text: str) -> Lock:
         """A lock whose name is the language's own text, and not bytes."""
@@ -366,6 +367,11 @@ class Lock:
         """Tries once."""
         acquired: bool = self.start_try_acquire().result()["acquired"]
         return acquired
+
+    def is_locked(self) -> bool:
+        """Whether anybody holds it, asked of the nodes."""
+        is_locked: bool = self.driver.call("is_locked", lock=self.handle)["is_locked"]
+        return is_locked
 
     def extend(self, **ttl: Any) -> Json:
         """Extends it: `ttl_ms=...`, or the ttl in force."""

@@ -18,9 +18,9 @@ from conformance.test_setnx import MEANINGLESS
 DURATIONS = {"Duration", "Timeout"}
 """The kinds of options that are durations."""
 
-PYTHON_TYPES = {"Duration": "Duration", "Timeout": r"Duration \| None", "Flag": "bool", "Text": r"str|Literal\[.+\]"}
-NODE_TYPES = {"Duration": "number", "Timeout": r"number \| null", "Flag": "boolean", "Text": r'string|"\w+" \| .+'}
-"""The type of each kind's values."""
+PYTHON_TYPES = {"Duration": "Duration", "Timeout": "Duration", "Flag": "bool", "Text": r"str|Literal\[.+\]"}
+NODE_TYPES = {"Duration": "number", "Timeout": "number", "Flag": "boolean", "Text": r'string|"\w+" \| .+'}
+"""The type of each kind's values, beside that of the built-in default."""
 
 
 class Option(NamedTuple):
@@ -167,20 +167,20 @@ def assert_typed(found: list[tuple[str, str]], expected: Mapping[str, str], type
 @pytest.mark.parametrize(("owner", "scope"), [("Options", "Lock"), ("ClientOptions", "Client")])
 def test_python_options(owner: str, scope: str) -> None:
     members = between("python/redlock/options.py", f"\nclass {owner}(", "\n\n\n")
-    found = re.findall(r'^    (\w+): (.+)\n    """', members, re.M)
+    found = re.findall(r'^    (\w+): (.+) \| None\n    """', members, re.M)
     assert_typed(found, {option.name: option.kind for option in OPTIONS if option.scope == scope}, PYTHON_TYPES)
 
 
 def test_python_signatures() -> None:
     """Every call takes the options as one type, so a new option does not change any."""
     text = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "python" / "redlock").glob("*.py*"))
-    assert set(re.findall(r"\*\*_?options: (.+?)\n? *\)", text)) == {"Unpack[Options]", "Unpack[ClientOptions]"}
+    assert set(re.findall(r"\*\*_?options: (.+?),?\n? *\)", text)) == {"Unpack[Options]", "Unpack[ClientOptions]"}
 
 
 @pytest.mark.parametrize(("owner", "scope"), [("LockOptions", "Lock"), ("ClientOptions extends LockOptions", "Client")])
 def test_node_options(owner: str, scope: str) -> None:
     members = between("node/ts/client.ts", f"\nexport interface {owner} {{\n")
-    found = re.findall(r"\*/\n  readonly (\w+)\?: (.+) \| undefined;", members)
+    found = re.findall(r"\*/\n  readonly (\w+)\?: (.+) \| null \| undefined;", members)
     assert_typed(found, {option.camel: option.kind for option in OPTIONS if option.scope == scope}, NODE_TYPES)
 
 

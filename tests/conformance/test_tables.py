@@ -69,7 +69,7 @@ def validity(won: Json, valid_ms: float) -> str | None:
 
 def options_of_a_lock() -> list[Json]:
     """The options without those that only a client has."""
-    return [row for row in table("options")["cases"] if "connect_timeout_ms" not in row["options"]]
+    return [row for row in table("options")["cases"] if not {"connect_timeout_ms", "key_prefix"} & {*row["options"]}]
 
 
 @every_face

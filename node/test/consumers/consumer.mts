@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import {
   type AcquireOptions,
+  configure,
   type ErrorCode,
   inspect,
   type Lock,
@@ -8,6 +9,7 @@ import {
   type LockOptions,
   LockTimeout,
   lock,
+  locked,
   type NodeView,
   Redlock,
   RedlockError,
@@ -60,6 +62,24 @@ assert.equal(await explain({ timeout: 0 }), "timeout");
 await held.extend(6_000);
 await held.release();
 
+const loss: LockLost | undefined = await held.lost().catch(() => undefined);
+const isLocked: boolean = await held.isLocked();
+assert.deepEqual([loss, isLocked], [undefined, false]);
+assert.ok(await held.tryAcquire(new AbortController().signal));
+await held.release();
+
+configure("memory://consumer");
+const double: (amount: number) => Promise<number> = locked("double", undefined, (amount: number) => 2 * amount);
+const nightly: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: true }, async () => "done");
+const pay: (user: string) => Promise<number> = locked(
+  (user: string) => `user:${user}`,
+  { passLock: true, ttl: null },
+  async (lock: Lock, user: string) => lock.fence + user.length,
+);
+assert.equal(await double(2), 4);
+assert.equal(await nightly(), "done");
+assert.ok((await pay("ada")) > 0);
+
 const older: Lock = redlock.lock("bar", { autoRenew: false, protocol: "setnx" });
 assert.ok(await older.tryAcquire());
 await older.release();
@@ -81,6 +101,12 @@ function wrong(): void {
   lock("foo").fence = 1;
   // @ts-expect-error: a name is needed
   inspect();
+  // @ts-expect-error: the function does not take a number
+  redlock.locked("foo", undefined, (name: string) => name)(5);
+  // @ts-expect-error: a skipped call has no value
+  (): Promise<number> => redlock.locked("foo", { skipIfHeld: true }, () => 5)();
+  // @ts-expect-error: a client has no acquire
+  redlock.acquire(["foo"], 500);
 }
 assert.equal(typeof wrong, "function");
 console.log("as expected");

@@ -36,6 +36,9 @@ const ops = {
   async try_acquire({ lock }) {
     return { acquired: await locks.get(lock).tryAcquire(), ...state(locks.get(lock)) };
   },
+  async is_locked({ lock }) {
+    return { is_locked: await locks.get(lock).isLocked() };
+  },
   async extend({ lock, ttl_ms }) {
     await locks.get(lock).extend(ttl_ms);
     return state(locks.get(lock));
@@ -114,8 +117,8 @@ function described({ code, lockName = null, reason = null, option = null, nodes,
   return { code, name: lockName, reason, option, nodes: votes, message, retryable };
 }
 
-function viewed({ node, state, label, fence, ttlLeft }) {
-  return { node, state, label: label ?? null, fence: fence ?? null, ttl_left_ms: ttlLeft ?? null };
+function viewed({ node, key, state, label, fence, ttlLeft }) {
+  return { node, key, state, label: label ?? null, fence: fence ?? null, ttl_left_ms: ttlLeft ?? null };
 }
 
 async function perform(request) {

@@ -53,7 +53,7 @@ class Driver:
             answer = {"error": {"code": "driver", "message": repr(error)}}
         say({"id": request["id"], **answer, "invoke_ns": invoke_ns, "return_ns": now_ns()})
 
-    async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911
+    async def perform(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002, PLR0911, PLR0912
         """Performs `op`; an object that it makes has the request's id as its handle."""
         client: Any = self.clients.get(of.get("client", 0))
         lock: Any = self.locks.get(of.get("lock", 0))
@@ -73,6 +73,8 @@ class Driver:
                 how = {"blocking": False} if op == "try_acquire" else timeout
                 acquired = await done(lock.acquire(**how))
                 return {"acquired": acquired, **state(lock)}
+            case "is_locked":
+                return {"is_locked": await done(lock.locked())}
             case "extend":
                 await done(lock.extend(**({"ttl": seconds(of["ttl_ms"])} if "ttl_ms" in of else {})))
                 return state(lock)
@@ -181,7 +183,14 @@ def described(error: redlock.RedlockError) -> Json:
 def viewed(view: redlock.NodeView) -> Json:
     """The fields of a node's view."""
     left = None if view.ttl_left is None else view.ttl_left * 1000
-    return {"node": view.node, "state": view.state, "label": view.label, "fence": view.fence, "ttl_left_ms": left}
+    return {
+        "node": view.node,
+        "key": view.key,
+        "state": view.state,
+        "label": view.label,
+        "fence": view.fence,
+        "ttl_left_ms": left,
+    }
 
 
 def say(line: Json) -> None:

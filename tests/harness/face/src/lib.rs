@@ -194,6 +194,13 @@ macro_rules! protocol {
 protocol!(Lock, Guard);
 protocol!(SetnxLock, SetnxGuard);
 
+impl Lock {
+    /// Asks the nodes whether anybody holds the lock.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        call!(self, lock => lock.is_locked())
+    }
+}
+
 impl Guard {
     /// Returns the fence.
     #[must_use]

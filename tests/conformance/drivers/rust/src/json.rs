@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock::bindings::options::{self, Scope};
+use redlock::bindings::options::{self, Scope, Unit};
 use redlock::{Error, LostReason, NodeState, NodeView};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
@@ -40,7 +40,7 @@ impl Request {
 /// Milliseconds, or the `Duration` itself, in the form that serde gives it.
 pub(crate) fn duration(option: &str, value: &Value) -> Result<Duration, Error> {
     let option = options::find(option.trim_end_matches("_ms"), Scope::Client)?.name;
-    Duration::deserialize(value).or_else(|_| options::millis(option, value.as_f64().unwrap_or(f64::NAN)))
+    Duration::deserialize(value).or_else(|_| Unit::Millis.duration(option, value.as_f64().unwrap_or(f64::NAN)))
 }
 
 /// An error as the suite reads it.
@@ -77,7 +77,7 @@ pub(crate) fn viewed(view: &NodeView) -> Value {
         NodeState::Free => ("free", None, None, None),
         _ => ("unavailable", None, None, None),
     };
-    json!({"node": view.node, "state": state, "label": label, "fence": fence, "ttl_left_ms": left.map(ms)})
+    json!({"node": view.node, "key": view.key, "state": state, "label": label, "fence": fence, "ttl_left_ms": left.map(ms)})
 }
 
 pub(crate) fn ms(duration: Duration) -> f64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use face::{Client, Face, Which, both};
 use redlock::Error;
-use redlock::bindings::options::{self, Options, Scope};
+use redlock::bindings::options::{self, Options, Scope, Unit};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -45,6 +45,9 @@ macro_rules! set_client {
         let (mut builder, mut options) = ($builder.options(protocol($options)?), $options.clone());
         if let Some(value) = options.remove("connect_timeout_ms") {
             builder = builder.connect_timeout(duration("connect_timeout_ms", &value)?);
+        }
+        if let Some(Value::String(key_prefix)) = options.remove("key_prefix") {
+            builder = builder.key_prefix(key_prefix);
         }
         set!(builder, &options)
     }};
@@ -116,6 +119,14 @@ impl Lock {
             Self::Setnx(lock) => lock.try_acquire().await?.map(Guard::Setnx),
         })
     }
+
+    async fn is_locked(&self) -> Result<bool, Error> {
+        match self {
+            Self::Plain(lock) => lock.is_locked().await,
+            // It would not compile in Rust, so it is refused as an unknown option.
+            Self::Setnx(_) => Err(options::unknown("is_locked", str::to_owned)),
+        }
+    }
 }
 
 /// Its guard.
@@ -145,7 +156,7 @@ impl Guard {
     async fn extend(&self, ttl_ms: Option<f64>) -> Result<(), Error> {
         match (self, ttl_ms) {
             (Self::Plain(guard), None) => guard.extend().await,
-            (Self::Plain(guard), Some(ttl_ms)) => guard.extend_for(options::millis("ttl", ttl_ms)?).await,
+            (Self::Plain(guard), Some(ttl_ms)) => guard.extend_for(Unit::Millis.duration("ttl", ttl_ms)?).await,
             // It would not compile in Rust, so it is refused as an unknown option.
             (Self::Setnx(_), _) => Err(options::unknown("extend", str::to_owned)),
         }
@@ -197,6 +208,7 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
         }
         "acquire" => won(lock()?.acquire(&request.timeout).await?),
         "try_acquire" => lock()?.try_acquire().await?.map_or_else(|| json!({"acquired": false}), won),
+        "is_locked" => json!({"is_locked": lock()?.is_locked().await?}),
         "extend" => {
             guard()?.extend(request.ttl_ms).await?;
             state(request.lock)

@@ -1,0 +1,126 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { configure, LockInvalidArgument, LockLost, LockTimeout, locked, Redlock } from "redlock-rs";
+import { failure, fresh, Server } from "./servers.mjs";
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url);
+});
+after(() => server.stop());
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+test("each call runs under a fresh lock", async () => {
+  const running = [];
+  let most = 0;
+  const work = redlock.locked(fresh(), undefined, async (amount) => {
+    running.push(amount);
+    most = Math.max(most, running.length);
+    await pause(20);
+    running.pop();
+    return amount + 1;
+  });
+  assert.deepEqual(await Promise.all([work(1), work(2), work(3)]), [2, 3, 4]);
+  assert.equal(most, 1);
+});
+
+test("the name comes from the arguments", async () => {
+  const name = fresh();
+  const seen = [];
+  const work = redlock.locked(
+    (user) => `${name}:${user}`,
+    { passLock: true },
+    (lock, user) => {
+      seen.push([lock.name, lock.held, user]);
+    },
+  );
+  await work("ada");
+  await work("bob");
+  assert.deepEqual(seen, [
+    [`${name}:ada`, true, "ada"],
+    [`${name}:bob`, true, "bob"],
+  ]);
+  const wrong = redlock.locked(
+    () => undefined,
+    undefined,
+    () => assert.fail("it ran"),
+  );
+  assert.ok((await failure(() => wrong())) instanceof LockInvalidArgument);
+});
+
+test("the function keeps its this, its errors and its values", async () => {
+  const account = {
+    balance: 7,
+    read: redlock.locked(fresh(), undefined, function read() {
+      return this.balance;
+    }),
+  };
+  assert.equal(await account.read(), 7);
+  const broken = redlock.locked(fresh(), undefined, () => {
+    throw new RangeError("mine");
+  });
+  assert.ok((await failure(() => broken())) instanceof RangeError);
+});
+
+test("a call is skipped if others hold the lock", async () => {
+  const name = fresh();
+  let runs = 0;
+  const job = redlock.locked(name, { skipIfHeld: true }, async () => {
+    runs += 1;
+    return "done";
+  });
+  const held = await redlock.lock(name).acquire();
+  assert.equal(await job(), undefined);
+  assert.equal(runs, 0);
+  const patient = redlock.locked(name, { skipIfHeld: true, timeout: 10_000 }, async () => "waited");
+  const waiting = patient();
+  await pause(20);
+  await held.release();
+  assert.equal(await waiting, "waited");
+  assert.equal(await job(), "done");
+});
+
+test("only the call's own lock is skipped", async () => {
+  const [outer, inner] = [fresh(), fresh()];
+  const held = await redlock.lock(inner).acquire();
+  const nested = redlock.locked(outer, { skipIfHeld: true }, () => redlock.lock(inner).acquire({ timeout: 0 }));
+  assert.ok((await failure(() => nested())) instanceof LockTimeout);
+  await held.release();
+  const away = new Redlock("unix:///nowhere/redlock.sock").locked("foo", { skipIfHeld: true }, () => 1);
+  assert.equal((await failure(() => away())).code, "unavailable");
+});
+
+test("a loss is told as by using", async () => {
+  const options = { ttl: 100, autoRenew: false };
+  const slow = redlock.locked(fresh(), options, () => pause(300));
+  assert.ok((await failure(() => slow())) instanceof LockLost);
+});
+
+test("wrong arguments are refused before the first call", async () => {
+  for (const make of [
+    () => redlock.locked("foo", { ttl: 1 }, () => 1),
+    () =>
+      redlock.locked(
+        () => "foo",
+        { ttl: 1 },
+        () => 1,
+      ),
+    () => redlock.locked("foo", { skipIfHeld: 1 }, () => 1),
+    () => redlock.locked("foo", { skip: true }, () => 1),
+    () => redlock.locked("foo", () => 1),
+    () => redlock.locked("", undefined, () => 1),
+  ]) {
+    assert.ok((await failure(make)) instanceof LockInvalidArgument);
+  }
+});
+
+test("the default client is that of the moment when the function is wrapped", async () => {
+  configure("memory://locked");
+  const work = locked("job", { passLock: true }, (lock) => lock.held);
+  configure("unix:///nowhere/redlock.sock");
+  assert.equal(await work(), true);
+});

@@ -1,0 +1,77 @@
+/** Functions whose calls run under a lock. */
+
+import type { LockOptions, Redlock } from "./client.js";
+import { LockInvalidArgument, LockTimeout } from "./errors.js";
+import type { Lock } from "./lock.js";
+import { BOOLEAN, checked, LOCK_OPTIONS } from "./validate.js";
+
+/** The options of a function that runs under a lock: those of its locks, and its own. */
+export interface LockedOptions extends LockOptions {
+  /**
+   * If others hold the lock, a call resolves to `undefined` and does not run the function; default false. It tries
+   * once, unless `timeout` says how long to wait.
+   */
+  readonly skipIfHeld?: boolean | undefined;
+  /** Whether the function gets the lock before the arguments of the call; default false. */
+  readonly passLock?: boolean | undefined;
+}
+
+/** The name of a lock, or a function that makes it from the arguments of a call. */
+export type NameOf<A extends unknown[] = never[]> = string | Uint8Array | ((...args: A) => string | Uint8Array);
+
+/** Wraps a function, so that each call runs under a fresh lock; see {@link locked}. */
+export interface Locked {
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
+    options: LockedOptions & { readonly skipIfHeld: true; readonly passLock: true },
+    fn: (this: T, lock: Lock, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
+    options: LockedOptions & { readonly skipIfHeld?: false | undefined; readonly passLock: true },
+    fn: (this: T, lock: Lock, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R>>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
+    options: LockedOptions & { readonly skipIfHeld: true; readonly passLock?: false | undefined },
+    fn: (this: T, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R> | undefined>;
+  <A extends unknown[], R, T>(
+    name: NameOf<A>,
+    options:
+      | (LockedOptions & { readonly skipIfHeld?: false | undefined; readonly passLock?: false | undefined })
+      | undefined,
+    fn: (this: T, ...args: A) => R,
+  ): (this: T, ...args: A) => Promise<Awaited<R>>;
+}
+
+type Call = (this: unknown, ...args: unknown[]) => unknown;
+
+/**
+ * Wraps `fn`; see {@link locked}. The types of the arguments are checked here, because JavaScript does not.
+ *
+ * @internal
+ */
+// biome-ignore lint/suspicious/noExplicitAny: the overloads of `Locked` say what it returns.
+export function wrap(client: Redlock, name: unknown, options: unknown, fn: unknown): any {
+  if (typeof fn !== "function") {
+    throw new LockInvalidArgument("locked(name, options, fn) takes the function last; without options, pass undefined");
+  }
+  const kinds = { ...LOCK_OPTIONS, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
+  const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
+  const { skipIfHeld = false, passLock = false, ...own } = given;
+  const lockOptions: LockOptions = skipIfHeld ? { timeout: 0, ...own } : own;
+  const make = (named: unknown): Lock => client.lock(named as string, lockOptions);
+  // Wrong options are refused now, and not at the first call.
+  make(typeof name === "function" ? "name" : name);
+  return async function call(this: unknown, ...args: unknown[]): Promise<unknown> {
+    const lock = make(typeof name === "function" ? name.apply(undefined, args) : name);
+    try {
+      await lock.acquire();
+    } catch (error) {
+      if (skipIfHeld && error instanceof LockTimeout) return undefined;
+      throw error;
+    }
+    return await lock.hold(() => (fn as Call).apply(this, passLock ? [lock, ...args] : args));
+  };
+}
