@@ -176,9 +176,9 @@ def test_python_parameters(column: str) -> None:
     for name, expected in parameters(column).items():
         if name == "Lock":
             continue  # Its constructor is for `Redlock.lock`.
-        taken = inspect.signature(found(MODULES[column], name)).parameters.values()
+        every = inspect.signature(found(MODULES[column], name)).parameters.values()
         # A call takes others of type Never only to say what to write instead.
-        taken = [p for p in taken if p.annotation is not Never]
+        taken = [p for p in every if p.annotation is not Never]
         left_out = {p.name for p in taken if p.default is not p.empty or p.kind is p.VAR_KEYWORD}
         assert left_out == expected, name
 
