@@ -286,6 +286,9 @@ print(len(threads - {real()}) > 0)
 
 def test_ctrl_c_ends_a_wait(start: Start, server: Server, name: str) -> None:
     program = """
+import signal
+# A background job of a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = client.lock(name)
 lock.acquire()
 

@@ -233,6 +233,9 @@ def test_a_release_ends_the_wait_for_a_loss(client: redlock.Redlock, name: str) 
 
 def test_ctrl_c_ends_the_wait_for_a_loss(start: Start) -> None:
     program = """
+import signal
+# A background job of a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = client.lock(name, ttl=60)
 lock.acquire()
 print("waits", flush=True)
