@@ -56,6 +56,26 @@ export declare class Queue {
   take(id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Failure
 }
 
+/** A server inside this process that does what a test says. */
+export declare class TestServer {
+  /** Makes a new server, without keys. */
+  static start(): TestServer
+  /** Returns its address. */
+  url(): string
+  /** Has somebody else hold a name, for milliseconds or a day. Returns what was wrong with the arguments. */
+  hold(name: Name, ttl?: number | undefined | null): Failure | null
+  /** Has somebody else release a name. Returns what was wrong with it. */
+  release(name: Name): Failure | null
+  /** Deletes every key. */
+  wipe(): void
+  /** Returns whether the server does what it is asked. */
+  isAvailable(): boolean
+  /** Sets whether the server does what it is asked. */
+  setAvailable(available: boolean): void
+  /** Moves the server's clock forward by milliseconds. Returns what was wrong with them. */
+  advance(by: number): Failure | null
+}
+
 /** One node's answer. */
 export interface Answer {
   /** The node's address without user name or password. */
@@ -94,6 +114,9 @@ export interface Known {
 
 /** Returns every option. */
 export declare function knownOptions(): Array<Known>
+
+/** Has a lock lose what it holds. Returns why it does not hold it. */
+export declare function lose(holder: Holder, reason: string): Failure | null
 
 /** A name as the caller gave it. */
 export type Name = string | Uint8Array

@@ -48,8 +48,7 @@ mod options;
 mod process;
 mod protocol;
 mod sys;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
+#[cfg(any(feature = "testing", feature = "simulation"))]
 pub mod testing;
 
 pub use api::blocking;

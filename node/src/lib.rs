@@ -12,6 +12,7 @@ mod convert;
 pub mod error;
 pub mod lock;
 pub mod options;
+pub mod testing;
 
 use std::sync::Once;
 use std::thread::{Builder, JoinHandle};

@@ -67,6 +67,11 @@ export class Lock {
     return new Lock(holder);
   }
 
+  /** @internal */
+  static holderOf(lock: Lock): Holder {
+    return lock.#holder;
+  }
+
   /** The name, with invalid UTF-8 replaced if it was given as bytes. */
   get name(): string {
     return this.#holder.name();

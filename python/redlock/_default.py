@@ -1,6 +1,7 @@
 """The clients of the functions of `redlock` and of `redlock.asyncio`: each is made at its first use."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -39,3 +40,15 @@ def configure(make: Callable[..., _native.Client], nodes: Nodes, options: Client
     """Have clients made with `nodes` and `options` from now on. Raises what `make` raises, and then changes nothing."""
     global _defaults  # noqa: PLW0603 - one for each process
     _defaults = Defaults({make: make(nodes, **options)}, nodes, options)
+
+
+@contextlib.contextmanager
+def instead(nodes: Nodes) -> Generator[None]:
+    """Have clients made with `nodes` until the end of the block, and then those of before."""
+    global _defaults  # noqa: PLW0603
+    before = _defaults
+    _defaults = Defaults({}, nodes, {})
+    try:
+        yield
+    finally:
+        _defaults = before

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from types import EllipsisType, TracebackType
-from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, overload
+from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, final, overload
 
 from typing_extensions import disjoint_base
 
-from redlock.errors import LockLost
+from redlock.errors import LockLost, LostReason
 from redlock.inspection import NodeView
 from redlock.options import ClientOptions, Duration, Options
 
-__all__ = ["Client", "Handle", "Lock", "Queue", "__version__", "shutdown"]
+__all__ = ["Client", "Handle", "Lock", "MemoryServer", "Queue", "__version__", "lose", "shutdown"]
 
 __version__: str
 
@@ -166,3 +166,82 @@ class Queue:
     def cancel(self, number: int) -> None: ...
     def drain(self) -> list[int]: ...
     def take(self, number: int) -> list[NodeView] | Literal["locked", "free"] | bool | None: ...
+
+@final
+class MemoryServer:
+    """A server inside this process that does what a test says. Each is new and empty, so tests do not meet.
+
+    Its keys stay while it or a client of it exists. Names here are whole keys, with the client's `key_prefix` if it has
+    one.
+
+    >>> import redlock
+    >>> from redlock.testing import MemoryServer
+    >>> server = MemoryServer()
+    >>> lock = redlock.Redlock(server.url).lock("job", timeout=0)
+    >>> server.hold("job", ttl=30)
+    >>> lock.acquire()
+    False
+    >>> server.advance(30)
+    >>> lock.acquire()
+    True
+    """
+
+    def __new__(cls) -> Self: ...
+    @property
+    def url(self) -> str:
+        """The address for a client: `memory://` and a name that no other server of this process has."""
+
+    @property
+    def available(self) -> bool:
+        """Whether the server does what it is asked; `True` at first.
+
+        While it is `False`, calls raise `LockUnavailable`, and held locks are lost at the end of their ttl.
+        """
+
+    @available.setter
+    def available(self, available: bool) -> None: ...
+    def hold(self, name: str | bytes, ttl: Duration | None = None) -> None:
+        """Have somebody else hold the lock `name` from now on, whoever held it before.
+
+        They hold it until `release`, or for `ttl` seconds; by default a day. A lock of this program that held the name
+        finds out at its next renewal, and is lost with the reason `taken`.
+
+        Raises `LockInvalidArgument` for a wrong name or ttl.
+        """
+
+    def release(self, name: str | bytes) -> None:
+        """Have somebody else release the lock `name`; nothing, if they do not hold it.
+
+        Raises `LockInvalidArgument` for a wrong name.
+        """
+
+    def wipe(self) -> None:
+        """Delete every key, as a server does that restarts without persistence or is flushed.
+
+        Held locks find out at their next renewal: they are put back, or lost with the reason `deleted`.
+        """
+
+    def advance(self, by: Duration) -> None:
+        """Move the server's clock forward by seconds or a `timedelta`, at most a century in all.
+
+        Keys whose time comes expire. The clock of this program stays, so its held locks find out at their next renewal.
+
+        Raises `LockInvalidArgument` for a wrong duration.
+        """
+
+def lose(lock: Handle, reason: LostReason = "expired") -> None:
+    """Have `lock` lose what it holds now, as if the background had found out: in a block, a callback, everywhere.
+
+    `reason` is one of `LostReason`. The keys are deleted in the background. A lock that is lost already stays as it is.
+
+    Raises `LockNotHeld` before an acquire and after a release, and `LockInvalidArgument` for an unknown reason.
+
+    >>> import redlock
+    >>> from redlock.testing import lose
+    >>> lock = redlock.Redlock("memory://lose").lock("job")
+    >>> lock.acquire()
+    True
+    >>> lose(lock, "taken")
+    >>> lock.held
+    False
+    """

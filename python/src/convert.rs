@@ -46,7 +46,7 @@ pub(crate) fn shown(py: Python<'_>, value: Value) -> PyResult<String> {
 }
 
 /// Converts the value of `option`: a float, an int or a `timedelta`. Refuses another type with `invalid_argument`.
-fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
+pub(crate) fn duration(option: &'static str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let amount = seconds(option, given, "seconds (float or int) or a timedelta")?;
     Unit::Seconds.duration(option, amount).map_err(|error| to_pyerr(given.py(), &error))
 }

@@ -13,6 +13,7 @@ mod interpreter;
 mod lock;
 mod notifier;
 mod signals;
+mod testing;
 
 use pyo3::prelude::*;
 
@@ -26,6 +27,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::Handle>()?;
     module.add_class::<lock::Lock>()?;
     module.add_class::<calls::Queue>()?;
+    module.add_class::<testing::MemoryServer>()?;
+    module.add_function(wrap_pyfunction!(testing::lose, module)?)?;
     module.add_function(wrap_pyfunction!(shutdown, module)?)
 }
 

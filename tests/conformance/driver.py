@@ -329,6 +329,39 @@ class Client:
         self.driver.call("close", client=self.handle)
 
 
+class MemoryServer:
+    """A server in memory in a driver, as the library offers it to the tests of programs."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        answer = driver.call("server")
+        self.url: str = answer["url"]
+        self._handle = answer["handle"]
+
+    def hold(self, name: str, **ttl: float) -> None:
+        """Has somebody else hold a name, with `ttl_ms=...` for so long."""
+        self._act("hold", name=name.encode().hex(), **ttl)
+
+    def release(self, name: str) -> None:
+        """Has somebody else release it."""
+        self._act("release", name=name.encode().hex())
+
+    def wipe(self) -> None:
+        """Deletes every key."""
+        self._act("wipe")
+
+    def advance(self, by_ms: float) -> None:
+        """Moves its clock forward."""
+        self._act("advance", by_ms=by_ms)
+
+    def set_available(self, available: bool) -> None:
+        """Whether it does what it is asked."""
+        self._act("set_available", available=available)
+
+    def _act(self, action: str, **of: object) -> None:
+        self._driver.call("at_server", server=self._handle, action=action, **of)
+
+
 class Lock:
     """A lock object in a driver (in Rust: a lock and its current guard). Records its history."""
 
@@ -367,6 +400,16 @@ class Lock:
         """Tries once."""
         acquired: bool = self.start_try_acquire().result()["acquired"]
         return acquired
+
+    def lose(self, reason: str) -> None:
+        """Has it lose its lock, as the library offers it to the tests of programs."""
+
+        def then(answer: Json) -> None:
+            if self.handle in self.driver.held:
+                self.record(Kind.RELEASE, answer, ok="ok" in answer)
+                self.over()
+
+        self.driver.start("lose", then, lock=self.handle, reason=reason).result()
 
     def is_locked(self) -> bool:
         """Whether anybody holds it, asked of the nodes."""

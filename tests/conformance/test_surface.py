@@ -20,6 +20,7 @@ import pytest
 import redlock
 import redlock.asyncio
 import redlock.errors
+import redlock.testing
 
 from conformance.conftest import ROOT
 from conformance.driver import Json, table
@@ -38,12 +39,13 @@ def names(row: Json, column: str) -> list[str]:
     return given if isinstance(given, list) else [given] if given else []
 
 
-def listed(column: str) -> Iterator[tuple[str, Json]]:
-    """Every name of a language that is code, with its row."""
+def listed(column: str, *, testing: bool = False) -> Iterator[tuple[str, Json]]:
+    """Every name of a language that is code, with its row: those of the package, or those of its module `testing`."""
     for row in table("surface")["cases"]:
         if row["kind"] not in LITERALS:
             for name in names(row, column):
-                yield name, row
+                if name.startswith("testing.") is testing:
+                    yield name.removeprefix("testing."), row
 
 
 def texts(column: str, kind: str) -> set[str]:
@@ -51,14 +53,14 @@ def texts(column: str, kind: str) -> set[str]:
     return {name for row in table("surface")["cases"] if row["kind"] == kind for name in names(row, column)}
 
 
-def tops(column: str) -> set[str]:
+def tops(column: str, *, testing: bool = False) -> set[str]:
     """The names in a language's module."""
-    return {name for name, _ in listed(column) if re.fullmatch(r"\w+", name)}
+    return {name for name, _ in listed(column, testing=testing) if re.fullmatch(r"\w+", name)}
 
 
-def members(column: str, owner: str) -> set[str]:
+def members(column: str, owner: str, *, testing: bool = False) -> set[str]:
     """The members of a class or a type; a symbol is in brackets."""
-    found = {name for name, _ in listed(column) if name.startswith((f"{owner}.", f"{owner}["))}
+    found = {name for name, _ in listed(column, testing=testing) if name.startswith((f"{owner}.", f"{owner}["))}
     return {name.removeprefix(owner).removeprefix(".") for name in found if not name.endswith(")")}
 
 
@@ -167,8 +169,19 @@ def test_python_errors_and_modules_have_nothing_else() -> None:
         }
         assert own <= internal
     modules = {path.stem for path in Path(redlock.__path__[0]).glob("*.py") if not path.stem.startswith("_")}
-    assert modules - {"asyncio", "errors"} == {name for name in internal if "." not in name}
+    assert modules - {"asyncio", "errors", "testing"} == {name for name in internal if "." not in name}
     assert all(importlib.import_module(f"redlock.{name}") for name in modules)
+
+
+def test_python_names_for_tests() -> None:
+    assert set(redlock.testing.__all__) == tops("python", testing=True) == tops("asyncio", testing=True)
+    public = {name for name in dir(redlock.testing.MemoryServer) if not name.startswith("_")}
+    assert public == members("python", "MemoryServer", testing=True)
+    for name, row in listed("python", testing=True):
+        thing = found(redlock.testing, name)
+        is_property = inspect.isgetsetdescriptor(thing)
+        assert is_property == (row["kind"] == "property"), name
+        assert is_property or callable(thing), name
 
 
 @every_module
@@ -234,6 +247,9 @@ def program() -> str:
     """TypeScript that compiles if every name exists with its kind, and no member is unlisted."""
     lines = [
         'import * as api from "redlock-rs";',
+        'import * as testing from "redlock-rs/testing";',
+        f"true satisfies Same<keyof typeof testing, {union(tops('node', testing=True))}>;",
+        f"true satisfies Same<keyof testing.MemoryServer, {union(members('node', 'MemoryServer', testing=True))}>;",
         "type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : [A, B]) : [A, B];",
         "type Keys<T> = T extends unknown ? keyof T : never;",
         "type LeftOut<P> = P extends [] ? [] : P extends [unknown, ...infer R] ? LeftOut<R> : Required<P & unknown[]>;",
@@ -296,14 +312,15 @@ def test_node_types(package: Path) -> None:
     assert result.returncode == 0, "\n".join([result.stdout, result.stderr, *wrong])
 
 
-def test_node_exports_no_other_name(package: Path) -> None:
+@pytest.mark.parametrize(("file", "testing"), [("index", False), ("testing", True)])
+def test_node_exports_no_other_name(package: Path, file: str, testing: bool) -> None:
     # Types leave no trace at run time, and TypeScript cannot list those of a module.
-    declared = (package / "node_modules" / "redlock-rs" / "lib" / "index.d.ts").read_text(encoding="utf-8")
+    declared = (package / "node_modules" / "redlock-rs" / "lib" / f"{file}.d.ts").read_text(encoding="utf-8")
     exported = re.findall(r"^export declare \w+ (\w+)", declared, re.M)
     for group in re.findall(r"^export (?:type )?\{(.*?)\}", declared, re.M | re.S):
         exported += [entry.split()[-1] for entry in group.split(",") if entry.strip()]
     assert "export *" not in declared
-    assert sorted(exported) == sorted(tops("node"))
+    assert sorted(exported) == sorted(tops("node", testing=testing))
 
 
 def path(owner: str, member: str) -> str:

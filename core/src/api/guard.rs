@@ -40,6 +40,13 @@ macro_rules! guard_methods {
         pub fn check(&self) -> Result<(), Error> {
             self.lease().remaining().map(drop)
         }
+
+        /// Has this guard lose its lock now, as if the background had found out, for tests of what a program does then.
+        /// The keys are deleted in the background. After a release or a loss it does nothing.
+        #[cfg(feature = "testing")]
+        pub fn lose(&self, reason: $crate::error::LostReason) {
+            self.lease().lose(&reason.into());
+        }
     };
 }
 

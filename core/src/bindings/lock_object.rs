@@ -25,6 +25,8 @@ use tokio::runtime::Id;
 use crate::acquire::thread::{Stop, acquire_unless, drive_unless};
 use crate::api::inspect;
 use crate::api::lock::{Lock, ignore_unconfirmed};
+#[cfg(feature = "testing")]
+use crate::error::LostReason;
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::{Lease, LossCallback};
@@ -105,6 +107,21 @@ impl LockObject {
     #[must_use]
     pub fn name(&self) -> &[u8] {
         self.lock.name()
+    }
+
+    /// Has the object lose its lock now, as a guard does with `Guard::lose`. For the tests of programs.
+    ///
+    /// # Errors
+    ///
+    /// `not_held` before an acquire and after a release; `invalid_argument` for an unknown reason.
+    #[cfg(feature = "testing")]
+    pub fn lose(&self, reason: &str) -> Result<(), Error> {
+        let known = LostReason::ALL.into_iter().find(|known| known.as_str() == reason).ok_or_else(|| {
+            let all = LostReason::ALL.map(LostReason::as_str).join(", ");
+            Error::invalid(format!("reason must be one of {all}, not {reason:?}")).with_option("reason")
+        })?;
+        self.lease(Pid::now())?.lose(&known.into());
+        Ok(())
     }
 
     /// Returns the fencing token of the current lease, even if it is lost.

@@ -32,6 +32,8 @@ use crate::error::Error;
 use crate::net::connections::Member;
 use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
+#[cfg(feature = "testing")]
+use crate::net::node::memory::MemoryNode;
 use crate::net::node::{MemoryNodes, Node};
 use crate::process::environment::Environment;
 use crate::process::nodes::NodeSet;
@@ -99,6 +101,12 @@ impl Process {
         let set = Arc::new(self.node_set(self.members(nodes), addresses.connect_timeout()));
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
+    }
+
+    /// Returns the node in memory with this name.
+    #[cfg(feature = "testing")]
+    pub(crate) fn memory_node(&self, name: &str) -> MemoryNode {
+        self.memory.named(name)
     }
 
     /// Returns this process's environment.

@@ -14,6 +14,7 @@ import {
   Redlock,
   RedlockError,
 } from "redlock-rs";
+import { lose, MemoryServer } from "redlock-rs/testing";
 
 const options: LockOptions = { ttl: 5_000, timeout: null, autoRenew: true, label: "consumer" };
 using redlock = new Redlock(["memory://consumer"], options);
@@ -110,3 +111,12 @@ function wrong(): void {
 }
 assert.equal(typeof wrong, "function");
 console.log("as expected");
+
+{
+  const server: MemoryServer = new MemoryServer();
+  server.hold("foo", 1_000);
+  const held = await new Redlock(server.url).lock("bar").acquire();
+  // @ts-expect-error: no such reason
+  assert.throws(() => lose(held, "broken"));
+  lose(held, "taken");
+}

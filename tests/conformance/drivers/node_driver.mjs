@@ -8,10 +8,12 @@ import { parseArgs } from "node:util";
 // The driver imports the package by its name from inside of it, so its own `exports` choose the file.
 const require = createRequire(new URL("../../../node/package.json", import.meta.url));
 const library = require("redlock-rs");
+const { MemoryServer, lose } = require("redlock-rs/testing");
 const { Redlock, RedlockError, LockInvalidArgument, LockNotHeld } = library;
 
 const clients = new Map();
 const locks = new Map();
+const servers = new Map();
 const cancels = new Map();
 let handles = 0;
 
@@ -68,6 +70,28 @@ const ops = {
   },
   cancel({ call }) {
     cancels.get(call).abort();
+    return {};
+  },
+  server() {
+    const server = new MemoryServer();
+    return { ...keep(servers, server), url: server.url };
+  },
+  at_server({ server, action, name, ttl_ms, by_ms, available }) {
+    const at = servers.get(server);
+    const actions = {
+      hold: () => at.hold(Buffer.from(name, "hex"), ttl_ms),
+      release: () => at.release(Buffer.from(name, "hex")),
+      wipe: () => at.wipe(),
+      advance: () => at.advance(by_ms),
+      set_available: () => {
+        at.available = available;
+      },
+    };
+    actions[action]();
+    return {};
+  },
+  lose({ lock, reason }) {
+    lose(locks.get(lock), reason);
     return {};
   },
   close({ client }) {

@@ -20,6 +20,7 @@ from typing import Any
 
 import redlock
 import redlock.asyncio
+from redlock.testing import MemoryServer, lose
 
 from support.clock import now_ns
 
@@ -34,6 +35,7 @@ class Driver:
         self.library: Any = redlock.asyncio if self.is_async else redlock
         self.clients: dict[int, Any] = {}
         self.locks: dict[int, Any] = {}
+        self.servers: dict[int, MemoryServer] = {}
         self.losses: dict[int, futures.Future[tuple[redlock.LockLost | None, int]]] = {}
         """The loss of each lock's last acquisition, and when the lock was notified of it."""
         self.calls: dict[int, asyncio.Task[None]] = {}
@@ -93,6 +95,13 @@ class Driver:
             case "inspect":
                 views = await done(client.inspect(bytes.fromhex(of["name"])))
                 return {"nodes": [viewed(view) for view in views]}
+            case "server":
+                self.servers[id] = MemoryServer()
+                return {"handle": id, "url": self.servers[id].url}
+            case "at_server":
+                at_server(self.servers[of.pop("server")], **of)
+            case "lose":
+                lose(lock, of["reason"])
             case "cancel" if self.is_async:
                 self.calls[of["call"]].cancel()
             case "close":
@@ -116,6 +125,21 @@ class Driver:
             request = json.loads(line)
             self.calls[request["id"]] = asyncio.create_task(self.answer(request))
         await asyncio.gather(*self.calls.values())
+
+
+def at_server(server: MemoryServer, action: str, name: str = "", **of: Any) -> None:
+    """Does to a server in memory what the test says."""
+    match action:
+        case "hold":
+            server.hold(bytes.fromhex(name), **({"ttl": seconds(of["ttl_ms"])} if "ttl_ms" in of else {}))
+        case "release":
+            server.release(bytes.fromhex(name))
+        case "wipe":
+            server.wipe()
+        case "advance":
+            server.advance(of["by_ms"] / 1000)
+        case "set_available":
+            server.available = of["available"]
 
 
 async def done(result: Any) -> Any:

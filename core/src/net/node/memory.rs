@@ -25,6 +25,10 @@ const WANT_KEEP: Duration = Duration::from_secs(5);
 /// In microseconds.
 const SECOND: u64 = 1_000_000;
 
+/// How far a clock can be moved, so that no time on it overflows: a century, in microseconds.
+#[cfg(feature = "testing")]
+const AHEAD_MAX: u64 = 100 * 366 * 86_400 * SECOND;
+
 /// The possible values of the SETNX protocol, in Unix seconds.
 const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
 
@@ -295,7 +299,7 @@ impl Store {
     }
 
     /// Deletes a key, as expiry or another client of the server could; for tests and faults.
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(any(test, feature = "simulation", feature = "testing"))]
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.keys.remove(key);
     }
@@ -379,6 +383,17 @@ pub(crate) struct Shared {
     store: Store,
     /// The connections to notify of a key's next change, once.
     armed: HashMap<Vec<u8>, Vec<Weak<Line>>>,
+    /// How far the node's clock is ahead of the process's, in microseconds.
+    ahead: u64,
+    /// Whether the node refuses every request.
+    unavailable: bool,
+}
+
+impl Shared {
+    /// Returns the time on the node's clock.
+    fn now(&self, clock: &Clock) -> u64 {
+        clock.wall_micros().saturating_add(self.ahead)
+    }
 }
 
 /// The nodes in memory of one process, by name. The process owns them, so a forked child starts with none.
@@ -430,9 +445,13 @@ pub(crate) struct Line {
 
 impl MemoryConnection {
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
-        let now = self.clock.wall_micros();
         let key = &request.keys.lock;
         let mut shared = self.shared.lock().expect("no panic while holding this");
+        if shared.unavailable {
+            // An answer, and not a broken connection: after one of those a node is left alone for a moment.
+            return Err(Failure::of_code("TESTDOWN"));
+        }
+        let now = shared.now(&self.clock);
         let answer = shared.store.execute(now, request);
         let told = match &answer {
             Ok(reply) if reply.changes() => shared.armed.remove(&**key).unwrap_or_default(),
@@ -445,16 +464,75 @@ impl MemoryConnection {
             _ => Vec::new(),
         };
         drop(shared);
-        for line in told.iter().filter_map(Weak::upgrade).filter(|line| !Arc::ptr_eq(line, &self.line)) {
-            if let Some(events) = &line.events {
-                events.emit(NodeEvent::Changed(key));
-            }
-        }
+        notify(&told, Some(&self.line), key);
         answer
     }
 
     pub(super) fn reports_to(&self) -> Option<&EventSink> {
         self.line.events.as_ref()
+    }
+}
+
+/// Tells these connections, but not the `own` one, that `key` has changed.
+fn notify(told: &[Weak<Line>], own: Option<&Arc<Line>>, key: &[u8]) {
+    let others = told.iter().filter_map(Weak::upgrade);
+    for line in others.filter(|line| own.is_none_or(|own| !Arc::ptr_eq(line, own))) {
+        if let Some(events) = &line.events {
+            events.emit(NodeEvent::Changed(key));
+        }
+    }
+}
+
+/// What a test does to a node, and no client can. Connections hear of the keys that change, as those of a server do.
+#[cfg(feature = "testing")]
+impl MemoryNode {
+    /// Executes a request of an owner outside of this process. With `seize`, whoever has the lock key loses it first.
+    pub(crate) fn execute(&self, clock: &Clock, request: &Request, seize: bool) -> Result<(), Failure> {
+        let mut shared = self.0.lock().expect("no panic while holding this");
+        let now = shared.now(clock);
+        if seize {
+            shared.store.delete(&request.keys.lock);
+        }
+        let answer = shared.store.execute(now, request);
+        let told = shared.armed.remove(&*request.keys.lock).unwrap_or_default();
+        drop(shared);
+        notify(&told, None, &request.keys.lock);
+        answer.map(drop)
+    }
+
+    /// Deletes every key.
+    pub(crate) fn wipe(&self) {
+        self.lose_keys(|shared| shared.store = Store::default());
+    }
+
+    /// Moves the node's clock forward, so that keys expire.
+    pub(crate) fn advance(&self, clock: &Clock, by: Duration) {
+        self.lose_keys(|shared| {
+            shared.ahead = shared.ahead.saturating_add(micros(by)).min(AHEAD_MAX);
+            let now = shared.now(clock);
+            shared.store.expire(now);
+        });
+    }
+
+    pub(crate) fn set_available(&self, available: bool) {
+        self.0.lock().expect("no panic while holding this").unavailable = !available;
+    }
+
+    pub(crate) fn is_available(&self) -> bool {
+        !self.0.lock().expect("no panic while holding this").unavailable
+    }
+
+    fn lose_keys(&self, lose: impl FnOnce(&mut Shared)) {
+        let mut shared = self.0.lock().expect("no panic while holding this");
+        let Shared { store, armed, .. } = &*shared;
+        let watched: Vec<_> = armed.keys().filter(|key| store.keys.contains_key(*key)).cloned().collect();
+        lose(&mut shared);
+        let gone = watched.into_iter().filter(|key| !shared.store.keys.contains_key(key)).collect::<Vec<_>>();
+        let told: Vec<_> = gone.into_iter().filter_map(|key| shared.armed.remove_entry(&key)).collect();
+        drop(shared);
+        for (key, lines) in told {
+            notify(&lines, None, &key);
+        }
     }
 }
 

@@ -191,6 +191,7 @@ fn advice(code: &str) -> &'static str {
         "WRONGPASS" => " (wrong user name or password)",
         "NOPERM" => " (this user lacks a command or key permission)",
         "FENCE" => " (its fence key is not a number below 2^53; delete that key)",
+        "TESTDOWN" => " (a test has made this server unavailable)",
         "CROSSSLOT" | "MOVED" => " (a Redis Cluster node: list independent servers instead)",
         _ => "",
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::{Error, NodeView, blocking};
+use redlock::{Error, LostReason, NodeView, blocking};
 use tokio::runtime::Runtime;
 
 /// A value of the library, as one of the faces has it.
@@ -181,6 +181,11 @@ macro_rules! protocol {
                     Self::Async(guard) => tokio::time::timeout(limit, guard.lost()).await.ok(),
                     Self::Blocking(guard) => guard.wait_lost(limit),
                 }
+            }
+
+            /// Has it lose its lock.
+            pub fn lose(&self, reason: LostReason) {
+                ask!(self, guard => guard.lose(reason));
             }
 
             /// Releases the lock.

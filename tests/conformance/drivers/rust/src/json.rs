@@ -21,6 +21,11 @@ pub(crate) struct Request {
     pub(crate) options: Map<String, Value>,
     pub(crate) ttl_ms: Option<f64>,
     pub(crate) limit_ms: u64,
+    pub(crate) server: u64,
+    pub(crate) action: String,
+    pub(crate) available: bool,
+    pub(crate) by_ms: f64,
+    pub(crate) reason: String,
     name: String,
     text: Option<String>,
     /// A timeout, if there is one.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use face::{Client, Face, Which, both};
-use redlock::Error;
 use redlock::bindings::options::{self, Options, Scope, Unit};
+use redlock::testing::MemoryServer;
+use redlock::{Error, LostReason};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -169,6 +170,25 @@ static LOCKS: Kept<Lock> = Kept::new("unknown lock");
 /// Each guard, under the handle of its lock.
 static GUARDS: Kept<Arc<Guard>> = Kept::new("no guard: a guard is what a handle holds from acquire to release");
 
+/// The servers in memory.
+static SERVERS: Kept<Arc<MemoryServer>> = Kept::new("unknown server");
+
+/// Does to a server in memory what the test says.
+fn at_server(server: &MemoryServer, request: &Request) -> Result<(), Failure> {
+    match request.action.as_str() {
+        "hold" => {
+            let ttl = request.ttl_ms.map(|ttl_ms| Unit::Millis.duration("ttl", ttl_ms)).transpose()?;
+            server.hold(request.name(), ttl)?;
+        }
+        "release" => server.release(request.name())?,
+        "wipe" => server.wipe(),
+        "advance" => server.advance(Unit::Millis.duration("by", request.by_ms)?),
+        "set_available" => server.set_available(request.available),
+        _ => return Err("no such action at a server".into()),
+    }
+    Ok(())
+}
+
 /// The state of a lock's guard, if there is one.
 fn state(lock: u64) -> Value {
     let guard = GUARDS.of(lock).ok();
@@ -232,6 +252,23 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
         "cancel" if matches!(face, Face::Async(())) => {
             // If the call has ended, there is no receiver, which is fine.
             let _ = CANCELS.take(request.call)?.send(());
+            json!({})
+        }
+        "server" => {
+            let server = Arc::new(MemoryServer::new());
+            let mut answer = SERVERS.put(request.id, Arc::clone(&server));
+            answer["url"] = server.url().into();
+            answer
+        }
+        "at_server" => {
+            let server = SERVERS.of(request.server)?;
+            at_server(&server, &request)?;
+            json!({})
+        }
+        "lose" => {
+            let reason = LostReason::ALL.into_iter().find(|reason| reason.as_str() == request.reason);
+            let reason = reason.ok_or("an unknown reason does not compile")?;
+            with!(&*guard()?, guard => guard.lose(reason));
             json!({})
         }
         "close" => CLIENTS.take(request.client).map(|_| json!({}))?,

@@ -1,0 +1,140 @@
+"""What the package offers to the tests of programs: `redlock.testing`, and fixtures for pytest."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import LIMIT
+
+import redlock
+from redlock import asyncio as aio
+from redlock.testing import MemoryServer, lose
+
+
+def test_durations() -> None:
+    server = MemoryServer()
+    lock = redlock.Redlock(server.url, timeout=0).lock("job")
+    server.hold(b"job", ttl=timedelta(seconds=30))
+    server.advance(29)
+    assert not lock.acquire()
+    server.advance(timedelta(seconds=1))
+    with lock:
+        lock.check()
+    assert repr(server) == f"<redlock.testing.MemoryServer {server.url}>"
+
+
+WRONG: list[tuple[Callable[[MemoryServer, redlock.Lock], object], str]] = [
+    (lambda server, _: server.hold(""), "empty"),
+    (lambda server, _: server.hold(1), "name"),  # type: ignore[arg-type]
+    (lambda server, _: server.hold("a", ttl=-1), "ttl"),
+    (lambda server, _: server.hold("a", ttl="1"), "ttl"),  # type: ignore[arg-type]
+    (lambda server, _: server.release("redlock:fence:a"), "reserved"),
+    (lambda server, _: server.advance(-1), "by"),
+    (lambda _, lock: lose(lock, "broken"), "reason must be one of expired, taken"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_wrong_arguments(call: Callable[[MemoryServer, redlock.Lock], object], message: str) -> None:
+    server = MemoryServer()
+    with redlock.Redlock(server.url).lock("held") as lock, pytest.raises(redlock.LockInvalidArgument, match=message):
+        call(server, lock)
+
+
+def test_a_lock_that_is_not_held_has_nothing_to_lose() -> None:
+    lock = redlock.Redlock(MemoryServer().url).lock("job")
+    with pytest.raises(redlock.LockNotHeld):
+        lose(lock)
+    lock.acquire()
+    lose(lock, "taken")
+    lose(lock, "expired")
+    with pytest.raises(redlock.LockLost) as raised:
+        lock.check()
+    assert raised.value.reason == "taken"
+
+
+def test_a_block_and_callbacks_are_told() -> None:
+    told: list[redlock.LostReason] = []
+    lock = redlock.Redlock(MemoryServer().url).lock("job")
+    lock.on_lost(lambda loss: told.append(loss.reason))
+    with pytest.raises(redlock.LockLost), lock:
+        lose(lock, "deleted")
+        assert lock.wait_lost(LIMIT) is not None
+    assert lock.acquire(timeout=LIMIT), "its key is deleted in the background"
+    lock.release()
+    assert told == ["deleted"]
+
+
+async def test_a_body_in_asyncio_is_cancelled() -> None:
+    lock = aio.Redlock(MemoryServer().url).lock("job")
+    with pytest.raises(redlock.LockLost) as raised:
+        async with lock:
+            asyncio.get_running_loop().call_later(0.01, lose, lock, "taken")
+            await asyncio.sleep(LIMIT)
+    assert raised.value.reason == "taken"
+
+
+def test_a_forked_child_has_servers_of_its_own(run: Any) -> None:
+    program = """
+import os
+from redlock.testing import MemoryServer
+
+server = MemoryServer()
+lock = redlock.Redlock(server.url, timeout=0).lock("job")
+server.hold("job")
+child = os.fork()
+if child == 0:
+    acquired = lock.acquire()
+    lock.release()
+    server.hold("job")
+    os._exit(10 * acquired + (not lock.acquire()))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire())
+"""
+    assert run(program).stdout == "11 False\n"
+
+
+FIXTURES = """
+import asyncio
+import redlock
+
+seen = []
+
+def nightly():
+    return report()
+
+@redlock.lock("other", skip_if_held=True)
+def report():
+    return "done"
+
+def test_the_default_client_is_on_the_server(redlock_server):
+    seen.append(redlock_server.url)
+    lock = redlock.lock("job", timeout=0)
+    redlock_server.hold("job")
+    assert not lock.acquire()
+    assert [view.node for view in redlock.inspect("job")] == [redlock_server.url]
+
+def test_each_test_has_another_server(redlock_server, redlock_client, redlock_aclient):
+    assert redlock_server.url not in seen
+    with redlock_client.lock("job"):
+        assert not redlock.lock("job").acquire(timeout=0)
+        assert asyncio.run(redlock_aclient.lock("job").locked())
+
+def test_afterwards_the_default_client_is_the_former(monkeypatch):
+    assert redlock.inspect("job")[0].node == "memory://former"
+"""
+
+
+def test_fixtures_of_pytest(tmp_path: Path) -> None:
+    """The plugin is found by its entry point, as in a program of somebody else."""
+    program = "import redlock\nredlock.configure('memory://former')\n"
+    (tmp_path / "conftest.py").write_text(program)
+    (tmp_path / "test_program.py").write_text(FIXTURES)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:valkey", "-p", "no:asyncio", "."]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 passed" in result.stdout
