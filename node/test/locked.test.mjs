@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { configure, LockInvalidArgument, LockLost, LockTimeout, locked, Redlock } from "redlock-rs";
+import { configure, inspect, LockInvalidArgument, LockLost, LockTimeout, locked, Redlock } from "redlock-rs";
 import { failure, fresh, Server } from "./servers.mjs";
 
 let server;
@@ -118,9 +118,17 @@ test("wrong arguments are refused before the first call", async () => {
   }
 });
 
-test("the default client is that of the moment when the function is wrapped", async () => {
-  configure("memory://locked");
-  const work = locked("job", { passLock: true }, (lock) => lock.held);
-  configure("unix:///nowhere/redlock.sock");
-  assert.equal(await work(), true);
+test("a function uses the default client of each call", async (t) => {
+  t.after(() => configure());
+  configure("memory://locked-first");
+  const name = fresh();
+  const work = locked(name, { ttl: 20_000, passLock: true }, async (lock) => {
+    return [lock.remaining > 15_000 && lock.remaining <= 20_000, (await inspect(name))[0]];
+  });
+  for (const node of ["memory://locked-second", "memory://locked-third"]) {
+    configure(node, { ttl: 30_000 });
+    const [ownTtl, view] = await work();
+    assert.ok(ownTtl, "its own options stay");
+    assert.deepEqual([view.node, view.state], [node, "held"]);
+  }
 });

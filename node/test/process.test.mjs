@@ -197,3 +197,38 @@ test("a wait for a loss keeps the process alive", async () => {
   const { output } = await ends(run(fresh(), body));
   assert.equal(output, "expired\n");
 });
+
+test("the first call's context of AsyncLocalStorage is not kept, and nobody else runs in it", async () => {
+  const body = `
+    import { AsyncLocalStorage } from "node:async_hooks";
+    const storage = new AsyncLocalStorage();
+    const request = await (async () => {
+      const request = { id: 1 };
+      await storage.run(request, async () => {
+        await lock.acquire();
+        await lock.release();
+      });
+      return new WeakRef(request);
+    })();
+    const holder = await redlock.lock("held").acquire();
+    const waits = new AbortController();
+    let seen = "nothing";
+    const waiting = redlock.lock("held").acquire({ signal: waits.signal }).catch(() => undefined);
+    const lost = redlock.lock("short", { ttl: 200, autoRenew: false });
+    await lost.acquire();
+    await new Promise((resolve) => lost.signal.addEventListener("abort", () => {
+      seen = storage.getStore();
+      resolve();
+    }));
+    waits.abort();
+    await waiting;
+    await holder.release();
+    for (let i = 0; i < 10; i += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      gc();
+    }
+    console.log(seen, request.deref());
+  `;
+  const { output } = await ends(run(fresh(), body, "--expose-gc"));
+  assert.equal(output, "undefined undefined\n");
+});

@@ -1,4 +1,6 @@
-import { setInterval } from "node:timers";
+import { AsyncResource } from "node:async_hooks";
+import { clearInterval, setInterval } from "node:timers";
+import { runInThisContext } from "node:vm";
 import { isMainThread } from "node:worker_threads";
 import { type Failure, type Holder, Queue, shutdown, type View } from "#native";
 
@@ -30,18 +32,29 @@ interface Calls {
   /** By the id of a watch, the function that reports a loss. */
   readonly watched: Map<number, () => void>;
   /** Keeps the process alive while a call is pending; a held lock or an idle client does not. */
-  readonly alive: NodeJS.Timeout;
+  alive: NodeJS.Timeout | undefined;
 }
 
 let calls: Calls | undefined;
 
+// The queue lives as long as the process and keeps what it calls. A test runner loads this file once for each test file,
+// in a realm that it wants to forget, so the function for the queue is of the realm of Node itself, and keeps its target
+// no longer than the realm does.
+const weakly: (target: () => void) => () => void = runInThisContext(
+  "(target) => { const weak = new WeakRef(target); return () => weak.deref()?.(); }",
+);
+
+// The context of the import, and not that of the first call: the queue keeps what `AsyncLocalStorage` has in it, and
+// listeners of signals would run in it.
+const imported = new AsyncResource("redlock-rs");
+
 function open(): Calls {
   if (calls === undefined) {
     calls = {
-      queue: new Queue(wake),
+      queue: imported.runInAsyncScope(() => new Queue(weakly(wake))),
       pending: new Map(),
       watched: new Map(),
-      alive: setInterval(() => undefined, LONGEST).unref(),
+      alive: undefined,
     };
     // A worker must not release the locks of other threads. Its own are released with its objects.
     if (isMainThread) process.once("exit", shutdown);
@@ -74,8 +87,10 @@ export function queue(): Queue {
  * @internal
  */
 export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
-  const { pending, alive } = open();
-  if (pending.size === 0) alive.ref();
+  const opened = open();
+  const { pending } = opened;
+  // None while no call is pending, not even one that does not keep the process: it would keep the realm.
+  opened.alive ??= setInterval(() => undefined, LONGEST);
   return new Promise((resolve, reject) => {
     const abort = (): void => void settle(id);
     pending.set(id, { resolve, reject, signal, abort });
@@ -85,7 +100,8 @@ export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
 
 /** Settles a call that is ready, aborted, or done without a result to take. Returns false if there is no such call. */
 function settle(id: number, done = false): boolean {
-  const { queue, pending, alive } = open();
+  const opened = open();
+  const { queue, pending } = opened;
   const call = pending.get(id);
   if (call === undefined) return false;
   const { resolve, reject, signal, abort } = call;
@@ -104,7 +120,10 @@ function settle(id: number, done = false): boolean {
     reject(error);
   }
   pending.delete(id);
-  if (pending.size === 0) alive.unref();
+  if (pending.size === 0) {
+    clearInterval(opened.alive);
+    opened.alive = undefined;
+  }
   signal?.removeEventListener("abort", abort);
   return true;
 }

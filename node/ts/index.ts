@@ -47,8 +47,8 @@ function shared(): Redlock {
  * Sets the nodes and the options of the default client, which `lock`, `locked` and `inspect` of this module use. Without
  * it, the nodes come from `REDLOCK_URLS`, or the node is `redis://127.0.0.1:6379`.
  *
- * What was made before keeps its nodes and options: locks, and functions from {@link locked}. Their client is not
- * closed, so a program usually calls this first.
+ * Locks that were made before keep their nodes and options, and their client is not closed. Functions from
+ * {@link locked} use the new ones from their next call on.
  *
  * @throws {@link LockInvalidArgument}: a wrong address or option. The default client is then the former one.
  */
@@ -88,7 +88,7 @@ export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
  * const nightly = locked("cron:nightly", { skipIfHeld: true }, report);
  * ```
  */
-export const locked: Locked = (name: unknown, options: unknown, fn: unknown) => wrap(shared(), name, options, fn);
+export const locked: Locked = (name: unknown, options: unknown, fn: unknown) => wrap(shared, name, options, fn);
 
 /**
  * Shows what every node of the default client has under this name; see {@link Redlock.inspect}.

@@ -48,12 +48,13 @@ export interface Locked {
 type Call = (this: unknown, ...args: unknown[]) => unknown;
 
 /**
- * Wraps `fn`; see {@link locked}. The types of the arguments are checked here, because JavaScript does not.
+ * Wraps `fn`; see {@link locked}. Each call asks for the `client`. The types of the arguments are checked here, because
+ * JavaScript does not.
  *
  * @internal
  */
 // biome-ignore lint/suspicious/noExplicitAny: the overloads of `Locked` say what it returns.
-export function wrap(client: Redlock, name: unknown, options: unknown, fn: unknown): any {
+export function wrap(client: () => Redlock, name: unknown, options: unknown, fn: unknown): any {
   if (typeof fn !== "function") {
     throw new LockInvalidArgument("locked(name, options, fn) takes the function last; without options, pass undefined");
   }
@@ -61,7 +62,7 @@ export function wrap(client: Redlock, name: unknown, options: unknown, fn: unkno
   const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
   const { skipIfHeld = false, passLock = false, ...own } = given;
   const lockOptions: LockOptions = skipIfHeld ? { timeout: 0, ...own } : own;
-  const make = (named: unknown): Lock => client.lock(named as string, lockOptions);
+  const make = (named: unknown): Lock => client().lock(named as string, lockOptions);
   // Wrong options are refused now, and not at the first call.
   make(typeof name === "function" ? "name" : name);
   return async function call(this: unknown, ...args: unknown[]): Promise<unknown> {

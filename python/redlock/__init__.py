@@ -27,12 +27,12 @@ can use this package in one interpreter only.
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from redlock import _default, _exit
-from redlock._decorators import Decorates, Name, NameOf, Passes, Skips, SkipsAndPasses
+from redlock._decorators import Decorates, Name, NameOf, Passes, Plan, Skips, SkipsAndPasses
 from redlock._native import __version__
-from redlock.blocking import Lock, Redlock
+from redlock.blocking import Decorator, Lock, Redlock
 from redlock.errors import (
     LockAlreadyHeld,
     LockForbidden,
@@ -118,10 +118,11 @@ def lock(
     ...     lock.held
     True
     """
-    client: Any = _default.client(Redlock)
-    if skip_if_held or pass_lock:
-        return client.lock(name, skip_if_held=skip_if_held, pass_lock=pass_lock, **options)
-    return client.lock(name, **options)
+    if skip_if_held or pass_lock or callable(name):
+        return Decorator(Plan(lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+    made = _default.client(Redlock).lock(name, **options)
+    made._made_with = name, options  # noqa: SLF001 - a function that it decorates looks for the default client by itself
+    return made
 
 
 def inspect(name: str | bytes) -> list[NodeView]:
@@ -137,8 +138,8 @@ def inspect(name: str | bytes) -> list[NodeView]:
 def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:
     """Set the nodes and the options of the default clients, which `redlock.lock` and `redlock.asyncio.lock` use.
 
-    Takes what `Redlock` takes, and checks it at once. What was made before keeps its nodes and options: locks, and
-    functions that were decorated. Their client is not closed, so a program usually calls this first.
+    Takes what `Redlock` takes, and checks it at once. Locks that were made before keep their nodes and options, and
+    their client is not closed. Functions that were decorated use the new ones from their next call on.
 
     Raises `LockInvalidArgument` for a wrong address or option. The default clients are then the former ones.
 

@@ -130,7 +130,7 @@ class Lock(OnlyAsyncWith, _native.Handle):
     2
     """
 
-    __slots__ = ("__weakref__", "_body", "_callbacks", "_told", "_watch")
+    __slots__ = ("__weakref__", "_body", "_callbacks", "_made_with", "_told", "_watch")
 
     def __init__(
         self, _source: _native.Client | _native.Handle, _name: str | bytes | None = None, /, **_options: Unpack[Options]
@@ -139,6 +139,8 @@ class Lock(OnlyAsyncWith, _native.Handle):
         self._callbacks: tuple[Callable[[LockLost], object], ...] = ()
         # How many of them have been called for the loss of the present hold.
         self._told = 0
+        # The name and the options of a lock of the default client.
+        self._made_with: tuple[Name, Options] | None = None
         # It is set from the beginning of an acquire to the end of the release.
         self._watch: _calls.Watch | None = None
 
@@ -346,8 +348,13 @@ class Lock(OnlyAsyncWith, _native.Handle):
 
         return place.wraps(function, locked)
 
-    def _another(self) -> Self:
-        other = type(self)(self)
+    def _another(self) -> "Lock":
+        """Make another lock with the same name and options, and on the present default client if this one had one."""
+        if self._made_with is None:
+            other: Lock = type(self)(self)
+        else:
+            name, options = self._made_with
+            other = _default.client(Redlock).lock(name, **options)
         for callback in self._callbacks:
             other.on_lost(callback)
         return other
@@ -502,10 +509,11 @@ def lock(
     name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
 ) -> object:
     """Make a lock on the default client, or a decorator; see `redlock.lock`. Needs no event loop."""
-    client: Any = _default.client(Redlock)
-    if skip_if_held or pass_lock:
-        return client.lock(name, skip_if_held=skip_if_held, pass_lock=pass_lock, **options)
-    return client.lock(name, **options)
+    if skip_if_held or pass_lock or callable(name):
+        return _Decorator(Plan(lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+    made = _default.client(Redlock).lock(name, **options)
+    made._made_with = name, options  # noqa: SLF001 - see `redlock.lock`
+    return made
 
 
 async def inspect(name: str | bytes) -> list[NodeView]:

@@ -5,7 +5,7 @@ import select
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from redlock import _losses, _native
+from redlock import _default, _losses, _native
 from redlock._checks import OnlyWith, plain
 from redlock._decorators import Decorates, Name, NameOf, NotALock, Passes, Place, Plan, Skips, SkipsAndPasses
 from redlock.errors import LockLost, LockTimeout
@@ -49,9 +49,11 @@ class Lock(OnlyWith, _native.Lock):
     2
     """
 
-    __slots__ = ("__weakref__", "_callbacks")
+    __slots__ = ("__weakref__", "_callbacks", "_made_with")
 
     _callbacks: list[Callable[[LockLost], object]]
+    # The name and the options of a lock of the default client.
+    _made_with: tuple[Name, Options]
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
         """Have `callback(error)` called at each loss of this lock, once each, from now on.
@@ -81,8 +83,14 @@ class Lock(OnlyWith, _native.Lock):
         callbacks.append(callback)
         _losses.watch(self, len(callbacks) - 1)
 
-    def _another(self) -> Self:
-        other = type(self)(self)
+    def _another(self) -> "Lock":
+        """Make another lock with the same name and options, and on the present default client if this one had one."""
+        try:
+            name, options = self._made_with
+        except AttributeError:
+            other: Lock = type(self)(self)
+        else:
+            other = _default.client(Redlock).lock(name, **options)
         for callback in getattr(self, "_callbacks", ()):
             other.on_lost(callback)
         return other
@@ -99,7 +107,7 @@ class Lock(OnlyWith, _native.Lock):
         return place.wraps(function, locked)
 
 
-class _Decorator(NotALock):
+class Decorator(NotALock):
     """Runs each call of the functions that it decorates under the lock of a plan."""
 
     __slots__ = ("_plan",)
@@ -108,6 +116,7 @@ class _Decorator(NotALock):
         self._plan = plan
 
     def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
+        """Decorate `function`."""
         plain(function, _TAKER)
         plan, place = self._plan, Place(function, Lock, first=self._plan.passes)
 
@@ -212,7 +221,7 @@ class Redlock(OnlyWith, _native.Client):
         None
         """
         if skip_if_held or pass_lock or callable(name):
-            return _Decorator(Plan(self.lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+            return Decorator(Plan(self.lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
         if select.select is not _select:
             from redlock import _cooperative  # noqa: PLC0415 - only such programs need it
 

@@ -1,13 +1,16 @@
 """The default clients of `redlock` and `redlock.asyncio`."""
 
+import inspect
 from typing import Any
 
 import pytest
 from conftest import Run
+from support.clock import until
 
 import redlock
 from redlock import _default
 from redlock import asyncio as aio
+from redlock.testing import lose
 
 
 @pytest.fixture(autouse=True)
@@ -31,19 +34,60 @@ async def test_both_faces_use_what_either_has_set(face: Any, name: str) -> None:
 
 async def test_what_was_made_before_stays_as_it_was(name: str) -> None:
     before, abefore = redlock.lock(name), aio.lock(name)
-
-    @redlock.lock(name)
-    def work() -> list[str]:
-        return [view.node for view in redlock.inspect(name)]
-
     redlock.configure("memory://configured")
     with before, redlock.lock(name):
         assert not await abefore.acquire(timeout=0)
-    with redlock.lock(name):
-        assert work() == ["memory://configured"], "the body sees the new client, under a lock of the former"
     redlock.configure()
     with redlock.lock(name):
         assert not before.acquire(timeout=0), "without nodes, they come from the environment again"
+
+
+async def test_decorated_functions_use_the_default_client_of_each_call(name: str) -> None:
+    """They are decorated when their module is imported, before a program can configure anything."""
+
+    @redlock.lock(name, ttl=20)
+    def by_lock(lock: redlock.Lock) -> tuple[float, str]:
+        return lock.remaining, redlock.inspect(name)[0].state
+
+    @redlock.lock(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
+    def by_decorator(lock: redlock.Lock) -> tuple[float, str]:
+        return lock.remaining, redlock.inspect(name)[0].state
+
+    @aio.lock(name, ttl=20)
+    async def by_alock(lock: aio.Lock) -> tuple[float, str]:
+        return lock.remaining, (await aio.inspect(name))[0].state
+
+    @aio.lock(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
+    async def by_adecorator(lock: aio.Lock) -> tuple[float, str]:
+        return lock.remaining, (await aio.inspect(name))[0].state
+
+    former = redlock.lock(name)
+    for nodes in ("memory://first", "memory://second"):
+        redlock.configure(nodes, ttl=30)
+        with former:
+            calls: list[Any] = [by_lock, by_decorator, by_alock, by_adecorator]
+            for call in calls:
+                result: Any = call()
+                seen: tuple[float, str] = await result if inspect.isawaitable(result) else result
+                remaining, state = seen
+                assert 15 < remaining <= 20, "its own options stay"
+                assert state == "held"
+
+
+def test_callbacks_of_a_lock_that_decorates_stay(name: str) -> None:
+    told: list[redlock.LostReason] = []
+    lock = redlock.lock(name)
+    lock.on_lost(lambda loss: told.append(loss.reason))
+
+    @lock
+    def work(lock: redlock.Lock) -> None:
+        lose(lock, "taken")
+        until(lambda: told == ["taken"])
+
+    redlock.configure("memory://configured")
+    call: Any = work
+    with pytest.raises(redlock.LockLost):
+        call()
 
 
 def test_wrong_ones_change_nothing(name: str) -> None:
