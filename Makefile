@@ -1,6 +1,6 @@
 # `make help` lists the goals. Everything runs as a normal user and writes only below this directory.
 .DEFAULT_GOAL := help
-.PHONY: help doctor setup demo test compile simulate matrix interop lint workflows bench peers chaos soak mutants fuzz dist clean
+.PHONY: help doctor setup demo test compile simulate matrix pythons frameworks interop lint workflows bench peers chaos soak mutants fuzz dist clean
 .DELETE_ON_ERROR:
 
 # Sockets, logs and the compiler's own files go to the system's temporary directory, or else to `target/tmp`.
@@ -24,6 +24,8 @@ PROGRAMS := $(addprefix --package redlock-,driver history soak bench chaos)
 SERVER := .venv/.server
 SHOW := .venv/.show
 TOOLS := .venv/.tools
+FRAMEWORKS := .venv/.frameworks
+FRAMEWORKS_NODE := tests/frameworks/node/node_modules/.package-lock.json
 MODULES := node/node_modules/.package-lock.json
 PYTHON := .venv/.redlock
 NODE := node/lib/.built
@@ -44,7 +46,7 @@ ENGINE := Cargo.toml Cargo.lock core/Cargo.toml $(shell find core/src core/docs 
 help: ## Show this list
 	@echo 'Usage: make <goal>'
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
-		printf '  %-9s %s\n' "$$goal" "$$text"; done
+		printf '  %-10s %s\n' "$$goal" "$$text"; done
 
 doctor: ## Say which tools are missing, before anything is built
 	@sh tests/setup/doctor.sh
@@ -67,6 +69,14 @@ $(SHOW): tests/chaos/requirements.txt | $(SERVER)
 
 $(TOOLS): tests/setup/tools.txt | $(SERVER)
 	$(PIP) --no-deps -r $<
+	touch $@
+
+$(FRAMEWORKS): tests/frameworks/requirements.txt | $(TOOLS)
+	$(PIP) --no-deps -r $<
+	touch $@
+
+$(FRAMEWORKS_NODE): tests/frameworks/node/package.json tests/frameworks/node/package-lock.json
+	cd tests/frameworks/node && npm ci --no-audit --no-fund
 	touch $@
 
 $(DIST): tests/dist/requirements.txt | $(SERVER)
@@ -126,12 +136,13 @@ demo: ## Watch Rust, Python and Node fight for one lock while nodes freeze and d
 # Each package is optimised on one core, so that the other one has time to compile the tests.
 test: ## Run everything that must pass: formatting, lints, types, docs, all tests
 	@sh tests/setup/doctor.sh
-	@$(MAKE) --no-print-directory --jobs 2 compile setup
+	@$(MAKE) --no-print-directory --jobs 2 compile setup $(FRAMEWORKS)
 	@$(MAKE) --no-print-directory lint
 	$(THREADS) cargo test --locked --workspace --no-fail-fast
 	$(BIN)/python -m pytest $(PARALLEL) python/tests
 	cd node && npm test
-	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench tests/dist
+	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench tests/dist \
+		tests/frameworks/test_python.py tests/frameworks/test_page.py
 	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_demo.py tests/chaos/test_troubles.py tests/soak
 
 compile:
@@ -149,6 +160,17 @@ matrix: ## Run the conformance suite on old and new servers, and with the fewest
 	@$(MAKE) --no-print-directory setup $(TOOLS)
 	cargo build --locked $(PROGRAMS)
 	@$(BIN)/python tests setup.matrix $(PARALLEL)
+
+# `make test` runs those in Python. The others weigh 700 MB once installed.
+frameworks: ## Run the programs of core/docs/frameworks.md in their frameworks
+	@sh tests/setup/doctor.sh
+	@$(MAKE) --no-print-directory setup $(FRAMEWORKS) $(FRAMEWORKS_NODE)
+	@$(BIN)/python -m pytest -n 2 tests/frameworks $(ARGS)
+
+pythons: ## Run the tests of the Python package on every interpreter of this machine
+	@sh tests/setup/doctor.sh cargo cc python3
+	@$(MAKE) --no-print-directory $(SERVER)
+	@$(BIN)/python tests setup.pythons $(PARALLEL) $(ARGS)
 
 interop: ## Share locks with other libraries, and write down which of them exclude us and we them
 	@sh tests/setup/doctor.sh
@@ -227,4 +249,4 @@ mutants: ## Break the pure files of the core in every way, and see tests fail (8
 
 clean: ## Remove everything that was built or installed here
 	cargo clean
-	rm -rf .venv node/node_modules node/lib node/*.node tests/peers/node/node_modules
+	rm -rf .venv node/node_modules node/lib node/*.node tests/peers/node/node_modules tests/frameworks/node/node_modules

@@ -1,0 +1,209 @@
+"""The Python programs of `core/docs/frameworks.md`, in their frameworks."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from frameworks.page import command, write
+from frameworks.service import LIMIT_S, Service, free_port
+from support.clock import until
+from support.servers import Server
+
+SCRIPTS = Path(sys.executable).parent
+LABELLED = "somebody:1"
+
+
+def run(directory: Path, env: dict[str, str], *arguments: str) -> str:
+    """The output of a Python program that ends by itself."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env=env,
+        timeout=LIMIT_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def hold(server: Server, name: str) -> None:
+    """Has another program hold a lock."""
+    server.command("SET", name, "another program's token", "PX", 60_000)
+
+
+def test_fastapi(server: Server, env: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path, "shop.py")
+    port = free_port()
+    uvicorn = [str(SCRIPTS / "uvicorn"), *command("uvicorn"), "--port", str(port)]
+    with Service(uvicorn, tmp_path, env, port) as service, ThreadPoolExecutor(10) as pool:
+        service.wait_until_it_listens()
+        answers = list(pool.map(service.ask_json, ["/users/ada/payments"] * 20))
+        assert {status for status, _ in answers} == {200}
+        assert len({body["fence"] for _, body in answers}) == 20
+        hold(server, "user:bob")
+        assert service.ask_json("/users/bob/payments") == (
+            409,
+            {"detail": "another payment of this user is under way"},
+        )
+    until(lambda: not server.has("user:ada"), "it is released")
+
+
+@pytest.mark.parametrize("worker", ["gevent", "gthread", "sync"])
+@pytest.mark.parametrize("preload", [False, True])
+def test_gunicorn(server: Server, env: dict[str, str], tmp_path: Path, worker: str, preload: bool) -> None:
+    write(tmp_path, "wsgi.py")
+    port = free_port()
+    options = [worker if option == "gevent" else option for option in command("gunicorn")]
+    gunicorn = [str(SCRIPTS / "gunicorn"), *options, "--bind", f"127.0.0.1:{port}", *(["--preload"] if preload else [])]
+    with Service(gunicorn, tmp_path, env, port) as service, ThreadPoolExecutor(10) as pool:
+        service.wait_until_it_listens()
+        answers = list(pool.map(service.ask, ["/"] * 30))
+        assert {status for status, _ in answers} == {200}
+        fences = [int(re.fullmatch(r"report (\d+)\n", text)[1]) for _, text in answers]  # type: ignore[index]
+        assert len(set(fences)) == 30
+    assert service.process.returncode == 0, service.said
+    until(lambda: not server.has("report"), "it is released")
+
+
+CALLER = """
+import json
+from tasks import send, write_report
+
+fences = [call.get(timeout=30) for call in [write_report.delay() for _ in range(20)]]
+print(json.dumps({"fences": fences, "skipped": send.delay(17).get(timeout=30), "sent": send.delay(18).get(timeout=30)}))
+"""
+
+
+@pytest.mark.parametrize("pool", ["gevent", "threads", "prefork"])
+def test_celery(server: Server, env: dict[str, str], tmp_path: Path, pool: str) -> None:
+    write(tmp_path, "tasks.py")
+    broker = f"redis+socket://{server.socket}"
+    env |= {"CELERY_BROKER_URL": broker, "CELERY_RESULT_BACKEND": broker, "C_FORCE_ROOT": "1"}
+    options = [{"gevent": pool, "20": "4"}.get(option, option) for option in command("celery")]
+    with Service([str(SCRIPTS / "celery"), *options, "--loglevel", "INFO"], tmp_path, env) as service:
+        service.wait_until_it_says("ready.")
+        hold(server, "invoice:17")
+        answer = json.loads(run(tmp_path, env, "-c", CALLER))
+        assert len(set(answer["fences"])) == 20
+        assert (answer["skipped"], answer["sent"]) == (None, "sent 18")
+    assert service.process.returncode == 0, service.said
+    until(lambda: not server.has("report"), "it is released")
+    assert "Traceback" not in service.said
+
+
+def test_a_worker_of_celery_that_ends_releases(server: Server, env: dict[str, str], tmp_path: Path) -> None:
+    """A warm shutdown ends the children of prefork, which hold what their tasks have left held."""
+    program = """
+import redlock
+from celery import Celery
+
+app = Celery("leaves")
+held = []
+
+@app.task
+def hold():
+    lock = redlock.lock("left", ttl=600)
+    lock.acquire()
+    held.append(lock)
+"""
+    (tmp_path / "leaves.py").write_text(program)
+    env |= {"CELERY_BROKER_URL": f"redis+socket://{server.socket}", "C_FORCE_ROOT": "1"}
+    celery = [
+        str(SCRIPTS / "celery"),
+        "--app",
+        "leaves",
+        "worker",
+        "--pool",
+        "prefork",
+        "--concurrency",
+        "2",
+        "--loglevel",
+        "INFO",
+    ]
+    with Service(celery, tmp_path, env) as service:
+        service.wait_until_it_says("ready.")
+        run(tmp_path, env, "-c", "from leaves import hold; hold.delay()")
+        until(lambda: server.has("left"), "the task holds it", limit_s=LIMIT_S)
+    until(lambda: not server.has("left"), "it is released")
+
+
+@pytest.mark.parametrize("package", ["gevent", "eventlet"])
+def test_greenlets(server: Server, env: dict[str, str], tmp_path: Path, package: str) -> None:
+    write(tmp_path, "greenlets.py")
+    path = tmp_path / "greenlets.py"
+    if package == "eventlet":
+        code = path.read_text().replace(
+            "from gevent import monkey\n\nmonkey.patch_all()", "import eventlet\n\neventlet.monkey_patch()"
+        )
+        code = code.replace("import gevent\n", "").replace("gevent.sleep", "eventlet.sleep")
+        head, _, _ = code.partition("gevent.joinall")
+        path.write_text(
+            head + "for thread in [eventlet.spawn(work, number) for number in range(3)]:\n    thread.wait()\n"
+        )
+    said = run(tmp_path, env, "-W", "ignore", "greenlets.py")
+    assert sorted(said.splitlines()) == ["worked 0", "worked 1", "worked 2"]
+    until(lambda: not server.has("job"), "it is released")
+
+
+def test_anyio_over_trio(server: Server, env: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path, "tasks_of_anyio.py")
+    assert run(tmp_path, env, "tasks_of_anyio.py") == "worked\n" * 3
+    until(lambda: not server.has("job"), "it is released")
+
+
+def test_pytest(env: dict[str, str], tmp_path: Path) -> None:
+    write(tmp_path, "test_nightly.py")
+    # What is in this environment beside pytest and the package must not help.
+    others = [f"-pno:{plugin}" for plugin in ("valkey", "asyncio", "hypothesispytest", "anyio", "xdist", "timeout")]
+    said = run(tmp_path, env | {"REDLOCK_URLS": "unix:///nowhere/at/all"}, "-m", "pytest", "-W", "error", *others)
+    assert "4 passed" in said
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="older interpreters do not warn")
+def test_the_warning_about_forks(env: dict[str, str], tmp_path: Path) -> None:
+    program = """
+import os, redlock, warnings
+with warnings.catch_warnings(record=True) as told, redlock.lock("job"):
+    warnings.simplefilter("always")
+    if os.fork() == 0:
+        with redlock.lock("of the child"):
+            os._exit(0)
+    os.wait()
+print(told[0].message)
+"""
+    said = run(tmp_path, env, "-c", program)
+    assert "is multi-threaded, use of fork() may lead to deadlocks in the child" in said
+
+
+def test_ctrl_c_ends_gunicorn_under_gevent(server: Server, env: dict[str, str], tmp_path: Path) -> None:
+    """Also while a request waits for a lock that nobody releases."""
+    write(tmp_path, "wsgi.py")
+    port = free_port()
+    gunicorn = [
+        str(SCRIPTS / "gunicorn"),
+        *command("gunicorn"),
+        "--bind",
+        f"127.0.0.1:{port}",
+        "--graceful-timeout",
+        "1",
+    ]
+    hold(server, "report")
+    with Service(gunicorn, tmp_path, env, port) as service, ThreadPoolExecutor(1) as pool:
+        service.wait_until_it_listens()
+        asked = pool.submit(service.ask, "/")
+        until(lambda: server.has("redlock:waiters:{report}"), "a request waits", limit_s=LIMIT_S)
+        service.process.send_signal(signal.SIGTERM)
+        service.process.wait(LIMIT_S)
+        with pytest.raises(OSError):  # noqa: PT011 - the connection ends, or there is no answer
+            asked.result(LIMIT_S)
