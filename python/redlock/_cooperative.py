@@ -21,6 +21,9 @@ from redlock.options import Duration
 _idle: list[_native.Queue] = []
 """Queues that no call uses. Each call has its own, so that its wake-up is for one greenlet."""
 
+_KEPT = 32
+"""How many of them are kept. Each has a descriptor."""
+
 
 class Lock(BlockingLock):
     """A lock whose calls let other greenlets run while they wait."""
@@ -93,7 +96,8 @@ def _wait(start: Callable[[_native.Queue], int]) -> list[NodeView] | str | bool 
         queue.cancel(number)
         raise
     finally:
-        _idle.append(queue)
+        if len(_idle) < _KEPT:
+            _idle.append(queue)
 
 
 def _unused() -> _native.Queue:
