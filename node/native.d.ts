@@ -27,8 +27,13 @@ export declare class Holder {
 
 /** Calls in the background, and their results. One queue per environment: each worker thread has its own. */
 export declare class Queue {
-  /** Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. */
-  constructor(wake: () => void)
+  /**
+   * Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. `resource`
+   * stands for it in `async_hooks`.
+   */
+  constructor(wake: () => void, resource: object)
+  /** Keeps the process alive, or does so no longer, as at first. */
+  keepAlive(alive: boolean): void
   /** Starts an acquire. */
   acquire(holder: Holder, timeout: Timeout): Started
   /** Starts an extension to `ttl`, or by the ttl in force. */

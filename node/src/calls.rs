@@ -1,7 +1,9 @@
 //! The completion queue of one environment.
 
-use napi::bindgen_prelude::{Either, Either3, Function};
-use napi::threadsafe_function::ThreadsafeFunctionCallMode;
+use std::sync::Arc;
+
+use napi::Env;
+use napi::bindgen_prelude::{Either, Either3, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Completion, Taken};
@@ -12,11 +14,12 @@ use crate::convert::number;
 use crate::error::Failure;
 use crate::lock::Holder;
 use crate::options::{Timeout, read_timeout};
+use crate::wake::Wake;
 
 /// Calls in the background, and their results. One queue per environment: each worker thread has its own.
 #[derive(Debug)]
 #[napi]
-pub struct Queue(redlock::bindings::completion_queue::Queue);
+pub struct Queue(redlock::bindings::completion_queue::Queue, Arc<Wake>);
 
 /// The id of the started call, or the reason why it could not start.
 #[napi]
@@ -24,16 +27,20 @@ pub type Started = Either<i64, Failure>;
 
 #[napi]
 impl Queue {
-    /// Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls.
+    /// Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. `resource`
+    /// stands for it in `async_hooks`.
     #[napi(constructor, catch_unwind)]
-    pub fn new(wake: Function<'_, (), ()>) -> napi::Result<Self> {
+    pub fn new(env: Env, wake: Function<'_, (), ()>, resource: Object<'_>) -> napi::Result<Self> {
         crate::shut_down_at_exit();
-        // Weak: an idle queue must not keep the process alive.
-        let wake = wake.build_threadsafe_function::<()>().weak::<true>().build()?;
-        Ok(Self(redlock::bindings::completion_queue::Queue::new(move || {
-            // This fails only in an environment that is ending, and that one needs no wake-up.
-            let _ = wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
-        })))
+        let wake = Arc::new(Wake::new(env, wake, resource)?);
+        let waker = Arc::clone(&wake);
+        Ok(Self(redlock::bindings::completion_queue::Queue::new(move || waker.call()), wake))
+    }
+
+    /// Keeps the process alive, or does so no longer, as at first.
+    #[napi(catch_unwind)]
+    pub fn keep_alive(&self, env: Env, alive: bool) -> napi::Result<()> {
+        self.1.keep_alive(env, alive)
     }
 
     /// Starts an acquire.

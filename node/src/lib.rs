@@ -13,6 +13,7 @@ pub mod error;
 pub mod lock;
 pub mod options;
 pub mod testing;
+mod wake;
 
 use std::sync::Once;
 use std::thread::{Builder, JoinHandle};

@@ -1,11 +1,7 @@
 import { AsyncResource } from "node:async_hooks";
-import { clearInterval, setInterval } from "node:timers";
 import { runInThisContext } from "node:vm";
 import { isMainThread } from "node:worker_threads";
 import { type Failure, type Holder, Queue, shutdown, type View } from "#native";
-
-/** The longest delay of `setInterval`. */
-const LONGEST = 2 ** 31 - 1;
 
 /** A call whose result is awaited. */
 interface Call {
@@ -31,30 +27,44 @@ interface Calls {
   readonly pending: Map<number, Call>;
   /** By the id of a watch, the function that reports a loss. */
   readonly watched: Map<number, () => void>;
-  /** Keeps the process alive while a call is pending; a held lock or an idle client does not. */
-  alive: NodeJS.Timeout | undefined;
+  readonly native: Native;
 }
 
 let calls: Calls | undefined;
 
-// The queue lives as long as the process and keeps what it calls. A test runner loads this file once for each test file,
-// in a realm that it wants to forget, so the function for the queue is of the realm of Node itself, and keeps its target
-// no longer than the realm does.
-const weakly: (target: () => void) => () => void = runInThisContext(
-  "(target) => { const weak = new WeakRef(target); return () => weak.deref()?.(); }",
-);
+/** What the queue keeps for the life of the process. */
+interface Native {
+  /** The queue keeps the process alive while a call is pending; a held lock or an idle client does not. */
+  alive: boolean;
+  /** Test runners ask it what keeps the process alive. */
+  hasRef(): boolean;
+  readonly wake: () => void;
+}
+
+// A test runner loads this file once for each test file, in a realm that it wants to forget. So what the queue keeps is of
+// the realm of Node itself, and keeps its target no longer than the realm does.
+const native: (wake: () => void) => Native = runInThisContext(`(wake) => {
+  const weak = new WeakRef(wake);
+  return { alive: false, hasRef() { return this.alive; }, wake: () => weak.deref()?.() };
+}`);
 
 // The context of the import, and not that of the first call: the queue keeps what `AsyncLocalStorage` has in it, and
 // listeners of signals would run in it.
-const imported = new AsyncResource("redlock-rs");
+class Import extends AsyncResource {
+  hasRef(): boolean {
+    return false;
+  }
+}
+const imported = new Import("redlock-rs");
 
 function open(): Calls {
   if (calls === undefined) {
+    const kept = native(wake);
     calls = {
-      queue: imported.runInAsyncScope(() => new Queue(weakly(wake))),
+      queue: imported.runInAsyncScope(() => new Queue(kept.wake, kept)),
+      native: kept,
       pending: new Map(),
       watched: new Map(),
-      alive: undefined,
     };
     // A worker must not release the locks of other threads. Its own are released with its objects.
     if (isMainThread) process.once("exit", shutdown);
@@ -87,10 +97,8 @@ export function queue(): Queue {
  * @internal
  */
 export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
-  const opened = open();
-  const { pending } = opened;
-  // None while no call is pending, not even one that does not keep the process: it would keep the realm.
-  opened.alive ??= setInterval(() => undefined, LONGEST);
+  const { pending } = open();
+  if (pending.size === 0) keepAlive(true);
   return new Promise((resolve, reject) => {
     const abort = (): void => void settle(id);
     pending.set(id, { resolve, reject, signal, abort });
@@ -98,10 +106,15 @@ export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
   });
 }
 
+function keepAlive(alive: boolean): void {
+  const { queue, native } = open();
+  queue.keepAlive(alive);
+  native.alive = alive;
+}
+
 /** Settles a call that is ready, aborted, or done without a result to take. Returns false if there is no such call. */
 function settle(id: number, done = false): boolean {
-  const opened = open();
-  const { queue, pending } = opened;
+  const { queue, pending } = open();
   const call = pending.get(id);
   if (call === undefined) return false;
   const { resolve, reject, signal, abort } = call;
@@ -120,10 +133,7 @@ function settle(id: number, done = false): boolean {
     reject(error);
   }
   pending.delete(id);
-  if (pending.size === 0) {
-    clearInterval(opened.alive);
-    opened.alive = undefined;
-  }
+  if (pending.size === 0) keepAlive(false);
   signal?.removeEventListener("abort", abort);
   return true;
 }
