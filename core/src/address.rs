@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use url::{Host, ParseError, Url};
 
+use crate::credentials::{Provider, Secret};
 use crate::error::Error;
-use crate::options::CONNECT_TIMEOUT_DEFAULT;
+use crate::options::{CONNECT_TIMEOUT_DEFAULT, Options, check_paths, checked_connect_timeout};
 
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -23,6 +24,9 @@ const DEFAULT_PORT: u16 = 6379;
 const MOST_NODES: usize = 15;
 
 const NO_HOST: &str = "has no host; write it like redis://host:6379 (in a password, percent-encode / ? # and @)";
+
+const USER_ALONE: &str = "has a user without a password, so neither would be sent; write user:password@ (any password for \
+                          a user who needs none), :password@ for the default user, or name a password_file";
 
 /// A refusal's reason, which completes a sentence that begins with `the address`.
 type Refusal = Cow<'static, str>;
@@ -34,7 +38,24 @@ pub(crate) struct Address {
     db: i64,
     username: Option<Secret>,
     password: Option<Secret>,
+    /// Read at every connect, instead of `password`.
+    password_file: Option<Arc<Path>>,
+    /// Gives the logins, if the client has a provider and the address has no login of its own.
+    provider: Option<Provider>,
     protocol: Option<u8>,
+    tls: TlsOptions,
+}
+
+/// The options of TLS connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct TlsOptions {
+    /// Certificates of the only CAs to trust; the system's by default.
+    pub(crate) ca: Option<Arc<Path>>,
+    /// The client's own certificate; never without `key`.
+    pub(crate) cert: Option<Arc<Path>>,
+    pub(crate) key: Option<Arc<Path>>,
+    /// The name in the server's certificate; the host by default.
+    pub(crate) server_name: Option<Arc<str>>,
 }
 
 /// A node's location.
@@ -47,10 +68,6 @@ pub(crate) enum Target {
     /// A node inside this process.
     Memory { name: String },
 }
-
-/// Text that is never shown.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Secret(Arc<str>);
 
 /// One client's nodes in the given order, 1 to 15 without duplicates, and the limit for one connection. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -66,6 +83,27 @@ impl Address {
         read(url).map_err(|refusal| Error::invalid(format!("the address {refusal}")))
     }
 
+    fn at(target: Target) -> Self {
+        Self {
+            target,
+            db: 0,
+            username: None,
+            password: None,
+            password_file: None,
+            provider: None,
+            protocol: None,
+            tls: TlsOptions::default(),
+        }
+    }
+
+    fn set_password_file(&mut self, path: &str) -> Result<(), Refusal> {
+        if self.password.is_some() {
+            return Err("has a password and the parameter `password_file`; remove one".into());
+        }
+        self.password_file = Some(file("password_file", path)?);
+        Ok(())
+    }
+
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
@@ -75,13 +113,28 @@ impl Address {
         self.db
     }
 
-    /// Returns the user to log in as. It always comes with a password.
-    pub(crate) fn username(&self) -> Option<&str> {
-        self.username.as_ref().map(Secret::expose)
+    /// Returns the user to log in as.
+    pub(crate) fn username(&self) -> Option<&Secret> {
+        self.username.as_ref()
     }
 
-    pub(crate) fn password(&self) -> Option<&str> {
-        self.password.as_ref().map(Secret::expose)
+    pub(crate) fn password(&self) -> Option<&Secret> {
+        self.password.as_ref()
+    }
+
+    /// Returns the file with the password, if there is one.
+    pub(crate) fn password_file(&self) -> Option<&Arc<Path>> {
+        self.password_file.as_ref()
+    }
+
+    /// Returns the provider of logins, if there is one.
+    pub(crate) fn provider(&self) -> Option<&Provider> {
+        self.provider.as_ref()
+    }
+
+    /// Returns the options of TLS; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<&TlsOptions> {
+        matches!(self.target, Target::Tcp { tls: true, .. }).then_some(&self.tls)
     }
 
     /// Returns the requested RESP version, 2 or 3, if any.
@@ -89,9 +142,52 @@ impl Address {
         self.protocol
     }
 
+    fn is_server(&self) -> bool {
+        !matches!(self.target, Target::Memory { .. })
+    }
+
     /// Returns the address without user and password. All spellings of one location give the same text.
     pub(crate) fn redacted(&self) -> String {
         self.to_string()
+    }
+}
+
+impl TlsOptions {
+    /// Returns the name of the first option that is given.
+    fn first_given(&self) -> Option<&'static str> {
+        let server_name = self.server_name.as_ref().map(|_| "tls_server_name");
+        self.files().map(|(option, _)| option).next().or(server_name)
+    }
+
+    fn or(self, defaults: &Self) -> Self {
+        Self {
+            ca: self.ca.or_else(|| defaults.ca.clone()),
+            cert: self.cert.or_else(|| defaults.cert.clone()),
+            key: self.key.or_else(|| defaults.key.clone()),
+            server_name: self.server_name.or_else(|| defaults.server_name.clone()),
+        }
+    }
+
+    fn check(self) -> Result<Self, Error> {
+        match (&self.cert, &self.key) {
+            (Some(_), None) => {
+                Err(Error::about("tls_cert", " needs ").mention("tls_key", ", the file of its private key"))
+            }
+            (None, Some(_)) => {
+                Err(Error::about("tls_key", " needs ").mention("tls_cert", ", the file of its certificate"))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns the files to read, each with the name of its option.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let named = [("tls_ca", &self.ca), ("tls_cert", &self.cert), ("tls_key", &self.key)];
+        named.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)))
+    }
+
+    pub(crate) fn has_no_files(&self) -> bool {
+        self.files().next().is_none()
     }
 }
 
@@ -121,23 +217,6 @@ impl fmt::Display for Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({self})")
-    }
-}
-
-impl Secret {
-    fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text, for the server and comparisons, never for a message.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<redacted>")
     }
 }
 
@@ -185,9 +264,37 @@ impl Addresses {
         Ok(Self { nodes: nodes.into(), connect_timeout: CONNECT_TIMEOUT_DEFAULT })
     }
 
-    /// Returns the same nodes with another limit for connections.
-    pub(crate) fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
-        Self { connect_timeout, ..self }
+    /// Returns the same nodes with a client's options, which count where an address leaves something out.
+    pub(crate) fn with_options(self, options: &Options, provider: Option<&Provider>) -> Result<Self, Error> {
+        if provider.is_some() && options.password_file.is_some() {
+            let error = Error::about("credentials", " and ").mention("password_file", " are both given; remove one");
+            return Err(error);
+        }
+        let connect_timeout = checked_connect_timeout(options.connect_timeout)?;
+        check_paths(options)?;
+        let defaults = TlsOptions {
+            ca: options.tls_ca.clone(),
+            cert: options.tls_cert.clone(),
+            key: options.tls_key.clone(),
+            server_name: options.tls_server_name.clone(),
+        };
+        if let Some(option) = defaults.first_given()
+            && self.iter().all(|node| node.tls().is_none())
+        {
+            return Err(Error::about(option, " means nothing without TLS; write the address as rediss://…"));
+        }
+        let nodes = self.iter().cloned().map(|mut node| {
+            node.tls = if node.tls().is_some() { node.tls.or(&defaults).check()? } else { TlsOptions::default() };
+            if node.password.is_none() && node.password_file.is_none() && node.is_server() {
+                node.password_file.clone_from(&options.password_file);
+                node.provider = provider.cloned();
+            }
+            if node.username.is_some() && node.password.is_none() && node.password_file.is_none() {
+                return Err(Error::invalid(format!("the address {node} {USER_ALONE}")).with_option("nodes"));
+            }
+            Ok(node)
+        });
+        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, connect_timeout })
     }
 
     /// Returns the limit for one connection. It is part of the nodes' identity: clients with different limits do not
@@ -272,23 +379,39 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     }
     let url = Url::parse(raw).map_err(unreadable)?;
     let mut address = Address {
-        target: Target::Tcp { host: host(&url)?, port: url.port().unwrap_or(DEFAULT_PORT), tls },
         db: if let "" | "/" = url.path() { 0 } else { db(&url.path()[1..])? },
-        username: None,
-        password: None,
-        protocol: None,
+        ..Address::at(Target::Tcp { host: host(&url)?, port: url.port().unwrap_or(DEFAULT_PORT), tls })
     };
     if url.port() == Some(0) {
         return Err("has port 0; ports are 1 to 65535".into());
     }
     let user = decoded(url.username(), "user")?;
     let password = decoded(url.password().unwrap_or_default(), "password")?;
-    (address.username, address.password) = credentials(&user, &password)?;
+    (address.username, address.password) = (Secret::some(&user), Secret::some(&password));
     let advice = "the database goes into the path, user and password before the host, all else into options";
-    for (_, value) in parameters(&url, ["protocol"], advice)? {
-        address.protocol = Some(protocol(&value)?);
+    let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
+    for (name, value) in parameters(&url, known, advice)? {
+        if name.starts_with("tls_") && !tls {
+            return Err(format!("has the parameter `{name}` without TLS; write it like rediss://host:6380").into());
+        }
+        match name {
+            "protocol" => address.protocol = Some(protocol(&value)?),
+            "password_file" => address.set_password_file(&value)?,
+            "tls_ca" => address.tls.ca = Some(file(name, &value)?),
+            "tls_cert" => address.tls.cert = Some(file(name, &value)?),
+            "tls_key" => address.tls.key = Some(file(name, &value)?),
+            _ => address.tls.server_name = Some(value.into()),
+        }
     }
     Ok(address)
+}
+
+/// Reads the path of a file.
+fn file(name: &str, value: &str) -> Result<Arc<Path>, Refusal> {
+    if value.is_empty() || value.contains('\0') {
+        return Err(format!("has the parameter `{name}` without the path of a file").into());
+    }
+    Ok(Path::new(value).into())
 }
 
 fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
@@ -304,17 +427,21 @@ fn read_unix(raw: &str, rest: &str) -> Result<Address, Refusal> {
     }
     // Uses components, because `//run` and `/run/.` name the same place.
     let path = Path::new(&path).components().collect();
-    let mut address = Address { target: Target::Unix { path }, db: 0, username: None, password: None, protocol: None };
-    let (mut user, mut pass) = (String::new(), String::new());
-    for (name, value) in parameters(&url, ["db", "user", "pass", "protocol"], "all else goes into options")? {
+    let mut address = Address::at(Target::Unix { path });
+    let mut password_file = None;
+    let known = ["db", "user", "pass", "protocol", "password_file"];
+    for (name, value) in parameters(&url, known, "all else goes into options")? {
         match name {
             "db" => address.db = db(&value)?,
-            "user" => user = value,
-            "pass" => pass = value,
+            "user" => address.username = Secret::some(&value),
+            "pass" => address.password = Secret::some(&value),
+            "password_file" => password_file = Some(value),
             _ => address.protocol = Some(protocol(&value)?),
         }
     }
-    (address.username, address.password) = credentials(&user, &pass)?;
+    if let Some(path) = password_file {
+        address.set_password_file(&path)?;
+    }
     Ok(address)
 }
 
@@ -328,8 +455,7 @@ fn read_memory(rest: &str) -> Result<Address, Refusal> {
                     no user, port, database or parameter"
             .into());
     }
-    let target = Target::Memory { name: name.into() };
-    Ok(Address { target, db: 0, username: None, password: None, protocol: None })
+    Ok(Address::at(Target::Memory { name: name.into() }))
 }
 
 fn unreadable(error: ParseError) -> Refusal {
@@ -394,19 +520,6 @@ fn protocol(value: &str) -> Result<u8, Refusal> {
         "3" | "resp3" => Ok(3),
         _ => Err("has a protocol other than 2, 3, resp2 or resp3".into()),
     }
-}
-
-/// Treats empty users and passwords as absent, as in `redis://:@host`.
-fn credentials(user: &str, password: &str) -> Result<(Option<Secret>, Option<Secret>), Refusal> {
-    if !user.is_empty() && password.is_empty() {
-        return Err(
-            "has a user without a password, so neither would be sent; write user:password@ (any password for a \
-                    user who needs none), or :password@ for the default user"
-                .into(),
-        );
-    }
-    let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text));
-    Ok((secret(user), secret(password)))
 }
 
 /// Returns a URL's parameters with decoded values. Refuses unknown and repeated ones.
@@ -528,6 +641,7 @@ mod tests {
                 (None, None, Some(env)) => (env.clone(), Addresses::from_env_value(Some(&env))),
                 _ => panic!("a row has one of url, urls and env"),
             };
+            let result = result.and_then(|nodes| nodes.with_options(&Options::default(), None));
             let texts = match &result {
                 Ok(nodes) => [format!("{:?}", &nodes[0]), format!("{nodes:?}")],
                 Err(error) => [error.to_string(), format!("{error:?}")],
@@ -557,16 +671,20 @@ mod tests {
         Address::parse(url).unwrap()
     }
 
+    fn login(address: &Address) -> (Option<&str>, Option<&str>) {
+        (address.username().map(Secret::expose), address.password().map(Secret::expose))
+    }
+
     #[test]
     fn pieces_of_a_tcp_address() {
         let node = address("valkeys://us%65r:p%40%2Fss@EXAMPLE.com:7000/3?protocol=resp2");
         assert_eq!(node.target(), &Target::Tcp { host: "example.com".into(), port: 7000, tls: true });
         assert_eq!((node.db(), node.protocol()), (3, Some(2)));
-        assert_eq!((node.username(), node.password()), (Some("user"), Some("p@/ss")));
+        assert_eq!(login(&node), (Some("user"), Some("p@/ss")));
         assert_eq!(format!("{node} {node:?}"), "rediss://example.com:7000/3 Address(rediss://example.com:7000/3)");
         let node = address("redis://[::1]");
         assert_eq!(node.target(), &Target::Tcp { host: "::1".into(), port: 6379, tls: false });
-        assert_eq!((node.db(), node.protocol(), node.username(), node.password()), (0, None, None, None));
+        assert_eq!((node.db(), node.protocol(), login(&node)), (0, None, (None, None)));
     }
 
     #[test]
@@ -574,7 +692,7 @@ mod tests {
         let node = address("valkey+unix:////run//a%20b.sock?db=2&user=u&pass=%2B%26%3D&protocol=2");
         assert_eq!(node.target(), &Target::Unix { path: "/run/a b.sock".into() });
         assert_eq!((node.db(), node.protocol()), (2, Some(2)));
-        assert_eq!((node.username(), node.password()), (Some("u"), Some("+&=")));
+        assert_eq!(login(&node), (Some("u"), Some("+&=")));
         assert_eq!(node.redacted(), "unix:///run/a%20b.sock?db=2");
     }
 
@@ -637,8 +755,8 @@ mod tests {
                 format!("unix:///s?user={user_encoded}&pass={password_encoded}"),
             ] {
                 let node = address(&url);
-                prop_assert_eq!(node.username().unwrap_or_default(), &user);
-                prop_assert_eq!(node.password(), Some(password.as_str()));
+                let user = (!user.is_empty()).then_some(user.as_str());
+                prop_assert_eq!(login(&node), (user, Some(password.as_str())));
             }
         }
 

@@ -6,6 +6,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 /// The reason why a call failed. It is stable: [`ErrorKind::code`] is the same text in Rust, Python and Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +144,7 @@ struct Inner {
     name: Option<String>,
     reason: Option<LostReason>,
     nodes: Vec<NodeAnswer>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
@@ -287,8 +288,13 @@ impl Error {
         message
     }
 
-    pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.0.source = Some(Box::new(source));
+    pub(crate) fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.with_shared_source(Arc::new(source))
+    }
+
+    /// Sets a source that other errors may have, too.
+    pub(crate) fn with_shared_source(mut self, source: Arc<dyn StdError + Send + Sync>) -> Self {
+        self.0.source = Some(source);
         self
     }
 }

@@ -40,6 +40,7 @@ mod address;
 mod api;
 #[doc(hidden)]
 pub mod bindings;
+mod credentials;
 mod error;
 mod fault;
 mod hold;
@@ -53,9 +54,12 @@ pub mod testing;
 
 pub use api::blocking;
 pub use api::client::{Builder, IntoNodes, Redlock};
+pub use api::diagnose::Diagnosis;
 pub use api::guard::Guard;
 pub use api::inspect::{NodeState, NodeView};
 pub use api::lock::Lock;
 pub use api::setnx::{SetnxGuard, SetnxLock};
 pub use api::shutdown::shutdown;
+pub use credentials::{Credentials, Login};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
+pub use protocol::diagnosis::{Finding, Level};

@@ -5,8 +5,11 @@
 //! refused before anything is sent.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::pki_types::ServerName;
 
 use crate::error::Error;
 
@@ -154,6 +157,8 @@ pub enum Kind {
     Flag,
     /// A text.
     Text,
+    /// The path of a file.
+    Path,
 }
 
 /// The value of an option, by kind.
@@ -169,6 +174,8 @@ pub enum Value {
     Flag(bool),
     /// Of [`Kind::Text`].
     Text(String),
+    /// Of [`Kind::Path`].
+    Path(PathBuf),
 }
 
 impl From<Duration> for Value {
@@ -192,6 +199,12 @@ impl From<bool> for Value {
 impl From<Arc<str>> for Value {
     fn from(text: Arc<str>) -> Self {
         Self::Text(text.as_ref().to_owned())
+    }
+}
+
+impl From<Arc<Path>> for Value {
+    fn from(path: Arc<Path>) -> Self {
+        Self::Path(path.to_path_buf())
     }
 }
 
@@ -281,6 +294,11 @@ options! {
     protocol: Protocol, Lock, Text(given) => Protocol::named(&given)?;
     connect_timeout: Duration, Client, Duration(given) => given;
     key_prefix: Arc<str>, Client, Text(given) => given.into();
+    password_file: Arc<Path>, Client, Path(given) => given.into();
+    tls_ca: Arc<Path>, Client, Path(given) => given.into();
+    tls_cert: Arc<Path>, Client, Path(given) => given.into();
+    tls_key: Arc<Path>, Client, Path(given) => given.into();
+    tls_server_name: Arc<str>, Client, Text(given) => given.into();
 }
 
 /// The options in force: complete, and within every limit.
@@ -392,6 +410,32 @@ pub(crate) fn checked_connect_timeout(connect_timeout: Option<Duration>) -> Resu
     Ok(connect_timeout)
 }
 
+/// Checks the options of a client that name files or a server.
+pub(crate) fn check_paths(options: &Options) -> Result<(), Error> {
+    let paths = [
+        ("password_file", &options.password_file),
+        ("tls_ca", &options.tls_ca),
+        ("tls_cert", &options.tls_cert),
+        ("tls_key", &options.tls_key),
+    ];
+    for (option, path) in paths {
+        if path.as_deref().is_some_and(|path| path.as_os_str().is_empty()) {
+            return Err(Error::about(option, " is empty, but must be the path of a file; leave it out for none"));
+        }
+    }
+    options.tls_server_name.as_deref().map_or(Ok(()), |name| checked_server_name(name).map(drop))
+}
+
+/// Checks a name that a certificate can have, an option of a client.
+pub(crate) fn checked_server_name(name: &str) -> Result<&str, Error> {
+    match ServerName::try_from(name) {
+        Ok(_) => Ok(name),
+        Err(_) => {
+            Err(Error::about("tls_server_name", format!(" {name:?} is not a host name that a certificate can have")))
+        }
+    }
+}
+
 fn checked_restart_delay(restart_delay: Duration) -> Result<Duration, Error> {
     if restart_delay > RESTART_DELAY_MOST {
         let limits = format!("at most {}", readable(RESTART_DELAY_MOST));
@@ -472,7 +516,6 @@ mod tests {
     }
 
     #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
     struct Effective {
         ttl_ms: f64,
         timeout_ms: Option<f64>,
@@ -485,8 +528,8 @@ mod tests {
         protocol: Option<String>,
         /// `None` for the default.
         connect_timeout_ms: Option<f64>,
-        #[serde(rename = "key_prefix")]
-        _key_prefix: Option<String>,
+        #[serde(flatten)]
+        _of_client: Map<String, Json>,
     }
 
     #[derive(Deserialize)]
@@ -515,6 +558,7 @@ mod tests {
                 Kind::Timeout => Value::Timeout((!value.is_null()).then(duration)),
                 Kind::Flag => Value::Flag(value.as_bool().expect("true or false")),
                 Kind::Text => Value::Text(value.as_str().expect("a text").to_owned()),
+                Kind::Path => Value::Path(value.as_str().expect("a path").into()),
             };
             (row.set)(&mut options, value)?;
         }
@@ -538,9 +582,11 @@ mod tests {
     #[test]
     fn table() {
         let table: Table = serde_json::from_str(include_str!("../../tests/conformance/tables/options.json")).unwrap();
-        // A prefix is checked where names are.
-        for case in table.cases.into_iter().filter(|case| !case.options.contains_key("key_prefix")) {
+        // Prefixes are checked where names are, and whether a certificate has its key where addresses are.
+        let is_checked_elsewhere = |key: &String| ["key_prefix", "tls_cert", "tls_key"].contains(&key.as_str());
+        for case in table.cases.into_iter().filter(|case| !case.options.keys().any(is_checked_elsewhere)) {
             let checked = options(&case.options).and_then(|options| {
+                check_paths(&options)?;
                 Ok((options.check(&default_label(), 1)?, checked_connect_timeout(options.connect_timeout)?))
             });
             match (checked, case.ok, case.error) {

@@ -3,17 +3,11 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::redis::{self, from_redis_value};
-use harness::{LIMIT, Proxy, Server, eventually};
+use harness::{Door, LIMIT, Proxy, Server, Way, eventually};
 use redlock::{Error, ErrorKind, Guard, Redlock, blocking};
 use tokio::task::JoinHandle;
 
@@ -25,118 +19,6 @@ const BRIEF: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
 
 const NAME: &str = "foo";
-
-/// What becomes of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// To the server.
-    Open,
-    /// It is closed as soon as it is made.
-    Closed,
-    /// It is closed at the first request with this word.
-    Against(&'static str),
-    /// As `Against`, and every later connection goes to the server.
-    AgainstOnce(&'static str),
-}
-
-/// Stands in front of a server, counts the connections, and decides what becomes of each.
-struct Door {
-    port: u16,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    server: PathBuf,
-    way: RwLock<Way>,
-    came: AtomicU64,
-    links: Mutex<Vec<TcpStream>>,
-}
-
-impl Door {
-    fn to(server: &Server, way: Way) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (came, links) = Default::default();
-        let shared = Arc::new(Shared { server: server.socket(), way: RwLock::new(way), came, links });
-        let accepting = Arc::clone(&shared);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                accepting.came.fetch_add(1, Ordering::SeqCst);
-                let shared = Arc::clone(&accepting);
-                thread::spawn(move || shared.pass(&client.unwrap()));
-            }
-        });
-        Self { port, shared }
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    fn came(&self) -> u64 {
-        self.shared.came.load(Ordering::SeqCst)
-    }
-
-    /// What becomes of connections from now on.
-    fn set(&self, way: Way) {
-        self.shared.set(way);
-    }
-
-    /// Closes every connection.
-    fn close(&self) {
-        for link in self.shared.links.lock().unwrap().drain(..) {
-            drop(link.shutdown(Shutdown::Both));
-        }
-    }
-}
-
-impl Shared {
-    fn way(&self) -> Way {
-        *self.way.read().unwrap()
-    }
-
-    fn set(&self, way: Way) {
-        *self.way.write().unwrap() = way;
-    }
-
-    fn pass(&self, client: &TcpStream) {
-        if self.way() == Way::Closed {
-            return;
-        }
-        self.links.lock().unwrap().push(client.try_clone().unwrap());
-        let server = UnixStream::connect(&self.server).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                copy(&server, client, |_| false);
-                drop(client.shutdown(Shutdown::Both));
-            });
-            copy(client, &server, |bytes| match self.way() {
-                Way::Against(word) => contains(bytes, word),
-                Way::AgainstOnce(word) if contains(bytes, word) => {
-                    self.set(Way::Open);
-                    true
-                }
-                _ => false,
-            });
-            drop(client.shutdown(Shutdown::Both));
-            drop(server.shutdown(Shutdown::Both));
-        });
-    }
-}
-
-/// Copies until the end, or until `ends` says so of what has been read, which is not passed on if it ends a request.
-fn copy(mut from: impl Read, mut to: impl Write, ends: impl Fn(&[u8]) -> bool) {
-    let mut bytes = vec![0; 65_536];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if ends(&bytes[..count]) || to.write_all(&bytes[..count]).is_err() {
-            return;
-        }
-    }
-}
-
-fn contains(bytes: &[u8], word: &str) -> bool {
-    bytes.windows(word.len()).any(|window| window == word.as_bytes())
-}
 
 fn client(url: &str) -> Redlock {
     Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap()
@@ -292,17 +174,33 @@ async fn one_hang_up_makes_no_node_deaf() {
         let server = Server::start();
         let door = Door::to(&server, Way::AgainstOnce(word));
         is_told(&server, &client(&door.url())).await;
-        assert_eq!(door.shared.way(), Way::Open, "{word} was sent");
+        assert_eq!(door.way(), Way::Open, "{word} was sent");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_hangs_up_on_is_left_out() {
-    for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING"] {
+    for word in ["HELLO", "SETINFO", "\r\nINFO\r\n", "TRACKING", "EVALSHA"] {
         let server = Server::start();
         let door = Door::to(&server, Way::Against(word));
         works(&client(&door.url()), word).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_up_on_hashes_is_sent_texts() {
+    let server = Server::start();
+    let door = Door::to(&server, Way::Against("EVALSHA"));
+    let redlock = client(&door.url());
+    // Two connections find it out, and the third one stays.
+    for _ in 0..4 {
+        redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await.ok();
+    }
+    let before = door.came();
+    for _ in 0..20 {
+        redlock.lock(NAME).timeout(LIMIT).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(door.came(), before, "no connection ends any more");
 }
 
 /// Acquires, waits, extends and releases.

@@ -9,9 +9,22 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
 /// what stands before it.
-const LAYERS: [&str; 14] = [
-    "error", "fault", "sys", "options", "address", "protocol", "net", "process", "hold", "acquire", "api", "bindings",
-    "testing", "lib",
+const LAYERS: [&str; 15] = [
+    "error",
+    "fault",
+    "sys",
+    "options",
+    "credentials",
+    "address",
+    "protocol",
+    "net",
+    "process",
+    "hold",
+    "acquire",
+    "api",
+    "bindings",
+    "testing",
+    "lib",
 ];
 
 /// The text of every source by its path below `core/src`.

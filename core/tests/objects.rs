@@ -463,6 +463,87 @@ fn what_is_taken_too_late_is_released_and_waited_for_again() {
     assert_eq!(code(lock.check()), "not_held");
 }
 
+/// Waits for the next batch in which all won locks are taken at once.
+fn drained(queue: &Queue, woken: &Receiver<()>) -> Vec<Completion> {
+    woken.recv_timeout(harness::LIMIT).unwrap();
+    queue.drain_and_take()
+}
+
+#[test]
+fn a_drain_can_take_what_was_won() {
+    let server = Server::start();
+    let ttl = Duration::from_millis(500);
+    let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
+    let (queue, woken) = queue();
+    let lock = object(&redlock, "foo");
+    let id = queue.acquire(&lock, None).unwrap();
+    assert_eq!(drained(&queue, &woken), [Completion::Done(id)]);
+    assert!(lock.held() && matches!(queue.take(id), Ok(Taken::Cancelled)));
+    thread::sleep(2 * ttl);
+    assert!(lock.held(), "it is renewed from then on");
+
+    let denied = queue.acquire(&lock.fresh(), Some(Some(Duration::ZERO))).unwrap();
+    assert_eq!(drained(&queue, &woken), [Completion::Result(denied)]);
+    assert_eq!(queue.take(denied).unwrap_err().code(), "timeout");
+    release(&lock).unwrap();
+
+    let id = queue.acquire(&lock, None).unwrap();
+    queue.cancel(id);
+    eventually("it is released", || server.get("foo").is_none());
+    assert!(!queue.drain_and_take().contains(&Completion::Done(id)) && !lock.held());
+}
+
+#[test]
+fn what_a_drain_takes_too_late_is_waited_for_again() {
+    let server = Server::start();
+    let ttl = Duration::from_millis(200);
+    let redlock = Redlock::builder().nodes(server.url()).ttl(ttl).build().unwrap();
+    let (queue, woken) = queue();
+    let lock = object(&redlock, "foo");
+    let id = queue.acquire(&lock, None).unwrap();
+    woken.recv_timeout(harness::LIMIT).unwrap();
+    thread::sleep(ttl);
+    assert!(queue.drain_and_take().is_empty() && !lock.held(), "its acquire continues");
+    eventually("it is won again", || queue.drain_and_take() == [Completion::Done(id)]);
+    assert!(lock.held());
+    release(&lock).unwrap();
+
+    let id = queue.acquire(&lock, Some(Some(Duration::ZERO))).unwrap();
+    woken.recv_timeout(harness::LIMIT).unwrap();
+    thread::sleep(ttl);
+    assert_eq!(queue.drain_and_take(), [Completion::Result(id)]);
+    assert_eq!(queue.take(id).unwrap_err().code(), "unavailable");
+    assert_eq!(code(lock.check()), "not_held");
+}
+
+#[test]
+fn an_object_has_the_options_of_its_template_and_a_name_of_its_own() {
+    let server = Server::start();
+    let redlock = Redlock::builder().nodes(server.url()).key_prefix("a:").build().unwrap();
+    let template = LockObject::new(redlock.lock("template").ttl(Duration::from_secs(60))).unwrap();
+    let lock = template.named(b"foo", false);
+    assert_eq!(lock.name(), b"foo");
+    assert!(!lock.is_released());
+    let error = through(lock.release(Some(never))).unwrap_err();
+    assert_eq!((error.code(), error.name()), ("not_held", Some("a:foo")));
+    acquire(&lock).unwrap();
+    assert!(server.get("a:foo").is_some() && lock.remaining() > Duration::from_secs(50));
+    acquire(&template).unwrap();
+    assert!(!lock.is_released());
+    release(&lock).unwrap();
+    assert!(lock.is_released());
+    release(&template.named(b"foo", true)).unwrap();
+    for (name, mention) in [(&b""[..], "empty"), (b"redlock:fence:foo", "a:redlock:fence:foo"), (&[b'x'; 511], "513")] {
+        let result = acquire(&template.named(name, false));
+        if mention.starts_with("a:") {
+            result.unwrap();
+        } else {
+            let error = result.unwrap_err();
+            assert!(error.option() == Some("name") && error.to_string().contains(mention), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_cancelled_release_is_released() {
     let server = Server::start();

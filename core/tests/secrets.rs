@@ -298,6 +298,46 @@ fn passwords_of_nodes_that_do_not_answer() {
 }
 
 #[test]
+fn logins_of_files_and_providers() {
+    let seen = Seen::start();
+    let server = Server::builder().tcp(true).args(["--requirepass", SECRET]).start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    for (password, works) in [(format!("{SECRET}\n"), true), (format!("{SECRET}{SECRET}"), false)] {
+        std::fs::write(&path, &password).unwrap();
+        let of_file = Redlock::builder().password_file(&path);
+        let of_provider = Redlock::builder().credentials(move || {
+            let login = redlock::Login::new("default", password.trim_end()).lasting(Duration::from_millis(200));
+            std::future::ready(Ok::<_, io::Error>(login))
+        });
+        for builder in [of_file, of_provider] {
+            seen.show(&builder);
+            let redlock = blocking::Redlock::from(builder.nodes(server.url()).timeout(Duration::ZERO).build().unwrap());
+            seen.show(&redlock);
+            match redlock.lock("foo").acquire() {
+                Ok(guard) => {
+                    assert!(works);
+                    guard.extend().unwrap();
+                    guard.release().unwrap();
+                }
+                Err(error) => {
+                    assert!(!works, "{error}");
+                    seen.error(&error);
+                }
+            }
+            seen.show(&redlock.diagnose().unwrap());
+        }
+    }
+    // The text of a provider's error is the program's, and stands in the cause alone.
+    let failing = || std::future::ready(Err::<redlock::Login, _>(io::Error::other(SECRET)));
+    let redlock = blocking::Redlock::from(Redlock::builder().nodes(server.url()).credentials(failing).build().unwrap());
+    let error = redlock.lock("foo").timeout(Duration::ZERO).acquire().unwrap_err();
+    seen.show(&error);
+    seen.add(&error.to_string());
+    seen.lacks(CORE);
+}
+
+#[test]
 fn addresses_that_are_wrong() {
     let seen = Seen::start();
     for url in [

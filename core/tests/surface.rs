@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
-    Builder, Error, ErrorKind, Guard, IntoNodes, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock,
-    SetnxGuard, SetnxLock, blocking, shutdown, testing,
+    Builder, Credentials, Diagnosis, Error, ErrorKind, Finding, Guard, IntoNodes, Level, Lock, Login, LostReason,
+    NodeAnswer, NodeState, NodeView, Redlock, SetnxGuard, SetnxLock, blocking, shutdown, testing,
 };
 use serde_json::Value;
 
 /// Reads a public field, so that its name stands here as in the table.
 macro_rules! field {
     ($type:ident.$field:ident) => {
-        |value: &$type| drop(value.$field.clone())
+        |value: &$type| std::hint::black_box(&value.$field).clone()
     };
     ($type:ident::$variant:ident.$field:ident) => {
         |value: &$type| matches!(value, $type::$variant { $field: _, .. })
@@ -61,6 +61,14 @@ async fn client_and_lock() -> Result<(), Error> {
     let builder = Builder::nodes(builder, nodes());
     let builder = Builder::connect_timeout(builder, Duration::from_secs(1));
     let builder = Builder::key_prefix(builder, "surface:");
+    let builder = Builder::password_file(builder, "password");
+    let builder = Builder::tls_ca(builder, "ca.pem");
+    let builder = Builder::tls_cert(builder, "client.pem");
+    let builder = Builder::tls_key(builder, "client.key");
+    let builder = Builder::tls_server_name(builder, "localhost");
+    drop(builder.clone());
+    let builder = Builder::nodes(Redlock::builder(), nodes());
+    let builder = Builder::credentials(builder, login);
     let builder = Builder::ttl(builder, Duration::from_secs(10));
     let builder = Builder::timeout(builder, Duration::ZERO);
     let builder = Builder::no_timeout(builder);
@@ -95,6 +103,7 @@ async fn client_and_lock() -> Result<(), Error> {
     Guard::extend_for(&guard, Duration::from_secs(20)).await?;
     let lost = Guard::lost(&guard);
     drop::<Vec<NodeView>>(Redlock::inspect(&redlock, "async").await?);
+    drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
     Guard::release(guard).await?;
     drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
     Ok(())
@@ -150,6 +159,14 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let builder = blocking::Builder::nodes(builder, nodes());
     let builder = blocking::Builder::connect_timeout(builder, Duration::from_secs(1));
     let builder = blocking::Builder::key_prefix(builder, "surface:");
+    let builder = blocking::Builder::password_file(builder, "password");
+    let builder = blocking::Builder::tls_ca(builder, "ca.pem");
+    let builder = blocking::Builder::tls_cert(builder, "client.pem");
+    let builder = blocking::Builder::tls_key(builder, "client.key");
+    let builder = blocking::Builder::tls_server_name(builder, "localhost");
+    drop(builder.clone());
+    let builder = blocking::Builder::nodes(blocking::Redlock::builder(), nodes());
+    let builder = blocking::Builder::credentials(builder, login);
     let builder = blocking::Builder::ttl(builder, Duration::from_secs(10));
     let builder = blocking::Builder::timeout(builder, Duration::ZERO);
     let builder = blocking::Builder::no_timeout(builder);
@@ -183,6 +200,9 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     blocking::Guard::extend_for(&guard, Duration::from_secs(20))?;
     drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
     drop::<Vec<NodeView>>(blocking::Redlock::inspect(&redlock, "blocking")?);
+    let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;
+    let level: Level = Diagnosis::level(&diagnoses[0]);
+    let _: &'static str = Level::as_str(level);
     blocking::Guard::release(guard)
 }
 
@@ -217,6 +237,9 @@ fn errors_and_views() {
     let reasons =
         [LostReason::Expired, LostReason::Taken, LostReason::Unreachable, LostReason::MaxHold, LostReason::Deleted];
     assert_eq!(reasons, LostReason::ALL);
+    assert_eq!([Level::Ok, Level::Warning, Level::Unusable], Level::ALL);
+    let _ = (field!(Diagnosis.node), field!(Diagnosis.findings));
+    let _ = (field!(Finding.check), field!(Finding.level), field!(Finding.message));
     let _ = (field!(NodeAnswer.node), field!(NodeAnswer.answer));
     let _ = (field!(NodeView.node), field!(NodeView.key), field!(NodeView.state));
     let _ = (field!(NodeState::Held.label), field!(NodeState::Held.fence), field!(NodeState::Held.ttl_left));
@@ -226,6 +249,16 @@ fn errors_and_views() {
         NodeState::Foreign { .. } | NodeState::Unavailable { .. } => 1,
         _ => 2,
     };
+}
+
+/// A provider of logins.
+async fn login() -> Result<Login, Error> {
+    Ok(Login::lasting(Login::new("user", "password"), Duration::from_secs(60)))
+}
+
+#[tokio::test]
+async fn providers() {
+    assert_eq!(Credentials::login(&login).await.unwrap(), login().await.unwrap());
 }
 
 fn rows() -> Vec<Value> {
@@ -247,6 +280,8 @@ fn listed() -> BTreeSet<String> {
 fn options_are_those_of_the_table() {
     let rows = rows();
     let typed = rows.iter().filter_map(|row| row["python"].as_str()?.split_once("Options."));
+    // A provider is a function, and no value of the table.
+    let typed = typed.filter(|(_, option)| *option != "credentials");
     let typed: Vec<_> = typed.map(|(owner, option)| (option, owner == "Client")).collect();
     let known: Vec<_> = OPTIONS.iter().map(|row| (row.name, row.scope == Scope::Client)).collect();
     assert_eq!(BTreeSet::from_iter(typed), BTreeSet::from_iter(known));
@@ -329,6 +364,9 @@ fn nothing_else_is_public() {
     let mut found = public(include_str!("../src/api/blocking.rs"), "blocking::");
     for source in [
         include_str!("../src/api/client.rs"),
+        include_str!("../src/api/diagnose.rs"),
+        include_str!("../src/credentials.rs"),
+        include_str!("../src/protocol/diagnosis.rs"),
         include_str!("../src/error.rs"),
         include_str!("../src/api/shutdown.rs"),
         include_str!("../src/api/guard.rs"),

@@ -2,12 +2,19 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
-use std::path::Path;
+use std::future::IntoFuture;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::{Program, SLACK, Server};
+use harness::{Authority, LIMIT, Program, Proxy, SLACK, Server, eventually};
+use redlock::blocking::Builder;
 use redlock::{ErrorKind, Redlock, blocking};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tempfile::TempDir;
 
 /// The longest time for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -111,4 +118,222 @@ fn a_port_without_tls_is_refused_in_time() {
 fn a_port_with_tls_refuses_plain_text_in_time() {
     let Some(server) = server() else { return };
     refused(&server.url().replace("rediss://", "redis://"));
+}
+
+/// A server with TLS that is not trusted by the system, and a copy of its files in a directory of their own.
+fn private() -> Option<(Server, TempDir)> {
+    let server = server()?;
+    Some((server, tempfile::tempdir().unwrap()))
+}
+
+fn builder(server: &Server) -> Builder {
+    blocking::Redlock::builder().nodes(server.url()).timeout(Duration::ZERO)
+}
+
+/// Why a lock cannot be acquired.
+fn answer(redlock: &blocking::Redlock) -> String {
+    redlock.lock("foo").acquire().unwrap_err().nodes()[0].answer.clone()
+}
+
+fn works(redlock: &blocking::Redlock) {
+    redlock.lock("foo").acquire().unwrap().release().unwrap();
+}
+
+/// Closes the connections of all clients, so that the next request connects.
+fn hang_up(server: &Server) {
+    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+}
+
+#[test]
+fn a_private_authority_is_an_option_or_a_part_of_the_url() {
+    let (Some(server), Some(other)) = (server(), server()) else { return };
+    let ca = server.authority().ca();
+    works(&builder(&server).tls_ca(&ca).build().unwrap());
+    let url = |ca: &Path| format!("{}?tls_ca={}", server.url(), ca.display());
+    works(&blocking::Redlock::new(url(&ca)).unwrap());
+    // The URL wins.
+    let other = other.authority().ca();
+    works(&builder(&server).nodes(url(&ca)).tls_ca(&other).build().unwrap());
+    let refused = answer(&builder(&server).nodes(url(&other)).tls_ca(&ca).build().unwrap());
+    assert!(refused.contains("certificate") && refused.contains("tls_ca"), "{refused}");
+}
+
+#[test]
+fn one_clients_certificates_are_not_anothers() {
+    let (Some(server), Some(other)) = (server(), server()) else { return };
+    let wrong = builder(&server).tls_ca(other.authority().ca()).build().unwrap();
+    let right = builder(&server).tls_ca(server.authority().ca()).build().unwrap();
+    for _ in 0..3 {
+        assert!(answer(&wrong).contains("TLS"));
+        hang_up(&server);
+        works(&right);
+    }
+}
+
+#[test]
+fn the_name_in_the_certificate_can_be_another_than_the_host() {
+    let Some(program) = Program::with_tls() else { return };
+    let server = Server::builder().program(program).tls(true).args(["--bind", "127.0.0.1 127.0.0.2"]).start();
+    let client =
+        |host: &str| builder(&server).nodes(server.url().replace("127.0.0.1", host)).tls_ca(server.authority().ca());
+    let refused = answer(&client("127.0.0.2").build().unwrap());
+    assert!(refused.contains("tls_server_name"), "{refused}");
+    works(&client("127.0.0.2").tls_server_name("localhost").build().unwrap());
+    let refused = answer(&client("127.0.0.1").tls_server_name("redis.internal").build().unwrap());
+    assert!(refused.contains("tls_server_name"), "{refused}");
+}
+
+#[test]
+fn a_server_may_ask_for_a_certificate() {
+    let Some(program) = Program::with_tls() else { return };
+    let server = Server::builder().program(program).tls(true).client_certificates(true).start();
+    let authority = server.authority();
+    let trusting = || builder(&server).tls_ca(authority.ca());
+    let refused = answer(&trusting().build().unwrap());
+    assert!(refused.contains("tls_cert") && refused.contains("tls_key"), "{refused}");
+    works(&trusting().tls_cert(authority.client_certificate()).tls_key(authority.client_key()).build().unwrap());
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_when_the_client_is_made() {
+    let Some((server, dir)) = private() else { return };
+    let authority = server.authority();
+    let empty = dir.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    let missing = dir.path().join("missing.pem");
+    let (ca, cert, key) = (authority.ca(), authority.client_certificate(), authority.client_key());
+    let refused = |builder: Builder, option: &str, file: Option<&Path>, reason: &str| {
+        let error = builder.build().unwrap_err();
+        assert_eq!((error.kind(), error.option()), (ErrorKind::InvalidArgument, Some(option)), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(reason), "{text} lacks {reason}");
+        assert!(file.is_none_or(|file| text.contains(&file.display().to_string())), "{text} lacks the file");
+    };
+    let b = || builder(&server);
+    refused(b().tls_ca(&missing), "tls_ca", Some(&missing), "cannot be read");
+    refused(b().tls_ca(&empty), "tls_ca", Some(&empty), "no certificate");
+    refused(b().tls_cert(&cert).tls_key(&missing), "tls_key", Some(&missing), "cannot be read");
+    refused(b().tls_cert(&cert).tls_key(&cert), "tls_key", Some(&cert), "no private key");
+    refused(b().tls_cert(&cert).tls_key(authority.key()), "tls_key", Some(&cert), "does not belong");
+    refused(b().tls_cert(&cert), "tls_cert", None, "needs tls_key");
+    refused(b().tls_key(&key), "tls_key", None, "needs tls_cert");
+    refused(b().tls_server_name("not a name"), "tls_server_name", None, "not a host name");
+    refused(b().nodes("redis://127.0.0.1").tls_ca(&ca), "tls_ca", None, "without TLS");
+    let in_url = blocking::Redlock::new(format!("redis://127.0.0.1?tls_ca={}", ca.display())).unwrap_err();
+    assert!(in_url.to_string().contains("without TLS"), "{in_url}");
+}
+
+/// The authority's files, as a secret of Kubernetes is mounted: each name leads through a link to a directory.
+fn mount(dir: &Path, version: &str, files: &[(&str, PathBuf)]) {
+    let target = dir.join(version);
+    std::fs::create_dir(&target).unwrap();
+    for (name, file) in files {
+        std::fs::copy(file, target.join(name)).unwrap();
+    }
+    let link = dir.join("new");
+    symlink(version, &link).unwrap();
+    std::fs::rename(link, dir.join("data")).unwrap();
+}
+
+#[test]
+fn files_are_read_again_when_they_change() {
+    let (Some(server), Some(other)) = (server(), server()) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data").join("ca.pem");
+    mount(dir.path(), "1", &[("ca.pem", other.authority().ca())]);
+    let redlock = builder(&server).tls_ca(&path).build().unwrap();
+    assert!(answer(&redlock).contains("tls_ca"));
+    // The whole directory is exchanged at once.
+    mount(dir.path(), "2", &[("ca.pem", server.authority().ca())]);
+    let acquired = |redlock: &blocking::Redlock| redlock.lock("foo").acquire().is_ok();
+    eventually("the new authority is trusted", || acquired(&redlock));
+    // A version that cannot be used leaves the old one in force.
+    std::fs::write(dir.path().join("2").join("ca.pem"), "-----BEGIN CERTIFICATE-----").unwrap();
+    for _ in 0..3 {
+        hang_up(&server);
+        eventually("the old version stays in force", || acquired(&redlock));
+    }
+    std::fs::remove_file(&path).unwrap();
+    hang_up(&server);
+    eventually("as it does without the file", || acquired(&redlock));
+    std::fs::copy(other.authority().ca(), &path).unwrap();
+    hang_up(&server);
+    eventually("a good version is taken again", || !acquired(&redlock));
+}
+
+#[test]
+fn a_certificate_and_its_key_are_one_version() {
+    let Some(program) = Program::with_tls() else { return };
+    let server = Server::builder().program(program).tls(true).client_certificates(true).start();
+    let dir = tempfile::tempdir().unwrap();
+    let (cert, key) = (dir.path().join("client.pem"), dir.path().join("client.key"));
+    let authority = server.authority();
+    std::fs::copy(authority.client_certificate(), &cert).unwrap();
+    std::fs::copy(authority.client_key(), &key).unwrap();
+    let redlock = builder(&server).tls_ca(authority.ca()).tls_cert(&cert).tls_key(&key).build().unwrap();
+    works(&redlock);
+    // Half of an exchange: the new key does not belong to the old certificate.
+    std::fs::copy(authority.key(), &key).unwrap();
+    hang_up(&server);
+    eventually("the old version stays in force", || redlock.lock("foo").acquire().is_ok());
+}
+
+#[test]
+fn no_provider_of_the_process_is_touched() {
+    let Some(server) = server() else { return };
+    works(&builder(&server).tls_ca(server.authority().ca()).build().unwrap());
+    assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+    // The program's own, with which no handshake succeeds, is not relied on.
+    let useless =
+        rustls::crypto::CryptoProvider { cipher_suites: Vec::new(), ..rustls::crypto::ring::default_provider() };
+    useless.install_default().unwrap();
+    hang_up(&server);
+    works(&builder(&server).tls_ca(server.authority().ca()).build().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_far_away_has_time_for_tries_and_waiters() {
+    let Some(server) = server() else { return };
+    let proxy = Proxy::to(&server);
+    proxy.delay(Duration::from_millis(200));
+    let redlock = Redlock::builder().nodes(proxy.url()).tls_ca(server.authority().ca()).build().unwrap();
+    let holder = redlock.lock("foo").try_acquire().await.unwrap().unwrap();
+    let waiter = tokio::spawn(redlock.lock("foo").timeout(LIMIT).into_future());
+    eventually("the waiter has asked", || server.get("redlock:waiters:{foo}").is_some());
+    holder.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A server that shakes hands, and closes each connection without a word.
+fn silent(authority: &Authority) -> u16 {
+    let certificates = CertificateDer::pem_file_iter(authority.certificate()).unwrap().collect::<Result<Vec<_>, _>>();
+    let key = PrivateKeyDer::from_pem_file(authority.key()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_no_client_auth().with_single_cert(certificates.unwrap(), key).unwrap();
+    let config = Arc::new(config);
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut tls) = (stream.unwrap(), rustls::ServerConnection::new(Arc::clone(&config)).unwrap());
+            while tls.is_handshaking() && tls.complete_io(&mut stream).is_ok() {}
+        }
+    });
+    port
+}
+
+#[test]
+fn a_hang_up_after_the_handshake_says_what_it_may_mean() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::make(dir.path());
+    let builder = || {
+        let url = format!("rediss://127.0.0.1:{}", silent(&authority));
+        blocking::Redlock::builder().nodes(url).timeout(Duration::ZERO).tls_ca(authority.ca())
+    };
+    let refused = answer(&builder().build().unwrap());
+    assert!(refused.contains("tls_cert and tls_key"), "{refused}");
+    let with_certificate = builder().tls_cert(authority.client_certificate()).tls_key(authority.client_key());
+    let refused = answer(&with_certificate.build().unwrap());
+    assert!(refused.contains("closed") && !refused.contains("tls_cert"), "{refused}");
 }

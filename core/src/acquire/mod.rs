@@ -45,6 +45,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
 use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
+use crate::net::node::Failure;
 use crate::options::Protocol;
 use crate::process::context::LockContext;
 use crate::process::waiters::{SharedOutcome, Waiter};
@@ -90,9 +91,9 @@ enum Step {
     Later(Duration),
 }
 
-/// Returns the error of a call on the lock `name` of a closed client.
-pub(crate) fn closed(name: &[u8]) -> Error {
-    Error::invalid("the client is closed; make a new one").with_name(name)
+/// Returns the error of a call on a closed client.
+pub(crate) fn closed() -> Error {
+    Error::invalid("the client is closed; make a new one")
 }
 
 /// Acquires within the spec's timeout.
@@ -337,7 +338,7 @@ impl Acquire {
             biased;
             () = sender.closed() => return,
             () = context.process.shutdown.wait_started() => Err(shut_down(&context)),
-            () = context.client.wait_started() => Err(closed(context.spec.name.bytes())),
+            () = context.client.wait_started() => Err(closed().with_name(context.spec.name.bytes())),
             result = self.attempts(pause) => result,
         };
         // Not received: the lock inside is dropped, which releases it.
@@ -467,6 +468,10 @@ impl Acquire {
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
         let restart_delay = self.context.spec.settings.restart_delay;
         let nodes = ballots.answers(&self.context.set.members, restart_delay, self.context.process.clock.now());
-        Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes)
+        let error = Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes);
+        match ballots.failures.iter().flatten().find_map(Failure::cause) {
+            Some(cause) => error.with_shared_source(cause),
+            None => error,
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! ```
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +26,12 @@ use tokio::runtime::{Handle, Id};
 use crate::acquire;
 use crate::acquire::thread::{self, Stop, drive};
 use crate::api::client::{self, IntoNodes, Unparsed};
+use crate::api::diagnose::Diagnosis;
 use crate::api::guard::guard_methods;
 use crate::api::inspect::{self, NodeView};
 use crate::api::lock::{ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
+use crate::credentials::{Credentials, Provider};
 use crate::error::{Error, ErrorKind};
 use crate::hold;
 use crate::hold::lease::Lease;
@@ -61,7 +64,7 @@ impl Redlock {
 
     /// Returns a builder for a client with options; see [`crate::Redlock::builder`].
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default() }
+        Builder { nodes: None, options: Options::default(), provider: None }
     }
 
     /// Makes a lock with this name; see [`crate::Redlock::lock`].
@@ -83,6 +86,16 @@ impl Redlock {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
         drive(&Process::current(), None, async move { client.inspect(name).await })?
     }
+
+    /// Finds out what each node can do and may lose; see [`crate::Redlock::diagnose`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` if the client is closed, `unavailable` if the system cannot create a thread or an event queue.
+    pub fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
+        let client = self.0.clone();
+        drive(&Process::current(), None, async move { client.diagnose().await })?
+    }
 }
 
 impl From<client::Redlock> for Redlock {
@@ -97,6 +110,7 @@ impl From<client::Redlock> for Redlock {
 pub struct Builder {
     nodes: Option<Unparsed>,
     options: Options,
+    provider: Option<Provider>,
 }
 
 impl Builder {
@@ -116,8 +130,8 @@ impl Builder {
     ///
     /// `invalid_argument` for a wrong address or option.
     pub fn build(self) -> Result<Redlock, Error> {
-        let Self { nodes, options } = self;
-        client::Builder { nodes, options }.build().map(Redlock)
+        let Self { nodes, options, provider } = self;
+        client::Builder { nodes, options, provider }.build().map(Redlock)
     }
 }
 

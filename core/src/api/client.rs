@@ -1,16 +1,19 @@
 //! The client: its nodes, and the default options of its locks. A program makes one client and clones it freely.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Addresses;
+use crate::api::diagnose::{self, Diagnosis};
 use crate::api::inspect::{self, NodeView};
 use crate::api::lock::Lock;
 use crate::api::session::{ProcessLocal, Session};
 use crate::api::setnx::SetnxLock;
+use crate::credentials::{Credentials, Provider};
 use crate::error::Error;
-use crate::options::{Options, checked_connect_timeout};
+use crate::options::Options;
 use crate::process::Process;
 #[cfg(feature = "simulation")]
 use crate::process::nodes::NodeSet;
@@ -52,7 +55,9 @@ impl Redlock {
     ///
     /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
     /// `unix:///path?db=0&user=u&pass=p`, the same with `valkey`, or `memory://name`. The last one is a store inside
-    /// this process, and a lock in it excludes only callers of this process.
+    /// this process, and a lock in it excludes only callers of this process. The address of a server may end in
+    /// `?password_file=`, and that of one with TLS in `?tls_ca=`, `tls_cert=`, `tls_key=` and `tls_server_name=`; see the
+    /// [builder](Builder).
     ///
     /// # Errors
     ///
@@ -74,7 +79,7 @@ impl Redlock {
 
     /// Returns a builder for a client with options, which become the defaults of its locks.
     pub fn builder() -> Builder {
-        Builder { nodes: None, options: Options::default() }
+        Builder { nodes: None, options: Options::default(), provider: None }
     }
 
     /// Makes a lock with this name. Sends nothing. Set options on the lock, then acquire it.
@@ -130,6 +135,40 @@ impl Redlock {
         inspect::inspect(self.0.context(name.as_ref(), &Options::default())?).await
     }
 
+    /// Finds out, for each node in the order of the addresses, what it can do, what this user may do, and what may lose
+    /// locks there: reachable, encrypted, role, version, optional commands, rights, eviction, persistence, replicas, free
+    /// connections, clock, and addresses that lead to the same server.
+    ///
+    /// For an operator: it asks more than locks do, on connections of its own, and writes keys that begin with
+    /// `redlock:diagnose:` (after the client's `key_prefix`) and expire after 10 s. Takes at most five times the client's
+    /// `connect_timeout`. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` if the client is closed, `unavailable` if the background thread cannot be started. A node that
+    /// cannot be asked is part of the result, not an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::{Level, Redlock};
+    ///
+    /// let redlock = Redlock::new("memory://diagnose-example")?;
+    /// for diagnosis in redlock.diagnose().await? {
+    ///     assert_eq!(diagnosis.level(), Level::Ok);
+    ///     for finding in diagnosis.findings {
+    ///         println!("{}: {finding}", diagnosis.node);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
+        diagnose::diagnose(&self.0).await
+    }
+
     /// Closes this client and its clones. From now on, their locks cannot be acquired: new and waiting calls fail with
     /// `invalid_argument`. Held locks stay held. Hidden: for the bindings, because their languages do not drop objects
     /// in time.
@@ -179,6 +218,7 @@ impl Redlock {
 pub struct Builder {
     pub(crate) nodes: Option<Unparsed>,
     pub(crate) options: Options,
+    pub(crate) provider: Option<Provider>,
 }
 
 /// Addresses as the caller gave them. `Debug` hides them, because a password may stand anywhere in an address that is
@@ -213,7 +253,7 @@ impl Builder {
             Some(nodes) => Addresses::parse(nodes.0).map_err(|error| error.with_option("nodes"))?,
             None => Addresses::from_env_value(environment()?.as_deref())?,
         };
-        let addresses = addresses.with_connect_timeout(checked_connect_timeout(self.options.connect_timeout)?);
+        let addresses = addresses.with_options(&self.options, self.provider.as_ref())?;
         if let Some(key_prefix) = &self.options.key_prefix {
             Name::check_prefix(key_prefix.as_bytes())?;
         }

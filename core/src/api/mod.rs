@@ -4,6 +4,7 @@
 
 pub mod blocking;
 pub(crate) mod client;
+pub(crate) mod diagnose;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod lock;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::acquire;
 use crate::address::Addresses;
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::{Options, Settings};
 use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
 use crate::process::nodes::NodeSet;
@@ -77,25 +77,56 @@ impl Session {
     /// Checks a lock's name and options, and returns them.
     pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: &Options) -> Result<Arc<Spec>, Error> {
         let process = &self.local(pid)?.process;
-        let name = name.into();
-        if name.is_empty() {
-            return Err(Name::empty().with_option("name"));
-        }
-        let name = Name::parse(self.key(&name)).map_err(|error| error.with_option("name"))?;
+        let name = self.checked_name(name)?;
         let with_name = |error: Error| error.with_name(name.bytes());
         let in_force = options.or(&self.options);
         options.check_own(&in_force).map_err(with_name)?;
         let settings = in_force.check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
-        Ok(Arc::new(Spec { keys: Keys::of(&name), name, prefix: self.prefix().len(), settings }))
+        Ok(self.spec_of(name, settings))
+    }
+
+    /// Checks a lock's name, and returns it with `settings`, which were checked for another lock of this client.
+    pub(crate) fn spec_with(&self, name: impl Into<Arc<[u8]>>, settings: Settings) -> Result<Arc<Spec>, Error> {
+        Ok(self.spec_of(self.checked_name(name)?, settings))
+    }
+
+    fn checked_name(&self, name: impl Into<Arc<[u8]>>) -> Result<Name, Error> {
+        let name = name.into();
+        if name.is_empty() {
+            return Err(Name::empty().with_option("name"));
+        }
+        Name::parse(self.key(&name)).map_err(|error| error.with_option("name"))
+    }
+
+    fn spec_of(&self, name: Name, settings: Settings) -> Arc<Spec> {
+        Arc::new(Spec { keys: Keys::of(&name), name, prefix: self.prefix().len(), settings })
     }
 
     /// Returns the context of a call for `spec`. Fails if the client is closed.
     pub(crate) fn context_of(&self, pid: Pid, spec: Arc<Spec>) -> Result<LockContext, Error> {
         let local = self.local(pid)?;
         let Some(set) = local.set().clone() else {
-            return Err(acquire::closed(spec.name.bytes()));
+            return Err(acquire::closed().with_name(spec.name.bytes()));
         };
+        if set.members.logins.as_ref().is_some_and(|logins| logins.is_calling_task()) {
+            // It would wait for a login, and so for itself.
+            let message = "a credentials provider cannot use a lock of its own client; use another client";
+            return Err(Error::invalid(message).with_name(spec.name.bytes()));
+        }
         Ok(LockContext { process: Arc::clone(&local.process), set, spec, client: Arc::clone(&local.ending) })
+    }
+
+    /// Returns the settings of a lock without options of its own.
+    pub(crate) fn settings(&self) -> Result<Settings, Error> {
+        let process = &self.local(Pid::now())?.process;
+        self.options.check(&process.label, self.addresses.iter().len())
+    }
+
+    /// Returns this process and the nodes. Fails if the client is closed.
+    pub(crate) fn nodes(&self) -> Result<(Arc<Process>, Arc<NodeSet>), Error> {
+        let local = self.local(Pid::now())?;
+        let set = local.set().clone().ok_or_else(acquire::closed)?;
+        Ok((Arc::clone(&local.process), set))
     }
 
     /// Returns the part that belongs to this process. A forked child gets a new one, because it must not touch the

@@ -25,6 +25,29 @@ macro_rules! client_setters {
             /// default none. The limits of names apply to the whole. Errors and inspection show the whole. Only a
             /// client has this option.
             key_prefix: impl AsRef<str> => key_prefix.as_ref().into();
+            /// Sets the file with the password for nodes whose address has none. It is read at every connect, without
+            /// one line end at its end. The user is the address's; by default the default user.
+            password_file: impl AsRef<Path> => password_file.as_ref().into();
+            /// Sets the PEM file with the certificates of the only CAs to trust, for nodes with TLS. By default the
+            /// system's are trusted. An address may name another one with `?tls_ca=`; the same holds for the other
+            /// options of TLS. The files are read when the client is built, and again at a connect that finds them
+            /// changed. A new version that cannot be used leaves the old one in force.
+            tls_ca: impl AsRef<Path> => tls_ca.as_ref().into();
+            /// Sets the PEM file with the client's certificate and its chain, for nodes with TLS. Needs `tls_key`.
+            tls_cert: impl AsRef<Path> => tls_cert.as_ref().into();
+            /// Sets the PEM file with the private key of `tls_cert`, not encrypted.
+            tls_key: impl AsRef<Path> => tls_key.as_ref().into();
+            /// Sets the name that a node's certificate must have, where the address has another host, as through a
+            /// tunnel.
+            tls_server_name: impl AsRef<str> => tls_server_name.as_ref().into();
+        }
+
+        /// Sets the provider of logins for nodes whose address has none, such as tokens that end; see [`Credentials`].
+        /// It is called at the first connect, ahead of the end of each login, and after a server rejected one. A new
+        /// login is also sent on the connections that exist. Clients with clones of one builder share the logins.
+        pub fn credentials(mut self, credentials: impl Credentials) -> Self {
+            self.provider = Some(Provider::new(credentials));
+            self
         }
     };
 }

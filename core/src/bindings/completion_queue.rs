@@ -1,12 +1,12 @@
 //! The completion queue: one part of a program starts a call, another receives its result. For languages with an event
 //! loop.
 //!
-//! Hidden: for the bindings. There is one queue for each event loop, or for each Node environment. A call is *running*
-//! in the background, then *ready*, then *taken*. A ready call has its number on a list that the event loop drains, and
-//! one wake-up covers a batch of numbers. The code that started the call takes its result. Only taken results count. A
-//! won lock becomes the lease of its object when it is taken, and its renewal starts then. If its validity has ended by
-//! then, the lock is released, and the acquire continues. A call without a result, such as most releases, is reported
-//! as *done*, and the queue forgets it. What may interrupt a call:
+//! Hidden: for the bindings. There is one queue for each event loop, or for each Node environment. A call is *running*,
+//! then *ready*, then *taken*. A ready call has its number on a list that the event loop drains, and
+//! one wake-up covers a batch of numbers. The code that started the call takes its result, or has the drain take it. Only
+//! taken results count. A won lock becomes the lease of its object when it is taken, and its renewal starts then. If its
+//! validity has ended by then, the lock is released, and the acquire continues. A call without a result, such as most
+//! releases, is reported as *done*, and the queue forgets it. What may interrupt a call:
 //!
 //! - It is cancelled before or after it is ready. A cancelled acquire is dropped, which releases the lock. A release or
 //!   an extension continues in the background without a report.
@@ -17,15 +17,20 @@
 //!   list.
 //! - The process ends. All its calls are dropped, as if they were cancelled.
 //!
+//! While the background is idle, a call that is alone begins on the thread that starts it, and is handed over to the
+//! background (`sys/handover.rs`). The background begins all others.
+//!
 //! A *loss subscription* is a number that becomes ready each time a lease of one object is lost. It ends with its
 //! object.
 //!
 //! A thread locks the list for moments only. Meanwhile it takes no other lock, and drops nothing that takes one.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -34,6 +39,7 @@ use tokio::task::AbortHandle;
 
 use crate::acquire::Acquire;
 use crate::api::client::Redlock;
+use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::NodeView;
 use crate::api::lock;
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
@@ -46,6 +52,7 @@ use crate::process::Process;
 use crate::process::shutdown::{OnShutdown, PendingWork};
 use crate::sys::background::Started;
 use crate::sys::fork::Pid;
+use crate::sys::handover::Handover;
 use crate::sys::task::spawn;
 
 /// The calls of one event loop.
@@ -63,6 +70,8 @@ struct Shared {
 struct List {
     last: u64,
     calls: HashMap<u64, Call>,
+    /// The number of calls that are running.
+    running: usize,
     completions: Vec<Completion>,
 }
 
@@ -92,7 +101,7 @@ impl Completion {
 enum Call {
     /// Running in the background. Only an acquire has a reservation. Only a call that changes nothing when it is dropped
     /// can be aborted.
-    Running(Option<Reservation>, Option<AbortHandle>),
+    Running(Option<Reservation>, Option<Abort>),
     /// An acquire that was won and not taken yet.
     Won(Box<Acquire>, LeaseOwner, Reservation),
     /// A finished call. A failed acquire keeps its reservation until its error is taken. The object can be acquired
@@ -102,12 +111,21 @@ enum Call {
     LossSubscription(Option<Error>),
 }
 
+/// How to drop a running call.
+#[derive(Debug)]
+enum Abort {
+    Task(AbortHandle),
+    Handover(Handover),
+}
+
 /// The result of a call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Taken {
     /// The call succeeded.
     Completed,
+    /// The result of a diagnosis.
+    Diagnoses(Vec<Diagnosis>),
     /// The views of an inspection.
     Views(Vec<NodeView>),
     /// Whether anybody holds the lock.
@@ -126,6 +144,35 @@ type ReportedCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 enum Outcome {
     Won(Box<Acquire>, LeaseOwner),
     Finished(Result<Taken, Error>),
+}
+
+impl Call {
+    /// Returns the call with its outcome.
+    fn ready(outcome: Outcome, reservation: Option<Reservation>) -> Self {
+        match (outcome, reservation) {
+            (Outcome::Won(acquire, owner), Some(reservation)) => Self::Won(acquire, owner, reservation),
+            (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
+            (Outcome::Finished(result), reservation) => Self::Finished(result, reservation),
+        }
+    }
+}
+
+impl List {
+    fn insert(&mut self, id: u64, call: Call) {
+        self.running += usize::from(matches!(call, Call::Running(..)));
+        self.calls.insert(id, call);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Call> {
+        let call = self.calls.remove(&id);
+        self.running -= usize::from(matches!(call, Some(Call::Running(..))));
+        call
+    }
+
+    /// Whether the call that was added last is the only one that is running.
+    fn is_alone(&self) -> bool {
+        self.running == 1
+    }
 }
 
 impl Queue {
@@ -194,6 +241,19 @@ impl Queue {
         self.start_release(object.take_lease(self.current_pid()?).unwrap_or(None), lock::ignore_unconfirmed)
     }
 
+    /// Starts a diagnosis of a client's nodes. Its result is [`Taken::Diagnoses`].
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` if the background cannot be started.
+    pub fn diagnose(&self, client: &Redlock) -> Result<u64, Error> {
+        self.current_pid()?;
+        let client = client.clone();
+        let id = self.0.add_call(Call::Running(None, None));
+        self.spawn(id, move || async move { Outcome::Finished(client.diagnose().await.map(Taken::Diagnoses)) })?;
+        Ok(id)
+    }
+
     /// Starts an inspection of a lock. Its result is [`Taken::Views`].
     ///
     /// # Errors
@@ -253,7 +313,7 @@ impl Queue {
         if self.is_foreign() {
             return;
         }
-        let call = self.0.list().calls.remove(&id);
+        let call = self.0.list().remove(id);
         drop_call(call);
     }
 
@@ -272,6 +332,45 @@ impl Queue {
         self.0.list().completions.drain(..).collect()
     }
 
+    /// Returns the numbers as [`Queue::drain`] does, and takes each won lock at once. Reports a taken lock as done. Does
+    /// not report a lock that was won too late, because its acquire continues.
+    ///
+    /// For event loops on which nothing can cancel a call between this call and the moment when its caller continues.
+    #[must_use]
+    pub fn drain_and_take(&self) -> Vec<Completion> {
+        let Ok(pid) = self.current_pid() else { return Vec::new() };
+        let mut completions: Vec<_> = self.0.list().completions.drain(..).collect();
+        completions.retain_mut(|completion| self.take_won(pid, completion));
+        completions
+    }
+
+    /// Takes the lock of `completion` if that is a won acquire. Returns whether there is anything to report.
+    fn take_won(&self, pid: Pid, completion: &mut Completion) -> bool {
+        let Completion::Result(id) = *completion else { return true };
+        let mut list = self.0.list();
+        let Entry::Occupied(entry) = list.calls.entry(id) else { return true };
+        if !matches!(entry.get(), Call::Won(..)) {
+            return true;
+        }
+        let call = entry.remove();
+        drop(list);
+        let Call::Won(acquire, owner, reservation) = call else { unreachable!("it was won under the lock") };
+        // A panic must fail only this call, because the rest of the batch is not on the list any more.
+        let take = AssertUnwindSafe(|| self.activate(pid, id, *acquire, owner, reservation));
+        match catch_unwind(take).unwrap_or_else(|_| Err(Error::panicked())) {
+            Ok(Taken::Pending) => return false,
+            Ok(_) => *completion = Completion::Done(id),
+            Err(error) => {
+                let mut list = self.0.list();
+                let former = list.remove(id);
+                list.insert(id, Call::Finished(Err(error), None));
+                drop(list);
+                drop(former);
+            }
+        }
+        true
+    }
+
     /// Takes the result of a call. The code that started the call takes it at the moment when it continues.
     ///
     /// # Errors
@@ -284,7 +383,7 @@ impl Queue {
             None => return Ok(Taken::Cancelled),
             Some(Call::Running(..)) => return Ok(Taken::Pending),
             Some(Call::LossSubscription(loss)) => return loss.take().map_or(Ok(Taken::Pending), Err),
-            Some(_) => list.calls.remove(&id),
+            Some(_) => list.remove(id),
         };
         drop(list);
         match call {
@@ -312,7 +411,7 @@ impl Queue {
                 Ok(Taken::Completed)
             }
             Err(acquire) => {
-                self.0.list().calls.insert(id, Call::Running(Some(reservation), None));
+                self.0.list().insert(id, Call::Running(Some(reservation), None));
                 self.run_acquire(id, acquire)?;
                 Ok(Taken::Pending)
             }
@@ -344,12 +443,22 @@ impl Queue {
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        let report = self.report(id);
-        self.background(id)?.begin(move |runtime| {
+        let (report, background) = (self.report(id), self.background(id)?);
+        if background.is_idle() && self.0.list().is_alone() {
+            let handover = background.begin_here(report.wrap(call()));
+            if let Some(Call::Running(_, abort)) = self.0.list().calls.get_mut(&id) {
+                *abort = Some(Abort::Handover(handover));
+                return Ok(());
+            }
+            // The call is finished, or the process is ending.
+            handover.abort();
+            return Ok(());
+        }
+        background.begin(move |runtime| {
             let Some(shared) = report.shared.upgrade() else { return };
             let task = spawn(runtime, report.wrap(call()));
             match shared.list().calls.get_mut(&id) {
-                Some(Call::Running(_, abort)) => *abort = Some(task),
+                Some(Call::Running(_, abort)) => *abort = Some(Abort::Task(task)),
                 // The call was cancelled before its task began.
                 _ => task.abort(),
             }
@@ -378,14 +487,19 @@ impl Queue {
         Ok(id)
     }
 
-    /// Runs `call` in the background to its end. The background thread makes the future from `call`, which is much
+    /// Runs `call` to its end. A call that is alone begins on this thread if the background is idle, which is not woken
+    /// for it then. All others begin in the background, which is woken once for many of them. It makes the future from `call`, which is much
     /// smaller. So the thread that frees the future's memory has also allocated it.
     fn spawn<F>(&self, id: u64, call: impl FnOnce() -> F + Send + 'static) -> Result<(), Error>
     where
         F: Future<Output = Outcome> + Send + 'static,
     {
-        let report = self.report(id);
-        self.background(id)?.begin(move |runtime| drop(spawn(runtime, report.wrap(call()))));
+        let (report, background) = (self.report(id), self.background(id)?);
+        if background.is_idle() && self.0.list().is_alone() {
+            drop(background.begin_here(report.wrap(call())));
+        } else {
+            background.begin(move |runtime| drop(spawn(runtime, report.wrap(call()))));
+        }
         Ok(())
     }
 
@@ -412,8 +526,10 @@ impl Drop for Queue {
 
 /// Drops a call, and aborts its task if it has one. A lock that it has won is released.
 fn drop_call(call: Option<Call>) {
-    if let Some(Call::Running(_, Some(task))) = &call {
-        task.abort();
+    match &call {
+        Some(Call::Running(_, Some(Abort::Task(task)))) => task.abort(),
+        Some(Call::Running(_, Some(Abort::Handover(handover)))) => handover.abort(),
+        _ => {}
     }
     drop(call);
 }
@@ -427,7 +543,7 @@ impl Shared {
         let mut list = self.list();
         list.last += 1;
         let id = list.last;
-        list.calls.insert(id, call);
+        list.insert(id, call);
         id
     }
 
@@ -437,18 +553,19 @@ impl Shared {
             return;
         }
         let mut list = self.list();
-        let Some(call) = list.calls.get_mut(&id) else { return };
-        let Call::Running(reservation, _) = call else { return };
-        *call = match (outcome, reservation.take()) {
-            (Outcome::Won(acquire, owner), Some(reservation)) => Call::Won(acquire, owner, reservation),
-            (Outcome::Won(..), None) => unreachable!("only an acquire is won, and it has its reservation"),
-            (Outcome::Finished(Ok(Taken::Completed)), None) => {
-                list.calls.remove(&id);
-                return self.complete(list, Completion::Done(id));
+        if !matches!(list.calls.get(&id), Some(Call::Running(..))) {
+            return;
+        }
+        let Some(Call::Running(reservation, abort)) = list.remove(id) else { return };
+        let completion = match (outcome, reservation) {
+            (Outcome::Finished(Ok(Taken::Completed)), None) => Completion::Done(id),
+            (outcome, reservation) => {
+                list.insert(id, Call::ready(outcome, reservation));
+                Completion::Result(id)
             }
-            (Outcome::Finished(result), reservation) => Call::Finished(result, reservation),
         };
-        self.complete(list, Completion::Result(id));
+        self.complete(list, completion);
+        drop(abort);
     }
 
     /// Adds `completion` to the list, and wakes the event loop if the list was empty.
@@ -464,7 +581,11 @@ impl Shared {
 
 impl OnShutdown for Shared {
     fn drop_calls(&self) {
-        let calls = mem::take(&mut self.list().calls);
+        let calls = {
+            let mut list = self.list();
+            list.running = 0;
+            mem::take(&mut list.calls)
+        };
         for call in calls.into_values() {
             drop_call(Some(call));
         }
@@ -534,7 +655,7 @@ impl Drop for LossSubscription {
             return;
         }
         let mut list = shared.list();
-        if list.calls.remove(&self.id).is_some() {
+        if list.remove(self.id).is_some() {
             shared.complete(list, Completion::Result(self.id));
         }
     }
@@ -542,7 +663,8 @@ impl Drop for LossSubscription {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{TryRecvError, channel};
+    use std::thread::{self, ThreadId};
 
     use super::*;
 
@@ -560,6 +682,75 @@ mod tests {
         let error = queue.take(id).unwrap_err();
         assert!(error.to_string().contains("bug"), "{error}");
         assert!(object.reserve(Pid::now()).is_ok(), "the object can be acquired again");
+    }
+
+    /// Returns the threads on which two calls began that were started one after the other.
+    fn threads_of_two_calls(queue: &Queue) -> [ThreadId; 2] {
+        let (sender, threads) = channel();
+        let ids = [(); 2].map(|()| {
+            let (id, sender) = (queue.0.add_call(Call::Running(None, None)), sender.clone());
+            let call = move || async move {
+                sender.send(thread::current().id()).unwrap();
+                std::future::pending().await
+            };
+            queue.spawn_abortable(id, call).unwrap();
+            (id, threads.recv_timeout(harness::LIMIT).unwrap())
+        });
+        ids.map(|(id, thread)| {
+            queue.cancel(id);
+            thread
+        })
+    }
+
+    // Other tests keep the background busy at times, so that each of these is played until it was idle once.
+
+    #[test]
+    fn only_a_call_that_is_alone_begins_on_its_own_thread() {
+        let queue = Queue::new(|| ());
+        harness::eventually("the background is idle", || {
+            let [first, second] = threads_of_two_calls(&queue);
+            assert_ne!(second, thread::current().id());
+            assert_eq!(queue.0.list().running, 0);
+            first == thread::current().id()
+        });
+    }
+
+    #[test]
+    fn a_call_that_begins_here_may_be_over_at_once() {
+        let (sender, woken) = channel();
+        let queue = Queue::new(move || sender.send(()).unwrap());
+        let redlock = Redlock::new("memory://queue-at-once").unwrap();
+        let object = LockObject::new(redlock.lock("foo")).unwrap();
+        harness::eventually("the background is idle", || {
+            let id = queue.acquire(&object, None).unwrap();
+            let is_over = woken.try_recv().is_ok();
+            if !is_over {
+                woken.recv_timeout(harness::LIMIT).unwrap();
+            }
+            assert_eq!(queue.drain(|| ()), [Completion::Result(id)]);
+            assert!(matches!(queue.take(id), Ok(Taken::Completed)));
+            let id = queue.release(&object).unwrap();
+            woken.recv_timeout(harness::LIMIT).unwrap();
+            assert_eq!(queue.drain(|| ()), [Completion::Done(id)]);
+            assert_eq!(queue.0.list().running, 0);
+            is_over
+        });
+    }
+
+    #[test]
+    fn a_cancelled_call_that_began_here_is_dropped_here() {
+        let queue = Queue::new(|| ());
+        harness::eventually("the background is idle", || {
+            let (sender, dropped) = channel::<()>();
+            let id = queue.0.add_call(Call::Running(None, None));
+            let call = move || async move {
+                let _sender = sender;
+                std::future::pending().await
+            };
+            queue.spawn_abortable(id, call).unwrap();
+            queue.cancel(id);
+            dropped.try_recv() == Err(TryRecvError::Disconnected)
+        });
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Inspection on the calling thread.
+//! Inspection and diagnosis on the calling thread.
 
 use crate::acquire::thread::{Stop, drive_unless};
 use crate::api::client::Redlock;
+use crate::api::diagnose::Diagnosis;
 use crate::api::inspect::NodeView;
 use crate::process::Process;
 
@@ -17,4 +18,16 @@ pub fn inspect<E>(
     interrupted: Option<impl FnMut() -> Result<(), E>>,
 ) -> Result<Vec<NodeView>, Stop<E>> {
     drive_unless(&Process::current(), None, client.inspect(name), interrupted)
+}
+
+/// Finds out what each node can do and may lose; see [`Redlock::diagnose`]. Calls `interrupted` as [`inspect`] does.
+///
+/// # Errors
+///
+/// Those of [`Redlock::diagnose`], or that of `interrupted`.
+pub fn diagnose<E>(
+    client: &Redlock,
+    interrupted: Option<impl FnMut() -> Result<(), E>>,
+) -> Result<Vec<Diagnosis>, Stop<E>> {
+    drive_unless(&Process::current(), None, client.diagnose(), interrupted)
 }

@@ -13,8 +13,10 @@
 //! - A fork: the child has an idle object of its own, and does not touch the parent's lease.
 //! - A drop while the object is held releases the lock, as the drop of a guard does.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use std::{fmt, mem};
@@ -41,8 +43,20 @@ pub type Timeout = Option<Option<Duration>>;
 
 /// One lock object.
 pub struct LockObject {
-    lock: Lock,
+    origin: Origin,
+    /// Whether the object that this one replaces had a lease.
+    released: bool,
     local: PerProcess<ProcessLocal>,
+    /// Whether this process, or the one that it was forked from, has a lease here. Known without asking for the pid.
+    has_lease: AtomicBool,
+}
+
+/// The name and the options of an object.
+#[derive(Clone)]
+enum Origin {
+    Lock(Box<Lock>),
+    /// Another object, whose options were checked, and a name.
+    Named(Arc<LockObject>, Arc<[u8]>),
 }
 
 /// The part of an object that belongs to one process.
@@ -92,21 +106,66 @@ impl LockObject {
     ///
     /// `invalid_argument` for a wrong name or option.
     pub fn new(lock: Lock) -> Result<Arc<Self>, Error> {
-        let object = Self { lock, local: PerProcess::new() };
+        let object = Self::of(Origin::Lock(Box::new(lock)), false);
         object.context(Pid::now(), None)?;
-        Ok(Arc::new(object))
+        Ok(object)
     }
 
     /// Makes another object for the same lock, not held.
     #[must_use]
     pub fn fresh(&self) -> Arc<Self> {
-        Arc::new(Self { lock: self.lock.clone(), local: PerProcess::new() })
+        Self::of(self.origin.clone(), false)
+    }
+
+    /// Makes an object for another name with the same options, not held. Its first call checks the name. `released` says
+    /// whether it replaces an object that was dropped after its release, so that another release is not an error.
+    #[must_use]
+    pub fn named(self: &Arc<Self>, name: &[u8], released: bool) -> Arc<Self> {
+        Self::of(Origin::Named(Arc::clone(self), name.into()), released)
+    }
+
+    fn of(origin: Origin, released: bool) -> Arc<Self> {
+        let local = PerProcess::dropped_if(ProcessLocal::shares_nothing);
+        Arc::new(Self { origin, released, local, has_lease: AtomicBool::new(false) })
     }
 
     /// Returns the lock's name.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        self.lock.name()
+        match &self.origin {
+            Origin::Lock(lock) => lock.name(),
+            Origin::Named(_, name) => name,
+        }
+    }
+
+    /// Returns the lock that has the options of this object, and perhaps another name.
+    fn lock(&self) -> &Lock {
+        match &self.origin {
+            Origin::Lock(lock) => lock,
+            Origin::Named(template, _) => template.lock(),
+        }
+    }
+
+    /// Returns the key: the client's prefix and the name.
+    fn key(&self) -> Arc<[u8]> {
+        match &self.origin {
+            Origin::Lock(lock) => lock.key(),
+            Origin::Named(_, name) => self.lock().session().key(name),
+        }
+    }
+
+    /// Returns the checked name and options. Each process has another default label.
+    fn spec(&self, pid: Pid) -> Result<&Arc<Spec>, Error> {
+        self.local(pid).spec.get_or_try_init(|| {
+            let spec = match &self.origin {
+                Origin::Lock(lock) => lock.spec(pid),
+                Origin::Named(template, name) => {
+                    let settings = template.spec(pid)?.settings.clone();
+                    self.lock().session().spec_with(Arc::clone(name), settings)
+                }
+            };
+            spec.map(Box::new)
+        })
     }
 
     /// Has the object lose its lock now, as a guard does with `Guard::lose`. For the tests of programs.
@@ -138,7 +197,9 @@ impl LockObject {
     /// Returns whether the lock is held at this moment.
     #[must_use]
     pub fn held(&self) -> bool {
-        self.lease(Pid::now()).is_ok_and(|lease| lease.remaining_here().is_ok())
+        // Most objects are released before they are dropped, which asks this. The query for the pid is a system call.
+        self.has_lease.load(Ordering::Acquire)
+            && self.lease(Pid::now()).is_ok_and(|lease| lease.remaining_here().is_ok())
     }
 
     /// Returns for how long the lock is still valid; zero if it is not held.
@@ -156,6 +217,13 @@ impl LockObject {
         self.lease(Pid::now())?.remaining_here().map(drop)
     }
 
+    /// Returns whether the object had a lease, released it, and does nothing now. Such an object can be dropped and made
+    /// anew with [`LockObject::named`].
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        matches!(self.local(Pid::now()).state().phase, Phase::Idle { released: true })
+    }
+
     /// Acquires on the calling thread. Calls `interrupted`, if given, every 25 ms. If that fails, the call ends with
     /// its error and leaves no key behind. `interrupted` may make calls like this one.
     ///
@@ -171,12 +239,21 @@ impl LockObject {
         let (reservation, context) = (self.reserve(pid)?, self.context(pid, timeout)?);
         let process = Arc::clone(&context.process);
         process.shutdown.park_if_shut_down();
+        let asked = Cell::new(false);
+        let interrupted = interrupted.map(|mut interrupted| {
+            let asked = &asked;
+            move || {
+                asked.set(true);
+                interrupted()
+            }
+        });
         let acquired = acquire_unless(context, interrupted);
         // The acquire may have failed because the process is ending.
         process.shutdown.park_if_shut_down();
         let (owner, runtime) = acquired?;
-        // Asks for the pid again, because `interrupted` may have forked.
-        reservation.complete(Pid::now(), CurrentLease { owner, runtime });
+        // `interrupted` may have forked.
+        let pid = if asked.get() { Pid::now() } else { pid };
+        reservation.complete(pid, CurrentLease { owner, runtime });
         Ok(())
     }
 
@@ -270,20 +347,20 @@ impl LockObject {
     /// Returns the options in force that the lock or its client was given, by name.
     #[must_use]
     pub fn given_options(&self) -> Vec<(&'static str, options::Value)> {
-        let in_force = self.lock.options_in_force();
+        let in_force = self.lock().options_in_force();
         options::OPTIONS.iter().filter_map(|row| Some((row.name, (row.given)(&in_force)?))).collect()
     }
 
     fn local(&self, pid: Pid) -> &ProcessLocal {
         self.local.of(pid, || ProcessLocal {
             spec: OnceBox::new(),
-            state: Mutex::new(State { phase: Phase::Idle { released: false }, listeners: Vec::new() }),
+            state: Mutex::new(State { phase: Phase::Idle { released: self.released }, listeners: Vec::new() }),
         })
     }
 
     /// Returns the context of an acquire with `timeout`.
     pub(crate) fn context(&self, pid: Pid, timeout: Timeout) -> Result<LockContext, Error> {
-        let spec = self.local(pid).spec(pid, &self.lock)?;
+        let spec = self.spec(pid)?;
         let spec = match timeout {
             None => Arc::clone(spec),
             Some(timeout) => {
@@ -292,7 +369,7 @@ impl LockObject {
                 Arc::new(Spec { name: spec.name.clone(), prefix: spec.prefix, keys: Arc::clone(&spec.keys), settings })
             }
         };
-        self.lock.session().context_of(pid, spec)
+        self.lock().session().context_of(pid, spec)
     }
 
     /// Begins an acquire.
@@ -313,7 +390,7 @@ impl LockObject {
             Phase::Held(current) if before.is_some_and(|before| Arc::ptr_eq(&before, current.owner.lease())) => true,
             Phase::Held(_) => return Err(self.error(ErrorKind::AlreadyHeld, HELD)),
         };
-        let former = mem::replace(&mut state.phase, Phase::Acquiring);
+        let former = self.set_phase(&mut state, Phase::Acquiring);
         drop(state);
         drop(former);
         Ok(Reservation { object: Some(Arc::clone(self)), released })
@@ -337,11 +414,11 @@ impl LockObject {
     /// `not_held` if there was no lease, or another acquire has begun.
     pub(crate) fn take_lease(&self, pid: Pid) -> Result<Option<CurrentLease>, Error> {
         let mut state = self.local(pid).state();
-        match mem::replace(&mut state.phase, Phase::Idle { released: true }) {
+        match self.set_phase(&mut state, Phase::Idle { released: true }) {
             Phase::Held(current) => Ok(Some(current)),
             Phase::Idle { released: true } => Ok(None),
             other => {
-                state.phase = other;
+                self.set_phase(&mut state, other);
                 Err(self.not_held())
             }
         }
@@ -369,8 +446,13 @@ impl LockObject {
 
     /// Fails if the lock's protocol does not allow the call, whether the lock is held or not.
     fn check_allowed(&self, pid: Pid, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
-        allows(self.local(pid).spec(pid, &self.lock)?.settings.protocol)
-            .map_err(|error| error.with_name(&self.lock.key()))
+        allows(self.spec(pid)?.settings.protocol).map_err(|error| error.with_name(&self.key()))
+    }
+
+    /// Changes the phase, and returns the former one.
+    fn set_phase(&self, state: &mut State, phase: Phase) -> Phase {
+        self.has_lease.store(matches!(phase, Phase::Held(_)), Ordering::Release);
+        mem::replace(&mut state.phase, phase)
     }
 
     fn lease(&self, pid: Pid) -> Result<Arc<Lease>, Error> {
@@ -385,7 +467,7 @@ impl LockObject {
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        Error::new(kind, message).with_name(&self.lock.key())
+        Error::new(kind, message).with_name(&self.key())
     }
 }
 
@@ -412,13 +494,15 @@ pub(crate) struct Extension {
 }
 
 impl ProcessLocal {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while holding this")
+    /// Returns whether it has neither a lease nor a listener. A parent's lease and its queues are not to be touched.
+    fn shares_nothing(&self) -> bool {
+        // If another thread had the mutex when the process forked, nothing here can be relied on.
+        let Ok(state) = self.state.try_lock() else { return false };
+        matches!(state.phase, Phase::Idle { .. }) && state.listeners.is_empty()
     }
 
-    /// Returns the checked name and options of `lock`. Each process has another default label.
-    fn spec(&self, pid: Pid, lock: &Lock) -> Result<&Arc<Spec>, Error> {
-        self.spec.get_or_try_init(|| lock.spec(pid).map(Box::new))
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
     }
 }
 
@@ -428,7 +512,7 @@ impl Reservation {
         let object = self.object.take().expect("used once");
         let lease = Arc::clone(current.owner.lease());
         let mut state = object.local(pid).state();
-        state.phase = Phase::Held(current);
+        object.set_phase(&mut state, Phase::Held(current));
         let listeners = state.listeners.clone();
         drop(state);
         for listener in listeners {
@@ -442,7 +526,7 @@ impl Drop for Reservation {
         let Some(object) = &self.object else { return };
         let mut state = object.local(Pid::now()).state();
         if matches!(state.phase, Phase::Acquiring) {
-            state.phase = Phase::Idle { released: self.released };
+            object.set_phase(&mut state, Phase::Idle { released: self.released });
         }
     }
 }
@@ -462,6 +546,26 @@ impl CurrentLease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_idle_object_shares_nothing_with_other_processes() {
+        let redlock = crate::Redlock::new("memory://lock-object-shares").unwrap();
+        let object = LockObject::new(redlock.lock("foo")).unwrap();
+        let pid = Pid::now();
+        let local = object.local(pid);
+        let shares_nothing = || local.shares_nothing();
+        assert!(shares_nothing());
+        let reservation = object.reserve(pid).unwrap();
+        assert!(!shares_nothing());
+        drop(reservation);
+        object.acquire::<()>(None, None::<fn() -> Result<(), ()>>).unwrap();
+        assert!(!shares_nothing());
+        object.release::<()>(None::<fn() -> Result<(), ()>>).unwrap();
+        assert!(shares_nothing());
+        let state = local.state();
+        assert!(!shares_nothing(), "a thread that is changing it may not exist in a child");
+        drop(state);
+    }
 
     #[test]
     fn a_dropped_reservation_makes_the_object_idle() {

@@ -3,6 +3,8 @@
 //! May import `api` and what lies below it.
 
 pub use crate::acquire::thread::Stop;
+pub use crate::credentials::ProviderError;
+pub use crate::sys::fork::{PerProcess, Pid};
 
 pub mod completion_queue;
 pub mod inspect;

@@ -70,7 +70,7 @@ pub fn invalid_argument(argument: &str, message: String) -> Error {
 
 /// Options of other libraries, in lower case without underscores, with a hint: a text, an option of this library, a
 /// text.
-const FOREIGN: [(&str, [&str; 3]); 15] = [
+const FOREIGN: [(&str, [&str; 3]); 21] = [
     (
         "host hostname port db database username user password passwd ssl tls unixsocketpath socket",
         ["write it into the node's address: redis://user:password@host:port/db, or rediss:// for TLS", "", ""],
@@ -105,6 +105,15 @@ const FOREIGN: [(&str, [&str; 3]); 15] = [
         ["give it to the client as ", "connect_timeout", ": it is for the connections of all its locks"],
     ),
     ("keyprefix", ["give it to the client as ", "key_prefix", ": all locks of a client have the same"]),
+    ("credentials", ["give it to the client as ", "credentials", ": all locks of a client log in with the same"]),
+    ("passwordfile", ["give it to the client as ", "password_file", ": all locks of a client log in with the same"]),
+    (
+        "tlsca tlscert tlskey tlsservername",
+        ["give it to the client: it is for the connections of all its locks", "", ""],
+    ),
+    ("sslcacerts sslcafile cafile", ["use ", "tls_ca", ", an option of the client"]),
+    ("sslcertfile certfile", ["use ", "tls_cert", ", an option of the client"]),
+    ("sslkeyfile keyfile", ["use ", "tls_key", ", an option of the client"]),
     ("prefix namespace", ["use ", "key_prefix", ", an option of the client"]),
     ("socketconnecttimeout connectiontimeout", ["use ", "connect_timeout", ", an option of the client"]),
     ("blocking", ["give it to acquire, or use ", "timeout", " 0 for one try"]),
@@ -137,8 +146,10 @@ mod tests {
     fn only_a_client_has_the_options_of_a_client() {
         assert_eq!(find("ttl", Scope::Lock).unwrap().name, "ttl");
         assert_eq!(find("connect_timeout", Scope::Client).unwrap().kind, Kind::Duration);
-        let error = find("connect_timeout", Scope::Lock).unwrap_err();
-        assert!(error.to_string().contains("give it to the client"), "{error}");
+        for row in OPTIONS.iter().filter(|row| row.scope == Scope::Client) {
+            let error = find(row.name, Scope::Lock).unwrap_err();
+            assert!(error.to_string().contains("give it to the client"), "{error}");
+        }
         assert!(find("tll", Scope::Client).is_err());
     }
 

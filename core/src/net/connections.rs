@@ -35,6 +35,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::address::Address;
+use crate::net::logins::{Follower, Logins, NoLogin};
 use crate::net::node::endpoint::Endpoint;
 use crate::net::node::health::Health;
 use crate::net::node::pace::{self, Leave};
@@ -76,6 +77,8 @@ pub(crate) struct Members {
     pub(crate) health: Arc<Health>,
     /// The limit for one connection: name look-up, handshake, credentials and server info.
     pub(crate) connect_timeout: Duration,
+    /// The logins of the provider, if there is one.
+    pub(crate) logins: Option<Arc<Logins>>,
 }
 
 /// One node under its address.
@@ -95,6 +98,17 @@ impl Member {
 }
 
 impl Members {
+    pub(crate) fn new(
+        nodes: Vec<Member>,
+        connect_timeout: Duration,
+        logins: Option<Arc<Logins>>,
+        clock: &Clock,
+    ) -> Self {
+        let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
+        let health = Health::new(known, clock.clone());
+        Self { nodes, health, connect_timeout, logins }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -446,6 +460,10 @@ impl Connections {
             (std::mem::replace(&mut state.is_again, true) || self.is_tracking(), state.connection.replace(connection))
         };
         drop(replaced);
+        // A login that came meanwhile.
+        if let Some(connection) = self.current(node) {
+            connection.log_in();
+        }
         self.again.fetch_min(server_info.again.nanos(), Ordering::Relaxed);
         self.members.nodes[node].endpoint.pace.connected(now);
         self.changed.notify_waiters();
@@ -537,6 +555,17 @@ impl Connections {
         }
         slot.asked.store(now, Ordering::Relaxed);
         InFlight { connections: Arc::clone(self), node }
+    }
+}
+
+impl Follower for Connections {
+    /// Sends the newest login on every connection. On their runtime only.
+    fn log_in(&self) {
+        for node in 0..self.slots.len() {
+            if let Some(connection) = self.current(node) {
+                connection.log_in();
+            }
+        }
     }
 }
 
@@ -649,8 +678,9 @@ impl Connecting {
     async fn connect(&self, begun: Moment) -> Result<(Connection, ServerInfo), Failure> {
         let (connections, node, limit) = (&self.connections, self.node, self.connections.members.connect_timeout);
         let member = &connections.members.nodes[node];
-        let mut connect =
-            pin!(member.node.connect(&connections.clock, connections.sink(node), member.endpoint.is_known()));
+        let asked = AtomicBool::new(true);
+        let is_known = member.endpoint.is_known();
+        let mut connect = pin!(member.node.connect(&connections.clock, connections.sink(node), is_known, &asked));
         let mut timer = pin!(connections.clock.sleep(limit));
         let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
@@ -663,7 +693,10 @@ impl Connecting {
                 }
                 let now = connections.clock.now();
                 if now < due.after(UNDRIVEN) || respites == 0 {
-                    return Poll::Ready(Err(Failure::Silent(limit)));
+                    // The source of the login may be slow, and the node not.
+                    let is_node = asked.load(Ordering::Relaxed);
+                    let failure = if is_node { Failure::Silent(limit) } else { Failure::NoLogin(NoLogin::Slow(limit)) };
+                    return Poll::Ready(Err(failure));
                 }
                 // The runtime was not driven for a while, so that the node's answer was not read.
                 respites -= 1;
@@ -699,11 +732,10 @@ mod tests {
     /// Connections on which the background waits.
     fn waiting(server: &Server) -> Arc<Connections> {
         let address = Addresses::parse([server.url()]).unwrap()[0].clone();
-        let node = Node::new(&address, &MemoryNodes::default()).unwrap();
+        let node = Node::new(&address, &MemoryNodes::default(), None).unwrap();
         let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
-        let health = Health::new([(Arc::clone(&endpoint), address.to_string())].into_iter(), Clock::System);
         let nodes = vec![Member { node, address, endpoint }];
-        let members = Members { nodes, health, connect_timeout: harness::LIMIT };
+        let members = Members::new(nodes, harness::LIMIT, None, &Clock::System);
         let events = vec![EventSink::new(true, |_| {})];
         Arc::new(Connections::new(Arc::new(members), Clock::System, Random::System, Handle::current(), events))
     }

@@ -4,8 +4,11 @@
 
 pub(crate) mod ballots;
 pub(crate) mod connections;
+pub(crate) mod dial;
 pub(crate) mod footprint;
+pub(crate) mod logins;
 pub(crate) mod node;
 pub(crate) mod round;
 pub(crate) mod timers;
+pub(crate) mod tls;
 pub(crate) mod tracking;

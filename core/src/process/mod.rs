@@ -28,8 +28,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::address::{Address, Addresses};
+use crate::credentials::Provider;
 use crate::error::Error;
-use crate::net::connections::Member;
+use crate::net::connections::{Member, Members};
+use crate::net::logins::Logins;
 use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
@@ -96,11 +98,18 @@ impl Process {
             return Ok(set);
         }
         sets.retain(|_, set| set.strong_count() > 0);
-        let node = |address: &Address| Ok((Node::new(address, &self.memory)?, address.clone()));
+        let logins = addresses.iter().find_map(Address::provider).map(|provider| self.logins(provider));
+        let node = |address: &Address| Ok((Node::new(address, &self.memory, logins.as_ref())?, address.clone()));
         let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
-        let set = Arc::new(self.node_set(self.members(nodes), addresses.connect_timeout()));
+        let set = Arc::new(self.node_set(self.members(nodes), addresses.connect_timeout(), logins));
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
+    }
+
+    fn logins(&self, provider: &Provider) -> Arc<Logins> {
+        let environment = Arc::clone(&self.environment);
+        let spawn = move |task| environment.background.spawn(task);
+        Logins::new(provider.clone(), self.clock.clone(), self.random.clone(), spawn)
     }
 
     /// Returns the node in memory with this name.
@@ -115,9 +124,15 @@ impl Process {
     }
 
     /// Makes a set of these nodes.
-    pub(crate) fn node_set(&self, nodes: Vec<Member>, connect_timeout: Duration) -> NodeSet {
+    pub(crate) fn node_set(
+        &self,
+        nodes: Vec<Member>,
+        connect_timeout: Duration,
+        logins: Option<Arc<Logins>>,
+    ) -> NodeSet {
         let list = self.lists.of(nodes.iter().map(|member| &member.address));
-        NodeSet::new(nodes, connect_timeout, list, &self.environment, &self.schedule)
+        let members = Members::new(nodes, connect_timeout, logins, &self.clock);
+        NodeSet::new(members, list, &self.environment, &self.schedule)
     }
 
     /// Returns these nodes, each with the process's knowledge of its endpoint.
@@ -150,7 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::net::node::{Identity, ServerInfo};
+    use crate::net::node::{Identity, Lacks, ServerInfo};
     use crate::sys::clock::Moment;
 
     const DELAY: Duration = Duration::from_secs(60);
@@ -169,7 +184,7 @@ mod tests {
             identity,
             uptime: Duration::ZERO,
             evicts: None,
-            silent: false,
+            lacks: Lacks::default(),
             watched: false,
             again: Moment::NEVER,
         };

@@ -1,13 +1,11 @@
 //! A set of nodes: its connections, what they report, the waiters for its locks, and its pending releases.
 
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 
-use crate::net::connections::{Connections, Member, Members};
-use crate::net::node::health::Health;
+use crate::net::connections::{Connections, Members};
 use crate::net::node::list::NodeList;
 use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::tracking::Tracking;
@@ -33,17 +31,14 @@ pub(crate) struct NodeSet {
 
 impl NodeSet {
     pub(crate) fn new(
-        nodes: Vec<Member>,
-        connect_timeout: Duration,
+        members: Members,
         list: Arc<NodeList>,
         environment: &Arc<Environment>,
         schedule: &Arc<Schedule>,
     ) -> Self {
-        let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
-        let health = Health::new(known, environment.clock.clone());
-        let pending_releases = PendingReleases::new(nodes.len());
+        let pending_releases = PendingReleases::new(members.len());
         Self {
-            members: Arc::new(Members { nodes, health, connect_timeout }),
+            members: Arc::new(members),
             list,
             environment: Arc::clone(environment),
             schedule: Arc::clone(schedule),
@@ -54,9 +49,13 @@ impl NodeSet {
         }
     }
 
+    fn is_background(&self, runtime: &Handle) -> bool {
+        self.environment.background.started().is_some_and(|background| background.is(runtime))
+    }
+
     /// Creates event sinks for held locks, only on the background's connections, which are always driven.
     fn lease_sinks(&self, runtime: &Handle) -> Vec<EventSink> {
-        if !self.environment.background.started().is_some_and(|background| background.is(runtime)) {
+        if !self.is_background(runtime) {
             return Vec::new();
         }
         let sink = |node| {
@@ -127,6 +126,12 @@ impl NodeSet {
         let Environment { clock, random, pool, .. } = &*self.environment;
         let connections = Connections::new(members, clock.clone(), random.clone(), runtime.clone(), events());
         let connections = Arc::new(connections);
+        if let Some(logins) = &self.members.logins
+            && self.is_background(runtime)
+        {
+            let follower: Weak<Connections> = Arc::downgrade(&connections);
+            logins.follow(follower);
+        }
         all_connections.push(Arc::clone(&connections));
         pool.join(runtime.id());
         connections

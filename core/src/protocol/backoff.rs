@@ -53,6 +53,18 @@ const RECONNECT_FIRST: Duration = Duration::from_millis(50);
 /// The delay in noticing a recovered node.
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
+/// A service that gives logins is asked again after a second.
+const PROVIDER_FIRST: Duration = Duration::from_secs(1);
+/// The delay in noticing that such a service has recovered.
+const PROVIDER_MOST: Duration = Duration::from_secs(30);
+/// The part of a login's life after which another one is asked for: late enough to use most of it, and with time for a
+/// failed call.
+const REFRESH_SHARE: f64 = 0.7;
+/// Processes that began together ask at different times.
+const REFRESH_SPREAD: f64 = 0.1;
+/// A provider of logins that have hardly any life is not called without a pause.
+const REFRESH_LEAST: Duration = Duration::from_millis(100);
+
 /// A lock is renewed after a third of its ttl, so that two renewals may fail. The spread keeps locks apart.
 const RENEWAL_SHARE: f64 = 1.0 / 3.0;
 const RENEWAL_SPREAD: f64 = 0.1;
@@ -134,6 +146,16 @@ pub(crate) fn unavailable(attempt: u32, unit: f64) -> Duration {
 /// Returns the pause before the next connect to a node that no quorum needs.
 pub(crate) fn reconnect(attempt: u32, unit: f64) -> Duration {
     jittered(doubled(RECONNECT_FIRST, RECONNECT_MOST, attempt), unit).max(RECONNECT_FIRST)
+}
+
+/// Returns the pause before a provider is called again after failures.
+pub(crate) fn provider(failures: u32, unit: f64) -> Duration {
+    jittered(doubled(PROVIDER_FIRST, PROVIDER_MOST, failures), unit).max(PROVIDER_FIRST)
+}
+
+/// Returns when to ask for another login in place of one that was asked for at `began` and lives for `lasts`.
+pub(crate) fn refresh(began: Moment, lasts: Duration, unit: f64) -> Moment {
+    began.after(lasts.mul_f64(REFRESH_SHARE + REFRESH_SPREAD * unit).max(REFRESH_LEAST))
 }
 
 /// Returns when to renew a lock that was acquired or renewed at `start` for `ttl`.

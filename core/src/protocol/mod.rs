@@ -3,6 +3,7 @@
 //! May import `sys` and what lies below it.
 
 pub(crate) mod backoff;
+pub(crate) mod diagnosis;
 pub(crate) mod name;
 pub(crate) mod outage;
 pub(crate) mod positions;

@@ -7,7 +7,9 @@
 //! Other threads queue jobs in its inbox. One wake-up covers all jobs queued since the last one, because a wake-up is a
 //! system call. tokio makes one for every task that another thread spawns.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, mem, thread};
@@ -16,6 +18,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, ErrorKind};
+use crate::sys::handover::Handover;
 use crate::sys::log::log;
 use crate::sys::task::spawn;
 
@@ -36,6 +39,15 @@ pub(crate) struct Started {
 struct Inbox {
     jobs: Mutex<Vec<Job>>,
     filled: Notify,
+    /// The number of jobs that have not begun.
+    waiting: AtomicUsize,
+    /// Whether the background sleeps, or is about to: all its tasks wait.
+    is_parked: AtomicBool,
+}
+
+thread_local! {
+    /// Whether this thread is the background.
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The start of a task on the background's runtime. Must neither block nor panic.
@@ -110,19 +122,31 @@ impl Started {
         self.begin(move |runtime| drop(spawn(runtime, task)));
     }
 
-    /// Begins a task in the background with `job`: at once if the caller runs there, else when the background reads its
-    /// inbox.
+    /// Begins a task in the background with `job`: at once on the background's thread, else when the background reads
+    /// its inbox.
     pub(crate) fn begin(&self, job: impl FnOnce(&Handle) + Send + 'static) {
         match &self.inbox {
-            Some(inbox) if !Handle::try_current().is_ok_and(|runtime| self.is(&runtime)) => inbox.put(Box::new(job)),
+            Some(inbox) if !IS_BACKGROUND.get() => inbox.put(Box::new(job)),
             _ => job(&self.runtime),
         }
+    }
+
+    /// Returns whether all that was begun in the background before has run as far as it can.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.is_idle())
+    }
+
+    /// Begins `task` on the calling thread, as a part of the background, which goes on with it; see [`Handover`]. Only
+    /// while the background [is idle](Self::is_idle): else the task would overtake what the caller began before.
+    pub(crate) fn begin_here(&self, task: impl Future<Output = ()> + Send + 'static) -> Handover {
+        Handover::begin(&self.runtime, Box::pin(task))
     }
 }
 
 impl Inbox {
     fn put(&self, job: Job) {
         let mut jobs = self.jobs.lock().expect("no panic while holding this");
+        self.waiting.fetch_add(1, Ordering::Release);
         jobs.push(job);
         let first = jobs.len() == 1;
         drop(jobs);
@@ -140,8 +164,16 @@ impl Inbox {
             mem::swap(&mut jobs, &mut *self.jobs.lock().expect("no panic while holding this"));
             for job in jobs.drain(..) {
                 job(runtime);
+                self.waiting.fetch_sub(1, Ordering::Release);
             }
         }
+    }
+}
+
+impl Inbox {
+    fn is_idle(&self) -> bool {
+        // In this order: a job begins on a thread that is not parked, and its task runs before that thread parks again.
+        self.waiting.load(Ordering::Acquire) == 0 && self.is_parked.load(Ordering::Acquire)
     }
 }
 
@@ -163,7 +195,12 @@ fn start() -> Result<Started, Error> {
     let inbox = Arc::new(Inbox::default());
     let served = Arc::clone(&inbox);
     let run = move || {
-        let runtime = match Builder::new_current_thread().enable_all().build() {
+        IS_BACKGROUND.set(true);
+        let (parks, unparks) = (Arc::clone(&served), Arc::clone(&served));
+        let mut builder = Builder::new_current_thread();
+        builder.on_thread_park(move || parks.is_parked.store(true, Ordering::Release));
+        builder.on_thread_unpark(move || unparks.is_parked.store(false, Ordering::Release));
+        let runtime = match builder.enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(sender.send(Err(error))),
         };
@@ -174,4 +211,33 @@ fn start() -> Result<Started, Error> {
     let lost = |_| std::io::Error::other("the thread ended while it started");
     let runtime = receiver.recv().map_err(lost).and_then(|started| started).map_err(failed)?;
     Ok(Started { runtime, inbox: Some(inbox) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use harness::{LIMIT, eventually};
+
+    use super::*;
+
+    #[test]
+    fn it_is_idle_once_all_that_was_begun_has_run() {
+        let background = Background::thread().start().unwrap();
+        for _ in 0..1_000 {
+            eventually("it is idle", || background.is_idle());
+            let (sender, receiver) = channel();
+            background.spawn(async move {
+                // The last thing before it waits for ever.
+                sender.send(()).unwrap();
+                std::future::pending::<()>().await;
+            });
+            while !background.is_idle() {}
+            receiver.try_recv().expect("it has run");
+        }
+        let (sender, receiver) = channel();
+        let inner = background.clone();
+        background.spawn(async move { sender.send(inner.is_idle()).unwrap() });
+        assert!(!receiver.recv_timeout(LIMIT).unwrap(), "it is at work");
+    }
 }

@@ -1,6 +1,6 @@
 //! Small helpers for waiting.
 
-use std::future::{Future, ready};
+use std::future::{Future, poll_fn, ready};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
@@ -14,6 +14,21 @@ pub(crate) fn begun<T: Send + 'static>(
         Poll::Pending => future,
         Poll::Ready(output) => Box::pin(ready(output)),
     }
+}
+
+/// Runs `futures` together, and returns their outputs in order. Each is first polled in order, too.
+pub(crate) async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Some(Box::pin(future)), None)).collect();
+    poll_fn(|cx| {
+        for (future, output) in &mut running {
+            if let Some(Poll::Ready(ready)) = future.as_mut().map(|future| future.as_mut().poll(cx)) {
+                (*future, *output) = (None, Some(ready));
+            }
+        }
+        if running.iter().all(|(future, _)| future.is_none()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Waits until `check` returns a value. Calls it now and after each notification. Cancel safe.

@@ -6,6 +6,7 @@ pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod fork;
 pub(crate) mod future;
+pub(crate) mod handover;
 pub(crate) mod host;
 pub(crate) mod log;
 pub(crate) mod random;

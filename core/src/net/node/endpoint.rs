@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::pace::Pace;
-use super::{Identity, ServerInfo};
+use super::{Identity, Lacks, ServerInfo};
 use crate::address::Target;
 use crate::protocol::quorum;
 use crate::sys::clock::Moment;
@@ -58,7 +58,8 @@ pub(crate) struct Endpoint {
 struct State {
     facts: Facts,
     has_warned_of_eviction: bool,
-    has_warned_of_silence: bool,
+    /// What was said to be lacking.
+    said: Lacks,
     followers: Vec<Weak<dyn Follower>>,
 }
 
@@ -83,7 +84,7 @@ pub(crate) trait Follower: fmt::Debug + Send + Sync {
 pub(crate) struct Remarks {
     is_changed: bool,
     evicts: Option<String>,
-    is_silent: bool,
+    lacks: Lacks,
 }
 
 impl Endpoints {
@@ -183,10 +184,10 @@ impl Endpoint {
             let remarks = Remarks {
                 is_changed,
                 evicts: server_info.evicts.clone().filter(|_| !state.has_warned_of_eviction),
-                is_silent: server_info.silent && !state.has_warned_of_silence,
+                lacks: server_info.lacks.besides(state.said),
             };
             state.has_warned_of_eviction |= server_info.evicts.is_some();
-            state.has_warned_of_silence |= server_info.silent;
+            state.said = state.said.union(server_info.lacks);
             let is_news = state.facts != before;
             let followers = if is_news { state.followers.clone() } else { Vec::new() };
             (remarks, followers)
@@ -222,10 +223,16 @@ impl Remarks {
                 "node may evict locks when memory is short; set maxmemory-policy noeviction"
             );
         }
-        if self.is_silent {
+        if self.lacks.info {
             log!(warn, node = %address,
                 "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there"
             );
+        }
+        if self.lacks.notifications {
+            log!(info, node = %address, "node refuses HELLO or CLIENT TRACKING: waiters poll there");
+        }
+        if self.lacks.hashes {
+            log!(info, node = %address, "node refuses EVALSHA: each request contains the text of its script");
         }
         if self.is_changed {
             log!(warn, node = %address,
@@ -263,7 +270,8 @@ mod tests {
     }
 
     fn told(identity: Identity, silent: bool) -> ServerInfo {
-        ServerInfo { identity, uptime: Duration::ZERO, evicts: None, silent, watched: false, again: Moment::NEVER }
+        let lacks = Lacks { info: silent, ..Lacks::default() };
+        ServerInfo { identity, uptime: Duration::ZERO, evicts: None, lacks, watched: false, again: Moment::NEVER }
     }
 
     #[test]
@@ -365,11 +373,27 @@ mod tests {
         let silent = told(quiet(Role::Master), true);
         let warns = |server_info: &ServerInfo| {
             let remarks = endpoint.record_info(server_info, at(0));
-            (remarks.evicts.is_some(), remarks.is_silent, remarks.is_changed)
+            (remarks.evicts.is_some(), remarks.lacks.info, remarks.is_changed)
         };
         assert_eq!(warns(&evicts), (true, false, false));
         assert_eq!(warns(&silent), (false, true, false), "one warning is not in the way of another one");
         assert_eq!((warns(&evicts), warns(&silent)), ((false, false, false), (false, false, false)));
         assert_eq!(warns(&told(master("2", "a", false), false)), (false, false, true));
+    }
+
+    #[test]
+    fn each_command_that_is_lacking_is_said_once() {
+        let endpoint = Endpoint::new(true, at(0));
+        let lacking = |lacks| ServerInfo { lacks, ..told(master("1", "a", false), false) };
+        let said = |lacks| endpoint.record_info(&lacking(lacks), at(0)).lacks;
+        let (info, notifications, hashes) = (
+            Lacks { info: true, ..Lacks::default() },
+            Lacks { notifications: true, ..Lacks::default() },
+            Lacks { hashes: true, ..Lacks::default() },
+        );
+        assert_eq!(said(notifications), notifications);
+        assert_eq!(said(info.union(notifications)), info);
+        assert_eq!(said(info.union(notifications).union(hashes)), hashes);
+        assert_eq!(said(info.union(notifications).union(hashes)), Lacks::default());
     }
 }

@@ -72,8 +72,9 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 1_u64..9, 1 => prop::sample::select(far)]
 }
 
-/// In seconds. Far apart from each other, so that a test's duration does not change their order.
-const TTLS: [u64; 4] = [1_000, 2_000, 4_000, 8_000];
+/// In seconds. Far apart from each other, so that a test's duration does not change their order. The first two are those
+/// that `acquire.lua` knows.
+const TTLS: [u64; 6] = [10, 3_600, 1_000, 2_000, 5_000, 8_000];
 
 fn ttl() -> impl Strategy<Value = Duration> {
     prop::sample::select(&TTLS[..]).prop_map(Duration::from_secs)
@@ -424,7 +425,7 @@ fn fence_of(server: &mut OnServer, action: Action) -> (u64, u64, u64) {
 fn a_wrong_clock_moves_the_fence_by_no_more_than_the_slack() {
     for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
         let mut server = OnServer::start(program);
-        for slack in [Duration::ZERO, Duration::from_secs(60)] {
+        for slack in [0, 45, 60].map(Duration::from_secs) {
             let micros = i64::try_from(slack.as_micros()).unwrap();
             let now = i64::try_from(server.time()).unwrap();
             // Within and beyond, near enough to either end that parts of a second count, and far off.
@@ -435,6 +436,25 @@ fn a_wrong_clock_moves_the_fence_by_no_more_than_the_slack() {
                 let micros = micros.unsigned_abs();
                 let [least, most] = [before, after].map(|now| proposal.clamp(now - micros, now + micros));
                 assert!((least..=most).contains(&fence), "{proposal} became {fence} between {before} and {after}");
+            }
+        }
+    }
+}
+
+/// The client leaves out what the script knows.
+#[test]
+fn a_value_that_is_left_out_is_the_one_that_the_script_knows() {
+    for program in [Some(Program::default()), Program::system()].into_iter().flatten() {
+        let mut server = OnServer::start(program);
+        let keys = Keys::of(&Name::parse(*b"foo").unwrap());
+        let (ttl, fence_ttl) = (Duration::from_secs(10), Duration::from_secs(3_600));
+        for slack in [Duration::ZERO, Duration::from_secs(60)] {
+            let proposal = server.time();
+            let action = Action::Acquire { ttl, proposal, slack, fence_ttl, label: "".into(), wants: None };
+            fence_of(&mut server, action);
+            for (key, ttl) in [(&keys.lock[..], ttl), (&keys.fence[..], fence_ttl)] {
+                let left = server.look(key).unwrap().left.unwrap();
+                assert!(left <= ttl && left + Duration::from_secs(5) > ttl, "{left:?} of {ttl:?}");
             }
         }
     }

@@ -197,8 +197,8 @@ mod tests {
 
     use super::*;
     use crate::address::Address;
-    use crate::net::node::Identity;
     use crate::net::node::endpoint::Endpoints;
+    use crate::net::node::{Identity, Lacks};
 
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
     const DELAY: Duration = Duration::from_secs(10);
@@ -219,7 +219,7 @@ mod tests {
             identity,
             uptime: Duration::ZERO,
             evicts: None,
-            silent: false,
+            lacks: Lacks::default(),
             watched: false,
             again: Moment::NEVER,
         }
@@ -333,7 +333,11 @@ mod tests {
         let one = health(&endpoints, &["redis://a"]);
         let subscriber = tracing_subscriber::registry().with(Looking(|| panic!("a subscriber's bug")));
         tracing::subscriber::with_default(subscriber, || {
-            let evicts = ServerInfo { evicts: Some("allkeys-lru".into()), silent: true, ..run("1", Role::Master) };
+            let evicts = ServerInfo {
+                evicts: Some("allkeys-lru".into()),
+                lacks: Lacks { info: true, ..Lacks::default() },
+                ..run("1", Role::Master)
+            };
             one.record_info(0, &evicts, NOW).log(&"a");
             one.record_info(0, &run("2", Role::Master), NOW).log(&"a");
             one.record_timeout(0);

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use super::{EventSink, Failure, Identity, NodeEvent, Role, ServerInfo};
+use super::{EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo};
 use crate::fault::{Fault, planted};
 use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
 use crate::protocol::token::Token;
@@ -425,7 +425,7 @@ impl MemoryNode {
         let run_id = format!("memory-{}", self.1);
         let identity = Identity { run_id, role: Role::Master, ..Identity::default() };
         let (uptime, again) = (Duration::ZERO, Moment::NEVER);
-        ServerInfo { identity, uptime, evicts: None, silent: false, watched: true, again }
+        ServerInfo { identity, uptime, evicts: None, lacks: Lacks::default(), watched: true, again }
     }
 }
 

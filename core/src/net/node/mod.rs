@@ -2,16 +2,20 @@
 //! kinds of nodes are in the files beside this one.
 
 use std::borrow::Cow;
+use std::error::Error as StdError;
 use std::fmt;
 #[cfg(feature = "simulation")]
 use std::future::Future;
 #[cfg(feature = "simulation")]
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::address::{Address, Target};
 use crate::error::Error;
+use crate::net::logins::{Logins, NoLogin};
+use crate::protocol::diagnosis::Facts;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 
@@ -19,11 +23,15 @@ pub(crate) mod endpoint;
 #[cfg(test)]
 mod equality;
 pub(crate) mod health;
+mod info;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod pace;
 mod pipeline;
+mod probe;
 mod redis;
+mod refusal;
+mod replies;
 mod scripts;
 mod setup;
 #[cfg(test)]
@@ -95,12 +103,42 @@ pub(crate) struct ServerInfo {
     pub(crate) uptime: Duration,
     /// The eviction policy, if it may remove keys that have not expired.
     pub(crate) evicts: Option<String>,
-    /// Whether the node refused the report (no right to INFO): no restart can be seen then.
-    pub(crate) silent: bool,
+    /// What the node refuses, or hangs up on.
+    pub(crate) lacks: Lacks,
     /// Whether the node will report changed keys on this connection.
     pub(crate) watched: bool,
     /// When another connection may report more: a command was refused or left out on this one.
     pub(crate) again: Moment,
+}
+
+/// The optional commands that a node refuses, or hangs up on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lacks {
+    /// INFO, or a `run_id` in it: no restart can be seen then.
+    pub(crate) info: bool,
+    /// HELLO or CLIENT TRACKING, on a connection that was to have them.
+    pub(crate) notifications: bool,
+    /// EVALSHA.
+    pub(crate) hashes: bool,
+}
+
+impl Lacks {
+    /// Returns what is lacking here, and not in `known`.
+    pub(crate) fn besides(self, known: Self) -> Self {
+        Self {
+            info: self.info && !known.info,
+            notifications: self.notifications && !known.notifications,
+            hashes: self.hashes && !known.hashes,
+        }
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self {
+            info: self.info || other.info,
+            notifications: self.notifications || other.notifications,
+            hashes: self.hashes || other.hashes,
+        }
+    }
 }
 
 /// The reason why a node's vote is missing. Carries no raw server text, because error texts echo arguments.
@@ -108,6 +146,10 @@ pub(crate) struct ServerInfo {
 pub(crate) enum Failure {
     /// No connection could be made.
     Unreachable(Cow<'static, str>),
+    /// TLS could not be agreed on, or a file that it needs cannot be used. It may be due to this client's options.
+    Tls(Cow<'static, str>),
+    /// This client has no login to send.
+    NoLogin(NoLogin),
     /// The connection ended before the reply.
     Closed,
     /// The connection ended while it was set up.
@@ -137,7 +179,11 @@ pub(crate) enum Failure {
 impl Failure {
     /// Returns whether this failure makes its connection useless.
     pub(crate) fn breaks_connection(&self) -> bool {
-        matches!(self, Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::UnexpectedReply)
+        let is_broken = matches!(
+            self,
+            Self::Closed | Self::HungUp | Self::Full | Self::Unreachable(_) | Self::Tls(_) | Self::UnexpectedReply
+        );
+        is_broken
             // A demoted master keeps its connections; the address may lead to its successor by now.
             || matches!(self, Self::Refused(code) if &**code == "READONLY")
     }
@@ -145,6 +191,19 @@ impl Failure {
     /// Returns whether the node read and answered the request.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::UnexpectedReply)
+    }
+
+    /// Returns whether a failed connect may succeed for a client with another login or other options of TLS.
+    pub(crate) fn is_of_one_client(&self) -> bool {
+        self.is_answer() || matches!(self, Self::Tls(_) | Self::NoLogin(_))
+    }
+
+    /// Returns the error of the program's own code behind this failure, if there is one.
+    pub(crate) fn cause(&self) -> Option<Arc<dyn StdError + Send + Sync>> {
+        match self {
+            Self::NoLogin(NoLogin::Provider(error)) => error.shared_source(),
+            _ => None,
+        }
     }
 
     /// Sorts a server's error code.
@@ -163,6 +222,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Self::Tls(why) => write!(f, "cannot be reached: TLS: {why}"),
+            Self::NoLogin(why) => write!(f, "was not asked: {why}"),
             Self::Closed => f.write_str("closed the connection"),
             Self::HungUp => f.write_str("cannot be reached: connection closed while it was set up"),
             Self::Full => f.write_str("max number of clients reached; raise its maxclients or close connections"),
@@ -255,10 +316,11 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    pub(crate) fn new(address: &Address, memory: &MemoryNodes) -> Result<Self, Error> {
+    /// Makes a node. `logins` serve the addresses that have no login of their own.
+    pub(crate) fn new(address: &Address, memory: &MemoryNodes, logins: Option<&Arc<Logins>>) -> Result<Self, Error> {
         Ok(match address.target() {
             Target::Memory { name } => Self::Memory(memory.named(name)),
-            _ => Self::Redis(Box::new(redis::RedisNode::new(address)?)),
+            _ => Self::Redis(Box::new(redis::RedisNode::new(address, logins)?)),
         })
     }
 
@@ -275,10 +337,11 @@ impl Node {
         clock: &Clock,
         events: Option<EventSink>,
         is_known: bool,
+        asked: &AtomicBool,
     ) -> Result<(Connection, ServerInfo), Failure> {
         match self {
             Self::Redis(node) => {
-                let (connection, server_info) = node.connect(events, is_known, clock.now()).await?;
+                let (connection, server_info) = node.connect(clock, events, is_known, asked).await?;
                 Ok((Connection::Redis(connection), server_info))
             }
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),
@@ -337,6 +400,47 @@ impl Connection {
             Self::Memory(connection) => connection.reports_to(),
             #[cfg(feature = "simulation")]
             Self::Simulated(link) => link.reports_to(),
+        }
+    }
+
+    /// Asks what the server can do; `None` for a node in this process. `key` belongs to this probe alone.
+    pub(crate) async fn probe(&self, key: &str, clock: &Clock) -> Result<Option<Facts>, Failure> {
+        match self {
+            Self::Redis(connection) => probe::probe(connection, key, clock).await.map(Some),
+            Self::Memory(_) => Ok(None),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Ok(None),
+        }
+    }
+
+    /// Writes the key of a probe, which expires soon.
+    pub(crate) async fn write_probe(&self, key: &str) {
+        if let Self::Redis(connection) = self {
+            probe::write(connection, key).await;
+        }
+    }
+
+    /// Returns the numbers of the keys of probes that the server has.
+    pub(crate) async fn existing_probes(&self, keys: &[String]) -> Vec<usize> {
+        match self {
+            Self::Redis(connection) => probe::existing(connection, keys).await,
+            Self::Memory(_) => Vec::new(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Vec::new(),
+        }
+    }
+
+    /// Deletes the key of a probe.
+    pub(crate) async fn delete_probe(&self, key: &str) {
+        if let Self::Redis(connection) = self {
+            probe::delete(connection, key).await;
+        }
+    }
+
+    /// Sends a provider's newest login, if there is one; see [`redis::RedisConnection::log_in`].
+    pub(crate) fn log_in(&self) {
+        if let Self::Redis(connection) = self {
+            connection.log_in();
         }
     }
 

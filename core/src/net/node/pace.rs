@@ -11,7 +11,8 @@
 //! - one connect begins per [`GAP`]; other callers wait for its result;
 //! - no connect begins sooner than [`GAP`] after the last failure: a caller that asks before gets this failure;
 //! - a caller that is not urgent gets it for longer, doubling up to a second;
-//! - a server's answer to one login is not an answer to another: a caller with another waits instead.
+//! - a server's answer to one login is not an answer to another, and neither is a failure of one client's certificates:
+//!   a caller with another address, which contains these, waits instead.
 //!
 //! The end of a connection that worked is not a failure, so one connect begins at once. The end of one that was not
 //! asked says little: an urgent caller connects at once, and others at twice the distance each time. The same holds for
@@ -59,8 +60,8 @@ pub(crate) enum Leave {
 struct Record {
     /// The last failure, while the node is in trouble because of one.
     failure: Option<(Failure, Moment)>,
-    /// The address that got it, if the server answered.
-    answered: Option<Address>,
+    /// The address that got it, if another one may not get it.
+    refused: Option<Address>,
     /// Whether no connect succeeded since a connection ended or could not be made.
     troubled: bool,
     /// Until when connects are apart although they succeed.
@@ -88,7 +89,7 @@ impl Record {
             && let Some((failure, failed)) = &self.failure
         {
             let open = if urgent { failed.after(GAP) } else { self.retry_at };
-            let is_of_another = self.answered.as_ref().is_some_and(|other| other != who);
+            let is_of_another = self.refused.as_ref().is_some_and(|other| other != who);
             if now < open && !is_of_another {
                 return Leave::Refused(failure.clone());
             }
@@ -127,7 +128,7 @@ impl Record {
             self.failures = self.failures.saturating_add(1);
         }
         self.retry_at = self.retry_at.max(now.after(GAP));
-        self.answered = failure.is_answer().then(|| who.clone());
+        self.refused = failure.is_of_one_client().then(|| who.clone());
         self.failure = Some((failure.clone(), now));
         self.troubled = true;
         failure

@@ -1,277 +1,503 @@
-//! Batches: requests of many tasks over one connection, queued there in one step.
+//! One stream to a server: requests are written in the order in which they were made, and replies are matched with them
+//! first in, first out.
 //!
-//! On a runtime with several threads, the task that writes to a connection runs on the thread of the task that woke it,
-//! right behind that task. So it writes one request, and is woken by the next. Where several answers are awaited
-//! already, a request therefore waits in a batch for the tasks that the same answers woke. Else it is sent alone, at
-//! once.
+//! A request is packed into one buffer. Where few replies are awaited, the task that asks also writes, at once. Else
+//! the *driver*, the only task of a connection, writes what all ready tasks have asked, in one piece. A task that makes
+//! the piece large writes it itself, so that the server begins. The driver reads. It hands out replies and the server's
+//! own messages.
 //!
-//! States of a batch:
+//! States of a request:
 //!
-//! - *closed*: requests are sent alone;
-//! - *open*: requests join it, and a task will take it;
-//! - *queued*: it is closed again in the same step, so that no request gets ahead of it.
+//! - *queued*: it has its position in the order, and its bytes are still here;
+//! - *written*: the stream has its bytes, or is about to get the rest of them, and the server will execute it;
+//! - *answered*: its reply waits for the task that asked;
+//! - *abandoned*: written, but no task waits for the reply, which is discarded when it comes.
 //!
-//! A request has its position in the order from its first poll on, in a batch or alone. What may interrupt it:
+//! What may interrupt it:
 //!
-//! - its caller drops it: the request is left out, unless queued already; a batch is dropped when all its callers have
-//!   gone;
-//! - the runtime ends: requests still in the batch get no answer.
+//! - The task that asked drops it. A queued request is taken back, and the server never sees it. A written one is
+//!   abandoned: later requests stay behind it.
+//! - The stream ends or fails, or the server sends what is not a reply, or a reply without a request. All requests fail.
+//!   The replies that came before are handed out first.
+//! - The last handle is dropped, or the runtime ends, and the driver with it. All requests fail, and the stream is
+//!   closed.
+//!
+//! Of the two mutexes, that of the stream is locked first. A task holds it while the stream takes bytes, and neither of
+//! them while it wakes another or hands something out.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::mem;
+use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker, ready};
 
+use redis::{Cmd, PushKind, Value};
+use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
-use crate::sys::future::begun;
+use super::Failure;
+use super::refusal::{io_failure, is_full};
+use super::replies::{Malformed, Replies};
 use crate::sys::task::spawn;
 
-/// The number of awaited answers, the request's own included, that does not justify waiting for others. One task leaves
-/// a slow node's answer behind when the others have decided.
+/// The number of awaited replies, the request's own included, that does not justify waiting for others. One task leaves
+/// a slow node's reply behind when the others have decided.
 const FEW: usize = 2;
 
-/// Batches requests `Q` with answers `A` for one connection.
-pub(super) struct Batcher<Q, A> {
-    runtime: Handle,
-    send: Box<dyn Fn(Vec<Q>) -> Sending<A> + Send + Sync>,
-    batch: Mutex<Batch<Q, A>>,
-    /// The number of awaited answers.
-    awaited: AtomicUsize,
+/// The number of queued requests that are written without waiting for more, so that the server begins with them while the
+/// other tasks go on.
+const MANY: usize = 16;
+
+/// The bytes that are read at once: more than a hundred replies to scripts.
+const READ: usize = 4_096;
+
+/// The capacity that a buffer keeps, for some hundred requests.
+const KEPT: usize = 65_536;
+
+/// The result of one request.
+pub(super) type Answer = Result<Value, Failure>;
+
+/// An event on a connection that is not a reply.
+pub(super) enum Unasked {
+    /// A message of the server's own.
+    Push(PushKind, Vec<Value>),
+    /// The server has ended the connection, or broken it.
+    End,
 }
 
-/// The answers to a batch, in the order of its requests. Its first poll queues them.
-type Sending<A> = Pin<Box<dyn Future<Output = Vec<A>> + Send>>;
-
-struct Batch<Q, A> {
-    requests: Vec<(Q, oneshot::Sender<A>)>,
-    open: bool,
+/// A handle to a connection.
+pub(super) struct Pipeline<S> {
+    shared: Arc<Shared<S>>,
+    driver: Arc<Driver>,
 }
 
-impl<Q, A> Batcher<Q, A> {
-    fn batch(&self) -> MutexGuard<'_, Batch<Q, A>> {
-        self.batch.lock().expect("no panic while holding this")
-    }
+/// The driver's task, which ends with the last handle.
+struct Driver(AbortHandle);
 
-    /// Counts an answer as awaited until the returned value is dropped.
-    pub(super) fn awaits(&self) -> Awaited<'_> {
-        self.awaited.fetch_add(1, Ordering::Relaxed);
-        Awaited(&self.awaited)
-    }
-}
-
-impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
-    /// Makes a batcher for a connection on `runtime`; `send` sends a batch over it. Returns `None` if all ready tasks
-    /// run before the one that writes.
-    pub(super) fn on<F>(runtime: &Handle, send: impl Fn(Vec<Q>) -> F + Send + Sync + 'static) -> Option<Arc<Self>>
-    where
-        F: Future<Output = Vec<A>> + Send + 'static,
-    {
-        (runtime.runtime_flavor() == RuntimeFlavor::MultiThread).then(|| {
-            Arc::new(Self {
-                runtime: runtime.clone(),
-                send: Box::new(move |requests| Box::pin(send(requests))),
-                batch: Mutex::new(Batch { requests: Vec::new(), open: false }),
-                awaited: AtomicUsize::new(0),
-            })
-        })
-    }
-
-    /// Takes a request into the batch, or returns it if it can be sent alone.
-    pub(super) fn take(self: &Arc<Self>, request: Q) -> Result<oneshot::Receiver<A>, Q> {
-        let mut batch = self.batch();
-        if !batch.open && self.awaited.load(Ordering::Relaxed) <= FEW {
-            return Err(request);
-        }
-        let (sender, receiver) = oneshot::channel();
-        batch.requests.push((request, sender));
-        let first = !mem::replace(&mut batch.open, true);
-        drop(batch);
-        if first {
-            let taking = Flush { batcher: Arc::clone(self), queued: false };
-            drop(spawn(&self.runtime, taking.run()));
-        }
-        Ok(receiver)
-    }
-}
-
-/// One awaited answer.
-pub(super) struct Awaited<'a>(&'a AtomicUsize);
-
-impl Drop for Awaited<'_> {
+impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.abort();
     }
 }
 
-/// Takes one batch to the connection. If the runtime's end drops it before, it discards the batch.
-struct Flush<Q, A> {
-    batcher: Arc<Batcher<Q, A>>,
-    queued: bool,
+struct Shared<S> {
+    outgoing: Mutex<Outgoing<S>>,
+    queue: Mutex<Queue>,
 }
 
-impl<Q, A> Flush<Q, A> {
-    async fn run(mut self)
-    where
-        A: Send + 'static,
-    {
-        // Behind all ready tasks.
-        tokio::task::yield_now().await;
-        let (mut senders, mut sending) = self.queue();
-        let mut gone = 0;
-        let answers = poll_fn(|cx| {
-            while let Some(sender) = senders.get_mut(gone) {
-                if sender.poll_closed(cx).is_pending() {
-                    return sending.as_mut().poll(cx);
+/// The stream, and the bytes that it is about to get.
+struct Outgoing<S> {
+    /// `None` once the connection has ended.
+    stream: Option<S>,
+    bytes: Vec<u8>,
+    /// How many of them it has.
+    taken: usize,
+    failure: Option<Failure>,
+}
+
+/// The requests, and who waits for their replies.
+#[derive(Default)]
+struct Queue {
+    /// The bytes of the queued requests.
+    bytes: Vec<u8>,
+    /// The requests without a reply, in order. The last ones are the queued ones.
+    awaited: VecDeque<Awaited>,
+    /// The number of queued requests.
+    queued: usize,
+    asked: Slab<Asked>,
+    /// The driver, once it was polled. Nothing is written before that.
+    driver: Option<Waker>,
+    /// The failure of all requests from now on; `None` while the connection lasts.
+    end: Option<Failure>,
+}
+
+struct Awaited {
+    /// The place in [`Queue::asked`].
+    place: usize,
+    /// The number of bytes.
+    size: usize,
+}
+
+enum Asked {
+    Waiting(Option<Waker>),
+    Answered(Answer),
+    Abandoned,
+}
+
+impl<S> Clone for Pipeline<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), driver: Arc::clone(&self.driver) }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Pipeline<S> {
+    /// Makes a connection of a stream, and drives it on `runtime`. `hear` gets the events on it.
+    pub(super) fn open(runtime: &Handle, stream: S, hear: impl FnMut(Unasked) + Send + 'static) -> Self {
+        // On a runtime with several threads, a task that was woken runs right behind the one that woke it, ahead of
+        // others that are ready.
+        let overtakes = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
+        let (shared, driving) = connect(stream, hear, overtakes);
+        Self { shared, driver: Arc::new(Driver(spawn(runtime, driving.run()))) }
+    }
+
+    /// Asks. The request has its position in the order when this returns. Dropping the future takes the request back,
+    /// unless it is written.
+    pub(super) fn ask(&self, command: &Cmd) -> Asking<'_, S> {
+        self.shared.ask(command)
+    }
+
+    /// Asks all of `commands`, with nothing between them. Each has its own answer.
+    pub(super) fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
+        self.shared.ask_all(commands)
+    }
+}
+
+fn connect<S, H>(stream: S, hear: H, overtakes: bool) -> (Arc<Shared<S>>, Driving<S, H>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: FnMut(Unasked),
+{
+    let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, failure: None };
+    let shared = Arc::new(Shared { outgoing: Mutex::new(outgoing), queue: Mutex::default() });
+    let driving = Driving {
+        shared: Arc::clone(&shared),
+        hear,
+        overtakes,
+        has_yielded: false,
+        buffer: vec![0; READ].into(),
+        replies: Replies::default(),
+        woken: Vec::new(),
+    };
+    (shared, driving)
+}
+
+impl<S> Shared<S> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no panic while holding this")
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing<S>> {
+        self.outgoing.lock().expect("no panic while holding this")
+    }
+
+    /// Closes the stream, and fails all requests. Returns who is to be woken.
+    fn end(&self, failure: &Failure) -> Vec<Waker> {
+        let woken = self.queue().end(failure);
+        let stream = self.outgoing().stream.take();
+        drop(stream);
+        woken
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Shared<S> {
+    fn ask(&self, command: &Cmd) -> Asking<'_, S> {
+        let mut queue = self.queue();
+        let place = queue.push(command);
+        let next = queue.next(1);
+        drop(queue);
+        self.go_on(next);
+        Asking { shared: self, place: Some(place) }
+    }
+
+    fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
+        let mut queue = self.queue();
+        let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
+        let next = queue.next(places.len());
+        drop(queue);
+        self.go_on(next);
+        places.into_iter().map(|place| Asking { shared: self, place: Some(place) }).collect()
+    }
+
+    fn go_on(&self, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Wake(driver) => driver.wake(),
+            Next::Write(driver) => {
+                let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
+                // Where the stream is full, the driver is woken once it takes more.
+                let is_failed = self.write(&mut outgoing, &mut Context::from_waker(&driver)).is_some();
+                drop(outgoing);
+                if is_failed {
+                    driver.wake();
                 }
-                gone += 1;
             }
-            // No caller waits any more, so the connection is not kept.
-            Poll::Ready(Vec::new())
-        })
-        .await;
-        for (sender, answer) in senders.into_iter().zip(answers) {
-            drop(sender.send(answer));
         }
     }
 
-    fn queue(&mut self) -> (Vec<oneshot::Sender<A>>, Sending<A>)
-    where
-        A: Send + 'static,
-    {
-        let mut batch = self.batcher.batch();
-        (batch.open, self.queued) = (false, true);
-        let wanted = mem::take(&mut batch.requests).into_iter().filter(|(_, sender)| !sender.is_closed());
-        let (requests, senders): (Vec<_>, Vec<_>) = wanted.unzip();
-        (senders, begun((self.batcher.send)(requests)))
+    /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
+    fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
+        if outgoing.failure.is_none()
+            && let Poll::Ready(Err(error)) = self.poll_write(outgoing, cx)
+        {
+            outgoing.failure = Some(io_failure(&error));
+        }
+        outgoing.failure.clone()
+    }
+
+    fn poll_write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Outgoing { stream: Some(stream), bytes, taken, .. } = outgoing else { return Poll::Ready(Ok(())) };
+        loop {
+            while *taken < bytes.len() {
+                match ready!(Pin::new(&mut *stream).poll_write(cx, &bytes[*taken..]))? {
+                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    more => *taken += more,
+                }
+            }
+            // Two buffers take turns, and keep their capacity unless a rare burst made it a large one.
+            bytes.clear();
+            bytes.shrink_to(KEPT);
+            *taken = 0;
+            if !self.queue().take_bytes(bytes) {
+                return Pin::new(stream).poll_flush(cx);
+            }
+        }
     }
 }
 
-impl<Q, A> Drop for Flush<Q, A> {
-    fn drop(&mut self) {
-        if !self.queued {
-            let mut batch = self.batcher.batch();
-            let requests = mem::take(&mut batch.requests);
-            batch.open = false;
-            drop(batch);
-            drop(requests);
+/// What a task has to do after it has queued a request.
+enum Next {
+    /// Requests before it are not written either. The task that writes those writes this one too.
+    Nothing,
+    /// To wake the driver, which writes.
+    Wake(Waker),
+    /// To write. The driver is woken for the rest.
+    Write(Waker),
+}
+
+impl Queue {
+    /// Queues a request, and returns the place of its answer.
+    fn push(&mut self, command: &Cmd) -> usize {
+        if let Some(end) = &self.end {
+            let answer = Asked::Answered(Err(end.clone()));
+            return self.asked.insert(answer);
         }
+        let before = self.bytes.len();
+        command.write_packed_command(&mut self.bytes);
+        let place = self.asked.insert(Asked::Waiting(None));
+        self.awaited.push_back(Awaited { place, size: self.bytes.len() - before });
+        self.queued += 1;
+        place
+    }
+
+    /// Returns what has to be done after `more` requests were queued.
+    fn next(&self, more: usize) -> Next {
+        match &self.driver {
+            // It begins with writing.
+            None => Next::Nothing,
+            Some(driver) if self.queued >= MANY => Next::Write(driver.clone()),
+            Some(_) if self.queued > more => Next::Nothing,
+            Some(driver) if self.awaited.len() <= FEW => Next::Write(driver.clone()),
+            Some(driver) => Next::Wake(driver.clone()),
+        }
+    }
+
+    /// Swaps the queued bytes into the empty `bytes`: the requests are written. Returns whether there are any.
+    fn take_bytes(&mut self, bytes: &mut Vec<u8>) -> bool {
+        std::mem::swap(&mut self.bytes, bytes);
+        self.queued = 0;
+        !bytes.is_empty()
+    }
+
+    /// Hands a reply to the oldest request that awaits one. Returns who is to be woken.
+    fn answer(&mut self, reply: Value) -> Result<Option<Waker>, Failure> {
+        if self.awaited.len() == self.queued {
+            // A reply without a request would be taken for that to the next one.
+            return Err(match reply {
+                Value::ServerError(error) if is_full(error.code(), error.details()) => Failure::Full,
+                // Not as a refusal: that would leave the connection in use.
+                Value::ServerError(_) => Failure::Closed,
+                _ => Failure::UnexpectedReply,
+            });
+        }
+        let Some(Awaited { place, .. }) = self.awaited.pop_front() else { return Ok(None) };
+        if let Asked::Waiting(waker) = std::mem::replace(&mut self.asked[place], Asked::Answered(Ok(reply))) {
+            return Ok(waker);
+        }
+        self.asked.remove(place);
+        Ok(None)
+    }
+
+    /// Fails all requests, also later ones. Returns who is to be woken.
+    fn end(&mut self, failure: &Failure) -> Vec<Waker> {
+        if self.end.is_some() {
+            return Vec::new();
+        }
+        (self.end, self.queued, self.bytes, self.driver) = (Some(failure.clone()), 0, Vec::new(), None);
+        let mut woken = Vec::new();
+        for Awaited { place, .. } in std::mem::take(&mut self.awaited) {
+            match std::mem::replace(&mut self.asked[place], Asked::Answered(Err(failure.clone()))) {
+                Asked::Waiting(waker) => woken.extend(waker),
+                _ => drop(self.asked.remove(place)),
+            }
+        }
+        woken
+    }
+
+    /// Forgets a request whose task does not wait any more, and takes it back if it is queued. Returns what is to be
+    /// dropped without the lock.
+    fn abandon(&mut self, place: usize) -> Option<Asked> {
+        if !matches!(self.asked[place], Asked::Waiting(_)) {
+            return Some(self.asked.remove(place));
+        }
+        let written = self.awaited.len() - self.queued;
+        let Some(ahead) = self.awaited.iter().skip(written).position(|awaited| awaited.place == place) else {
+            return Some(std::mem::replace(&mut self.asked[place], Asked::Abandoned));
+        };
+        let start: usize = self.awaited.iter().skip(written).take(ahead).map(|awaited| awaited.size).sum();
+        let Awaited { size, .. } = self.awaited.remove(written + ahead)?;
+        drop(self.bytes.drain(start..start + size));
+        self.queued -= 1;
+        Some(self.asked.remove(place))
+    }
+}
+
+/// One request on its way, and then its answer.
+pub(super) struct Asking<'a, S> {
+    shared: &'a Shared<S>,
+    /// `None` once the answer was taken.
+    place: Option<usize>,
+}
+
+impl<S> Future for Asking<'_, S> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let place = self.place.expect("not polled after it was ready");
+        let mut queue = self.shared.queue();
+        match &mut queue.asked[place] {
+            Asked::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => Poll::Pending,
+            Asked::Waiting(waker) => {
+                let former = waker.replace(cx.waker().clone());
+                drop(queue);
+                drop(former);
+                Poll::Pending
+            }
+            _ => {
+                let asked = queue.asked.remove(place);
+                drop(queue);
+                self.place = None;
+                match asked {
+                    Asked::Answered(answer) => Poll::Ready(answer),
+                    _ => Poll::Ready(Err(Failure::Closed)),
+                }
+            }
+        }
+    }
+}
+
+impl<S> Drop for Asking<'_, S> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        let asked = self.shared.queue().abandon(place);
+        drop(asked);
+    }
+}
+
+/// The driver's state.
+struct Driving<S, H> {
+    shared: Arc<Shared<S>>,
+    hear: H,
+    /// Whether it may run ahead of other ready tasks, so that it lets them ask first.
+    overtakes: bool,
+    has_yielded: bool,
+    buffer: Box<[u8]>,
+    replies: Replies,
+    /// Empty between two calls.
+    woken: Vec<Waker>,
+}
+
+impl<S, H> Driving<S, H>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    H: FnMut(Unasked),
+{
+    async fn run(mut self) {
+        let failure = poll_fn(|cx| self.poll(cx)).await;
+        let woken = self.shared.end(&failure);
+        (self.hear)(Unasked::End);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Reads and writes as much as it can. Completes with the reason why the connection ends.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        // Replies first: the tasks that get them ask next.
+        if let Poll::Ready(failure) = self.poll_read(cx) {
+            return Poll::Ready(failure);
+        }
+        let former = {
+            let mut queue = self.shared.queue();
+            self.has_yielded = self.overtakes && queue.queued > 0 && !self.has_yielded;
+            let is_same = queue.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker()));
+            if is_same { None } else { queue.driver.replace(cx.waker().clone()) }
+        };
+        drop(former);
+        if self.has_yielded {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let failure = self.shared.write(&mut self.shared.outgoing(), cx);
+        let Some(failure) = failure else { return Poll::Pending };
+        // The server may have said why before it hung up.
+        match self.poll_read(cx) {
+            Poll::Ready(failure) => Poll::Ready(failure),
+            Poll::Pending => Poll::Ready(failure),
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        loop {
+            let mut buffer = ReadBuf::new(&mut self.buffer);
+            let read = match &mut self.shared.outgoing().stream {
+                Some(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer)),
+                None => Ok(()),
+            };
+            let arrived = buffer.filled().len();
+            match read {
+                Err(error) => return Poll::Ready(io_failure(&error)),
+                Ok(()) if arrived == 0 => return Poll::Ready(Failure::Closed),
+                Ok(()) => {}
+            }
+            if let Err(failure) = self.hand_out(arrived) {
+                return Poll::Ready(failure);
+            }
+        }
+    }
+
+    /// Hands out the replies and messages in the first bytes of the buffer, and then wakes the tasks that wait for them.
+    fn hand_out(&mut self, arrived: usize) -> Result<(), Failure> {
+        let Self { shared, hear, buffer, replies, woken, .. } = self;
+        let mut failure = None;
+        let read = replies.read(&buffer[..arrived], |reply| match reply {
+            _ if failure.is_some() => {}
+            Value::Push { kind, data } => hear(Unasked::Push(kind, data)),
+            reply => {
+                let reply = if let Value::Attribute { data, .. } = reply { *data } else { reply };
+                match shared.queue().answer(reply) {
+                    Ok(waker) => woken.extend(waker),
+                    Err(unasked) => failure = Some(unasked),
+                }
+            }
+        });
+        for waker in woken.drain(..) {
+            waker.wake();
+        }
+        match (failure, read) {
+            (Some(failure), _) => Err(failure),
+            (None, Err(Malformed)) => Err(Failure::UnexpectedReply),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+}
+
+impl<S, H> Drop for Driving<S, H> {
+    /// Also when the task is aborted, or its runtime ends.
+    fn drop(&mut self) {
+        self.shared.end(&Failure::Closed).into_iter().for_each(Waker::wake);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
-
-    use harness::{LIMIT, eventually};
-    use tokio::runtime::{Builder, Runtime};
-    use tokio::sync::oneshot::error::TryRecvError;
-
-    use super::*;
-
-    /// Returns a runtime whose only thread is busy until released.
-    fn busy() -> (Runtime, Sender<()>) {
-        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (release, held) = channel();
-        let (begun, busy) = channel();
-        runtime.spawn(async move {
-            begun.send(()).unwrap();
-            let _ = held.recv();
-        });
-        busy.recv_timeout(LIMIT).unwrap();
-        (runtime, release)
-    }
-
-    /// Makes a batcher that answers a number with itself, and reports each batch.
-    fn numbers(runtime: &Runtime) -> (Arc<Batcher<u32, u32>>, Receiver<Vec<u32>>) {
-        let (tell, sent) = channel();
-        let echo = move |requests: Vec<u32>| {
-            tell.send(requests.clone()).unwrap();
-            std::future::ready(requests)
-        };
-        (Batcher::on(runtime.handle(), echo).unwrap(), sent)
-    }
-
-    #[test]
-    fn few_requests_go_by_themselves_and_many_go_together_in_order() {
-        let (runtime, release) = busy();
-        let (batcher, sent) = numbers(&runtime);
-        let _few = [(); FEW].map(|()| batcher.awaits());
-        assert_eq!(batcher.take(1).unwrap_err(), 1);
-        let another = batcher.awaits();
-        let mut answers: Vec<_> = [2, 3].map(|request| batcher.take(request).unwrap()).into();
-        drop(another);
-        answers.push(batcher.take(4).expect("it must not get ahead of those in the batch"));
-        release.send(()).unwrap();
-        assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [2, 3, 4]);
-        let answers: Vec<_> = answers.into_iter().map(|answer| answer.blocking_recv().unwrap()).collect();
-        assert_eq!(answers, [2, 3, 4]);
-        assert_eq!(batcher.take(5).unwrap_err(), 5, "the batch is closed");
-        assert!(sent.try_recv().is_err(), "it was sent twice");
-    }
-
-    #[test]
-    fn what_nobody_wants_any_more_is_left_out() {
-        let (runtime, release) = busy();
-        let (batcher, sent) = numbers(&runtime);
-        let _awaited = [(); FEW + 1].map(|()| batcher.awaits());
-        let [kept, gone] = [1, 2].map(|request| batcher.take(request).unwrap());
-        drop(gone);
-        release.send(()).unwrap();
-        assert_eq!(sent.recv_timeout(LIMIT).unwrap(), [1]);
-        assert_eq!(kept.blocking_recv().unwrap(), 1);
-    }
-
-    #[test]
-    fn a_bundle_of_which_nobody_wants_anything_any_more_is_let_go() {
-        struct Told(Sender<()>);
-        impl Drop for Told {
-            fn drop(&mut self) {
-                self.0.send(()).unwrap();
-            }
-        }
-        let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let ((tell, sent), (over, dropped)) = (channel(), channel());
-        let hang = move |_: Vec<u32>| {
-            tell.send(()).unwrap();
-            let told = Told(over.clone());
-            async move {
-                std::future::pending::<()>().await;
-                drop(told);
-                Vec::<u32>::new()
-            }
-        };
-        let batcher = Batcher::on(runtime.handle(), hang).unwrap();
-        let _awaited = [(); FEW + 1].map(|()| batcher.awaits());
-        let answer = batcher.take(1).unwrap();
-        sent.recv_timeout(LIMIT).unwrap();
-        assert!(dropped.try_recv().is_err());
-        drop(answer);
-        dropped.recv_timeout(LIMIT).unwrap();
-    }
-
-    #[test]
-    fn what_is_in_a_bundle_at_the_end_of_its_runtime_gets_no_answer() {
-        let (runtime, release) = busy();
-        let batcher = Batcher::<u32, u32>::on(runtime.handle(), |_| std::future::pending()).unwrap();
-        let _awaited = [(); FEW + 1].map(|()| batcher.awaits());
-        let before = batcher.take(1).unwrap();
-        runtime.shutdown_background();
-        let after = batcher.take(2).unwrap();
-        drop(release);
-        for mut answer in [before, after] {
-            eventually("it is let go", || answer.try_recv() == Err(TryRecvError::Closed));
-        }
-        let mut later = batcher.take(3).unwrap();
-        eventually("nobody comes for it", || later.try_recv() == Err(TryRecvError::Closed));
-    }
-
-    #[test]
-    fn one_thread_needs_no_bundles() {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        assert!(Batcher::<(), ()>::on(runtime.handle(), |_| async { Vec::new() }).is_none());
-    }
-}
+mod tests;

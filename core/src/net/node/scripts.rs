@@ -3,10 +3,15 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, Script, ToRedisArgs, Value};
 
 use super::{Eval, Failure};
 use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
+
+/// The values that `acquire.lua` knows, so that they are not sent.
+const USUAL_TTL: Duration = Duration::from_secs(10);
+const USUAL_FENCE_TTL: Duration = Duration::from_secs(3_600);
+const USUAL_SLACK: Duration = Duration::from_secs(60);
 
 /// A script's text and its hash.
 struct Text {
@@ -60,22 +65,23 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool) -
     match &request.action {
         Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(millis(*ttl)).arg(millis(*fence_ttl));
-            // An empty argument would cost the server some time, so it is sent only where more follows.
             let wants = wants.unwrap_or_default();
-            let (is_proposed, is_labelled) = (!slack.is_zero(), !label.is_empty());
+            let is_proposed = !slack.is_zero();
             let is_in_line = watched || wants.position > 0;
-            if is_labelled || is_proposed || is_in_line {
-                command.arg(&**label);
-            }
-            if is_proposed {
-                command.arg(*proposal).arg(micros(*slack));
-            } else if is_in_line {
-                command.arg("").arg(0);
-            }
-            if is_in_line {
-                say_position(&mut command, wants);
-            }
+            let label = if is_proposed {
+                // In one argument with the token, it costs the server less.
+                command.arg(request.token.value(*proposal, label));
+                ""
+            } else {
+                command.arg(token);
+                &**label
+            };
+            let mut arguments = Sparse { command: &mut command, left_out: 0 };
+            arguments.add((!label.is_empty()).then_some(label));
+            arguments.add((*ttl != USUAL_TTL).then(|| millis(*ttl)));
+            arguments.add((*fence_ttl != USUAL_FENCE_TTL).then(|| millis(*fence_ttl)));
+            add_position(&mut arguments, is_in_line.then_some(wants));
+            arguments.add((is_proposed && *slack != USUAL_SLACK).then(|| micros(*slack)));
             command
         }
         Action::Confirm { granted, fence: decided, fence_ttl, label } => {
@@ -101,8 +107,8 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool) -
         Action::Inspect => begin(&[lock]),
         Action::Peek { wants } => {
             let mut command = if hints { begin(&[lock, fence, want]) } else { begin(&[lock, fence]) };
-            command.arg(token).arg(0).arg(0).arg("").arg("").arg(0);
-            say_position(&mut command, *wants);
+            let mut arguments = Sparse { command: command.arg(token).arg("").arg(0).arg(""), left_out: 0 };
+            add_position(&mut arguments, Some(*wants));
             command
         }
         Action::SetnxAcquire { ttl } => {
@@ -118,14 +124,30 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool) -
     }
 }
 
-/// Appends a waiter's position, if it has one.
-fn say_position(command: &mut Cmd, wants: Wants) {
-    command.arg(wants.position);
-    if wants.position > 0 {
-        command.arg(wants.hold);
-    }
-    if wants.keep {
-        command.arg(1);
+/// Adds a waiter's position, if it looks at the lock first or has one.
+fn add_position(arguments: &mut Sparse<'_>, wants: Option<Wants>) {
+    arguments.add(wants.map(|wants| wants.position));
+    arguments.add(wants.filter(|wants| wants.position > 0).map(|wants| wants.hold));
+    arguments.add(wants.filter(|wants| wants.keep).map(|_| 1));
+}
+
+/// Adds arguments that may be left out, because the script knows the usual value. Each argument costs the server time,
+/// so an empty one stands in only where another follows.
+struct Sparse<'a> {
+    command: &'a mut Cmd,
+    left_out: usize,
+}
+
+impl Sparse<'_> {
+    fn add(&mut self, argument: Option<impl ToRedisArgs>) {
+        let Some(argument) = argument else {
+            self.left_out += 1;
+            return;
+        };
+        for _ in 0..std::mem::take(&mut self.left_out) {
+            self.command.arg("");
+        }
+        self.command.arg(argument);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Only EVAL is needed. A server that hangs up is asked for less: two hang-ups in a row while a connection is set up
 //! leave out HELLO and CLIENT SETINFO, two more INFO too, and two more restore all of it, because then these commands
 //! were not the cause. Omitted commands are tried again after [`AGAIN`]; so is HELLO after the server has refused it by
-//! name.
+//! name. Later on a connection, [`Hashes`] knows whether the server hangs up on EVALSHA.
 
 use std::time::Duration;
 
@@ -105,9 +105,73 @@ impl Setup {
     }
 }
 
+/// The knowledge of whether a server, or a proxy, hangs up on EVALSHA.
+#[derive(Debug, Default)]
+pub(super) struct Hashes {
+    /// In a row, of connections without an answer to EVALSHA.
+    hang_ups: u32,
+    /// When EVALSHA is tried again, on a new connection.
+    again: Moment,
+    /// Whether the last answer to EVALSHA was a refusal.
+    refused: bool,
+}
+
+impl Hashes {
+    /// Returns whether a connection made now leaves EVALSHA out.
+    pub(super) fn are_left_out(&self, now: Moment) -> bool {
+        self.hang_ups >= HANG_UPS && now < self.again
+    }
+
+    /// Returns whether requests have to contain the text of their scripts.
+    pub(super) fn are_missing(&self) -> bool {
+        self.refused || self.hang_ups >= HANG_UPS
+    }
+
+    /// Records that the server refused EVALSHA, which a connection then leaves out by itself.
+    pub(super) fn refused(&mut self) {
+        self.refused = true;
+    }
+
+    /// Returns when another connection than one made now may use EVALSHA; never if this one does.
+    pub(super) fn again(&self, now: Moment) -> Moment {
+        if self.are_left_out(now) { self.again } else { Moment::NEVER }
+    }
+
+    /// Records that a connection ended instead of the first answer to EVALSHA on it.
+    pub(super) fn hung_up(&mut self, now: Moment) {
+        self.hang_ups = self.hang_ups.saturating_add(1);
+        self.again = now.after(AGAIN);
+    }
+
+    /// Records the first answer to EVALSHA on a connection.
+    pub(super) fn answered(&mut self) {
+        *self = Self::default();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_hang_ups_leave_out_hashes_for_a_minute() {
+        let mut hashes = Hashes::default();
+        assert!(!hashes.are_left_out(at(1)));
+        hashes.hung_up(at(1));
+        assert!(!hashes.are_left_out(at(1)), "one may be chance");
+        hashes.answered();
+        hashes.hung_up(at(2));
+        assert!(!hashes.are_left_out(at(2)));
+        hashes.hung_up(at(3));
+        assert!(hashes.are_left_out(at(62)) && !hashes.are_left_out(at(63)));
+        hashes.hung_up(at(63));
+        assert!(hashes.are_left_out(at(64)), "once is enough to know that nothing has changed");
+        assert!(hashes.are_missing());
+        hashes.answered();
+        assert!(!hashes.are_left_out(at(64)) && !hashes.are_missing());
+        hashes.refused();
+        assert!(!hashes.are_left_out(at(64)) && hashes.are_missing());
+    }
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)

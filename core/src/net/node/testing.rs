@@ -118,8 +118,10 @@ impl OnServer {
     pub(crate) fn start(program: Program) -> Self {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap()).unwrap();
-        let (connection, _) = runtime.block_on(node.connect(None, false, Clock::System.now())).unwrap();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None).unwrap();
+        let (connection, _) = runtime
+            .block_on(node.connect(&Clock::System, None, false, &std::sync::atomic::AtomicBool::new(true)))
+            .unwrap();
         Self { connection: Connection::Redis(connection), runtime, own: server.connect(), _server: server }
     }
 

@@ -181,7 +181,7 @@ impl World {
             (EngineNode::Simulated(SimulatedNode(Arc::new(wire))), address.clone())
         };
         let nodes = addresses.iter().zip(order).map(node);
-        Ok(Arc::new(process.node_set(process.members(nodes), addresses.connect_timeout())))
+        Ok(Arc::new(process.node_set(process.members(nodes), addresses.connect_timeout(), None)))
     }
 
     /// Adds a line to the trace.

@@ -12,7 +12,8 @@ use super::server::{Node, script};
 use super::time::Time;
 use super::{Fate, Leg};
 use crate::net::node::{
-    Answer, Connecting, Eval, EventSink, Failure, Identity, NodeEvent, Role, ServerInfo, SimulatedLink, SimulatedWire,
+    Answer, Connecting, Eval, EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo, SimulatedLink,
+    SimulatedWire,
 };
 use crate::protocol::request::Request;
 use crate::sys::clock::Moment;
@@ -61,6 +62,7 @@ impl Wire {
         let (link, server_info) = {
             let mut state = self.node.state();
             let silent = state.lacks_info;
+            let lacks = Lacks { info: silent, ..Lacks::default() };
             let told = |text: String| if silent { String::new() } else { text };
             let identity = Identity {
                 run_id: told(format!("run-{}-of-node-{}", state.run, self.node.0.index + 1)),
@@ -79,7 +81,7 @@ impl Wire {
             state.lines.push(Arc::downgrade(&line));
             (
                 Link::new(self.clone(), line, run),
-                ServerInfo { identity, uptime, evicts: None, silent, watched, again: Moment::NEVER },
+                ServerInfo { identity, uptime, evicts: None, lacks, watched, again: Moment::NEVER },
             )
         };
         self.travel(Leg::Reply).await?;

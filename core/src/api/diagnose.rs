@@ -1,0 +1,177 @@
+//! Diagnosis: what each node of a client can do, may be asked, and may forget.
+//!
+//! Each node is *connected to*, on connections of the diagnosis alone, then *probed*. Where there are several, each
+//! *writes* a key of its own, *looks* for those of the others, and *deletes* its own. A caller may drop it at any
+//! await: the keys then expire.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::address::Target;
+use crate::api::session::Session;
+use crate::error::Error;
+use crate::net::connections::Connections;
+use crate::net::node::{Connection, EventSink, Failure};
+use crate::process::Process;
+use crate::process::nodes::NodeSet;
+use crate::protocol::diagnosis::{Facts, Finding, Level};
+use crate::protocol::token::Token;
+use crate::sys::future::join_all;
+
+/// What begins a key of the diagnosis, after the client's prefix.
+const KEY: &str = "redlock:diagnose:";
+
+/// A node and what was found about it; see [`Redlock::diagnose`](crate::Redlock::diagnose).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    /// The node's address without user name or password.
+    pub node: String,
+    /// The findings, one or more for each check. A node that cannot be asked has one.
+    pub findings: Vec<Finding>,
+}
+
+impl Diagnosis {
+    /// Returns the level of the most serious finding.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.level, self.check, self.message)
+    }
+}
+
+/// The nodes under diagnosis.
+struct Subject {
+    process: Arc<Process>,
+    set: Arc<NodeSet>,
+    /// What begins every key.
+    prefix: String,
+    restart_delay: Duration,
+}
+
+/// Diagnoses the nodes of a client. On the caller's tokio runtime, or else in the background.
+pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error> {
+    let (process, set) = session.nodes()?;
+    let subject = Subject {
+        prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
+        restart_delay: session.settings()?.restart_delay,
+        process: Arc::clone(&process),
+        set,
+    };
+    if let Ok(runtime) = Handle::try_current() {
+        return Ok(subject.diagnose(runtime).await);
+    }
+    process.background.run(async move { subject.diagnose(Handle::current()).await }).await
+}
+
+impl Subject {
+    async fn diagnose(self, runtime: Handle) -> Vec<Diagnosis> {
+        let members = &self.set.members;
+        let sinks = (0..members.len()).map(|_| EventSink::new(true, |_| {})).collect();
+        let (clock, random) = (self.process.clock.clone(), self.process.random.clone());
+        let connections = Arc::new(Connections::new(Arc::clone(members), clock, random, runtime, sinks));
+        let nodes = 0..members.len();
+        let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect()).await;
+        let keys: Vec<_> = nodes.clone().map(|_| self.key()).collect();
+        let probed = |node: usize| self.probe(node, &connected[node], &keys[node]);
+        let mut findings = join_all(nodes.clone().map(probed).collect()).await;
+        if members.len() > 1 {
+            self.look_for_aliases(&connected, &keys, &mut findings).await;
+        }
+        for (node, findings) in findings.iter_mut().enumerate().filter(|(node, _)| connected[*node].is_ok()) {
+            let now = self.process.clock.now();
+            if let Some(why) = members.health.why_not_counted(node, self.restart_delay, now) {
+                findings.push(Finding::new("vote", Level::Unusable, format!("does not count now: {why}")));
+            }
+        }
+        let shown = |(node, findings): (usize, Vec<Finding>)| Diagnosis {
+            node: members.nodes[node].address.to_string(),
+            findings,
+        };
+        findings.into_iter().enumerate().map(shown).collect()
+    }
+
+    /// Returns a new key.
+    fn key(&self) -> String {
+        format!("{}{}", self.prefix, String::from_utf8_lossy(Token::fresh(&self.process.random).as_bytes()))
+    }
+
+    /// Returns what `call` returns, or the failure of a node that does not answer within the time of a connect.
+    async fn within<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        self.briefly(call).await.unwrap_or(Err(Failure::Silent(self.set.members.connect_timeout)))
+    }
+
+    /// Returns what `call` returns within the time of a connect.
+    async fn briefly<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let call = pin!(call);
+        self.process.clock.timeout(self.set.members.connect_timeout, call).await
+    }
+
+    async fn connect(&self, connections: &Arc<Connections>, node: usize) -> Result<Connection, Failure> {
+        self.within(connections.get(node, true)).await
+    }
+
+    async fn probe(&self, node: usize, connected: &Result<Connection, Failure>, key: &str) -> Vec<Finding> {
+        let probed = match connected {
+            Ok(connection) => self.within(connection.probe(key, &self.process.clock)).await,
+            Err(failure) => Err(failure.clone()),
+        };
+        match probed {
+            Ok(Some(facts)) => {
+                let encrypted = self.is_encrypted(node);
+                Facts { encrypted, is_restart_delay_off: self.restart_delay.is_zero(), ..facts }.findings()
+            }
+            Ok(None) => {
+                let message = "a store in this process, which excludes nobody outside of it";
+                vec![Finding::new("connection", Level::Ok, message)]
+            }
+            Err(failure) => vec![Finding::new("connection", Level::Unusable, failure.to_string())],
+        }
+    }
+
+    /// Returns whether the way to the node is encrypted; `None` if it does not leave this machine.
+    fn is_encrypted(&self, node: usize) -> Option<bool> {
+        match self.set.members.nodes[node].address.target() {
+            Target::Tcp { tls: true, .. } => Some(true),
+            Target::Tcp { host, .. } if is_local(host) => None,
+            Target::Tcp { .. } => Some(false),
+            Target::Unix { .. } | Target::Memory { .. } => None,
+        }
+    }
+
+    /// Finds nodes that lead to the same server, behind proxies, too: each sees the other's key.
+    async fn look_for_aliases(
+        &self,
+        connected: &[Result<Connection, Failure>],
+        keys: &[String],
+        findings: &mut [Vec<Finding>],
+    ) {
+        let connection = |node: usize| connected[node].as_ref().ok();
+        let nodes = || (0..connected.len()).filter_map(|node| Some((node, connection(node)?)));
+        join_all(nodes().map(|(node, connection)| self.briefly(connection.write_probe(&keys[node]))).collect()).await;
+        let looks = nodes().map(|(node, connection)| async move {
+            (node, self.briefly(connection.existing_probes(keys)).await.unwrap_or_default())
+        });
+        for (node, found) in join_all(looks.collect()).await {
+            for other in found.into_iter().filter(|other| *other != node) {
+                let message = format!("the same server as node {}; list each server once", other + 1);
+                findings[node].push(Finding::new("alias", Level::Unusable, message));
+            }
+        }
+        join_all(nodes().map(|(node, connection)| self.briefly(connection.delete_probe(&keys[node]))).collect()).await;
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}

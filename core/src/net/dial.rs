@@ -1,0 +1,343 @@
+//! Dialing: from a node's address to a stream that is ready for commands.
+//!
+//! States of one dialing: *resolving* the host's name, anew for every connect; *racing* the addresses, IPv6 and IPv4 in
+//! turn, each with a head start of [`HEAD_START`] before the next (RFC 8305, "Happy Eyeballs"); *shaking hands* for
+//! TLS, on the first TCP connection alone.
+//!
+//! What may interrupt it: the caller's limit, or its end. Every state is then dropped with what it has opened, and a
+//! look-up that is still running ends in its own thread without effect.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+
+use crate::address::Target;
+use crate::net::node::Failure;
+use crate::net::tls::Tls;
+use crate::sys::clock::Clock;
+
+/// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// A way to a server's stream.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    target: Target,
+    tls: Option<Arc<Tls>>,
+    resolver: Resolver,
+}
+
+/// A stream to a server.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+}
+
+/// A source of the addresses behind a host's name.
+#[derive(Debug, Default)]
+enum Resolver {
+    /// The operating system's.
+    #[default]
+    System,
+    /// These addresses, which a test may change.
+    #[cfg(test)]
+    Fixed(Arc<std::sync::Mutex<Vec<IpAddr>>>),
+}
+
+impl Dialer {
+    /// Makes a dialer for a server, with `tls` if the connection is to be encrypted.
+    pub(crate) fn new(target: Target, tls: Option<Arc<Tls>>) -> Self {
+        Self { target, tls, resolver: Resolver::System }
+    }
+
+    /// Dials. Sets no time limit. Cancel safe.
+    pub(crate) async fn dial(&self, clock: &Clock) -> Result<Stream, Failure> {
+        match &self.target {
+            Target::Tcp { host, port, .. } => {
+                // Before the race: files are read while nothing waits at the other end.
+                let Some(tls) = &self.tls else { return Ok(Stream::Tcp(self.connect(host, *port, clock).await?)) };
+                let config = Arc::clone(tls).config().await?;
+                let tcp = self.connect(host, *port, clock).await?;
+                Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp).await?)))
+            }
+            Target::Unix { path } => Ok(Stream::Unix(connect_unix(path).await?)),
+            Target::Memory { .. } => Err(Failure::Unreachable("a memory node is not a server".into())),
+        }
+    }
+
+    async fn connect(&self, host: &str, port: u16, clock: &Clock) -> Result<TcpStream, Failure> {
+        let addresses = self.resolver.look_up(host, port).await.map_err(|error| {
+            // The text is the resolver's, and does not repeat the name.
+            Failure::Unreachable(format!("the host's name cannot be resolved: {error}").into())
+        })?;
+        let addresses = in_turn(&addresses);
+        race(addresses.clone().into_iter().map(connect_tcp), clock)
+            .await
+            .map_err(|errors| Failure::Unreachable(unreachable(&addresses, &errors).into()))
+    }
+}
+
+impl Resolver {
+    async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        // Not a name: no thread of the resolver is needed.
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, port)]);
+        }
+        match self {
+            Self::System => Ok(tokio::net::lookup_host((host, port)).await?.collect()),
+            #[cfg(test)]
+            Self::Fixed(addresses) => {
+                let addresses = addresses.lock().expect("no panic while holding this");
+                Ok(addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect())
+            }
+        }
+    }
+}
+
+/// Sorts addresses so that the families alternate. The resolver's first choice stays first.
+fn in_turn(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_first_family = |address: &SocketAddr| address.is_ipv6() == addresses[0].is_ipv6();
+    let (first, second): (Vec<_>, Vec<_>) = addresses.iter().copied().partition(is_first_family);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut sorted = Vec::with_capacity(addresses.len());
+    while sorted.len() < addresses.len() {
+        sorted.extend(first.next());
+        sorted.extend(second.next());
+    }
+    sorted
+}
+
+/// Runs `attempts` until the first success, and drops the others then. The next attempt begins after [`HEAD_START`], or
+/// as soon as one fails. Returns all errors if there is no success.
+async fn race<T, E, F>(attempts: impl Iterator<Item = F>, clock: &Clock) -> Result<T, Vec<E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut attempts = attempts.peekable();
+    let (mut running, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        running.extend(attempts.next().map(Box::pin));
+        if running.is_empty() {
+            return Err(errors);
+        }
+        let finished = pin!(next_finished(&mut running));
+        let finished = match attempts.peek() {
+            Some(_) => clock.timeout(HEAD_START, finished).await,
+            None => Some(finished.await),
+        };
+        match finished {
+            Some(Ok(winner)) => return Ok(winner),
+            Some(Err(error)) => errors.push(error),
+            None => {}
+        }
+    }
+}
+
+/// Removes the first future that is ready, and returns its output. Cancel safe.
+async fn next_finished<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
+    poll_fn(|cx| {
+        let ready = running.iter_mut().enumerate().find_map(|(i, future)| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Some((i, output)),
+            Poll::Pending => None,
+        });
+        match ready {
+            Some((i, output)) => {
+                drop(running.swap_remove(i));
+                Poll::Ready(output)
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    // A lock's requests are small and each is awaited: never hold one back to fill a packet.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn connect_unix(path: &Path) -> Result<UnixStream, Failure> {
+    UnixStream::connect(path).await.map_err(|error| Failure::Unreachable(error.kind().to_string().into()))
+}
+
+/// Words the errors of all addresses. A single address stands in the message already.
+fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
+    let Some(last) = errors.last() else { return "the host's name has no address".to_owned() };
+    if addresses.len() == 1 {
+        return last.kind().to_string();
+    }
+    let tried: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
+    format!("{} (tried {})", last.kind(), tried.join(", "))
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::sync::Mutex;
+
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(300);
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 6379)
+    }
+
+    fn address6(last: u16) -> SocketAddr {
+        SocketAddr::new(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, last).into(), 6379)
+    }
+
+    #[test]
+    fn families_alternate_and_the_first_choice_stays() {
+        assert_eq!(in_turn(&[]), []);
+        let (four, six) = ([1, 2, 3].map(address), [1, 2].map(address6));
+        assert_eq!(in_turn(&[six.as_slice(), &four].concat()), [six[0], four[0], six[1], four[1], four[2]]);
+        assert_eq!(in_turn(&[four[0], four[1], six[0]]), [four[0], six[0], four[1]]);
+        assert_eq!(in_turn(&four), four);
+    }
+
+    /// A listener that answers no connect any more: its queue is full.
+    async fn dead(ip: IpAddr, port: u16) -> (TcpListener, Vec<tokio::task::JoinHandle<()>>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(SocketAddr::new(ip, port)).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut full = Vec::new();
+        loop {
+            let connect = TcpStream::connect(address);
+            match Clock::System.timeout(Duration::from_millis(200), pin!(connect)).await {
+                Some(stream) => {
+                    let stream = stream.unwrap();
+                    full.push(tokio::spawn(async move {
+                        let _stream = stream;
+                        std::future::pending::<()>().await;
+                    }));
+                }
+                None => return (listener, full),
+            }
+        }
+    }
+
+    fn dialer(port: u16, addresses: &[IpAddr]) -> (Dialer, Arc<Mutex<Vec<IpAddr>>>) {
+        let addresses = Arc::new(Mutex::new(addresses.to_vec()));
+        let target = Target::Tcp { host: "name".into(), port, tls: false };
+        (Dialer { target, tls: None, resolver: Resolver::Fixed(Arc::clone(&addresses)) }, addresses)
+    }
+
+    fn peer(stream: &Stream) -> IpAddr {
+        let Stream::Tcp(stream) = stream else { panic!("{stream:?}") };
+        stream.peer_addr().unwrap().ip()
+    }
+
+    #[tokio::test]
+    async fn a_dead_address_costs_its_head_start() {
+        let (dead_ip, live_ip) = (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::LOCALHOST.into());
+        let live = TcpListener::bind((live_ip, 0)).await.unwrap();
+        let port = live.local_addr().unwrap().port();
+        let _dead = dead(dead_ip, port).await;
+        let (dialer, _) = dialer(port, &[dead_ip, live_ip]);
+        let start = Clock::System.now();
+        let stream = dialer.dial(&Clock::System).await.unwrap();
+        assert_eq!(peer(&stream), live_ip);
+        let took = Clock::System.now().since(start);
+        assert!(took >= HEAD_START && took < LIMIT + harness::SLACK, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_costs_nothing_and_all_are_named() {
+        let (first, second) = (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::LOCALHOST.into());
+        let live = TcpListener::bind((second, 0)).await.unwrap();
+        let port = live.local_addr().unwrap().port();
+        let (dialer, addresses) = dialer(port, &[first, second]);
+        let start = Clock::System.now();
+        assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), second);
+        assert!(Clock::System.now().since(start) < HEAD_START + harness::SLACK);
+        drop(live);
+        let refused = dialer.dial(&Clock::System).await.unwrap_err();
+        assert_eq!(refused.to_string(), "cannot be reached: connection refused (tried 127.0.0.2, 127.0.0.1)");
+        addresses.lock().unwrap().clear();
+        let refused = dialer.dial(&Clock::System).await.unwrap_err();
+        assert_eq!(refused.to_string(), "cannot be reached: the host's name has no address");
+    }
+
+    #[tokio::test]
+    async fn a_changed_answer_is_taken_at_the_next_connect() {
+        let (before, after) = (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(127, 0, 0, 2).into());
+        let old = TcpListener::bind((before, 0)).await.unwrap();
+        let port = old.local_addr().unwrap().port();
+        let _new = TcpListener::bind((after, port)).await.unwrap();
+        let (dialer, addresses) = dialer(port, &[before]);
+        assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), before);
+        *addresses.lock().unwrap() = vec![after];
+        assert_eq!(peer(&dialer.dial(&Clock::System).await.unwrap()), after);
+    }
+
+    #[tokio::test]
+    async fn the_first_to_succeed_wins_and_the_others_end() {
+        let ended = Arc::new(());
+        let attempt = |millis: u64, result: Result<u64, u64>| {
+            let ended = Arc::clone(&ended);
+            async move {
+                Clock::System.sleep(Duration::from_millis(millis)).await;
+                drop(ended);
+                result
+            }
+        };
+        let slow = attempt(60_000, Ok(1));
+        assert_eq!(race([slow, attempt(1, Err(2)), attempt(1, Ok(3))].into_iter(), &Clock::System).await, Ok(3));
+        assert_eq!(Arc::strong_count(&ended), 1);
+        assert_eq!(race([attempt(9, Err(4)), attempt(1, Err(5))].into_iter(), &Clock::System).await, Err(vec![4, 5]));
+    }
+}

@@ -1,0 +1,75 @@
+//! What a server tells of itself, in its answers to INFO and HELLO. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::scripts::text;
+use super::{Identity, Lacks, Role, ServerInfo};
+use crate::sys::clock::Moment;
+
+/// Returns the role in an answer to HELLO.
+pub(super) fn role_of_hello(hello: &Value) -> Role {
+    let role = |key: &Value, value: &Value| (text(key) == Some("role")).then(|| role(text(value).unwrap_or_default()));
+    let told = match hello {
+        Value::Map(pairs) => pairs.iter().find_map(|(key, value)| role(key, value)),
+        Value::Array(items) => items.chunks_exact(2).find_map(|pair| role(&pair[0], &pair[1])),
+        _ => None,
+    };
+    told.unwrap_or_default()
+}
+
+fn role(said: &str) -> Role {
+    match said {
+        "" => Role::Untold,
+        "master" => Role::Master,
+        _ => Role::Replica,
+    }
+}
+
+pub(super) fn server_info(info: &str) -> ServerInfo {
+    let lines: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| lines.get(name).copied().unwrap_or_default();
+    let policy = field("maxmemory_policy");
+    ServerInfo {
+        identity: Identity {
+            run_id: field("run_id").to_owned(),
+            replid: field("master_replid").to_owned(),
+            // All zeros where there is none.
+            is_successor: field("master_replid2").bytes().any(|digit| digit != b'0'),
+            role: role(field("role")),
+        },
+        uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        evicts: (!matches!(policy, "noeviction" | "")).then(|| policy.to_owned()),
+        lacks: Lacks { info: field("run_id").is_empty(), ..Lacks::default() },
+        watched: false,
+        again: Moment::NEVER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_a_server_is_as_it_tells() {
+        let info = |fields: &str| server_info(&format!("# Replication\r\n{fields}# Server\r\nrun_id:r\r\n")).identity;
+        let identity = |is_successor, role| Identity { run_id: "r".into(), replid: "a".into(), is_successor, role };
+        let (none, one) = ("0".repeat(40), "0a".repeat(20));
+        for (role, told) in [("master", Role::Master), ("slave", Role::Replica), ("", Role::Untold)] {
+            let fields = |second: &str| format!("role:{role}\r\nmaster_replid:a\r\nmaster_replid2:{second}\r\n");
+            assert_eq!(info(&fields(&none)), identity(false, told));
+            assert_eq!(info(&fields(&one)), identity(true, told));
+        }
+        assert_eq!(info("master_replid:a\r\n"), identity(false, Role::Untold), "a server that knows no second id");
+        let word = |word: &str| Value::BulkString(word.into());
+        let items = vec![word("mode"), word("standalone"), word("role"), word("replica")];
+        let pairs = items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        for hello in [Value::Array(items), Value::Map(pairs)] {
+            assert_eq!(role_of_hello(&hello), Role::Replica);
+        }
+        assert_eq!(role_of_hello(&Value::Map(vec![(word("role"), word("master"))])), Role::Master);
+        assert_eq!(role_of_hello(&Value::Nil), Role::Untold);
+    }
+}

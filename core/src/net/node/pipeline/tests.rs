@@ -1,0 +1,474 @@
+//! The connection, step by step: its peer takes and says what a test tells it to, when it tells it to.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use harness::{LIMIT, eventually};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+use crate::sys::clock::Clock;
+
+/// A server's side of a stream, step by step.
+#[derive(Clone, Default)]
+struct Peer(Arc<Mutex<PeerState>>);
+
+#[derive(Clone, Copy)]
+enum End {
+    HangUp,
+    Error(io::ErrorKind),
+}
+
+#[derive(Default)]
+struct PeerState {
+    /// What was written.
+    taken: Vec<u8>,
+    /// How many more bytes are taken.
+    room: usize,
+    /// What is still to be read.
+    said: VecDeque<u8>,
+    /// How the stream ends behind that, if it does.
+    end: Option<End>,
+    waker: Option<Waker>,
+}
+
+impl Peer {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
+        self.0.lock().unwrap()
+    }
+
+    /// Takes so many more bytes.
+    fn takes(&self, more: usize) {
+        self.state().room += more;
+    }
+
+    fn says(&self, text: &str) {
+        self.state().said.extend(text.as_bytes());
+    }
+
+    fn ends(&self, end: End) {
+        self.state().end = Some(end);
+    }
+
+    fn taken(&self) -> String {
+        String::from_utf8(self.state().taken.clone()).unwrap()
+    }
+}
+
+impl AsyncRead for Peer {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state();
+        let more = state.said.len().min(buffer.remaining());
+        if more > 0 {
+            buffer.put_slice(&state.said.drain(..more).collect::<Vec<_>>());
+            return Poll::Ready(Ok(()));
+        }
+        state.waker = Some(cx.waker().clone());
+        match state.end {
+            None => Poll::Pending,
+            Some(End::HangUp) => Poll::Ready(Ok(())),
+            Some(End::Error(error)) => Poll::Ready(Err(error.into())),
+        }
+    }
+}
+
+impl AsyncWrite for Peer {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.state();
+        match state.end {
+            None => {}
+            Some(End::HangUp) => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Some(End::Error(error)) => return Poll::Ready(Err(error.into())),
+        }
+        let more = bytes.len().min(state.room);
+        if more == 0 {
+            return Poll::Pending;
+        }
+        state.room -= more;
+        state.taken.extend(&bytes[..more]);
+        Poll::Ready(Ok(more))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Counter(AtomicUsize);
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A connection whose driver runs only when told.
+struct Stepwise {
+    peer: Peer,
+    shared: Arc<Shared<Peer>>,
+    driving: Driving<Peer, Box<dyn FnMut(Unasked)>>,
+    unasked: Arc<Mutex<Vec<String>>>,
+    woken: Arc<Counter>,
+}
+
+impl Stepwise {
+    /// Makes a connection whose peer takes everything, and whose driver was polled once.
+    fn new(overtakes: bool) -> Self {
+        let (peer, unasked) = (Peer::default(), Arc::new(Mutex::new(Vec::new())));
+        peer.takes(usize::MAX / 2);
+        let heard = Arc::clone(&unasked);
+        let hear = move |unasked| {
+            heard.lock().unwrap().push(match unasked {
+                Unasked::Push(kind, data) => format!("{kind} {}", data.len()),
+                Unasked::End => "end".to_owned(),
+            });
+        };
+        let (shared, driving) = connect(peer.clone(), Box::new(hear) as _, overtakes);
+        let mut this = Self { peer, shared, driving, unasked, woken: Arc::default() };
+        assert!(this.drive().is_none());
+        this
+    }
+
+    /// Runs the driver once, and returns its failure.
+    fn drive(&mut self) -> Option<Failure> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        match self.driving.poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(failure) => Some(failure),
+            Poll::Pending => None,
+        }
+    }
+
+    fn unasked(&self) -> Vec<String> {
+        self.unasked.lock().unwrap().clone()
+    }
+
+    fn times_woken(&self) -> usize {
+        self.woken.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Has the same length for numbers of the same length.
+fn packed(text: &str) -> String {
+    format!("*1\r\n${}\r\n{text}\r\n", text.len())
+}
+
+fn poll<S>(asking: &mut Asking<'_, S>) -> Option<Answer> {
+    match Pin::new(asking).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn few_requests_are_written_by_those_who_ask_and_many_by_the_driver() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut few: Vec<_> = ["one", "two"].map(|text| shared.ask(&redis::cmd(text))).into();
+    assert_eq!(line.peer.taken(), packed("one") + &packed("two"));
+    few.extend(["three", "four"].map(|text| shared.ask(&redis::cmd(text))));
+    assert_eq!(line.peer.taken(), packed("one") + &packed("two"));
+    assert_eq!(line.times_woken(), 1, "once for both");
+    assert!(line.drive().is_none());
+    assert!(line.peer.taken().ends_with(&(packed("three") + &packed("four"))));
+    line.peer.says(":1\r\n+OK\r\n-NOSCRIPT none\r\n$2\r\nab\r\n");
+    assert!(line.drive().is_none());
+    let answers: Vec<_> = few.iter_mut().map(|asking| poll(asking).unwrap().unwrap()).collect();
+    assert!(matches!(&answers[..], [Value::Int(1), Value::Okay, Value::ServerError(_), Value::BulkString(_)]));
+    assert!(shared.queue().asked.is_empty());
+}
+
+#[test]
+fn very_many_requests_do_not_wait_for_the_driver() {
+    let line = Stepwise::new(false);
+    let asking: Vec<_> = (0..MANY + FEW).map(|_| line.shared.ask(&redis::cmd("x"))).collect();
+    assert_eq!(line.peer.taken(), packed("x").repeat(MANY + FEW));
+    drop(asking);
+}
+
+#[test]
+fn a_driver_that_may_overtake_lets_others_ask_first() {
+    let mut line = Stepwise::new(true);
+    let shared = Arc::clone(&line.shared);
+    let _asking = [(); FEW + 1].map(|()| shared.ask(&redis::cmd("x")));
+    assert!(line.drive().is_none());
+    assert_eq!(line.peer.taken(), packed("x").repeat(FEW));
+    assert_eq!(line.times_woken(), 2, "by the request, and by itself");
+    assert!(line.drive().is_none());
+    assert_eq!(line.peer.taken(), packed("x").repeat(FEW + 1));
+}
+
+#[test]
+fn a_queued_request_is_taken_back_and_a_written_one_keeps_its_place() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let written = [(); FEW].map(|()| shared.ask(&redis::cmd("written")));
+    let [first, middle, last] = ["a", "bb", "ccc"].map(|text| shared.ask(&redis::cmd(text)));
+    drop(middle);
+    drop(written);
+    drop(first);
+    assert!(line.drive().is_none());
+    assert_eq!(line.peer.taken(), packed("written").repeat(FEW) + &packed("ccc"));
+    line.peer.says(":1\r\n:2\r\n:3\r\n");
+    assert!(line.drive().is_none());
+    let mut last = last;
+    assert_eq!(poll(&mut last).unwrap().unwrap(), Value::Int(3));
+    assert!(shared.queue().asked.is_empty(), "nothing leaks");
+}
+
+/// However much of a request the stream has taken when its task goes away.
+#[test]
+fn a_request_of_which_a_part_is_written_is_written_to_its_end() {
+    let length = packed("dropped").len();
+    for part in 1..=length {
+        let mut line = Stepwise::new(false);
+        line.peer.state().room = part;
+        let shared = Arc::clone(&line.shared);
+        drop(shared.ask(&redis::cmd("dropped")));
+        let mut next = shared.ask(&redis::cmd("next"));
+        line.peer.takes(1_000);
+        assert!(line.drive().is_none());
+        assert_eq!(line.peer.taken(), packed("dropped") + &packed("next"), "after {part} bytes");
+        line.peer.says(":1\r\n:2\r\n");
+        assert!(line.drive().is_none());
+        assert_eq!(poll(&mut next).unwrap().unwrap(), Value::Int(2));
+    }
+}
+
+#[test]
+fn messages_between_replies_are_handed_on() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut asking = [(); 2].map(|()| shared.ask(&redis::cmd("x")));
+    let push = ">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n";
+    line.peer.says(&format!("{push}:1\r\n{push}|1\r\n+ttl\r\n:5\r\n:2\r\n{push}"));
+    assert!(line.drive().is_none());
+    assert_eq!(asking.each_mut().map(|asking| poll(asking).unwrap().unwrap()), [Value::Int(1), Value::Int(2)]);
+    assert_eq!(line.unasked().len(), 3);
+}
+
+/// It would be taken for the answer to the next request.
+#[test]
+fn a_reply_without_a_request_ends_the_connection() {
+    for (said, failure) in [
+        (":1\r\n", Failure::UnexpectedReply),
+        ("-ERR max number of clients reached\r\n", Failure::Full),
+        ("-ERR idle for too long\r\n", Failure::Closed),
+    ] {
+        let mut line = Stepwise::new(false);
+        line.peer.says(said);
+        assert_eq!(line.drive(), Some(failure));
+    }
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut asking = shared.ask(&redis::cmd("x"));
+    line.peer.says(":1\r\n:2\r\n");
+    assert_eq!(line.drive(), Some(Failure::UnexpectedReply));
+    assert_eq!(poll(&mut asking).unwrap().unwrap(), Value::Int(1), "that one was awaited");
+}
+
+/// Before the server can have read it.
+#[test]
+fn a_reply_to_a_request_that_is_not_written_ends_the_connection() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    line.peer.state().room = 0;
+    let _asking = [(); FEW + 1].map(|()| shared.ask(&redis::cmd("x")));
+    line.peer.says(":1\r\n:2\r\n:3\r\n");
+    assert_eq!(line.drive(), Some(Failure::UnexpectedReply));
+}
+
+#[test]
+fn the_end_fails_what_is_not_answered_and_all_that_follows() {
+    for (end, failure) in [
+        (End::HangUp, Failure::Closed),
+        (End::Error(io::ErrorKind::ConnectionReset), Failure::Closed),
+        (End::Error(io::ErrorKind::TimedOut), Failure::Unreachable("timed out".into())),
+    ] {
+        let mut line = Stepwise::new(false);
+        let shared = Arc::clone(&line.shared);
+        let [mut answered, mut open] = ["a", "b"].map(|text| shared.ask(&redis::cmd(text)));
+        let abandoned = shared.ask(&redis::cmd("c"));
+        assert!(line.drive().is_none());
+        drop(abandoned);
+        line.peer.says(":1\r\n:2");
+        line.peer.ends(end);
+        let ended = line.drive().unwrap();
+        assert_eq!(ended, failure);
+        drop(line.shared.end(&ended));
+        assert_eq!(poll(&mut answered).unwrap().unwrap(), Value::Int(1));
+        assert_eq!(poll(&mut open).unwrap().unwrap_err(), failure);
+        assert_eq!(poll(&mut shared.ask(&redis::cmd("d"))).unwrap().unwrap_err(), failure);
+        assert!(shared.queue().asked.is_empty() && shared.outgoing().stream.is_none());
+    }
+}
+
+#[test]
+fn a_server_that_hangs_up_while_it_is_written_to_is_heard_to_its_last_word() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    line.peer.says("-ERR max number of clients reached\r\n");
+    line.peer.ends(End::Error(io::ErrorKind::BrokenPipe));
+    let mut asking = shared.ask(&redis::cmd("x"));
+    assert_eq!(line.times_woken(), 1, "who failed to write leaves the rest to the driver");
+    assert_eq!(line.drive(), Some(Failure::Closed));
+    assert!(matches!(poll(&mut asking), Some(Ok(Value::ServerError(_)))));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask,
+    AskTwo,
+    Drop(usize),
+    Drive,
+    Take(usize),
+    /// A reply to the oldest request that the server has in full.
+    Reply,
+    Push,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Ask),
+        1 => Just(Step::AskTwo),
+        3 => (0..8_usize).prop_map(Step::Drop),
+        4 => Just(Step::Drive),
+        3 => (1..40_usize).prop_map(Step::Take),
+        4 => Just(Step::Reply),
+        1 => Just(Step::Push),
+    ]
+}
+
+/// Returns the numbers in the requests that arrived in full.
+fn numbers(taken: &str) -> Vec<usize> {
+    let ends = taken.matches("\r\n").count() / 3;
+    taken.split("\r\n").skip(2).step_by(3).take(ends).map(|number| number.parse().unwrap()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    /// Whatever is dropped when, and however slowly the stream takes it: the server gets requests in the order in
+    /// which they were made, and everybody gets the reply to their own.
+    #[test]
+    fn everybody_gets_their_own_reply(steps in prop::collection::vec(step(), 1..80), overtakes: bool) {
+        let mut line = Stepwise::new(overtakes);
+        line.peer.state().room = 0;
+        let shared = Arc::clone(&line.shared);
+        let (mut next, mut replied) = (1_000, 0);
+        let mut asking: Vec<(usize, Asking<'_, Peer>)> = Vec::new();
+        for step in steps.into_iter().chain([Step::Take(100_000), Step::Drive, Step::Drive]) {
+            match step {
+                Step::Ask => {
+                    asking.push((next, shared.ask(&redis::cmd(&next.to_string()))));
+                    next += 1;
+                }
+                Step::AskTwo => {
+                    let commands = [next, next + 1].map(|number| redis::cmd(&number.to_string()));
+                    asking.extend((next..).zip(shared.ask_all(&commands)));
+                    next += 2;
+                }
+                Step::Drop(which) if which < asking.len() => drop(asking.remove(which)),
+                Step::Drop(_) => {}
+                Step::Drive => prop_assert_eq!(line.drive(), None),
+                Step::Take(more) => line.peer.takes(more),
+                Step::Reply => {
+                    if let Some(number) = numbers(&line.peer.taken()).get(replied) {
+                        line.peer.says(&format!(":{number}\r\n"));
+                        replied += 1;
+                    }
+                }
+                Step::Push => line.peer.says(">1\r\n+other\r\n"),
+            }
+        }
+        let all = numbers(&line.peer.taken());
+        prop_assert!(all.is_sorted_by(|one, two| one < two), "{:?}", all);
+        for number in &all[replied..] {
+            line.peer.says(&format!(":{number}\r\n"));
+        }
+        prop_assert_eq!(line.drive(), None);
+        for (number, mut asking) in asking {
+            let answer = poll(&mut asking);
+            prop_assert_eq!(answer, Some(Ok(Value::Int(i64::try_from(number).unwrap()))));
+        }
+        prop_assert!(shared.queue().asked.is_empty() && shared.queue().awaited.is_empty());
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn serve(mut server: DuplexStream) {
+    let mut bytes = [0; 64];
+    while let Ok(more @ 1..) = server.read(&mut bytes).await {
+        for _ in bytes[..more].iter().filter(|byte| **byte == b'*') {
+            if server.write_all(b":7\r\n").await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn many_tasks_on_many_threads_share_a_connection() {
+    let runtime = runtime();
+    let (client, server) = duplex(100);
+    runtime.spawn(serve(server));
+    let pipeline = Pipeline::open(runtime.handle(), client, |_| {});
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let pipeline = pipeline.clone();
+            runtime.spawn(async move {
+                for _ in 0..200 {
+                    assert_eq!(pipeline.ask(&redis::cmd("x")).await, Ok(Value::Int(7)));
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            Clock::System.timeout(LIMIT, pin!(task)).await.expect("every task gets its replies").unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_last_handle_closes_the_stream() {
+    let runtime = runtime();
+    let (client, mut server) = duplex(100);
+    let pipeline = Pipeline::open(runtime.handle(), client, |_| {});
+    let other = pipeline.clone();
+    drop(pipeline);
+    runtime.block_on(async {
+        let asking = other.ask(&redis::cmd("x"));
+        let mut bytes = [0; 11];
+        server.read_exact(&mut bytes).await.unwrap();
+        drop(asking);
+        drop(other);
+        let read = Clock::System.timeout(LIMIT, pin!(server.read(&mut bytes))).await;
+        assert_eq!(read.unwrap().unwrap(), 0);
+    });
+}
+
+#[test]
+fn the_end_of_the_runtime_fails_what_is_asked() {
+    let runtime = runtime();
+    let (client, _server) = duplex(100);
+    let pipeline = Pipeline::open(runtime.handle(), client, |_| panic!("it is not the server's end"));
+    let mut before = pipeline.ask(&redis::cmd("x"));
+    runtime.shutdown_background();
+    let mut answer = None;
+    eventually("it fails", || {
+        answer = answer.take().or_else(|| poll(&mut before));
+        answer == Some(Err(Failure::Closed))
+    });
+    assert_eq!(poll(&mut pipeline.ask(&redis::cmd("x"))), Some(Err(Failure::Closed)));
+}

@@ -1,0 +1,345 @@
+//! TLS to a node: what is trusted, the client's own certificate, and the handshake.
+//!
+//! The configuration is this library's own, with ring. No process-wide provider is installed, and none of the host
+//! program's is used. There is no insecure mode.
+//!
+//! The files are read when a client is made, which fails if one cannot be used. Each connect looks whether they
+//! changed, and reads them again if so. States:
+//!
+//! - *in force*: the last version that could be used;
+//! - *refused*: the files have a newer version that cannot be used. The version in force stays, one warning is logged
+//!   for each refused version, and the next connect reads again.
+//!
+//! A certificate and its key are one version. Files that change while they are read count as not read.
+//!
+//! What may interrupt it: a connect that is cancelled leaves the reading to its thread, which finishes it for the next
+//! connect. Without `tls_ca`, the system's roots are trusted. They are read once per process, at the first connect that
+//! needs them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::address::TlsOptions;
+use crate::error::Error;
+use crate::net::node::Failure;
+use crate::options::checked_server_name;
+use crate::sys::fork::{PerProcess, Pid};
+use crate::sys::log::log;
+use crate::sys::task::blocking;
+
+/// How often files are read again because they changed meanwhile.
+const READS_MOST: u32 = 3;
+
+/// The system's roots, once they were read. Locked while they are, only by threads that may wait for files.
+static SYSTEM_ROOTS: PerProcess<Mutex<Option<Arc<RootCertStore>>>> = PerProcess::new();
+
+/// TLS to one host.
+pub(crate) struct Tls {
+    options: TlsOptions,
+    server_name: ServerName<'static>,
+    state: Mutex<State>,
+}
+
+struct State {
+    in_force: Material,
+    version: Version,
+    /// Made of the version in force at the first connect.
+    config: Option<Arc<ClientConfig>>,
+    /// The last version for which a warning was logged.
+    refused: Option<Version>,
+}
+
+/// The content of the files.
+#[derive(Clone)]
+struct Material {
+    /// `None` for the system's.
+    roots: Option<Arc<RootCertStore>>,
+    /// The client's own certificate with its key.
+    client: Option<Arc<CertifiedKey>>,
+}
+
+/// The version of all files together: of each, its inode, size and times of change.
+type Version = Vec<Option<[u64; 7]>>;
+
+/// A reason why a file cannot be used: the option that names it, and the rest of the message.
+struct Refusal {
+    option: &'static str,
+    reason: String,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files of `options` for connections to `host`.
+    pub(crate) fn new(options: &TlsOptions, host: &str) -> Result<Self, Error> {
+        let name = options.server_name.as_deref().unwrap_or(host);
+        // The setter in Rust does not check, and a host may not be a name for a certificate: `a_b`.
+        let server_name = ServerName::try_from(checked_server_name(name)?.to_owned()).expect("it was just checked");
+        let (in_force, version) = read(options).map_err(|refusal| Error::about(refusal.option, refusal.reason))?;
+        let state = State { in_force, version, config: None, refused: None };
+        Ok(Self { options: options.clone(), server_name, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    /// Returns the configuration for a connect now. Reads files that changed. Cancel safe.
+    pub(crate) async fn config(self: Arc<Self>) -> Result<Arc<ClientConfig>, Failure> {
+        // A thread that holds the lock may wait for files.
+        if self.options.has_no_files()
+            && let Ok(state) = self.state.try_lock()
+            && let Some(config) = &state.config
+        {
+            return Ok(Arc::clone(config));
+        }
+        let (answer, answered) = oneshot::channel();
+        blocking(move || {
+            let (config, refusal) = self.renewed();
+            // A connect that was cancelled does not need it. A log may block, and the connect does not wait for it.
+            drop(answer.send(config));
+            if let Some(Refusal { option, reason }) = refusal {
+                log!(warn, option, "{option}{reason}; the files read before stay in force");
+            }
+        });
+        answered.await.unwrap_or(Err(Failure::Closed))
+    }
+
+    /// Reads files that changed. Returns the configuration in force, and the refusal of a new version the first time.
+    fn renewed(&self) -> (Result<Arc<ClientConfig>, Failure>, Option<Refusal>) {
+        let mut state = self.state();
+        let mut refusal = None;
+        let version = version(&self.options);
+        if version != state.version {
+            match read(&self.options) {
+                Ok((in_force, version)) => {
+                    *state = State { in_force, version, config: None, refused: None };
+                }
+                Err(_) if state.refused.as_ref() == Some(&version) => {}
+                Err(why) => {
+                    state.refused = Some(version);
+                    refusal = Some(why);
+                }
+            }
+        }
+        let config = match &state.config {
+            Some(config) => Ok(Arc::clone(config)),
+            None => config(&state.in_force),
+        };
+        state.config = config.as_ref().ok().cloned();
+        (config, refusal)
+    }
+
+    /// Encrypts `tcp`. Cancel safe.
+    pub(crate) async fn shake_hands(
+        &self,
+        config: Arc<ClientConfig>,
+        tcp: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, Failure> {
+        let connected = TlsConnector::from(config).connect(self.server_name.clone(), tcp).await;
+        connected.map_err(|error| failure(&error).unwrap_or(Failure::HungUp))
+    }
+}
+
+/// Sorts an I/O error of an encrypted stream; `None` if TLS is not its cause.
+pub(crate) fn failure(error: &io::Error) -> Option<Failure> {
+    let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(Failure::Tls(Cow::Owned(format!("{tls}{}", advice(tls)))))
+}
+
+/// Returns the advice about an error of TLS.
+fn advice(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidCertificate(why) => match why {
+            // Another CA of the same name has another signature.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "; set tls_ca to the file of the CA that signed the server's certificate"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "; set tls_server_name to a name in the server's certificate"
+            }
+            CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+                "; give the server a certificate that is signed by the CA, not the CA's own"
+            }
+            _ => "",
+        },
+        rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::HandshakeFailure,
+        ) => "; does the server ask for a certificate? set tls_cert and tls_key",
+        rustls::Error::InvalidMessage(_) => "; does the server speak TLS on this port?",
+        _ => "",
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn config(material: &Material) -> Result<Arc<ClientConfig>, Failure> {
+    let roots = match &material.roots {
+        Some(roots) => Arc::clone(roots),
+        None => system_roots()?,
+    };
+    let unusable = |error: rustls::Error| Failure::Tls(error.to_string().into());
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_root_certificates(roots);
+    Ok(Arc::new(match &material.client {
+        Some(client) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(client)))),
+        None => builder.with_no_client_auth(),
+    }))
+}
+
+/// Returns the roots that the system trusts: those of `SSL_CERT_FILE` and `SSL_CERT_DIR`, or of the usual places.
+fn system_roots() -> Result<Arc<RootCertStore>, Failure> {
+    let read = SYSTEM_ROOTS.of(Pid::now(), Mutex::default);
+    let mut read = read.lock().expect("no panic while holding this");
+    if let Some(roots) = &*read {
+        return Ok(Arc::clone(roots));
+    }
+    let mut roots = RootCertStore::empty();
+    // Certificates that cannot be read or parsed are skipped, as every program on the system does.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        let reason = "the system trusts no certificate that can be read; set tls_ca, or SSL_CERT_FILE";
+        return Err(Failure::Tls(reason.into()));
+    }
+    Ok(Arc::clone(read.insert(Arc::new(roots))))
+}
+
+/// Returns the version of the files as they are now. A file that cannot be looked at has none.
+fn version(options: &TlsOptions) -> Version {
+    let of = |metadata: Metadata| {
+        let unsigned = |number: i64| number.cast_unsigned();
+        [
+            metadata.dev(),
+            metadata.ino(),
+            metadata.size(),
+            unsigned(metadata.mtime()),
+            unsigned(metadata.mtime_nsec()),
+            unsigned(metadata.ctime()),
+            unsigned(metadata.ctime_nsec()),
+        ]
+    };
+    options.files().map(|(_, path)| fs::metadata(path).ok().map(of)).collect()
+}
+
+/// Reads all files, as one version.
+fn read(options: &TlsOptions) -> Result<(Material, Version), Refusal> {
+    for _ in 0..READS_MOST {
+        let before = version(options);
+        let material = read_once(options);
+        if version(options) == before {
+            return Ok((material?, before));
+        }
+    }
+    let (option, path) = options.files().next().expect("without files, their version does not change");
+    Err(Refusal { option, reason: format!(" ({}) changed while it was read", path.display()) })
+}
+
+fn read_once(options: &TlsOptions) -> Result<Material, Refusal> {
+    let roots = options.ca.as_deref().map(|path| {
+        let refusal = |reason: String| refusal("tls_ca", path, &reason);
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates("tls_ca", path)? {
+            roots
+                .add(certificate)
+                .map_err(|error| refusal(format!("has a certificate that cannot be used: {error}")))?;
+        }
+        Ok(Arc::new(roots))
+    });
+    let client = options.cert.as_deref().zip(options.key.as_deref()).map(|(cert, key)| {
+        let chain = certificates("tls_cert", cert)?;
+        let private_key = PrivateKeyDer::from_pem_slice(&content("tls_key", key)?).map_err(|_| {
+            refusal("tls_key", key, "has no private key in PEM form (PKCS #8, PKCS #1 or SEC 1, not encrypted)")
+        })?;
+        let client = CertifiedKey::from_der(chain, private_key, &provider()).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                refusal("tls_key", key, &format!("does not belong to the certificate in {}", cert.display()))
+            }
+            // The text is fixed and does not repeat the key.
+            error => refusal("tls_key", key, &format!("cannot be used: {error}")),
+        })?;
+        Ok(Arc::new(client))
+    });
+    Ok(Material { roots: roots.transpose()?, client: client.transpose()? })
+}
+
+fn certificates(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal> {
+    let content = content(option, path)?;
+    let certificates = CertificateDer::pem_slice_iter(&content).collect::<Result<Vec<_>, _>>();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err(refusal(option, path, "has no certificate in PEM form")),
+        // The parser's text may repeat a line of the file, which may be a key.
+        Err(_) => Err(refusal(option, path, "is not in PEM form")),
+    }
+}
+
+fn content(option: &'static str, path: &Path) -> Result<Vec<u8>, Refusal> {
+    fs::read(path).map_err(|error| refusal(option, path, &format!("cannot be read: {error}")))
+}
+
+fn refusal(option: &'static str, path: &Path, reason: &str) -> Refusal {
+    Refusal { option, reason: format!(" ({}) {reason}", path.display()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_roots_are_read_once() {
+        // A system may trust nobody.
+        if let (Ok(first), Ok(second)) = (system_roots(), system_roots()) {
+            assert!(Arc::ptr_eq(&first, &second));
+        }
+    }
+
+    #[test]
+    fn each_refusal_of_a_handshake_has_its_advice() {
+        let other = |text: &str| {
+            let other = rustls::OtherError(Arc::new(io::Error::other(text.to_owned())));
+            rustls::Error::InvalidCertificate(CertificateError::Other(other))
+        };
+        for (error, advised) in [
+            (rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), "tls_ca"),
+            (rustls::Error::InvalidCertificate(CertificateError::BadSignature), "tls_ca"),
+            (rustls::Error::InvalidCertificate(CertificateError::NotValidForName), "tls_server_name"),
+            (other("CaUsedAsEndEntity"), "signed by the CA"),
+            (rustls::Error::AlertReceived(AlertDescription::CertificateRequired), "tls_cert and tls_key"),
+            (rustls::Error::AlertReceived(AlertDescription::HandshakeFailure), "tls_cert and tls_key"),
+            (rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType), "speak TLS"),
+            (rustls::Error::InvalidCertificate(CertificateError::Expired), "Expired"),
+        ] {
+            let Some(Failure::Tls(text)) = failure(&io::Error::new(io::ErrorKind::InvalidData, error)) else {
+                panic!("not a failure of TLS");
+            };
+            assert!(text.contains(advised), "{text}");
+        }
+        assert_eq!(failure(&io::Error::other("another")), None);
+    }
+}

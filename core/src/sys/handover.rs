@@ -1,0 +1,222 @@
+//! A task that one thread begins, and that a runtime goes on with.
+//!
+//! A thread that starts a task on another thread's runtime wakes that thread, and the task then mostly writes a request
+//! and waits. Here the calling thread does that part itself, and the runtime hears of the task when the answer comes,
+//! which wakes its thread anyway.
+//!
+//! States of the task:
+//!
+//! - *begun*: the calling thread polls it, in the runtime's context;
+//! - *resting*: it waits, and the runtime does not know of it;
+//! - *running*: it is a task of the runtime;
+//! - *over*.
+//!
+//! What may interrupt it:
+//!
+//! - It is woken while it is begun: it runs as soon as the poll is over.
+//! - It is aborted: a resting task is dropped at once, by the caller. A running one is aborted.
+//! - It panics: it is dropped, and must report that in its own drop.
+//! - It is dropped with its runtime: whatever it waits for ends then and wakes it, and the runtime drops it.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::{fmt, mem};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::sys::task::spawn;
+
+/// A task of any kind.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A task that was handed over.
+pub(crate) struct Handover(Arc<Place>);
+
+struct Place {
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+enum State {
+    Begun { is_woken: bool },
+    Resting(Task),
+    Running(AbortHandle),
+    Over,
+}
+
+impl Handover {
+    /// Polls `task` once on the calling thread, and leaves the rest of it to `runtime`.
+    pub(crate) fn begin(runtime: &Handle, mut task: Task) -> Self {
+        let place = Arc::new(Place { runtime: runtime.clone(), state: Mutex::new(State::Begun { is_woken: false }) });
+        let waker = Waker::from(Arc::clone(&place));
+        let _context = runtime.enter();
+        let poll = || task.as_mut().poll(&mut Context::from_waker(&waker));
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Pending) => place.rest(task),
+            Ok(Poll::Ready(())) | Err(_) => *place.state() = State::Over,
+        }
+        Self(place)
+    }
+
+    /// Drops the task, soon if it is running.
+    pub(crate) fn abort(&self) {
+        let mut state = self.0.state();
+        if let State::Running(task) = &*state {
+            return task.abort();
+        }
+        let former = mem::replace(&mut *state, State::Over);
+        drop(state);
+        let _context = self.0.runtime.enter();
+        drop(former);
+    }
+}
+
+impl fmt::Debug for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handover")
+    }
+}
+
+impl Place {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    fn rest(&self, task: Task) {
+        let mut state = self.state();
+        *state = match *state {
+            State::Begun { is_woken: true } => State::Running(spawn(&self.runtime, task)),
+            _ => State::Resting(task),
+        };
+    }
+}
+
+impl Wake for Place {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut state = self.state();
+        match mem::replace(&mut *state, State::Over) {
+            State::Begun { .. } => *state = State::Begun { is_woken: true },
+            State::Resting(task) => *state = State::Running(spawn(&self.runtime, task)),
+            // A waker of its first poll that is late. The task is polled again when it runs, and gives out others then.
+            former => *state = former,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::{self, ThreadId};
+
+    use harness::LIMIT;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).build().unwrap()
+    }
+
+    /// Reports the thread of each poll, and at last its end.
+    struct Reporting(Sender<Option<ThreadId>>);
+
+    impl Drop for Reporting {
+        fn drop(&mut self) {
+            let _ = self.0.send(None);
+        }
+    }
+
+    /// Waits for `notify` once, and reports the thread before and after.
+    fn waits_for(notify: &Arc<Notify>) -> (Task, Receiver<Option<ThreadId>>) {
+        let (sender, receiver) = channel();
+        let (reporting, notify) = (Reporting(sender), Arc::clone(notify));
+        let task = async move {
+            reporting.0.send(Some(thread::current().id())).unwrap();
+            notify.notified().await;
+            reporting.0.send(Some(thread::current().id())).unwrap();
+        };
+        (Box::pin(task), receiver)
+    }
+
+    #[test]
+    fn a_task_begins_here_and_goes_on_there() {
+        let (runtime, notify) = (runtime(), Arc::new(Notify::new()));
+        let (task, reported) = waits_for(&notify);
+        let _handover = Handover::begin(runtime.handle(), task);
+        assert_eq!(reported.try_recv().unwrap(), Some(thread::current().id()));
+        assert!(reported.try_recv().is_err());
+        notify.notify_one();
+        assert_ne!(reported.recv_timeout(LIMIT).unwrap().unwrap(), thread::current().id());
+        assert_eq!(reported.recv_timeout(LIMIT).unwrap(), None);
+    }
+
+    #[test]
+    fn a_task_that_has_nothing_to_wait_for_ends_here() {
+        let (runtime, notify) = (runtime(), Arc::new(Notify::new()));
+        notify.notify_one();
+        let (task, reported) = waits_for(&notify);
+        Handover::begin(runtime.handle(), task).abort();
+        let here = Some(thread::current().id());
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [here, here, None]);
+    }
+
+    #[test]
+    fn a_task_that_is_woken_while_it_is_polled_goes_on() {
+        let (runtime, (sender, receiver)) = (runtime(), channel());
+        let mut is_first = true;
+        let task = poll_fn(move |cx| {
+            if mem::take(&mut is_first) {
+                let waker = cx.waker().clone();
+                thread::spawn(move || waker.wake()).join().unwrap();
+                return Poll::Pending;
+            }
+            sender.send(thread::current().id()).unwrap();
+            Poll::Ready(())
+        });
+        let _handover = Handover::begin(runtime.handle(), Box::pin(task));
+        assert_ne!(receiver.recv_timeout(LIMIT).unwrap(), thread::current().id());
+    }
+
+    #[test]
+    fn an_abort_drops_the_task_at_rest_and_at_work() {
+        let (runtime, notify) = (runtime(), Arc::new(Notify::new()));
+        let (task, reported) = waits_for(&notify);
+        Handover::begin(runtime.handle(), task).abort();
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [Some(thread::current().id()), None]);
+        notify.notify_waiters();
+
+        let (sender, reported) = channel();
+        let reporting = Reporting(sender);
+        let task = poll_fn(move |cx| {
+            cx.waker().wake_by_ref();
+            let _ = reporting.0.send(Some(thread::current().id()));
+            Poll::Pending
+        });
+        let handover = Handover::begin(runtime.handle(), Box::pin(task));
+        while reported.recv_timeout(LIMIT).unwrap() == Some(thread::current().id()) {}
+        handover.abort();
+        while reported.recv_timeout(LIMIT).unwrap().is_some() {}
+    }
+
+    #[test]
+    fn a_panic_ends_the_task_alone() {
+        let (sender, reported) = channel();
+        let reporting = Reporting(sender);
+        let task = async move {
+            let _reporting = reporting;
+            panic!("on purpose");
+        };
+        Handover::begin(runtime().handle(), Box::pin(task)).abort();
+        assert_eq!(reported.try_recv().unwrap(), None);
+    }
+}

@@ -1,0 +1,343 @@
+//! Where the logins of connections come from: files that change, and providers whose logins end.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::error::Error as _;
+use std::future::IntoFuture;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use harness::redis::{self, from_redis_value};
+use harness::{LIMIT, Server, cluster, eventually};
+use redlock::{ErrorKind, Login, Redlock, blocking};
+
+const NAME: &str = "foo";
+
+/// The life of a login in these tests.
+const LIFE: Duration = Duration::from_secs(2);
+
+/// A service that makes users and tokens on servers, and deletes each at its end.
+#[derive(Clone)]
+struct Service {
+    servers: Arc<Vec<Server>>,
+    made: Arc<AtomicU64>,
+    users: Arc<Mutex<Vec<(String, Instant)>>>,
+    refuses: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
+}
+
+impl Service {
+    fn new(servers: Vec<Server>) -> Self {
+        let (made, users, refuses, hangs) = Default::default();
+        Self { servers: Arc::new(servers), made, users, refuses, hangs }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(Server::url).collect()
+    }
+
+    fn made(&self) -> u64 {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// Makes a user with a token.
+    fn login(&self) -> Result<Login, io::Error> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the service says S3CR3T"));
+        }
+        let number = self.made.fetch_add(1, Ordering::SeqCst) + 1;
+        let (user, token) = (format!("user-{number}"), format!("S3CR3T-{number}"));
+        for server in self.servers.iter() {
+            server.command(&["ACL", "SETUSER", &user, "on", &format!(">{token}"), "~*", "+@all"]);
+        }
+        self.users.lock().unwrap().push((user.clone(), Instant::now() + LIFE));
+        Ok(Login::new(user, token).lasting(LIFE))
+    }
+
+    /// Deletes users whose end has come, which ends their connections.
+    fn expire(&self) {
+        let mut users = self.users.lock().unwrap();
+        let now = Instant::now();
+        for (user, _) in users.iter().filter(|(_, end)| *end <= now) {
+            self.delete(user);
+        }
+        users.retain(|(_, end)| *end > now);
+    }
+
+    fn delete(&self, user: &str) {
+        for server in self.servers.iter() {
+            server.command(&["ACL", "DELUSER", user]);
+        }
+    }
+
+    fn client(&self) -> redlock::Builder {
+        let service = self.clone();
+        Redlock::builder().nodes(self.urls()).credentials(move || {
+            let service = service.clone();
+            async move {
+                while service.hangs.load(Ordering::SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                service.login()
+            }
+        })
+    }
+}
+
+/// The connections of clients to a server: the id and the user of each.
+fn connections(server: &Server) -> Vec<(u64, String)> {
+    let list: String = from_redis_value(server.command(&["CLIENT", "LIST"])).unwrap();
+    let field = |line: &str, name: &str| {
+        line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default().to_owned()
+    };
+    let others = list.lines().filter(|line| field(line, "user") != "default");
+    others.map(|line| (field(line, "id").parse().unwrap(), field(line, "user"))).collect()
+}
+
+fn patient(url: impl redlock::IntoNodes) -> redlock::Builder {
+    Redlock::builder().nodes(url).restart_delay(Duration::ZERO).timeout(LIMIT)
+}
+
+#[test]
+fn a_password_file_is_read_at_every_connect() {
+    let server = Server::builder().args(["--requirepass", "first"]).start();
+    let mut admin = server.connect();
+    redis::cmd("AUTH").arg("first").exec(&mut admin).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    std::fs::write(&path, "first\r\n").unwrap();
+    let by_option = patient(server.url()).password_file(&path).build().unwrap();
+    let by_url = patient(format!("{}?password_file={}", server.url(), path.display())).build().unwrap();
+    for redlock in [by_option, by_url] {
+        let redlock = blocking::Redlock::from(redlock);
+        redlock.lock(NAME).acquire().unwrap().release().unwrap();
+    }
+    let redlock = blocking::Redlock::from(patient(server.url()).password_file(&path).build().unwrap());
+    redlock.lock(NAME).acquire().unwrap().release().unwrap();
+    std::fs::write(&path, "second").unwrap();
+    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("second").exec(&mut admin).unwrap();
+    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").exec(&mut admin).unwrap();
+    redlock.lock(NAME).acquire().unwrap().release().unwrap();
+}
+
+#[test]
+fn a_password_file_that_cannot_be_used_is_named() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    let redlock = blocking::Redlock::from(Redlock::builder().nodes(server.url()).password_file(&path).build().unwrap());
+    let answer = || {
+        let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        error.nodes()[0].answer.clone()
+    };
+    let missing = answer();
+    assert!(missing.contains("password_file") && missing.contains(&*path.to_string_lossy()), "{missing}");
+    std::fs::write(&path, "\n").unwrap();
+    eventually("an empty file is named", || answer().contains("is empty"));
+    std::fs::write(&path, [0xff]).unwrap();
+    eventually("a file that is not text is named", || answer().contains("is not UTF-8"));
+}
+
+#[test]
+fn two_sources_of_one_login_are_refused() {
+    let refused = |builder: redlock::Builder, text: &str| {
+        let error = builder.build().unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains(text), "{error}");
+    };
+    refused(Redlock::builder().nodes("redis://u:p@h?password_file=/p"), "password_file");
+    refused(Redlock::builder().nodes("redis://u@h"), "password_file");
+    let provider = || async { Ok::<_, io::Error>(Login::new("", "")) };
+    refused(Redlock::builder().nodes("redis://h").password_file("/p").credentials(provider), "credentials");
+    refused(Redlock::builder().nodes("redis://u@h").credentials(provider), "user without a password");
+    // An address with a login needs no other.
+    let server = Server::builder().args(["--requirepass", "p"]).start();
+    let url = format!("{}?pass=p", server.url());
+    let failing = || async { Err::<Login, _>(io::Error::other("never called")) };
+    let redlock = blocking::Redlock::from(patient(url).credentials(failing).build().unwrap());
+    redlock.lock(NAME).acquire().unwrap().release().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_that_end_lose_no_lock() {
+    for nodes in [1, 3] {
+        let service = Service::new(cluster(nodes));
+        let redlock = service.client().ttl(Duration::from_millis(1500)).timeout(LIMIT).build().unwrap();
+        let held = redlock.lock("held").await.unwrap();
+        let wanted = redlock.lock("wanted").await.unwrap();
+        let waiter = tokio::spawn(redlock.lock("wanted").no_timeout().into_future());
+        let start = Instant::now();
+        while start.elapsed() < 3 * LIFE {
+            service.expire();
+            held.check().unwrap();
+            redlock.lock(NAME).await.unwrap().release().await.unwrap();
+        }
+        assert!(service.made() >= 3, "{} logins", service.made());
+        wanted.release().await.unwrap();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        held.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_login_goes_into_live_connections() {
+    let service = Service::new(cluster(1));
+    let redlock = service.client().build().unwrap();
+    let held = redlock.lock(NAME).await.unwrap();
+    let waiter = tokio::spawn(redlock.lock(NAME).into_future());
+    eventually("the waiter has asked", || service.servers[0].get("redlock:waiters:{foo}").is_some());
+    let before = connections(&service.servers[0]);
+    assert!(before.len() >= 2 && before.iter().all(|(_, user)| user == "user-1"), "{before:?}");
+    let is_replaced = |(id, _): &(u64, String)| {
+        connections(&service.servers[0]).iter().any(|(now, user)| now == id && user != "user-1")
+    };
+    let start = Instant::now();
+    while !before.iter().all(is_replaced) {
+        assert!(start.elapsed() < LIMIT, "{before:?} and {:?}", connections(&service.servers[0]));
+        // The background sends it at once, and a caller before its next request.
+        held.extend().await.unwrap();
+    }
+    held.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_fails_or_hangs_leaves_the_old_login() {
+    for hangs in [false, true] {
+        let service = Service::new(cluster(1));
+        let redlock = service.client().timeout(LIMIT).build().unwrap();
+        let held = redlock.lock("held").await.unwrap();
+        let fault = if hangs { &service.hangs } else { &service.refuses };
+        fault.store(true, Ordering::SeqCst);
+        let start = Instant::now();
+        while start.elapsed() < LIFE {
+            held.extend().await.unwrap();
+            // New connections log in with it, too.
+            for (id, _) in connections(&service.servers[0]) {
+                service.servers[0].command(&["CLIENT", "KILL", "ID", &id.to_string()]);
+            }
+            redlock.lock(NAME).await.unwrap().release().await.unwrap();
+        }
+        assert_eq!(service.made(), 1);
+        fault.store(false, Ordering::SeqCst);
+        eventually("it is called again", || service.made() >= 2);
+    }
+}
+
+#[test]
+fn an_error_shows_the_type_of_a_providers_error_and_has_it_as_its_cause() {
+    let server = Server::start();
+    let failing = || async { Err::<Login, _>(io::Error::other("the service says S3CR3T")) };
+    let redlock = blocking::Redlock::from(Redlock::builder().nodes(server.url()).credentials(failing).build().unwrap());
+    let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("the credentials provider failed: std::io::error::Error"), "{error}");
+    assert!(!format!("{error} {error:?}").contains("S3CR3T"));
+    let cause = error.source().unwrap().downcast_ref::<io::Error>().expect("the error itself");
+    assert!(cause.to_string().contains("S3CR3T"));
+}
+
+#[test]
+fn a_provider_that_panics_has_failed() {
+    let server = Server::start();
+    let panics = || async { if true { panic!("S3CR3T") } else { Ok::<Login, io::Error>(Login::new("", "")) } };
+    let redlock = blocking::Redlock::from(Redlock::builder().nodes(server.url()).credentials(panics).build().unwrap());
+    let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err();
+    assert!(error.to_string().contains("it panicked"), "{error}");
+}
+
+#[test]
+fn a_provider_cannot_use_a_lock_of_its_own_client() {
+    let server = Server::start();
+    let own: Arc<Mutex<Option<Redlock>>> = Arc::default();
+    let client = Arc::clone(&own);
+    let provider = move || {
+        let client = client.lock().unwrap().clone();
+        async move {
+            drop(client.expect("it is there").lock(NAME).await?);
+            Ok::<_, redlock::Error>(Login::new("", ""))
+        }
+    };
+    let redlock = Redlock::builder().nodes(server.url()).credentials(provider).build().unwrap();
+    *own.lock().unwrap() = Some(redlock.clone());
+    let redlock = blocking::Redlock::from(redlock);
+    let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err();
+    let cause = error.source().expect("the provider's error");
+    assert!(cause.to_string().contains("of its own client"), "{cause}");
+    own.lock().unwrap().take();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_that_is_rejected_is_asked_for_again() {
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "app", "on", ">second", "~*", "+@all"]);
+    let calls = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&calls);
+    let provider = move || {
+        let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+        async move { Ok::<_, io::Error>(Login::new("app", if first { "first" } else { "second" })) }
+    };
+    let redlock = patient(server.url()).credentials(provider).build().unwrap();
+    redlock.lock(NAME).await.unwrap().release().await.unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_is_called_once_for_all_that_need_a_login() {
+    let service = Service::new(cluster(3));
+    let redlock = service.client().timeout(LIMIT).build().unwrap();
+    let calls: Vec<_> = (0..50).map(|i| tokio::spawn(redlock.lock(format!("job:{i}")).into_future())).collect();
+    for call in calls {
+        call.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(service.made(), 1);
+}
+
+#[test]
+fn the_provider_of_one_client_fails_no_other() {
+    let server = Server::start();
+    let failing = || async { Err::<Login, _>(io::Error::other("this client's")) };
+    let client = |builder: redlock::Builder| {
+        blocking::Redlock::from(builder.nodes(server.url()).timeout(Duration::ZERO).build().unwrap())
+    };
+    let refused = client(Redlock::builder().credentials(failing));
+    let plain = client(Redlock::builder());
+    let provided = client(Redlock::builder().credentials(|| async { Ok::<_, io::Error>(Login::new("", "")) }));
+    for other in [plain, provided] {
+        assert!(refused.lock(NAME).acquire().unwrap_err().to_string().contains("credentials provider"));
+        other.lock(NAME).acquire().unwrap().release().unwrap();
+    }
+}
+
+#[test]
+fn a_provider_that_hangs_at_first_is_named_and_leaves_the_node_alone() {
+    let server = Server::start();
+    let hangs = std::future::pending::<Result<Login, io::Error>>;
+    let limit = Duration::from_millis(200);
+    let builder = Redlock::builder().nodes(server.url()).credentials(hangs).connect_timeout(limit);
+    let redlock = blocking::Redlock::from(builder.build().unwrap());
+    let other = blocking::Redlock::new(server.url()).unwrap();
+    for _ in 0..3 {
+        let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("no login within 200ms"), "{error}");
+        other.lock(NAME).timeout(Duration::ZERO).acquire().unwrap().release().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_is_dropped_after_its_runtime_sends_a_new_login() {
+    let service = Service::new(cluster(3));
+    let redlock = service.client().build().unwrap();
+    let client = redlock.clone();
+    let guard = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(client.lock(NAME).into_future()).unwrap()
+    });
+    let guard = guard.join().unwrap();
+    eventually("there is another login", || service.made() >= 2);
+    std::thread::spawn(move || drop(guard)).join().expect("a drop does not panic");
+    eventually("no key stays", || service.servers.iter().all(|server| server.get(NAME).is_none()));
+}

@@ -1,0 +1,149 @@
+//! A server that cannot be connected to is tried twenty times a second at most, however many names wait, and is found
+//! soon after it is back.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::collections::HashMap;
+use std::future::IntoFuture;
+use std::io;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use harness::{Door, Proxy, SLACK, Server, Way, eventually, redis};
+use redlock::Redlock;
+
+/// Most connects to one node in a second.
+const MOST_PER_SECOND: u64 = 20;
+
+/// How long connects are counted.
+const SPAN: Duration = Duration::from_millis(1500);
+
+/// How long a server that is back may go unnoticed.
+const NOTICED: Duration = Duration::from_secs(1);
+
+/// How often a connect failed, by the node's address, as the library logs it.
+fn failed(node: &str) -> u64 {
+    static FAILED: OnceLock<Mutex<HashMap<String, u64>>> = OnceLock::new();
+
+    struct Count;
+
+    impl io::Write for Count {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let text = String::from_utf8_lossy(line);
+            let node = text.split("node=").nth(1).and_then(|rest| rest.split(' ').next());
+            if let (true, Some(node)) = (text.contains("no connection"), node) {
+                *FAILED.get().unwrap().lock().unwrap().entry(node.to_owned()).or_default() += 1;
+            }
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let counts = FAILED.get_or_init(|| {
+        let filter = tracing::Level::DEBUG;
+        tracing_subscriber::fmt().with_max_level(filter).with_ansi(false).with_writer(|| Count).init();
+        Mutex::default()
+    });
+    counts.lock().unwrap().get(node).copied().unwrap_or_default()
+}
+
+/// Waits with `names` locks for a server in trouble, counts, and lets the server come back.
+async fn keeps_the_pace(names: usize, url: &str, tries: impl Fn() -> u64, back: impl FnOnce()) {
+    let redlock = Redlock::builder().nodes(url).restart_delay(Duration::ZERO).build().unwrap();
+    let calls: Vec<_> = (0..names).map(|i| tokio::spawn(redlock.lock(format!("job:{i}")).into_future())).collect();
+    eventually("it is tried", || tries() > 0);
+    let (before, start) = (tries(), Instant::now());
+    eventually("the span is over", || start.elapsed() >= SPAN);
+    let (count, time) = (tries() - before, start.elapsed());
+    // One more for each set of connections that had begun before.
+    let most = MOST_PER_SECOND * u64::try_from(time.as_millis()).unwrap() / 1000 + 4;
+    assert!(count <= most, "{names} names: {count} connects in {time:?}");
+    assert!(count >= 1, "{names} names: it is tried again");
+    back();
+    let noticed = Instant::now();
+    let mut calls = calls.into_iter();
+    let first = calls.next().unwrap().await.unwrap().unwrap();
+    assert!(noticed.elapsed() <= NOTICED + SLACK, "{names} names: noticed after {:?}", noticed.elapsed());
+    drop(first);
+    for call in calls {
+        drop(call.await.unwrap().unwrap());
+    }
+}
+
+async fn refuses(names: usize) {
+    let server = Server::builder().tcp(true).start();
+    let proxy = Proxy::to(&server);
+    proxy.refuse(true);
+    let node = proxy.url().trim_end_matches('/').to_owned();
+    failed(&node);
+    keeps_the_pace(names, &proxy.url(), || failed(&node), || proxy.refuse(false)).await;
+}
+
+async fn hangs_up(names: usize) {
+    let server = Server::start();
+    let door = Door::to(&server, Way::Closed);
+    keeps_the_pace(names, &door.url(), || door.came(), || door.set(Way::Open)).await;
+}
+
+async fn is_full(names: usize) {
+    let server = Server::builder().tcp(true).start();
+    let admin = Mutex::new(server.connect());
+    let clients = |most: u32| {
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(most).exec(&mut admin.lock().unwrap()).unwrap();
+    };
+    clients(1);
+    let rejected = || {
+        let stats: String = redis::cmd("INFO").arg("stats").query(&mut admin.lock().unwrap()).unwrap();
+        let count = stats.lines().find_map(|line| line.strip_prefix("rejected_connections:"));
+        count.unwrap().trim().parse().unwrap()
+    };
+    keeps_the_pace(names, &server.url(), rejected, || clients(1000)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_name_and_a_server_that_refuses() {
+    refuses(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_names_and_a_server_that_refuses() {
+    refuses(500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masses_of_names_and_a_server_that_refuses() {
+    refuses(5_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_name_and_a_server_that_hangs_up() {
+    hangs_up(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_names_and_a_server_that_hangs_up() {
+    hangs_up(500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masses_of_names_and_a_server_that_hangs_up() {
+    hangs_up(5_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_name_and_a_full_server() {
+    is_full(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_names_and_a_full_server() {
+    is_full(500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masses_of_names_and_a_full_server() {
+    is_full(5_000).await;
+}
