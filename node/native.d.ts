@@ -4,61 +4,52 @@
 /** A client for one set of nodes. */
 export declare class Client {
   /** Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`. */
-  static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null): Client | Failure
-  /** Makes a lock of this client, and checks its name and options. */
-  lock(name: Name, options?: Array<unknown> | undefined | null): Holder | Failure
+  static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null, provider?: Provider | undefined | null): Client | Failure
+  /** Makes a template for locks with these options. Checks the options, and the name of a lock that is made by it. */
+  template(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
   /** Closes the client: from now on, its locks cannot be acquired. Held locks stay held. */
   close(): void
 }
 
-/** One holder of one lock. It releases the lock if it is garbage-collected while it holds the lock. */
-export declare class Holder {
-  /** Returns the name, with invalid UTF-8 replaced. */
-  name(): string
-  /** Returns the fence of the current acquisition, even if it is lost. */
-  fence(): number | Failure
-  /** Returns whether the lock is held at this moment. */
-  held(): boolean
-  /** Returns for how long the lock is still valid, in milliseconds; zero if it is not held. */
-  remaining(): number
-  /** Returns the reason why the lock is not held; null if it is held. */
-  check(): Failure | null
+/** The requests for logins in one environment: each worker thread has its own. */
+export declare class LoginRequests {
+  /**
+   * Makes the list, which calls `wake` soon after requests were made. One wake-up may stand for many requests. It
+   * does not keep the process alive. `resource` stands for it in `async_hooks`.
+   */
+  constructor(wake: () => void, resource: object)
+  /** Takes the new requests. */
+  take(): Array<LoginRequest>
+  /** Answers a request. `expires_in` is in milliseconds. */
+  answer(id: number, username: string, password: string, expiresIn?: number | undefined | null): void
+  /** Answers a request with a failure. `kind` is shown, and `thrown` is the number of what the provider threw. */
+  fail(id: number, kind: string, thrown?: number | undefined | null): void
 }
 
-/** Calls in the background, and their results. One queue per environment: each worker thread has its own. */
+/** A provider of logins. Clients with the same one share their logins. */
+export declare class Provider {
+  /** Makes a provider, which is asked by requests with this number. */
+  constructor(requests: LoginRequests, provider: number)
+}
+
+/**
+ * Calls in the background, and their results. One queue per environment: each worker thread has its own. Other
+ * functions take its number.
+ */
 export declare class Queue {
   /**
    * Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. `resource`
    * stands for it in `async_hooks`.
    */
   constructor(wake: () => void, resource: object)
-  /** Keeps the process alive, or does so no longer, as at first. */
-  keepAlive(alive: boolean): void
-  /** Starts an acquire. */
-  acquire(holder: Holder, timeout: Timeout): Started
-  /** Starts an extension to `ttl`, or by the ttl in force. */
-  extend(holder: Holder, ttl?: number | undefined | null): Started
-  /** Starts a release. */
-  release(holder: Holder): Started
-  /** Starts a release at the end of a block. The release fails only if the lock was lost. */
-  leave(holder: Holder): Started
-  /** Starts an inspection of a name on every node. */
-  inspect(client: Client, name: Name): Started
-  /** Starts to ask the nodes whether anybody holds the lock. */
-  isLocked(holder: Holder): Started
-  /** Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release. */
-  waitLost(holder: Holder): Started
-  /** Returns an id that becomes ready each time the holder loses the lock, and once more when the holder is dropped. */
-  watch(holder: Holder): number
-  /** Cancels a call, and leaves no key behind. Does nothing if there is no such call. */
-  cancel(id: number): void
-  /** Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. */
-  drain(): Array<number>
-  /**
-   * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
-   * `again` if it is not finished and its id becomes ready once more, `gone` if there is no such call.
-   */
-  take(id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Failure
+  /** Returns its number. */
+  number(): number
+}
+
+/** The checked options of locks that are made later. Other functions take its number. */
+export declare class Template {
+  /** Returns its number. */
+  number(): number
 }
 
 /** A server inside this process that does what a test says. */
@@ -81,6 +72,9 @@ export declare class TestServer {
   advance(by: number): Failure | null
 }
 
+/** Starts an acquire. Makes the object `lock` as `makeLock` does, unless it exists or the acquire cannot start. */
+export declare function acquire(queue: number, lock: number, template: number, name: Name, released: boolean, timeout: Timeout): Started
+
 /** One node's answer. */
 export interface Answer {
   /** The node's address without user name or password. */
@@ -88,6 +82,27 @@ export interface Answer {
   /** The answer, in a few words. */
   answer: string
 }
+
+/** Cancels a call that was not taken yet, and leaves no key behind. */
+export declare function cancel(queue: number, id: number): void
+
+/** Returns the reason why the lock is not held; null if it is held. */
+export declare function check(queue: number, lock: number): Failure | null
+
+/** Starts a diagnosis of every node. */
+export declare function diagnose(queue: number, client: Client): Started
+
+/**
+ * Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. With
+ * `takes`, the won locks are taken too.
+ */
+export declare function drain(queue: number, takes: boolean): Array<number>
+
+/** Drops the object `lock` if it exists, and releases it if it is held. */
+export declare function dropLock(queue: number, lock: number): void
+
+/** Starts an extension to `ttl`, or by the ttl in force. */
+export declare function extend(queue: number, lock: number, ttl?: number | undefined | null): Started
 
 /** The failure of a call. */
 export interface Failure {
@@ -105,7 +120,21 @@ export interface Failure {
   nodes: Array<Answer>
   /** The message of the error that caused this one. */
   cause?: string
+  /** The number of what the credentials provider threw, if that caused this failure. */
+  thrown?: number
 }
+
+/** Returns the fence of the current acquisition, even if it is lost. */
+export declare function fence(queue: number, lock: number): number | Failure
+
+/** Returns whether the lock is held at this moment. */
+export declare function held(queue: number, lock: number): boolean
+
+/** Starts an inspection of a name on every node. */
+export declare function inspect(queue: number, client: Client, name: Name): Started
+
+/** Starts to ask the nodes whether anybody holds the lock. */
+export declare function isLocked(queue: number, lock: number): Started
 
 /** An option of clients and locks. */
 export interface Known {
@@ -120,17 +149,72 @@ export interface Known {
 /** Returns every option. */
 export declare function knownOptions(): Array<Known>
 
+/**
+ * Starts a release at the end of a block, which fails only if the lock was lost. Drops the object as `release` does, if
+ * there was anything to release.
+ */
+export declare function leave(queue: number, lock: number, kept: boolean): Started
+
+/** A request for a login. */
+export interface LoginRequest {
+  /** The number of the request. */
+  id: number
+  /** The number of the provider. */
+  provider: number
+}
+
 /** Has a lock lose what it holds. Returns why it does not hold it. */
-export declare function lose(holder: Holder, reason: string): Failure | null
+export declare function lose(queue: number, lock: number, reason: string): Failure | null
+
+/**
+ * Makes the object `lock`, unless it exists. Its options are those of the template. `released` says whether there was
+ * such an object, which `release` or `leave` dropped.
+ */
+export declare function makeLock(queue: number, lock: number, template: number, name: Name, released: boolean): void
 
 /** A name as the caller gave it. */
 export type Name = string | Uint8Array
+
+/** One node and what was found about it. */
+export interface NodeDiagnosis {
+  /** The node's address without user name or password. */
+  node: string
+  /** The level of the most serious finding. */
+  level: 'ok' | 'warning' | 'unusable'
+  /** The findings. */
+  findings: Array<NodeFinding>
+}
+
+/** One finding about a node. */
+export interface NodeFinding {
+  /** What was looked at. */
+  check: string
+  /** How serious it is. */
+  level: 'ok' | 'warning' | 'unusable'
+  /** What was found, and what to do. */
+  message: string
+}
+
+/** Starts a release. Drops the object, unless it is to be `kept` for a watch. */
+export declare function release(queue: number, lock: number, kept: boolean): Started
+
+/** Returns for how long the lock is still valid, in milliseconds; zero if it is not held. */
+export declare function remaining(queue: number, lock: number): number
 
 /** Releases every lock held by this process, and waits up to 500 ms for the servers. For the end of the process. */
 export declare function shutdown(): void
 
 /** The id of the started call, or the reason why it could not start. */
 export type Started = number | Failure
+
+/**
+ * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
+ * `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
+ */
+export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Array<NodeDiagnosis> | Failure
+
+/** Takes the loss that an id of `watch` stands for. Returns false if the object was dropped. */
+export declare function takeLoss(queue: number, id: number): boolean
 
 /**
  * The timeout of one call: undefined for the lock's own, a number of milliseconds, or null to wait for ever. Undefined
@@ -158,3 +242,9 @@ export interface View {
   /** The reason why the node could not be asked. */
   error?: string
 }
+
+/** Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release. */
+export declare function waitLost(queue: number, lock: number): Started
+
+/** Returns an id that becomes ready each time the object loses the lock, and once more when the object is dropped. */
+export declare function watch(queue: number, lock: number): number

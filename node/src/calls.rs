@@ -1,29 +1,51 @@
 //! The completion queue of one environment.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use napi::Env;
-use napi::bindgen_prelude::{Either, Either3, Function, Object};
+use napi::bindgen_prelude::{Either, Either4, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
-use redlock::bindings::completion_queue::{Completion, Taken};
+use redlock::bindings::completion_queue::{Completion, Queue as Completions, Taken};
+use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Unit;
 
-use crate::client::{Client, Name, View, bytes};
+use crate::client::{Client, Name, NodeDiagnosis, Template, View, bytes};
 use crate::convert::number;
 use crate::error::Failure;
-use crate::lock::Holder;
 use crate::options::{Timeout, read_timeout};
+use crate::table::{Numbered, Table};
 use crate::wake::Wake;
 
-/// Calls in the background, and their results. One queue per environment: each worker thread has its own.
+thread_local! {
+    static QUEUES: Table<Rc<Calls>> = Table::default();
+}
+
+/// Calls in the background, and their results. One queue per environment: each worker thread has its own. Other
+/// functions take its number.
 #[derive(Debug)]
 #[napi]
-pub struct Queue(redlock::bindings::completion_queue::Queue, Arc<Wake>);
+pub struct Queue(Numbered<Rc<Calls>>);
+
+/// The calls and the lock objects of one environment.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    completions: Completions,
+    wake: Arc<Wake>,
+    /// The number of calls that JavaScript waits for. The process is kept alive while there are any.
+    pending: Cell<u64>,
+    objects: RefCell<BTreeMap<i64, Arc<LockObject>>>,
+}
 
 /// The id of the started call, or the reason why it could not start.
 #[napi]
 pub type Started = Either<i64, Failure>;
+
+/// The result of a call that is ready.
+type Result4 = Option<Either4<&'static str, Vec<View>, Vec<NodeDiagnosis>, Failure>>;
 
 #[napi]
 impl Queue {
@@ -34,96 +56,207 @@ impl Queue {
         crate::shut_down_at_exit();
         let wake = Arc::new(Wake::new(env, wake, resource)?);
         let waker = Arc::clone(&wake);
-        Ok(Self(redlock::bindings::completion_queue::Queue::new(move || waker.call()), wake))
+        let completions = Completions::new(move || waker.call());
+        let calls = Calls { completions, wake, pending: Cell::default(), objects: RefCell::default() };
+        Ok(Self(Numbered::new(&QUEUES, Rc::new(calls))))
     }
 
-    /// Keeps the process alive, or does so no longer, as at first.
+    /// Returns its number.
     #[napi(catch_unwind)]
-    pub fn keep_alive(&self, env: Env, alive: bool) -> napi::Result<()> {
-        self.1.keep_alive(env, alive)
-    }
-
-    /// Starts an acquire.
-    #[napi(catch_unwind)]
-    pub fn acquire(&self, holder: &Holder, timeout: Timeout) -> Started {
-        started(read_timeout(timeout).and_then(|timeout| self.0.acquire(&holder.0, timeout)))
-    }
-
-    /// Starts an extension to `ttl`, or by the ttl in force.
-    #[napi(catch_unwind)]
-    pub fn extend(&self, holder: &Holder, ttl: Option<f64>) -> Started {
-        let ttl = ttl.map(|ttl| Unit::Millis.duration("ttl", ttl)).transpose();
-        started(ttl.and_then(|ttl| self.0.extend(&holder.0, ttl)))
-    }
-
-    /// Starts a release.
-    #[napi(catch_unwind)]
-    pub fn release(&self, holder: &Holder) -> Started {
-        started(self.0.release(&holder.0))
-    }
-
-    /// Starts a release at the end of a block. The release fails only if the lock was lost.
-    #[napi(catch_unwind)]
-    pub fn leave(&self, holder: &Holder) -> Started {
-        started(self.0.release_at_exit(&holder.0))
-    }
-
-    /// Starts an inspection of a name on every node.
-    #[napi(catch_unwind)]
-    pub fn inspect(&self, client: &Client, name: Name) -> Started {
-        started(self.0.inspect(&client.0, bytes(&name)))
-    }
-
-    /// Starts to ask the nodes whether anybody holds the lock.
-    #[napi(catch_unwind)]
-    pub fn is_locked(&self, holder: &Holder) -> Started {
-        started(self.0.is_locked(&holder.0))
-    }
-
-    /// Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release.
-    #[napi(catch_unwind)]
-    pub fn wait_lost(&self, holder: &Holder) -> Started {
-        started(self.0.wait_lost(&holder.0, None))
-    }
-
-    /// Returns an id that becomes ready each time the holder loses the lock, and once more when the holder is dropped.
-    #[napi(catch_unwind)]
-    pub fn watch(&self, holder: &Holder) -> i64 {
-        number(self.0.subscribe_to_losses(&holder.0))
-    }
-
-    /// Cancels a call, and leaves no key behind. Does nothing if there is no such call.
-    #[napi(catch_unwind)]
-    pub fn cancel(&self, id: i64) {
-        self.0.cancel(call_number(id));
-    }
-
-    /// Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take.
-    #[napi(catch_unwind)]
-    pub fn drain(&self) -> Vec<i64> {
-        self.0.drain(|| ()).into_iter().map(Completion::signed).collect()
-    }
-
-    /// Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
-    /// `again` if it is not finished and its id becomes ready once more, `gone` if there is no such call.
-    #[napi(catch_unwind, ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Failure")]
-    pub fn take(&self, id: i64) -> Option<Either3<&'static str, Vec<View>, Failure>> {
-        match self.0.take(call_number(id)) {
-            Ok(Taken::Completed) => None,
-            Ok(Taken::Views(views)) => Some(Either3::B(views.into_iter().map(View::from).collect())),
-            Ok(Taken::IsLocked(is_locked)) => Some(Either3::A(if is_locked { "locked" } else { "free" })),
-            Ok(Taken::Pending) => Some(Either3::A("again")),
-            Ok(_) => Some(Either3::A("gone")),
-            Err(error) => Some(Either3::C(error.into())),
-        }
+    pub fn number(&self) -> i64 {
+        self.0.number()
     }
 }
 
-fn started(id: Result<u64, Error>) -> Started {
-    match id {
-        Ok(id) => Either::A(number(id)),
-        Err(error) => Either::B(error.into()),
+impl Calls {
+    /// Returns the queue with this number.
+    pub(crate) fn of(number: i64) -> napi::Result<Rc<Self>> {
+        Table::get(&QUEUES, number)
     }
+
+    pub(crate) fn find(&self, lock: i64) -> Option<Arc<LockObject>> {
+        self.objects.borrow().get(&lock).cloned()
+    }
+
+    pub(crate) fn object(&self, lock: i64) -> napi::Result<Arc<LockObject>> {
+        self.find(lock).ok_or_else(|| napi::Error::from_reason("bug in redlock: a number without a lock"))
+    }
+
+    pub(crate) fn add(&self, lock: i64, object: Arc<LockObject>) {
+        let before = self.objects.borrow_mut().insert(lock, object);
+        drop(before);
+    }
+
+    pub(crate) fn remove(&self, lock: i64) -> Option<Arc<LockObject>> {
+        self.objects.borrow_mut().remove(&lock)
+    }
+
+    /// Counts a call that was started, and returns what JavaScript is told.
+    fn started(&self, env: Env, id: Result<u64, Error>) -> napi::Result<Started> {
+        match id {
+            Ok(id) => {
+                self.begin(env)?;
+                Ok(Either::A(number(id)))
+            }
+            Err(error) => Ok(Either::B(error.into())),
+        }
+    }
+
+    fn begin(&self, env: Env) -> napi::Result<()> {
+        let pending = self.pending.get();
+        self.pending.set(pending + 1);
+        if pending == 0 { self.wake.keep_alive(env, true) } else { Ok(()) }
+    }
+
+    fn end(&self, env: Env, calls: usize) -> napi::Result<()> {
+        let before = self.pending.get();
+        let pending = before.saturating_sub(calls as u64);
+        self.pending.set(pending);
+        if pending == 0 && before > 0 { self.wake.keep_alive(env, false) } else { Ok(()) }
+    }
+}
+
+/// Starts an acquire. Makes the object `lock` as `makeLock` does, unless it exists or the acquire cannot start.
+#[napi(catch_unwind)]
+pub fn acquire(
+    env: Env,
+    queue: i64,
+    lock: i64,
+    template: i64,
+    name: Name,
+    released: bool,
+    timeout: Timeout,
+) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let known = calls.find(lock);
+    let is_known = known.is_some();
+    let object = match known {
+        Some(object) => object,
+        None => Template::object(template)?.named(bytes(&name), released),
+    };
+    let id = read_timeout(timeout).and_then(|timeout| calls.completions.acquire(&object, timeout));
+    if !is_known && id.is_ok() {
+        calls.add(lock, object);
+    }
+    calls.started(env, id)
+}
+
+/// Starts an extension to `ttl`, or by the ttl in force.
+#[napi(catch_unwind)]
+pub fn extend(env: Env, queue: i64, lock: i64, ttl: Option<f64>) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let object = calls.object(lock)?;
+    let ttl = ttl.map(|ttl| Unit::Millis.duration("ttl", ttl)).transpose();
+    calls.started(env, ttl.and_then(|ttl| calls.completions.extend(&object, ttl)))
+}
+
+/// Starts a release. Drops the object, unless it is to be `kept` for a watch.
+#[napi(catch_unwind)]
+pub fn release(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let object = calls.object(lock)?;
+    let id = calls.completions.release(&object);
+    if id.is_ok() && !kept {
+        drop(calls.remove(lock));
+    }
+    calls.started(env, id)
+}
+
+/// Starts a release at the end of a block, which fails only if the lock was lost. Drops the object as `release` does, if
+/// there was anything to release.
+#[napi(catch_unwind)]
+pub fn leave(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let object = calls.object(lock)?;
+    let id = calls.completions.release_at_exit(&object);
+    if !kept && object.is_released() {
+        drop(calls.remove(lock));
+    }
+    calls.started(env, id)
+}
+
+/// Starts an inspection of a name on every node.
+#[napi(catch_unwind)]
+pub fn inspect(env: Env, queue: i64, client: &Client, name: Name) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    calls.started(env, calls.completions.inspect(&client.0, bytes(&name)))
+}
+
+/// Starts a diagnosis of every node.
+#[napi(catch_unwind)]
+pub fn diagnose(env: Env, queue: i64, client: &Client) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    calls.started(env, calls.completions.diagnose(&client.0))
+}
+
+/// Starts to ask the nodes whether anybody holds the lock.
+#[napi(catch_unwind)]
+pub fn is_locked(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    calls.started(env, calls.completions.is_locked(&calls.object(lock)?))
+}
+
+/// Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release.
+#[napi(catch_unwind)]
+pub fn wait_lost(env: Env, queue: i64, lock: i64) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    calls.started(env, calls.completions.wait_lost(&calls.object(lock)?, None))
+}
+
+/// Returns an id that becomes ready each time the object loses the lock, and once more when the object is dropped.
+#[napi(catch_unwind)]
+pub fn watch(queue: i64, lock: i64) -> napi::Result<i64> {
+    let calls = Calls::of(queue)?;
+    Ok(number(calls.completions.subscribe_to_losses(&calls.object(lock)?)))
+}
+
+/// Cancels a call that was not taken yet, and leaves no key behind.
+#[napi(catch_unwind)]
+pub fn cancel(env: Env, queue: i64, id: i64) -> napi::Result<()> {
+    let calls = Calls::of(queue)?;
+    calls.completions.cancel(call_number(id));
+    calls.end(env, 1)
+}
+
+/// Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. With
+/// `takes`, the won locks are taken too.
+#[napi(catch_unwind)]
+pub fn drain(env: Env, queue: i64, takes: bool) -> napi::Result<Vec<i64>> {
+    let calls = Calls::of(queue)?;
+    let ready = if takes { calls.completions.drain_and_take() } else { calls.completions.drain(|| ()) };
+    calls.end(env, ready.iter().filter(|completion| matches!(completion, Completion::Done(_))).count())?;
+    Ok(ready.into_iter().map(Completion::signed).collect())
+}
+
+/// Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
+/// `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
+#[napi(
+    catch_unwind,
+    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Array<NodeDiagnosis> | Failure"
+)]
+pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result4> {
+    let calls = Calls::of(queue)?;
+    // This comes first, so that no failure of the next line keeps the process alive.
+    calls.end(env, 1)?;
+    let taken = calls.completions.take(call_number(id));
+    if matches!(taken, Ok(Taken::Pending)) {
+        calls.begin(env)?;
+    }
+    Ok(match taken {
+        Ok(Taken::Completed) => None,
+        Ok(Taken::Views(views)) => Some(Either4::B(views.into_iter().map(View::from).collect())),
+        Ok(Taken::Diagnoses(found)) => Some(Either4::C(found.into_iter().map(NodeDiagnosis::from).collect())),
+        Ok(Taken::IsLocked(is_locked)) => Some(Either4::A(if is_locked { "locked" } else { "free" })),
+        Ok(Taken::Pending) => Some(Either4::A("again")),
+        Ok(_) => Some(Either4::A("gone")),
+        Err(error) => Some(Either4::D(error.into())),
+    })
+}
+
+/// Takes the loss that an id of `watch` stands for. Returns false if the object was dropped.
+#[napi(catch_unwind)]
+pub fn take_loss(queue: i64, id: i64) -> napi::Result<bool> {
+    Ok(!matches!(Calls::of(queue)?.completions.take(call_number(id)), Ok(Taken::Cancelled)))
 }
 
 /// Converts an id from JavaScript. A negative one is wrong, and becomes an id that no call has.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use napi::bindgen_prelude::{Either, Null, Uint8Array, Unknown};
+use napi::bindgen_prelude::{ClassInstance, Either, Null, Uint8Array, Unknown};
 use napi_derive::napi;
 use redlock::bindings::lock_object::LockObject;
 use redlock::{Error, NodeState, Redlock};
 
 use crate::convert::{ms, number};
+use crate::credentials::Provider;
 use crate::error::Failure;
-use crate::lock::Holder;
 use crate::options::read_options;
+use crate::table::{Numbered, Table};
 
 /// A name as the caller gave it.
 #[napi]
@@ -32,18 +33,22 @@ pub struct Client(pub(crate) Redlock);
 impl Client {
     /// Makes a client for these nodes, or else for the nodes in the environment variable `REDLOCK_URLS`.
     #[napi(catch_unwind)]
-    pub fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Either<Client, Failure> {
-        match open(nodes, options) {
+    pub fn open(
+        nodes: Option<Vec<String>>,
+        options: Option<Vec<Unknown<'_>>>,
+        provider: Option<ClassInstance<'_, Provider>>,
+    ) -> Either<Client, Failure> {
+        match open(nodes, options, provider) {
             Ok(client) => Either::A(Self(client)),
             Err(error) => Either::B(error.into()),
         }
     }
 
-    /// Makes a lock of this client, and checks its name and options.
+    /// Makes a template for locks with these options. Checks the options, and the name of a lock that is made by it.
     #[napi(catch_unwind)]
-    pub fn lock(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Holder, Failure> {
+    pub fn template(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
         match self.lock_object(&name, options) {
-            Ok(object) => Either::A(Holder(object)),
+            Ok(object) => Either::A(Template(Numbered::new(&TEMPLATES, object))),
             Err(error) => Either::B(error.into()),
         }
     }
@@ -59,8 +64,35 @@ impl Client {
     }
 }
 
-fn open(nodes: Option<Vec<String>>, options: Option<Vec<Unknown<'_>>>) -> Result<Redlock, Error> {
-    let builder = Redlock::builder().options(read_options(options)?);
+thread_local! {
+    static TEMPLATES: Table<Arc<LockObject>> = Table::default();
+}
+
+/// The checked options of locks that are made later. Other functions take its number.
+#[derive(Debug)]
+#[napi]
+pub struct Template(Numbered<Arc<LockObject>>);
+
+#[napi]
+impl Template {
+    /// Returns its number.
+    #[napi(catch_unwind)]
+    pub fn number(&self) -> i64 {
+        self.0.number()
+    }
+
+    /// Returns the object whose options the template with this number stands for.
+    pub(crate) fn object(number: i64) -> napi::Result<Arc<LockObject>> {
+        Table::get(&TEMPLATES, number)
+    }
+}
+
+fn open(
+    nodes: Option<Vec<String>>,
+    options: Option<Vec<Unknown<'_>>>,
+    provider: Option<ClassInstance<'_, Provider>>,
+) -> Result<Redlock, Error> {
+    let builder = provider.map_or_else(Redlock::builder, |provider| provider.builder()).options(read_options(options)?);
     match nodes {
         Some(nodes) => builder.nodes(nodes).build(),
         None => builder.build(),
@@ -86,6 +118,41 @@ pub struct View {
     pub ttl_left: Option<Either<f64, Null>>,
     /// The reason why the node could not be asked.
     pub error: Option<String>,
+}
+
+/// One node and what was found about it.
+#[derive(Debug)]
+#[napi(object, object_from_js = false)]
+pub struct NodeDiagnosis {
+    /// The node's address without user name or password.
+    pub node: String,
+    /// The level of the most serious finding.
+    #[napi(ts_type = "'ok' | 'warning' | 'unusable'")]
+    pub level: &'static str,
+    /// The findings.
+    pub findings: Vec<NodeFinding>,
+}
+
+/// One finding about a node.
+#[derive(Debug)]
+#[napi(object, object_from_js = false)]
+pub struct NodeFinding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How serious it is.
+    #[napi(ts_type = "'ok' | 'warning' | 'unusable'")]
+    pub level: &'static str,
+    /// What was found, and what to do.
+    pub message: String,
+}
+
+impl From<redlock::Diagnosis> for NodeDiagnosis {
+    fn from(diagnosis: redlock::Diagnosis) -> Self {
+        let level = diagnosis.level().as_str();
+        let finding =
+            |redlock::Finding { check, level, message, .. }| NodeFinding { check, level: level.as_str(), message };
+        Self { node: diagnosis.node, level, findings: diagnosis.findings.into_iter().map(finding).collect() }
+    }
 }
 
 impl From<redlock::NodeView> for View {

@@ -6,6 +6,7 @@ use napi_derive::napi;
 use redlock::Error;
 
 use crate::convert::camel;
+use crate::credentials::Thrown;
 
 /// One node's answer.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct Failure {
     pub nodes: Vec<Answer>,
     /// The message of the error that caused this one.
     pub cause: Option<String>,
+    /// The number of what the credentials provider threw, if that caused this failure.
+    pub thrown: Option<i64>,
 }
 
 impl From<Error> for Failure {
@@ -52,8 +55,14 @@ impl From<Error> for Failure {
             option: error.option().map(camel),
             nodes: error.nodes().iter().map(answer).collect(),
             cause: error.source().map(ToString::to_string),
+            thrown: thrown(&error),
         }
     }
+}
+
+/// Returns the number of what the credentials provider threw, if that caused `error`.
+fn thrown(error: &Error) -> Option<i64> {
+    error.source()?.downcast_ref().map(|thrown: &Thrown| thrown.number)
 }
 
 /// Returns the failure for an option that does not exist.

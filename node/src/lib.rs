@@ -9,9 +9,11 @@
 pub mod calls;
 pub mod client;
 mod convert;
+pub mod credentials;
 pub mod error;
 pub mod lock;
 pub mod options;
+mod table;
 pub mod testing;
 mod wake;
 

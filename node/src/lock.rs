@@ -1,4 +1,4 @@
-//! One lock object.
+//! One lock object, by its number in the queue.
 
 use std::sync::Arc;
 
@@ -6,46 +6,57 @@ use napi::bindgen_prelude::Either;
 use napi_derive::napi;
 use redlock::bindings::lock_object::LockObject;
 
+use crate::calls::Calls;
+use crate::client::{Name, Template, bytes};
 use crate::convert::{ms, number};
 use crate::error::Failure;
 
-/// One holder of one lock. It releases the lock if it is garbage-collected while it holds the lock.
-#[derive(Debug)]
-#[napi]
-pub struct Holder(pub(crate) Arc<LockObject>);
-
-#[napi]
-impl Holder {
-    /// Returns the name, with invalid UTF-8 replaced.
-    #[napi(catch_unwind)]
-    pub fn name(&self) -> String {
-        String::from_utf8_lossy(self.0.name()).into_owned()
+/// Makes the object `lock`, unless it exists. Its options are those of the template. `released` says whether there was
+/// such an object, which `release` or `leave` dropped.
+#[napi(catch_unwind)]
+pub fn make_lock(queue: i64, lock: i64, template: i64, name: Name, released: bool) -> napi::Result<()> {
+    let calls = Calls::of(queue)?;
+    if calls.find(lock).is_none() {
+        calls.add(lock, Template::object(template)?.named(bytes(&name), released));
     }
+    Ok(())
+}
 
-    /// Returns the fence of the current acquisition, even if it is lost.
-    #[napi(catch_unwind)]
-    pub fn fence(&self) -> Either<i64, Failure> {
-        match self.0.fence() {
-            Ok(fence) => Either::A(number(fence)),
-            Err(error) => Either::B(error.into()),
-        }
-    }
+/// Drops the object `lock` if it exists, and releases it if it is held.
+#[napi(catch_unwind)]
+pub fn drop_lock(queue: i64, lock: i64) -> napi::Result<()> {
+    let object = Calls::of(queue)?.remove(lock);
+    drop(object);
+    Ok(())
+}
 
-    /// Returns whether the lock is held at this moment.
-    #[napi(catch_unwind)]
-    pub fn held(&self) -> bool {
-        self.0.held()
-    }
+/// Returns the fence of the current acquisition, even if it is lost.
+#[napi(catch_unwind)]
+pub fn fence(queue: i64, lock: i64) -> napi::Result<Either<i64, Failure>> {
+    Ok(match object(queue, lock)?.fence() {
+        Ok(fence) => Either::A(number(fence)),
+        Err(error) => Either::B(error.into()),
+    })
+}
 
-    /// Returns for how long the lock is still valid, in milliseconds; zero if it is not held.
-    #[napi(catch_unwind)]
-    pub fn remaining(&self) -> f64 {
-        ms(self.0.remaining())
-    }
+/// Returns whether the lock is held at this moment.
+#[napi(catch_unwind)]
+pub fn held(queue: i64, lock: i64) -> napi::Result<bool> {
+    Ok(object(queue, lock)?.held())
+}
 
-    /// Returns the reason why the lock is not held; null if it is held.
-    #[napi(catch_unwind)]
-    pub fn check(&self) -> Option<Failure> {
-        self.0.check().err().map(Failure::from)
-    }
+/// Returns for how long the lock is still valid, in milliseconds; zero if it is not held.
+#[napi(catch_unwind)]
+pub fn remaining(queue: i64, lock: i64) -> napi::Result<f64> {
+    Ok(ms(object(queue, lock)?.remaining()))
+}
+
+/// Returns the reason why the lock is not held; null if it is held.
+#[napi(catch_unwind)]
+pub fn check(queue: i64, lock: i64) -> napi::Result<Option<Failure>> {
+    Ok(object(queue, lock)?.check().err().map(Failure::from))
+}
+
+pub(crate) fn object(queue: i64, lock: i64) -> napi::Result<Arc<LockObject>> {
+    Calls::of(queue)?.object(lock)
 }

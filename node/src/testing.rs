@@ -9,7 +9,7 @@ use redlock::testing;
 
 use crate::client::{Name, bytes};
 use crate::error::Failure;
-use crate::lock::Holder;
+use crate::lock::object;
 
 /// A server inside this process that does what a test says.
 #[derive(Debug, Default)]
@@ -74,6 +74,6 @@ impl TestServer {
 
 /// Has a lock lose what it holds. Returns why it does not hold it.
 #[napi(catch_unwind)]
-pub fn lose(holder: &Holder, reason: String) -> Option<Failure> {
-    holder.0.lose(&reason).err().map(Failure::from)
+pub fn lose(queue: i64, lock: i64, reason: String) -> napi::Result<Option<Failure>> {
+    Ok(object(queue, lock)?.lose(&reason).err().map(Failure::from))
 }

@@ -4,9 +4,9 @@
 //! never, while a queue does so as long as a call is pending. And it cannot pass the resource that `async_hooks` show
 //! for it, which tells test runners whether it keeps the process alive.
 //!
-//! States: open, then gone. It is gone with its last owner, or with its environment, whichever is first. The environment
-//! may end while another thread calls, so the handle is only used under the lock, and the finalizer takes it under the
-//! lock before Node frees it.
+//! States: open, then gone. It is gone with its last owner, or with its environment, whichever is first. The
+//! environment may end while another thread calls, so other threads use the handle under the lock only, and the
+//! finalizer takes it under the lock before Node frees it.
 #![allow(unsafe_code, reason = "Node-API")]
 
 use std::ffi::c_void;
@@ -24,13 +24,13 @@ pub(crate) struct Wake(Arc<Mutex<Option<Handle>>>);
 #[derive(Clone, Copy)]
 struct Handle(sys::napi_threadsafe_function);
 
-// SAFETY: Node lets any thread call and release a thread-safe function. `keep_alive` is the exception, and takes the `Env` of
-// its thread as a proof.
+// SAFETY: Node lets any thread call and release a thread-safe function. `keep_alive` is for the thread of its
+// environment, and takes the `Env` as a proof.
 unsafe impl Send for Handle {}
 
 impl Wake {
-    /// Makes a thread-safe function that calls `target`. It does not keep the process alive. `resource` stands for it in
-    /// `async_hooks`.
+    /// Makes a thread-safe function that calls `target`. At first it does not keep the process alive. `resource` stands
+    /// for it in `async_hooks`.
     pub(crate) fn new(env: Env, target: Function<'_, (), ()>, resource: Object<'_>) -> napi::Result<Self> {
         let name = env.create_string("redlock-rs")?;
         let owner = Arc::new(Mutex::new(None));
@@ -57,7 +57,7 @@ impl Wake {
             // SAFETY: Node did not take it.
             drop(unsafe { Arc::from_raw(finalizer.cast::<Mutex<Option<Handle>>>()) });
         }
-        check_status!(status, "cannot make the function that wakes the queue")?;
+        check_status!(status, "cannot make the function that wakes the event loop")?;
         *locked(&owner) = Some(Handle(handle));
         let wake = Self(owner);
         wake.keep_alive(env, false)?;
@@ -81,7 +81,7 @@ impl Wake {
     /// Keeps the event loop alive, or does so no longer.
     pub(crate) fn keep_alive(&self, env: Env, alive: bool) -> napi::Result<()> {
         let Some(Handle(handle)) = *locked(&self.0) else { return Ok(()) };
-        // SAFETY: the handle is valid, because its finalizer takes it under this lock. An `Env` is of this thread.
+        // SAFETY: the handle is valid, because its finalizer runs on this thread, of which the `Env` is.
         let status = unsafe {
             if alive {
                 sys::napi_ref_threadsafe_function(env.raw(), handle)
@@ -89,7 +89,7 @@ impl Wake {
                 sys::napi_unref_threadsafe_function(env.raw(), handle)
             }
         };
-        check_status!(status, "cannot tell whether the queue keeps the process alive")
+        check_status!(status, "cannot set whether the event loop is kept alive")
     }
 }
 

@@ -87,6 +87,22 @@ test("an abort that another listener hides leaves no lock behind", async () => {
   await until(async () => (await server.ask("EXISTS", name)) === 0);
 });
 
+test("an abort in the turn in which the lock is ready leaves no lock behind", async () => {
+  const name = fresh();
+  const controller = new AbortController();
+  const first = await redlock.lock(fresh(), { ttl: 100, autoRenew: false }).acquire();
+  first.signal.addEventListener("abort", () => controller.abort());
+  await server.ask("SET", name, "someone else", "PX", 300);
+  const lock = redlock.lock(name);
+  const acquired = failure(() => lock.acquire({ signal: controller.signal }));
+  // Both are in one batch: first the loss, then the lock.
+  for (const end = performance.now() + 800; performance.now() < end; );
+  assert.equal(await acquired, controller.signal.reason);
+  assert.equal(lock.held, false);
+  await assert.rejects(lock.release(), { code: "not_held" });
+  await until(async () => (await server.ask("EXISTS", name)) === 0);
+});
+
 test("only an AbortSignal is one", async () => {
   const lock = redlock.lock(fresh());
   for (const signal of [null, {}, "now", new AbortController()]) {

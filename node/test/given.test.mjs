@@ -62,6 +62,51 @@ test("wrong names are refused at once", async () => {
   }
 });
 
+test("wrong names are refused after right ones, with and without a prefix", async () => {
+  for (const keyPrefix of ["", "redlock:", "schlüssel:"]) {
+    const prefixed = new Redlock(server.url, { keyPrefix });
+    const bytes = Buffer.byteLength(keyPrefix);
+    prefixed.lock("right");
+    for (const unit of ["x", "ü", "\uffff"]) {
+      const units = Math.floor((512 - bytes) / Buffer.byteLength(unit));
+      const most = unit.repeat(units).padEnd(units + 512 - bytes - units * Buffer.byteLength(unit), "x");
+      const held = await prefixed.lock(most).acquire();
+      await held.release();
+      await refused(() => prefixed.lock(`${most}x`), "513 bytes");
+    }
+    await refused(() => prefixed.lock(""), "empty");
+    const reserved = keyPrefix === "redlock:" ? "" : "redlock:";
+    for (const kind of ["fence:", "waiters:"]) {
+      const name = `${reserved}${kind}a`;
+      if (keyPrefix === "schlüssel:") await prefixed.lock(name).acquire();
+      else await refused(() => prefixed.lock(name), "reserved");
+    }
+    prefixed.close();
+    await refused(() => prefixed.lock("right"), "closed");
+    await refused(() => prefixed.lock("right", { ttl: 500 }), "closed");
+  }
+});
+
+test("a lock keeps its name and its options, however many others there are", async () => {
+  const bytes = Buffer.from("bytes");
+  const options = { ttl: 60_000 };
+  const lock = redlock.lock(bytes, options);
+  bytes.fill(0);
+  options.ttl = 1_000;
+  const shorter = await redlock.lock("shorter", options).acquire();
+  assert.ok(shorter.remaining < 1_000, "options are compared by value");
+  for (let ttl = 2_000; ttl < 2_100; ttl += 1) redlock.lock("other", { ttl });
+  await lock.acquire();
+  assert.equal(lock.name, "bytes");
+  assert.equal(await server.ask("EXISTS", "bytes"), 1);
+  assert.ok(lock.remaining > 50_000 && lock.remaining < 60_000);
+  const plain = await redlock.lock("plain").acquire();
+  assert.ok(plain.remaining < 10_000);
+  for (const wrong of [{ ttl: 1 }, { ttl: Number.NaN }, { ttl: -1 }]) {
+    for (let turn = 0; turn < 2; turn += 1) await refused(() => redlock.lock("other", wrong), "ttl is");
+  }
+});
+
 test("wrong options are refused at once, and never shown", async () => {
   for (const [options, ...mentions] of [
     [{ ttl: "10000" }, "ttl must be a number of milliseconds", "not a string"],

@@ -197,6 +197,29 @@ test("a lock is disposed of", async () => {
   await lock[Symbol.asyncDispose]();
 });
 
+test("a released lock knows that it was released, and one that leaves a block while it acquires is kept", async () => {
+  const lock = redlock.lock(fresh());
+  for (const end of ["release", Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]) {
+    await lock.acquire();
+    await lock[end]();
+    await lock.release();
+    assert.equal(lock.held, false);
+    assert.throws(() => lock.check(), { code: "not_held", lockName: lock.name });
+    assert.throws(() => lock.fence, { code: "not_held" });
+    await lock.release();
+    await lock[end]();
+  }
+  const other = await redlock.lock(lock.name).acquire();
+  const acquired = lock.acquire();
+  await lock[Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")]();
+  await assert.rejects(lock.release(), { code: "not_held" });
+  await assert.rejects(lock.acquire(), { code: "already_held" });
+  await other.release();
+  await acquired;
+  lock.check();
+  await lock.release();
+});
+
 test("a closed client acquires nothing, and what it held can be released", async () => {
   const client = new Redlock(server.url);
   const name = fresh();

@@ -88,6 +88,29 @@ test("a loss that the event loop had no time to tell of is told by the next call
   }
 });
 
+test("a lock that ends before its caller continues is lost", async () => {
+  const first = await redlock.lock(fresh(), { ttl: 100, autoRenew: false }).acquire();
+  const lock = redlock.lock(fresh(), { ttl: 1_000, autoRenew: false });
+  let taken = false;
+  // It runs in the turn in which the lock is taken, and before the caller continues.
+  first.signal.addEventListener("abort", () => {
+    taken = lock.held;
+    while (lock.remaining > 0);
+  });
+  const acquired = lock.acquire();
+  while (first.held);
+  // Both are in one batch.
+  for (const end = performance.now() + 50; performance.now() < end; );
+  assert.equal(await acquired, lock);
+  assert.equal(taken, true, "the lock was taken before");
+  assert.equal(lock.held, false);
+  assert.throws(() => lock.check(), { code: "lost", reason: "expired" });
+  assert.equal(lock.signal.aborted, true);
+  await assert.rejects(lock.release(), LockLost);
+  await lock.acquire();
+  await lock.release();
+});
+
 test("using hands the loss to the body in time", async () => {
   const lock = redlock.lock(fresh());
   const body = async (signal) => {

@@ -78,6 +78,25 @@ test("a pending call keeps the process alive", async () => {
   assert.equal(output, "waiting\nacquired\n");
 });
 
+test("async_hooks show what keeps the process alive", async () => {
+  const body = `
+    import { createHook } from "node:async_hooks";
+    const found = [];
+    const init = (id, type, trigger, resource) => {
+      if (type === "redlock-rs") found.push(resource);
+    };
+    createHook({ init }).enable();
+    const shown = () => found.map((resource) => resource.hasRef()).join();
+    const acquired = lock.acquire();
+    console.log(shown());
+    await acquired;
+    console.log(shown());
+    await lock.release();
+  `;
+  const { output } = await ends(run(fresh(), body));
+  assert.equal(output, "true\nfalse\n");
+});
+
 test("an aborted call does not keep the process alive", async () => {
   const name = fresh();
   const held = await redlock.lock(name).acquire();
@@ -173,6 +192,46 @@ test("a held lock that is collected as garbage is released", async () => {
   await until(async () => (await server.ask("EXISTS", name, "watched")) === 0);
   assert.equal(program.child.exitCode, null, "by the collection, not by the end of the process");
   assert.equal(await server.ask("EXISTS", "kept"), 1, "whoever has the signal keeps the lock");
+  program.child.stdin.end();
+  await ends(program);
+});
+
+test("a realm that is forgotten, as by a test runner, releases its locks", async () => {
+  const body = `
+    import { readFileSync } from "node:fs";
+    import { createRequire, Module } from "node:module";
+    import { createContext, runInContext } from "node:vm";
+    const require = createRequire(process.cwd() + "/lib/");
+    const native = require("./native.js");
+    function load(file, realm, loaded) {
+      if (loaded.has(file)) return loaded.get(file).exports;
+      const module = { exports: {} };
+      loaded.set(file, module);
+      const inRealm = (name) => {
+        if (name === "#native") return native;
+        return name.startsWith(".") ? load(name.slice(2), realm, loaded) : require(name);
+      };
+      const text = Module.wrap(readFileSync("lib/" + file, "utf8"));
+      runInContext(text, realm)(module.exports, inRealm, module);
+      return module.exports;
+    }
+    const forgotten = await (async () => {
+      const realm = createContext({ process, AbortController, TextDecoder });
+      const { Redlock } = load("index.js", realm, new Map());
+      const held = await new Redlock(${JSON.stringify(server.url)}, { ttl: 600_000 }).lock(lock.name).acquire();
+      // Node itself keeps the listeners of the process.
+      process.removeAllListeners("exit");
+      return new WeakRef(held);
+    })();
+    console.log("acquired");
+    setInterval(() => gc(), 10);
+    process.stdin.on("end", () => process.exit(forgotten.deref() ? 1 : 0)).resume();
+  `;
+  const name = fresh();
+  const program = run(name, body, "--expose-gc");
+  await until(() => program.output !== "");
+  await until(async () => (await server.ask("EXISTS", name)) === 0);
+  assert.equal(program.child.exitCode, null, "by the collection, not by the end of the process");
   program.child.stdin.end();
   await ends(program);
 });

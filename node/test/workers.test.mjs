@@ -59,6 +59,35 @@ test("a worker that ends by itself releases", async () => {
   assert.equal(await ours.tryAcquire(), true, "the end of a thread is not the end of the process");
 });
 
+test("a worker that ends after a lock was taken, and before its caller continues, releases", async () => {
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { parentPort, workerData } = require("node:worker_threads");
+    const redlock = new Redlock(workerData, { ttl: 600_000 });
+    const first = redlock.lock("first", { ttl: 100, autoRenew: false });
+    const lock = redlock.lock("between");
+    first.acquire().then(() => {
+      // It runs in the turn in which the lock is taken.
+      first.signal.addEventListener("abort", () => {
+        parentPort.postMessage(lock.held);
+        for (;;);
+      });
+      lock.acquire().then(() => parentPort.postMessage("continued"));
+      while (first.held);
+      // Both are in one batch.
+      for (const end = performance.now() + 50; performance.now() < end; );
+    });
+  `;
+  const worker = new Worker(code, { eval: true, workerData: server.url });
+  const messages = [];
+  worker.on("message", (message) => messages.push(message));
+  await once(worker, "message");
+  assert.equal(await server.ask("EXISTS", "between"), 1);
+  assert.equal(await worker.terminate(), 1);
+  assert.deepEqual(messages, [true], "it was taken, and nobody continued");
+  await until(async () => (await server.ask("EXISTS", "between")) === 0);
+});
+
 test("200 workers, each terminated in the middle of a call", async () => {
   const code = `
     const { Redlock } = require("redlock-rs");

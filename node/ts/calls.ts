@@ -1,19 +1,19 @@
-import { AsyncResource } from "node:async_hooks";
-import { runInThisContext } from "node:vm";
 import { isMainThread } from "node:worker_threads";
-import { type Failure, type Holder, Queue, shutdown, type View } from "#native";
+import { cancel, drain, type Failure, type NodeDiagnosis, Queue, shutdown, take, takeLoss, type View } from "#native";
+import { wakeable } from "./wake.js";
 
-/** A call whose result is awaited. */
-interface Call {
-  readonly resolve: (result: Result) => void;
+/** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
+type Result = View[] | NodeDiagnosis[] | Failure | "locked" | "free" | null;
+
+type Resolve = (result: Result | Promise<never>) => void;
+
+/** A call that a signal can end. */
+interface Abortable {
+  readonly signal: AbortSignal;
   readonly reject: (reason: unknown) => void;
-  readonly signal: AbortSignal | undefined;
   /** The listener of the signal. */
   readonly abort: () => void;
 }
-
-/** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
-type Result = View[] | Failure | "locked" | "free" | null;
 
 const ENDING: Failure = {
   code: "unavailable",
@@ -21,71 +21,45 @@ const ENDING: Failure = {
   nodes: [],
 };
 
-/** The queue of this environment and its pending calls. The first call makes it: importing starts nothing. */
-interface Calls {
-  readonly queue: Queue;
-  readonly pending: Map<number, Call>;
-  /** By the id of a watch, the function that reports a loss. */
-  readonly watched: Map<number, () => void>;
-  readonly native: Native;
-}
+/** The queue of this environment, and its number. The first call makes it: importing starts nothing. */
+let opened: { readonly native: Queue; readonly number: number } | undefined;
 
-let calls: Calls | undefined;
-
-/** What the queue keeps for the life of the process. */
-interface Native {
-  /** The queue keeps the process alive while a call is pending; a held lock or an idle client does not. */
-  alive: boolean;
-  /** Test runners ask it what keeps the process alive. */
-  hasRef(): boolean;
-  readonly wake: () => void;
-}
-
-// A test runner loads this file once for each test file, in a realm that it wants to forget. So what the queue keeps is of
-// the realm of Node itself, and keeps its target no longer than the realm does.
-const native: (wake: () => void) => Native = runInThisContext(`(wake) => {
-  const weak = new WeakRef(wake);
-  return { alive: false, hasRef() { return this.alive; }, wake: () => weak.deref()?.() };
-}`);
-
-// The context of the import, and not that of the first call: the queue keeps what `AsyncLocalStorage` has in it, and
-// listeners of signals would run in it.
-class Import extends AsyncResource {
-  hasRef(): boolean {
-    return false;
-  }
-}
-const imported = new Import("redlock-rs");
-
-function open(): Calls {
-  if (calls === undefined) {
-    const kept = native(wake);
-    calls = {
-      queue: imported.runInAsyncScope(() => new Queue(kept.wake, kept)),
-      native: kept,
-      pending: new Map(),
-      watched: new Map(),
-    };
-    // A worker must not release the locks of other threads. Its own are released with its objects.
-    if (isMainThread) process.once("exit", shutdown);
-  }
-  return calls;
-}
-
-function wake(): void {
-  const { queue, watched } = open();
-  for (const id of queue.drain()) {
-    if (!settle(Math.abs(id), id < 0)) watched.get(id)?.();
-  }
-}
+/** By its id, what settles each call whose result is awaited. */
+const pending = new Map<number, Resolve>();
+const abortable = new Map<number, Abortable>();
+/** By the id of a watch, the function that reports a loss. */
+const watched = new Map<number, () => void>();
 
 /**
- * Returns the queue, on which the caller starts a call and then waits for its {@link outcome}, in the same turn.
+ * Returns the number of the queue, on which the caller starts a call and then waits for its {@link outcome}, in the same
+ * turn.
  *
  * @internal
  */
-export function queue(): Queue {
-  return open().queue;
+export function queue(): number {
+  return (opened ?? open()).number;
+}
+
+function open(): NonNullable<typeof opened> {
+  const native = wakeable(Queue, wake, isPending);
+  opened = { native, number: native.number() };
+  // A worker must not release the locks of other threads. Its own are released with its objects.
+  if (isMainThread) process.once("exit", shutdown);
+  return opened;
+}
+
+function wake(): void {
+  // A signal decides until its call is settled. Without signals, won locks are taken at once.
+  const ready = drain(queue(), abortable.size === 0);
+  // The listeners of a loss run code of the program. Before that, every lock that was taken belongs to its caller.
+  for (const id of ready) if (id < 0) settle(-id, null);
+  for (const id of ready) if (id > 0) report(id);
+}
+
+/** Reports a call that is ready and has a result to take, or a loss. */
+function report(id: number): void {
+  if (pending.has(id)) takeResult(id);
+  else watched.get(id)?.();
 }
 
 /**
@@ -93,61 +67,69 @@ export function queue(): Queue {
  * call has won is released.
  *
  * The result is taken in the turn in which the caller continues, so that a lock never goes to a caller that has gone.
+ * While a call with a signal is pending, each result is taken by itself, after a look at the signal.
  *
  * @internal
  */
 export function outcome(id: number, signal?: AbortSignal): Promise<Result> {
-  const { pending } = open();
-  if (pending.size === 0) keepAlive(true);
   return new Promise((resolve, reject) => {
-    const abort = (): void => void settle(id);
-    pending.set(id, { resolve, reject, signal, abort });
-    signal?.addEventListener("abort", abort, { once: true });
+    pending.set(id, resolve);
+    if (signal === undefined) return;
+    const abort = (): void => abortCall(id);
+    abortable.set(id, { signal, reject, abort });
+    signal.addEventListener("abort", abort, { once: true });
   });
 }
 
-function keepAlive(alive: boolean): void {
-  const { queue, native } = open();
-  queue.keepAlive(alive);
-  native.alive = alive;
+/** Whether a call is pending. Only then does the queue keep the process alive: not for a held lock or an idle client. */
+function isPending(): boolean {
+  return pending.size > 0;
 }
 
-/** Settles a call that is ready, aborted, or done without a result to take. Returns false if there is no such call. */
-function settle(id: number, done = false): boolean {
-  const { queue, pending } = open();
-  const call = pending.get(id);
-  if (call === undefined) return false;
-  const { resolve, reject, signal, abort } = call;
+/** Takes the result of a call that is ready, and settles the call with it. */
+function takeResult(id: number): void {
+  // Another listener may have stopped the event before ours, so the signal is checked here too.
+  if (abortable.get(id)?.signal.aborted) {
+    abortCall(id);
+    return;
+  }
   try {
-    // Another listener may have stopped the event before ours, so the signal is checked here too.
-    if (signal?.aborted) {
-      queue.cancel(id);
-      reject(signal.reason);
-    } else {
-      const taken = done ? null : queue.take(id);
-      if (taken === "again") return true;
-      resolve(taken === "gone" ? ENDING : taken);
-    }
+    const taken = take(queue(), id);
+    if (taken !== "again") settle(id, taken === "gone" ? ENDING : taken);
   } catch (error) {
     // This is a bug. It must fail only this call, so the rest of the batch continues.
-    reject(error);
+    settle(id, Promise.reject(error));
   }
+}
+
+function abortCall(id: number): void {
+  const call = abortable.get(id);
+  if (call === undefined) return;
+  call.reject(call.signal.reason);
+  settle(id, null);
+  cancel(queue(), id);
+}
+
+/** Settles a call, unless it is settled already. */
+function settle(id: number, result: Result | Promise<never>): void {
+  const resolve = pending.get(id);
+  if (resolve === undefined) return;
   pending.delete(id);
-  if (pending.size === 0) keepAlive(false);
-  signal?.removeEventListener("abort", abort);
-  return true;
+  resolve(result);
+  if (abortable.size === 0) return;
+  const call = abortable.get(id);
+  call?.signal.removeEventListener("abort", call.abort);
+  abortable.delete(id);
 }
 
 /**
- * Calls `lost` each time the holder loses the lock. Keeps neither of the two alive.
+ * Calls `lost` each time an object loses its lock. `id` is that of its native watch. Keeps neither of the two alive.
  *
  * @internal
  */
-export function watch(holder: Holder, lost: () => void): void {
-  const { queue, watched } = open();
-  const id = queue.watch(holder);
+export function onLoss(id: number, lost: () => void): void {
   watched.set(id, () => {
-    if (queue.take(id) === "gone") watched.delete(id);
-    else lost();
+    if (takeLoss(queue(), id)) lost();
+    else watched.delete(id);
   });
 }

@@ -1,10 +1,12 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-import { Client } from "#native";
+import { Client, diagnose, inspect } from "#native";
 import { outcome, queue } from "./calls.js";
+import { type Credentials, Provider } from "./credentials.js";
 import { LockInvalidArgument, unwrap } from "./errors.js";
 import { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
-import { CLIENT_OPTIONS, checkedName, checkedNodes, LOCK_OPTIONS, values } from "./validate.js";
+import { Templates } from "./template.js";
+import { CLIENT_OPTIONS, checkedName, checkedNodes, checkedOptions, clientValues, LOCK_OPTIONS } from "./validate.js";
 
 /**
  * The options of a lock, and of a client as the defaults of its locks. All durations are in milliseconds. `null` stands
@@ -68,6 +70,75 @@ export interface ClientOptions extends LockOptions {
    * apply to the whole. Errors and inspection show the whole. Only clients have this option.
    */
   readonly keyPrefix?: string | null | undefined;
+  /**
+   * File with the password for nodes whose URL has none, without one line end at its end; default none. It is read at
+   * every connect. The user is the URL's, by default the default user. Only clients have this option, and the following
+   * ones.
+   */
+  readonly passwordFile?: string | null | undefined;
+  /**
+   * Function that returns the login for nodes whose URL has none, or a promise of it; default none. For tokens that end.
+   * It is called without arguments on the event loop of this thread: at the first connect, ahead of the end of each
+   * login, and after a server rejected one. A new login is also sent on the connections that exist. Clients with the
+   * same nodes and the same function share their logins.
+   *
+   * A call may take 10 s, which includes the time when the event loop is busy. If it fails, the login before stays in
+   * use, and the function is called again after 1 s, doubling to 30 s. Messages show only the class of what it throws.
+   * The thrown value is the `cause` of the {@link LockUnavailable} that a call on a lock then rejects with.
+   *
+   * The function cannot use a lock of its own client: that call fails with `invalid_argument`. It does not keep the
+   * process alive. After `close`, it is called only for locks that are still held.
+   *
+   * @example
+   * ```ts
+   * const credentials = async () => ({ username: "app", password: await token(), expiresIn: 900_000 });
+   * const redlock = new Redlock("rediss://cache.internal:6379", { credentials });
+   * ```
+   */
+  readonly credentials?: Credentials | null | undefined;
+  /**
+   * PEM file with the certificates of the only CAs to trust, for nodes with `rediss://`; default the system's. A URL may
+   * name another one with `?tls_ca=`, and likewise for the following options. The files are read when the client is
+   * made, and again at a connect that finds them changed. A new version that cannot be used leaves the old one in force.
+   */
+  readonly tlsCa?: string | null | undefined;
+  /** PEM file with the client's certificate and its chain; default none. Needs `tlsKey`. */
+  readonly tlsCert?: string | null | undefined;
+  /** PEM file with the private key of `tlsCert`, not encrypted; default none. */
+  readonly tlsKey?: string | null | undefined;
+  /**
+   * The name that a node's certificate must have, where the URL has another host, as through a tunnel; default the host.
+   */
+  readonly tlsServerName?: string | null | undefined;
+}
+
+/**
+ * How serious a finding is. `ok`: as it should be. `warning`: locks work, and something is lost. `unusable`: the node
+ * cannot vote, or its vote does not count.
+ */
+export type Level = "ok" | "warning" | "unusable";
+
+/** One finding about a node. */
+export interface Finding {
+  /**
+   * What was looked at: `connection`, `tls`, `role`, `version`, `resp3`, `info`, `tracking`, `evalsha`, `rights`,
+   * `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `alias` or `vote`.
+   */
+  readonly check: string;
+  /** How serious it is. */
+  readonly level: Level;
+  /** What was found, and what to do, in one sentence. */
+  readonly message: string;
+}
+
+/** A node and what was found about it. */
+export interface Diagnosis {
+  /** The node's address without user name or password. */
+  readonly node: string;
+  /** The level of the most serious finding. */
+  readonly level: Level;
+  /** The findings, one or more for each check. A node that cannot be asked has one. */
+  readonly findings: readonly Finding[];
 }
 
 /** What one node has under a lock's name. */
@@ -118,6 +189,8 @@ const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.disp
  */
 export class Redlock {
   readonly #client: Client;
+  readonly #templates: Templates;
+  #provider: Provider | undefined;
 
   /**
    * @param nodes - 1 to 15 addresses: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
@@ -128,7 +201,11 @@ export class Redlock {
    * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, or a wrong option.
    */
   constructor(nodes?: string | readonly string[], options?: ClientOptions) {
-    this.#client = unwrap(Client.open(checkedNodes(nodes), values(options, CLIENT_OPTIONS)));
+    const urls = checkedNodes(nodes);
+    const given = checkedOptions(options, CLIENT_OPTIONS);
+    this.#provider = given?.credentials ? Provider.of(given.credentials) : undefined;
+    this.#client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
+    this.#templates = new Templates(this.#client, given?.keyPrefix ?? "");
   }
 
   /**
@@ -140,7 +217,8 @@ export class Redlock {
    * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
   lock(name: string | Uint8Array, options?: LockOptions): Lock {
-    return Lock.of(unwrap(this.#client.lock(checkedName(name), values(options, LOCK_OPTIONS))));
+    const right = checkedName(name);
+    return Lock.of(this.#templates.of(right, checkedOptions(options, LOCK_OPTIONS)), right, this.#provider);
   }
 
   /**
@@ -169,8 +247,32 @@ export class Redlock {
    */
   async inspect(name: string | Uint8Array): Promise<NodeView[]> {
     const bytes = checkedName(name);
-    const id = unwrap(queue().inspect(this.#client, bytes));
+    this.#provider?.refuseOwn();
+    const id = unwrap(inspect(queue(), this.#client, bytes));
     return unwrap(await outcome(id)) as NodeView[];
+  }
+
+  /**
+   * Finds out, for each node in the order of the addresses, what it can do, what this user may do, and what may lose
+   * locks there: reachable, encrypted, role, version, optional commands, rights, eviction, persistence, replicas, free
+   * connections, clock, and addresses that lead to the same server.
+   *
+   * For an operator: it asks more than locks do, on connections of its own, and writes keys that begin with
+   * `redlock:diagnose:` (after the client's `keyPrefix`) and expire after 10 s. Takes at most five times the client's
+   * `connectTimeout`. A node that cannot be asked is part of the answer.
+   *
+   * @throws {@link LockInvalidArgument}: a closed client.
+   *
+   * @example
+   * ```ts
+   * for (const { node, level, findings } of await redlock.diagnose()) {
+   *   if (level !== "ok") console.log(node, findings);
+   * }
+   * ```
+   */
+  async diagnose(): Promise<Diagnosis[]> {
+    const id = unwrap(diagnose(queue(), this.#client));
+    return unwrap(await outcome(id)) as Diagnosis[];
   }
 
   /** @internal */
@@ -191,6 +293,9 @@ export class Redlock {
    */
   close(): void {
     this.#client.close();
+    this.#templates.clear();
+    // From here on, only the locks keep it.
+    this.#provider = undefined;
   }
 
   /** Closes the client at the end of a `using` block. */

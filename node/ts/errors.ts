@@ -142,13 +142,38 @@ for (const [name, { prototype }] of Object.entries({
   Object.defineProperty(prototype, "name", { value: name, configurable: true, writable: true });
 }
 
+/** How many thrown values are kept, over all clients. The cause of an error is only a text if its value is older. */
+const KEPT = 32;
+
+/** The last values that credentials providers threw, by their numbers. */
+const kept = new Map<number, unknown>();
+let lastKept = 0;
+
+/**
+ * Keeps what a credentials provider threw, for the cause of errors, and returns its number.
+ *
+ * @internal
+ */
+export function keepThrown(thrown: unknown): number {
+  lastKept += 1;
+  kept.set(lastKept, thrown);
+  kept.delete(lastKept - KEPT);
+  return lastKept;
+}
+
+function causeOf({ cause, thrown }: Failure): unknown {
+  const value = thrown === undefined ? undefined : kept.get(thrown);
+  return value === undefined && cause !== undefined ? new Error(cause) : value;
+}
+
 /**
  * Makes the error for a failure of a native call. The awaiting function calls this, so that the stack leads there.
  *
  * @internal
  */
-export function errorOf({ code, message, lockName, nodes, reason, option, cause }: Failure): RedlockError {
-  const details: ErrorDetails = { lockName, nodes, cause: cause === undefined ? undefined : new Error(cause) };
+export function errorOf(failure: Failure): RedlockError {
+  const { code, message, lockName, nodes, reason, option, cause } = failure;
+  const details: ErrorDetails = { lockName, nodes, cause: causeOf(failure) };
   switch (code) {
     case "timeout":
       return new LockTimeout(message, details);

@@ -13,11 +13,20 @@
  * @packageDocumentation
  */
 
-import { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./client.js";
+import { type ClientOptions, type Diagnosis, type LockOptions, type NodeView, Redlock } from "./client.js";
 import type { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 
-export { type ClientOptions, type LockOptions, type NodeView, Redlock } from "./client.js";
+export {
+  type ClientOptions,
+  type Diagnosis,
+  type Finding,
+  type Level,
+  type LockOptions,
+  type NodeView,
+  Redlock,
+} from "./client.js";
+export type { Credentials, Login } from "./credentials.js";
 export {
   type ErrorCode,
   type ErrorDetails,
@@ -97,4 +106,13 @@ export const locked: Locked = (name: unknown, options: unknown, fn: unknown) => 
  */
 export async function inspect(name: string | Uint8Array): Promise<NodeView[]> {
   return shared().inspect(name);
+}
+
+/**
+ * Finds out what each node of the default client can do and may lose; see {@link Redlock.diagnose}.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong address in `REDLOCK_URLS`.
+ */
+export async function diagnose(): Promise<Diagnosis[]> {
+  return shared().diagnose();
 }

@@ -1,8 +1,34 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-import type { Holder } from "#native";
-import { outcome, queue, watch } from "./calls.js";
+import {
+  acquire,
+  check,
+  dropLock,
+  extend,
+  fence,
+  held,
+  isLocked,
+  leave,
+  makeLock,
+  release,
+  remaining,
+  type Started,
+  waitLost,
+  watch,
+} from "#native";
+import { onLoss, outcome, queue } from "./calls.js";
+import type { Provider } from "./credentials.js";
 import { errorOf, LockInvalidArgument, LockLost, LockTimeout, unwrap } from "./errors.js";
-import { checked, expect, isSignal, type Kinds, MILLISECONDS, MILLISECONDS_OR_NULL, SIGNAL } from "./validate.js";
+import type { Template } from "./template.js";
+import {
+  checked,
+  expect,
+  type Given,
+  isSignal,
+  type Kinds,
+  MILLISECONDS,
+  MILLISECONDS_OR_NULL,
+  SIGNAL,
+} from "./validate.js";
 
 /** How one acquire waits. */
 export interface AcquireOptions {
@@ -23,12 +49,30 @@ export interface TryOptions {
 
 const ACQUIRE: Kinds = { timeout: MILLISECONDS_OR_NULL, signal: SIGNAL };
 const TRY: Kinds = { signal: SIGNAL };
+const NOTHING: Given<AcquireOptions> = {};
 const HOW = "{ timeout: 500, signal: controller.signal }";
 const HOW_TO_TRY = "{ signal: controller.signal }";
+
+/** Checks how a call waits. */
+function given<T extends object>(
+  options: T | AbortSignal | undefined,
+  kinds: Kinds,
+  example: string,
+): Given<AcquireOptions> {
+  if (options === undefined) return NOTHING;
+  return isSignal(options) ? { signal: options } : (checked(options, kinds, example) ?? NOTHING);
+}
 
 /** The first releases of Node 20 lack it. */
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 const inspect = Symbol.for("nodejs.util.inspect.custom");
+
+/** The number of the last native object. */
+let lastNumber = 0;
+/** Drops the native object of a lock that is garbage-collected, and so releases it. */
+const collected = new FinalizationRegistry<number>((number) => dropLock(queue(), number));
+
+const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Keeps a lock alive while its signal is in use: a lock that is garbage-collected is released. */
 const holders = new WeakMap<AbortSignal, Lock>();
@@ -54,27 +98,38 @@ const holders = new WeakMap<AbortSignal, Lock>();
  * ```
  */
 export class Lock {
-  readonly #holder: Holder;
+  /** The number of the native object; 0 before there was any. */
+  #number = 0;
+  /** Whether the native object exists. A call makes it, and a release drops it. */
+  #exists = false;
+  #released = false;
+  readonly #template: Template;
+  readonly #name: string | Uint8Array;
+  /** Kept alive here, because the client may be gone before its locks. */
+  readonly #provider: Provider | undefined;
   #controller: AbortController | undefined;
   #watched = false;
 
-  private constructor(holder: Holder) {
-    this.#holder = holder;
+  private constructor(template: Template, name: string | Uint8Array, provider: Provider | undefined) {
+    this.#template = template;
+    // Bytes may change later.
+    this.#name = typeof name === "string" ? name : new Uint8Array(name);
+    this.#provider = provider;
   }
 
   /** @internal */
-  static of(holder: Holder): Lock {
-    return new Lock(holder);
+  static of(template: Template, name: string | Uint8Array, provider: Provider | undefined): Lock {
+    return new Lock(template, name, provider);
   }
 
   /** @internal */
-  static holderOf(lock: Lock): Holder {
-    return lock.#holder;
+  static numberOf(lock: Lock): number {
+    return lock.#object();
   }
 
   /** The name, with invalid UTF-8 replaced if it was given as bytes. */
   get name(): string {
-    return this.#holder.name();
+    return typeof this.#name === "string" ? this.#name : UTF_8.decode(this.#name);
   }
 
   /**
@@ -86,17 +141,17 @@ export class Lock {
    * @throws {@link LockInvalidArgument}: the protocol `"setnx"` has no fence.
    */
   get fence(): number {
-    return unwrap(this.#holder.fence());
+    return unwrap(fence(queue(), this.#object()));
   }
 
   /** Whether the lock is held at this moment. Each call compares the clock with the end of the validity. */
   get held(): boolean {
-    return this.#holder.held();
+    return held(queue(), this.#object());
   }
 
   /** How long the lock can still be relied on without another renewal, in milliseconds; 0 when it is not held. */
   get remaining(): number {
-    return this.#holder.remaining();
+    return remaining(queue(), this.#object());
   }
 
   /**
@@ -146,14 +201,8 @@ export class Lock {
    * ```
    */
   async acquire(options?: AcquireOptions | AbortSignal): Promise<this> {
-    const { timeout, signal } = isSignal(options) ? { signal: options } : (checked(options, ACQUIRE, HOW) ?? {});
-    if (this.#controller !== undefined) this.#tell();
-    // Listeners of a loss have run by now. From here on no other code runs until the signal has its listener.
-    signal?.throwIfAborted();
-    const id = unwrap(queue().acquire(this.#holder, timeout));
-    // An aborted signal stays with the hold that was lost. Any other belongs to the next hold.
-    if (this.#controller?.signal.aborted) this.#controller = undefined;
-    unwrap(await outcome(id, signal));
+    const { timeout, signal } = given(options, ACQUIRE, HOW);
+    unwrap(await this.#begin(timeout, signal));
     return this;
   }
 
@@ -177,9 +226,9 @@ export class Lock {
    * ```
    */
   async tryAcquire(options?: TryOptions | AbortSignal): Promise<boolean> {
-    const { signal } = isSignal(options) ? { signal: options } : (checked(options, TRY, HOW_TO_TRY) ?? {});
+    const { signal } = given(options, TRY, HOW_TO_TRY);
     try {
-      await this.acquire({ timeout: 0, signal });
+      unwrap(await this.#begin(0, signal));
       return true;
     } catch (error) {
       if (error instanceof LockTimeout) return false;
@@ -199,7 +248,7 @@ export class Lock {
    */
   async extend(ttl?: number): Promise<void> {
     if (ttl !== undefined) expect("ttl", ttl, MILLISECONDS);
-    const id = unwrap(queue().extend(this.#holder, ttl));
+    const id = unwrap(extend(queue(), this.#object(), ttl));
     unwrap(await outcome(id));
   }
 
@@ -214,7 +263,8 @@ export class Lock {
    */
   async release(): Promise<void> {
     this.#part();
-    const id = unwrap(queue().release(this.#holder));
+    const id = unwrap(release(queue(), this.#object(), this.#watched));
+    this.#drop();
     unwrap(await outcome(id));
   }
 
@@ -225,7 +275,7 @@ export class Lock {
    * @throws {@link LockNotHeld} before an acquire and after a release.
    */
   check(): void {
-    const failure = this.#holder.check();
+    const failure = check(queue(), this.#object());
     if (failure !== null) throw errorOf(failure);
   }
 
@@ -239,7 +289,8 @@ export class Lock {
    * @throws {@link LockInvalidArgument}: the protocol `"setnx"`, whose keys may be out of date, or a closed client.
    */
   async isLocked(): Promise<boolean> {
-    const id = unwrap(queue().isLocked(this.#holder));
+    this.#provider?.refuseOwn();
+    const id = unwrap(isLocked(queue(), this.#object()));
     return unwrap(await outcome(id)) === "locked";
   }
 
@@ -259,7 +310,7 @@ export class Lock {
    * ```
    */
   async lost(): Promise<LockLost | undefined> {
-    const id = unwrap(queue().waitLost(this.#holder));
+    const id = unwrap(waitLost(queue(), this.#object()));
     try {
       unwrap(await outcome(id));
     } catch (error) {
@@ -343,10 +394,56 @@ export class Lock {
     })();
   }
 
+  /** Starts an acquire, and waits for its result. */
+  #begin(timeout: number | null | undefined, signal: AbortSignal | undefined): ReturnType<typeof outcome> {
+    this.#provider?.refuseOwn();
+    if (this.#controller !== undefined) this.#tell();
+    // Listeners of a loss have run by now. From here on no other code runs until the signal has its listener.
+    signal?.throwIfAborted();
+    const id = unwrap(this.#start(timeout));
+    // An aborted signal stays with the hold that was lost. Any other belongs to the next hold.
+    if (this.#controller?.signal.aborted) this.#controller = undefined;
+    return outcome(id, signal);
+  }
+
+  /** Starts an acquire, which makes the native object. */
+  #start(timeout: number | null | undefined): Started {
+    const { number } = this.#template;
+    const started = acquire(queue(), this.#numbered(), number, this.#name, this.#released, timeout);
+    if (typeof started === "number") this.#exists = true;
+    return started;
+  }
+
+  /** Returns the number of the native object, and makes the object if there is none. */
+  #object(): number {
+    const number = this.#numbered();
+    if (!this.#exists) {
+      makeLock(queue(), number, this.#template.number, this.#name, this.#released);
+      this.#exists = true;
+    }
+    return number;
+  }
+
+  #numbered(): number {
+    if (this.#number === 0) {
+      lastNumber += 1;
+      this.#number = lastNumber;
+      collected.register(this, lastNumber);
+    }
+    return this.#number;
+  }
+
   async #leave(): Promise<void> {
     this.#part();
-    const id = unwrap(queue().leave(this.#holder));
+    const id = unwrap(leave(queue(), this.#object(), this.#watched));
+    this.#drop();
     unwrap(await outcome(id));
+  }
+
+  /** Has the next call make the native object, in case that the release has dropped it. */
+  #drop(): void {
+    this.#exists = this.#watched;
+    this.#released = true;
   }
 
   /** Detaches the signal from this object: later losses belong to the next hold. */
@@ -358,7 +455,7 @@ export class Lock {
 
   /** Aborts the signal if the lock was lost. */
   #tell(): void {
-    const failure = this.#holder.check();
+    const failure = check(queue(), this.#object());
     if (failure?.code === "lost") this.#controller?.abort(errorOf(failure));
   }
 
@@ -366,7 +463,7 @@ export class Lock {
     if (this.#watched) return;
     this.#watched = true;
     const lock = new WeakRef(this);
-    watch(this.#holder, () => {
+    onLoss(watch(queue(), this.#object()), () => {
       const watched = lock.deref();
       if (watched !== undefined) watched.#tell();
     });

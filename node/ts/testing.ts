@@ -22,6 +22,7 @@
  */
 
 import { lose as loseNatively, TestServer } from "#native";
+import { queue } from "./calls.js";
 import { type LostReason, unwrap } from "./errors.js";
 import { Lock } from "./lock.js";
 import { BOOLEAN, checkedName, expect, MILLISECONDS, TEXT } from "./validate.js";
@@ -105,5 +106,5 @@ export class MemoryServer {
 export function lose(lock: Lock, reason: LostReason = "expired"): void {
   expect("lock", lock, { says: "a lock of redlock-rs", fits: (value) => value instanceof Lock });
   expect("reason", reason, TEXT);
-  unwrap(loseNatively(Lock.holderOf(lock), reason));
+  unwrap(loseNatively(queue(), Lock.numberOf(lock), reason));
 }

@@ -18,6 +18,7 @@ export const TEXT: Kind = {
   says: "a string without lone surrogates",
   fits: (value) => typeof value === "string" && value.isWellFormed(),
 };
+const LOGINS: Kind = { says: "a function that returns a login", fits: (value) => typeof value === "function" };
 export const SIGNAL: Kind = {
   says: "an AbortSignal",
   fits: isSignal,
@@ -40,10 +41,12 @@ const KINDS = {
 };
 const OPTIONS = knownOptions();
 
-/** The options of a client. */
-export const CLIENT_OPTIONS = kinds(OPTIONS);
+/** The options of a client. Only `credentials` is not a value that the native half reads. */
+export const CLIENT_OPTIONS: Kinds = { ...kinds(OPTIONS), credentials: orNull(LOGINS) };
 /** The options of a lock. */
 export const LOCK_OPTIONS = kinds(OPTIONS.filter(({ ofClient }) => !ofClient));
+/** The options up to the last one of a lock. The native half knows an option by its position. */
+const UP_TO_LAST = OPTIONS.slice(0, OPTIONS.findLastIndex(({ ofClient }) => !ofClient) + 1);
 
 function orNull({ says, fits }: Kind): Kind {
   return { says: `${says}, or null for the default`, fits: (value) => value === null || fits(value) };
@@ -74,19 +77,31 @@ export function checked<T extends object>(options: T | undefined, kinds: Kinds, 
       refuse(option, `${option} is inherited or hidden, and is not read; pass a plain object such as ${example}`);
     }
   }
-  const given = Object.entries(options).filter(([, value]) => value !== undefined);
-  for (const [option, value] of given) {
+  const given: Record<string, unknown> = {};
+  for (const option of Object.keys(options)) {
+    const value = (options as Record<string, unknown>)[option];
+    if (value === undefined) continue;
     const kind = Object.hasOwn(kinds, option) ? kinds[option] : undefined;
     if (kind === undefined) throw errorOf(unknown(option));
     expect(option, value, kind);
+    given[option] = value;
   }
-  return Object.fromEntries(given) as Given<T>;
+  return given as Given<T>;
 }
 
-/** Returns the value of each option that the native half knows, in its order. */
-export function values(options: object | undefined, kinds: Kinds): unknown[] | undefined {
-  const given = checked(options as Record<string, unknown> | undefined, kinds, "{ ttl: 10_000 }");
-  return given && OPTIONS.map(({ name }) => given[name]);
+/** Checks the options of a client or a lock; see {@link checked}. */
+export function checkedOptions<T extends object>(options: T | undefined, kinds: Kinds): Given<T> | undefined {
+  return checked(options, kinds, "{ ttl: 10_000 }");
+}
+
+/** Returns the value of each option of a client that the native half knows, in its order. */
+export function clientValues(given: object | undefined): unknown[] | undefined {
+  return given && OPTIONS.map(({ name }) => (given as Record<string, unknown>)[name]);
+}
+
+/** Returns the value of each option of a lock, by position. */
+export function values(given: object | undefined): unknown[] | undefined {
+  return given && UP_TO_LAST.map(({ name }) => (given as Record<string, unknown>)[name]);
 }
 
 /** Refuses a value of the wrong type. The message never shows the value, which may be a secret. */
@@ -132,7 +147,8 @@ function refuse(option: string, message: string): never {
   throw new LockInvalidArgument(message, { option });
 }
 
-function article(value: unknown): string {
+/** Returns the type of a value for a message, with its article. */
+export function article(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return "an array";
   if (typeof value === "string") return value.isWellFormed() ? "a string" : "a string with lone surrogates";

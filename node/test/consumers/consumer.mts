@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import {
   type AcquireOptions,
+  type Credentials,
   configure,
   type ErrorCode,
   inspect,
@@ -8,6 +9,7 @@ import {
   LockLost,
   type LockOptions,
   LockTimeout,
+  type Login,
   lock,
   locked,
   type NodeView,
@@ -69,7 +71,10 @@ assert.deepEqual([loss, isLocked], [undefined, false]);
 assert.ok(await held.tryAcquire(new AbortController().signal));
 await held.release();
 
-configure("memory://consumer");
+const login: Login = { username: "app", password: "a token", expiresIn: 60_000 };
+const credentials: Credentials = async () => login;
+new Redlock("memory://consumer", { credentials: () => ({ password: "a token" }) }).close();
+configure("memory://consumer", { credentials });
 const double: (amount: number) => Promise<number> = locked("double", undefined, (amount: number) => 2 * amount);
 const nightly: () => Promise<string | undefined> = redlock.locked("cron", { skipIfHeld: true }, async () => "done");
 const pay: (user: string) => Promise<number> = locked(
@@ -92,6 +97,10 @@ function wrong(): void {
   redlock.lock("foo", { ttl: "5s" });
   // @ts-expect-error: there is no such option
   redlock.lock("foo", { retryCount: 3 });
+  // @ts-expect-error: only a client has it
+  redlock.lock("foo", { credentials });
+  // @ts-expect-error: a login has a password
+  configure("memory://consumer", { credentials: async () => ({ username: "app" }) });
   // @ts-expect-error: one lock has one name
   redlock.lock(["foo"]);
   // @ts-expect-error: locks are made by a client

@@ -1,0 +1,527 @@
+// Logins from a function.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { after, before, test } from "node:test";
+import { inspect } from "node:util";
+import { runInNewContext } from "node:vm";
+import { Worker } from "node:worker_threads";
+import { configure, LockInvalidArgument, LockUnavailable, lock, Redlock } from "redlock-rs";
+import { ends, run } from "./programs.mjs";
+import { failure, fresh, Server, until } from "./servers.mjs";
+
+const OWN = "a credentials provider cannot use a lock of its own client; use another client";
+
+let server;
+
+before(async () => {
+  server = await Server.start();
+});
+after(() => server.stop());
+
+/** Makes a user with a password on the server, and returns its login. */
+async function user(more = {}) {
+  const login = { username: fresh("user"), password: `S3CR3T-${fresh()}`, ...more };
+  await server.ask("ACL", "SETUSER", login.username, "on", `>${login.password}`, "~*", "+@all");
+  return login;
+}
+
+/** The ids of the connections of a user. */
+async function connections({ username }) {
+  const list = await server.ask("CLIENT", "LIST");
+  return list.split("\n").flatMap((line) => (line.includes(` user=${username} `) ? /^id=(\d+)/.exec(line)[1] : []));
+}
+
+/** Acquires and releases a lock of a client. */
+async function use(client) {
+  const held = await client.lock(fresh()).acquire({ timeout: 5_000 });
+  await held.release();
+}
+
+/** The error of an acquire that fails because the provider does. Nothing is sent to the address. */
+async function failed(credentials) {
+  const client = new Redlock(`unix:///nowhere/${fresh()}`, { credentials });
+  const error = await failure(() => client.lock(fresh()).acquire({ timeout: 0 }));
+  assert.ok(error instanceof LockUnavailable, error?.stack);
+  client.close();
+  return error;
+}
+
+test("a login reaches the server, from a function or a promise", async () => {
+  const seen = [];
+  const login = await user();
+  for (const [kind, credentials] of Object.entries({
+    function: (...given) => {
+      seen.push(given);
+      return login;
+    },
+    async: async (...given) => {
+      seen.push(given);
+      return login;
+    },
+    // biome-ignore lint/suspicious/noThenProperty: on purpose
+    thenable: () => ({ then: (resolve) => resolve({ ...login, expiresIn: null }) }),
+    accessors: () => Object.create({ ...login }),
+  })) {
+    const client = new Redlock(server.url, { credentials });
+    await use(client);
+    await use(client);
+    assert.notEqual((await connections(login)).length, 0, kind);
+    client.close();
+    await until(async () => (await connections(login)).length === 0);
+  }
+  assert.deepEqual(seen, [[], []], "called once for each client, without arguments");
+});
+
+test("without a user, it is the default user", async () => {
+  const closed = await Server.start({ requirepass: "S3CR3T" });
+  try {
+    for (const more of [{}, { username: "" }, { username: undefined }, { username: null }]) {
+      const client = new Redlock(closed.url, { credentials: () => ({ password: "S3CR3T", ...more }) });
+      await use(client);
+      client.close();
+    }
+  } finally {
+    await closed.stop();
+  }
+});
+
+test("clients with the same function share their logins", async () => {
+  let calls = 0;
+  const login = await user();
+  const credentials = () => {
+    calls += 1;
+    return login;
+  };
+  const clients = [1, 2, 3].map(() => new Redlock(server.url, { credentials }));
+  await Promise.all(clients.map(use));
+  clients[0].close();
+  await Promise.all(clients.slice(1).map(use));
+  assert.equal(calls, 1);
+  await use(new Redlock(server.url, { credentials: () => credentials() }));
+  assert.equal(calls, 2, "another function");
+});
+
+test("the function is called again before a login expires, and the new login goes into live connections", async () => {
+  const logins = [];
+  const times = [];
+  const client = new Redlock(server.url, {
+    credentials: async () => {
+      times.push(performance.now());
+      logins.push(await user({ expiresIn: 1_000 }));
+      return logins.at(-1);
+    },
+  });
+  const held = await client.lock(fresh()).acquire();
+  const before = await connections(logins[0]);
+  assert.notEqual(before.length, 0);
+  const others = async () => (await Promise.all(logins.slice(1).map(connections))).flat();
+  await until(async () => {
+    const now = await others();
+    return before.every((id) => now.includes(id));
+  });
+  const pause = times[1] - times[0];
+  assert.ok(pause > 600 && pause < 2_000, `called again after ${pause} ms`);
+  held.check();
+  // What a closed client holds stays held, with logins for it.
+  client.close();
+  const calls = times.length;
+  await until(() => times.length > calls);
+  await held.extend();
+  await held.release();
+  await until(async () => (await others()).length === 0);
+});
+
+test("the default client can have a function", async () => {
+  const login = await user();
+  configure(server.url, { credentials: async () => login });
+  await use({ lock });
+  assert.notEqual((await connections(login)).length, 0);
+  configure();
+});
+
+test("what is thrown is the cause, and only its class is shown", async () => {
+  class Expired extends Error {}
+  class Nameless extends Error {
+    static name = 17;
+  }
+  const without = Object.setPrototypeOf(new Error("S3CR3T"), null);
+  const exotic = new Proxy(new Error("S3CR3T"), {
+    getPrototypeOf() {
+      throw new Error("S3CR3T");
+    },
+  });
+  for (const [thrown, kind] of [
+    [new TypeError("the token S3CR3T has expired"), "TypeError"],
+    [new Expired("S3CR3T", { cause: "S3CR3T" }), "Expired"],
+    [runInNewContext("new RangeError('S3CR3T')"), "RangeError"],
+    [new Nameless("S3CR3T"), "Error"],
+    [new DOMException("S3CR3T", "AbortError"), "DOMException"],
+    [without, "object"],
+    [exotic, "object"],
+    ["S3CR3T", "string"],
+    [{ S3CR3T: "S3CR3T" }, "object"],
+    [17, "number"],
+    [null, "object"],
+  ]) {
+    for (const credentials of [
+      () => {
+        throw thrown;
+      },
+      async () => {
+        throw thrown;
+      },
+      () => Promise.reject(thrown),
+    ]) {
+      const error = await failed(credentials);
+      assert.ok(error.message.includes(`was not asked: the credentials provider failed: ${kind}]`), error.message);
+      assert.equal(error.cause, thrown);
+      assert.equal(error.nodes.length, 1);
+      assert.doesNotMatch(`${error.stack} ${inspect(error.nodes)}`, /S3CR3T/);
+    }
+  }
+  const nothing = await failed(() => Promise.reject());
+  assert.match(nothing.message, /failed: undefined\]/);
+  assert.equal(nothing.cause.message, "the credentials provider failed: undefined");
+});
+
+test("what is not a login is a failed call that says why, and never shows it", async () => {
+  const password = "S3CR3T";
+  for (const [returned, wrong] of [
+    [undefined, "a login must be { username, password, expiresIn }, not undefined"],
+    [null, "a login must be { username, password, expiresIn }, not null"],
+    ["S3CR3T", "a login must be { username, password, expiresIn }, not a string"],
+    [["user", "S3CR3T"], "a login must be { username, password, expiresIn }, not an array"],
+    [() => password, "a login must be { username, password, expiresIn }, not a function"],
+    [{}, "password must be a string without lone surrogates, not undefined"],
+    [{ password: "" }, "password is empty"],
+    [{ password: 17 }, "password must be a string without lone surrogates, not a number"],
+    [{ password: Buffer.from(password) }, "password must be a string without lone surrogates, not an object"],
+    [{ password: "S3CR3T\ud800" }, "password must be a string without lone surrogates, not a string with lone surr"],
+    [{ username: 17, password }, "username must be a string without lone surrogates, not a number"],
+    [{ username: "\udc00", password }, "username must be a string without lone surrogates, not a string with lone"],
+    [{ user: "S3CR3T", password }, "a login has no properties but username, password and expiresIn"],
+    [{ password, expiresIn: "S3CR3T" }, "expiresIn must be a positive number of milliseconds, not a string"],
+    [{ password, expiresIn: 0 }, "expiresIn must be a positive number of milliseconds, not 0"],
+    [{ password, expiresIn: -1 }, "expiresIn must be a positive number of milliseconds, not -1"],
+    [{ password, expiresIn: Number.NaN }, "expiresIn must be a positive number of milliseconds, not NaN"],
+    [{ password, expiresIn: Number.POSITIVE_INFINITY }, "a positive number of milliseconds, not Infinity"],
+  ]) {
+    for (const credentials of [() => returned, async () => returned]) {
+      const error = await failed(credentials);
+      assert.ok(error.message.includes("the credentials provider failed: TypeError: "), error.message);
+      assert.ok(error.message.includes(wrong), error.message);
+      assert.ok(error.cause instanceof TypeError);
+      assert.ok(error.cause.message.includes(wrong), error.cause.message);
+      assert.doesNotMatch(`${inspect(error)} ${error.stack}`, /S3CR3T(?!")/);
+    }
+  }
+  const thrown = new Error("S3CR3T");
+  const getter = {
+    get password() {
+      throw thrown;
+    },
+  };
+  const error = await failed(() => getter);
+  assert.ok(error.message.includes("failed: Error]"), error.message);
+  assert.equal(error.cause, thrown);
+});
+
+test("a provider that hangs fails within the timeout of a call, and after 10 s it is called again", async () => {
+  const calls = [];
+  const login = await user();
+  const late = await user();
+  const client = new Redlock(server.url, {
+    credentials: () => {
+      const hangs = calls.length === 0;
+      return new Promise((resolve) => {
+        calls.push(resolve);
+        if (!hangs) resolve(login);
+      });
+    },
+  });
+  const began = performance.now();
+  const patient = client.lock(fresh()).acquire({ timeout: 20_000 });
+  const error = await failure(() => client.lock(fresh()).acquire({ timeout: 200 }));
+  assert.ok(error instanceof LockUnavailable, error.stack);
+  const took = performance.now() - began;
+  assert.ok(took < 5_000, `${took} ms`);
+  // Nobody waits for the first call any more.
+  await (await patient).release();
+  assert.equal(calls.length, 2);
+  calls[0](late);
+  await use(client);
+  assert.notEqual((await connections(login)).length, 0);
+  assert.equal((await connections(late)).length, 0);
+});
+
+test("a lock of its own client fails at once in the function, those of another client do not", async () => {
+  const login = await user();
+  const other = new Redlock(server.url, { credentials: () => login });
+  const hanging = new Redlock("unix:///nowhere/hanging", { credentials: () => new Promise(() => undefined) });
+  const foo = fresh();
+  const errors = [];
+  let end;
+  const ended = new Promise((resolve) => {
+    end = resolve;
+  });
+  let later;
+  const credentials = async () => {
+    const own = client.lock(foo);
+    // What it leaves behind is not a part of the call.
+    later ??= ended.then(() => use(client));
+    for (const call of [
+      () => own.acquire(),
+      () => own.tryAcquire(),
+      () => own.using(() => undefined),
+      () => own.isLocked(),
+      () => client.inspect(foo),
+      () => client.locked(foo, undefined, () => undefined)(),
+      () => twin.lock(foo).acquire(),
+    ]) {
+      await null;
+      errors.push(await failure(call));
+    }
+    await use(other);
+    return login;
+  };
+  const client = new Redlock(server.url, { credentials });
+  const twin = new Redlock(server.url, { credentials });
+  await use(client);
+  // Meanwhile another function is called.
+  await failure(() => hanging.lock(foo).acquire({ timeout: 50 }));
+  end();
+  await later;
+  assert.equal(errors.length, 7);
+  for (const error of errors) {
+    assert.ok(error instanceof LockInvalidArgument, error.stack);
+    assert.equal(error.message, OWN);
+  }
+  const refused = new Redlock("unix:///nowhere/own", { credentials: () => refused.lock(foo).acquire() });
+  const error = await failure(() => refused.lock(foo).acquire({ timeout: 0 }));
+  assert.ok(error instanceof LockUnavailable, error.stack);
+  assert.match(error.message, /failed: LockInvalidArgument\]/);
+  assert.equal(error.cause.message, OWN);
+});
+
+test("the function does not run in the context of a caller", async () => {
+  const login = await user();
+  const program = run(`
+    import { AsyncLocalStorage } from "node:async_hooks";
+    import { Redlock } from "redlock-rs";
+    const storage = new AsyncLocalStorage();
+    await storage.run("a caller", async () => {
+      const credentials = () => {
+        console.log(storage.getStore());
+        return ${JSON.stringify(login)};
+      };
+      const client = new Redlock(${JSON.stringify(server.url)}, { credentials });
+      await (await client.lock("context").acquire()).release();
+      console.log(storage.getStore());
+    });
+  `);
+  assert.equal((await ends(program)).output, "undefined\na caller\n");
+});
+
+test("wrong values are refused before anything is sent", async () => {
+  for (const [credentials, type] of [
+    [{ username: "user", password: "S3CR3T" }, "an object"],
+    ["S3CR3T", "a string"],
+    [Promise.resolve("S3CR3T"), "an object"],
+    [true, "a boolean"],
+  ]) {
+    for (const make of [() => new Redlock(server.url, { credentials }), () => configure(server.url, { credentials })]) {
+      const error = await failure(make);
+      assert.ok(error instanceof LockInvalidArgument, error.stack);
+      assert.equal(error.option, "credentials");
+      assert.ok(error.message.startsWith("credentials must be a function that returns a login, or null"));
+      assert.ok(error.message.endsWith(`, not ${type}`), error.message);
+      assert.doesNotMatch(inspect(error), /S3CR3T/);
+    }
+  }
+  const credentials = () => assert.fail("called");
+  const both = await failure(() => new Redlock(server.url, { credentials, passwordFile: "/secret" }));
+  assert.ok(both instanceof LockInvalidArgument);
+  assert.match(both.message, /credentials and passwordFile are both given/);
+  const ofLock = await failure(() => new Redlock(server.url).lock("foo", { credentials }));
+  assert.ok(ofLock instanceof LockInvalidArgument);
+  assert.equal(ofLock.option, "credentials");
+  assert.match(ofLock.message, /^unknown option "credentials"; give it to the client as credentials/);
+  for (const none of [null, undefined]) await use(new Redlock(server.url, { credentials: none }));
+  // A URL with a login needs no other.
+  const { username, password } = await user();
+  await use(new Redlock(`${server.url}?user=${username}&pass=${password}`, { credentials }));
+});
+
+test("logins appear in no output", async () => {
+  const login = await user();
+  const client = new Redlock(server.url, { credentials: () => login });
+  const lock = await client.lock(fresh()).acquire();
+  const denied = await failure(() => client.lock(lock.name).acquire({ timeout: 0 }));
+  const views = await client.inspect(lock.name);
+  const everything = { showHidden: true, depth: 20, getters: true };
+  const shown = [client, lock, denied, views].map((value) => `${inspect(value, everything)} ${JSON.stringify(value)}`);
+  assert.ok(!shown.join().includes(login.username) && !shown.join().includes("S3CR3T"), shown.join());
+  await lock.release();
+
+  const rejected = new Redlock(server.url, { credentials: () => ({ ...login, password: "S3CR3T-wrong" }) });
+  const error = await failure(() => rejected.lock(fresh()).acquire({ timeout: 0 }));
+  assert.ok(!`${inspect(error, everything)} ${error.stack}`.includes("S3CR3T"), error.stack);
+});
+
+test("nothing of it is ever an unhandled rejection or a warning", async () => {
+  const program = run(
+    `
+      import { Redlock } from "redlock-rs";
+      const kinds = [
+        () => { throw new Error("S3CR3T"); },
+        () => Promise.reject(new Error("S3CR3T")),
+        () => ({ then() { throw new Error("S3CR3T"); } }),
+        () => ({ get password() { throw new Error("S3CR3T"); } }),
+        () => Promise.reject(),
+        () => "S3CR3T",
+        () => new Promise(() => undefined),
+        async () => (await client.lock("own").acquire()).name,
+      ];
+      const client = new Redlock(${JSON.stringify(server.url)}, { credentials: kinds.at(-1) });
+      const clients = kinds.map((credentials) => new Redlock(${JSON.stringify(server.url)}, { credentials }));
+      const outcomes = clients.map((client) => client.lock("foo").acquire({ timeout: 100 }));
+      for (const { reason } of await Promise.allSettled(outcomes)) console.log(reason.code);
+      // Nobody waits any more.
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      for (const client of clients) client.close();
+      console.log("closed");
+    `,
+    "--unhandled-rejections=strict",
+    "--trace-warnings",
+  );
+  const { output, errors } = await ends(program);
+  assert.equal(output, `${"unavailable\n".repeat(8)}closed\n`);
+  assert.equal(errors, "");
+});
+
+test("a client with a function lets the process end at once, also while the function is called", async () => {
+  const login = await user({ expiresIn: 200 });
+  const body = `
+    import { Redlock } from "redlock-rs";
+    let calls = 0;
+    const credentials = () => {
+      calls += 1;
+      if (calls === 1) return ${JSON.stringify(login)};
+      console.log("called again");
+      return new Promise(() => undefined);
+    };
+    globalThis.client = new Redlock(${JSON.stringify(server.url)}, { credentials });
+    await (await client.lock("ending").acquire()).release();
+  `;
+  const idle = run(`${body} console.log("idle");`);
+  const hanging = run(`${body} while (calls < 2) await new Promise((resolve) => setTimeout(resolve, 5));`);
+  assert.equal((await ends(idle)).output, "idle\n");
+  assert.equal((await ends(hanging)).output, "called again\n");
+});
+
+test("a pending acquire keeps the process alive while it waits for a login, until process.exit", async () => {
+  const login = await user();
+  const body = (then) => `
+    import { Redlock } from "redlock-rs";
+    const login = ${JSON.stringify(login)};
+    const credentials = () => new Promise((resolve) => { ${then} });
+    const client = new Redlock(${JSON.stringify(server.url)}, { credentials });
+    client.lock("alive").acquire().then(() => console.log("acquired"));
+  `;
+  const waits = run(body("setTimeout(() => resolve(login), 300).unref();"));
+  const exits = run(body("console.log('called'); process.exit(7);"));
+  const thinks = run(body("console.log('called'); setTimeout(() => process.exit(8), 20);"));
+  assert.equal((await ends(waits)).output, "acquired\n");
+  assert.equal((await ends(exits, 7)).output, "called\n");
+  assert.equal((await ends(thinks, 8)).output, "called\n");
+});
+
+test("a worker thread that ends while a function is called harms nobody", async () => {
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { parentPort, workerData } = require("node:worker_threads");
+    const { url, ending } = workerData;
+    const credentials = () => {
+      parentPort.postMessage("called");
+      if (ending === "exits") setImmediate(() => process.exit(3));
+      return ending === "answers" ? { password: "S3CR3T" } : new Promise(() => undefined);
+    };
+    const clients = Array.from({ length: 4 }, () => new Redlock(url, { credentials: () => credentials() }));
+    for (const client of clients) client.lock("worker").acquire().catch(() => undefined);
+  `;
+  const login = await user({ expiresIn: 300 });
+  let calls = 0;
+  const client = new Redlock(server.url, {
+    credentials: () => {
+      calls += 1;
+      return login;
+    },
+  });
+  const held = await client.lock(fresh()).acquire();
+  const one = async (ending) => {
+    const worker = new Worker(code, { eval: true, workerData: { url: server.url, ending } });
+    const exit = once(worker, "exit");
+    await once(worker, "message");
+    if (ending !== "exits") await worker.terminate();
+    assert.deepEqual(await exit, [ending === "exits" ? 3 : 1]);
+  };
+  for (let turn = 0; turn < 6; turn += 1) await Promise.all(["hangs", "exits", "answers"].map(one));
+  const before = calls;
+  await until(() => calls > before);
+  await held.extend();
+  await held.release();
+  await until(async () => (await server.ask("EXISTS", "worker")) === 0);
+});
+
+test("a client with a function can be collected as garbage, and a lock keeps the function", async () => {
+  const login = await user({ expiresIn: 200 });
+  const program = run(
+    `
+      import { Redlock } from "redlock-rs";
+      const url = ${JSON.stringify(server.url)};
+      const until = async (condition) => {
+        while (!condition()) {
+          // In a turn of its own: what a WeakRef returned stays until the end of the turn.
+          await new Promise((resolve) => setTimeout(resolve, 5));
+          gc();
+          await new Promise((resolve) => setTimeout(resolve, 5));
+        }
+      };
+      const login = ${JSON.stringify(login)};
+      // These are in functions, because a module's own frame keeps its values alive.
+      const collected = await (async () => {
+        const credentials = () => (client === undefined ? undefined : login);
+        const client = new Redlock(url, { credentials });
+        await (await client.lock("garbage").acquire()).release();
+        return new WeakRef(client);
+      })();
+      await until(() => collected.deref() === undefined);
+      console.log("collected");
+
+      let calls = 0;
+      const held = await (async () => {
+        const credentials = () => {
+          calls += 1;
+          return login;
+        };
+        return await new Redlock(url, { credentials }).lock("kept").acquire();
+      })();
+      await until(() => calls > 5);
+      held.check();
+      await held.release();
+      console.log("called");
+
+      const [closed, credentials] = await (async () => {
+        const credentials = () => login;
+        const client = new Redlock(url, { credentials });
+        await (await client.lock("closed").acquire()).release();
+        client.close();
+        return [client, new WeakRef(credentials)];
+      })();
+      await until(() => credentials.deref() === undefined);
+      console.log("forgotten", typeof closed);
+    `,
+    "--expose-gc",
+  );
+  assert.equal((await ends(program)).output, "collected\ncalled\nforgotten object\n");
+});
