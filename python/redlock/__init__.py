@@ -29,10 +29,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
+from redlock import _credentials as _credentials  # the native half finds it without running code
 from redlock import _default, _exit
 from redlock._decorators import Decorates, Name, NameOf, Passes, Plan, Skips, SkipsAndPasses
 from redlock._native import __version__
 from redlock.blocking import Decorator, Lock, Redlock
+from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
     LockForbidden,
@@ -45,11 +47,15 @@ from redlock.errors import (
     RedlockError,
 )
 from redlock.inspection import NodeView
-from redlock.options import ClientOptions, Duration, Options
+from redlock.options import ClientOptions, Credentials, Duration, Login, Options
 
 __all__ = [
     "ClientOptions",
+    "Credentials",
+    "Diagnosis",
     "Duration",
+    "Finding",
+    "Level",
     "Lock",
     "LockAlreadyHeld",
     "LockForbidden",
@@ -58,6 +64,7 @@ __all__ = [
     "LockNotHeld",
     "LockTimeout",
     "LockUnavailable",
+    "Login",
     "LostReason",
     "NodeView",
     "Options",
@@ -65,6 +72,7 @@ __all__ = [
     "RedlockError",
     "__version__",
     "configure",
+    "diagnose",
     "inspect",
     "lock",
 ]
@@ -133,6 +141,16 @@ def inspect(name: str | bytes) -> list[NodeView]:
     'free'
     """
     return _default.client(Redlock).inspect(name)
+
+
+def diagnose() -> list[Diagnosis]:
+    """Find out what each node of the default client can do and may lose; see `Redlock.diagnose`.
+
+    >>> import redlock
+    >>> redlock.diagnose()[0].level
+    'ok'
+    """
+    return _default.client(Redlock).diagnose()
 
 
 def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:

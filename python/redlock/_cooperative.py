@@ -10,10 +10,11 @@ that it has won is released.
 import select
 from collections.abc import Callable
 from types import EllipsisType, TracebackType
-from typing import Never, Self, overload
+from typing import Never, Self, cast, overload
 
 from redlock import _native
 from redlock.blocking import Lock as BlockingLock
+from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, RedlockError
 from redlock.inspection import NodeView
 from redlock.options import Duration
@@ -76,11 +77,15 @@ class Lock(BlockingLock):
 
 def views(client: _native.Client, name: str | bytes) -> list[NodeView]:
     """Read the state of `name` on every node."""
-    taken = _wait(lambda queue: queue.inspect(client, name))
-    return taken if isinstance(taken, list) else []
+    return cast("list[NodeView]", _wait(lambda queue: queue.inspect(client, name)))
 
 
-def _wait(start: Callable[[_native.Queue], int]) -> list[NodeView] | str | bool | None:
+def diagnoses(client: _native.Client) -> list[Diagnosis]:
+    """Find out what each node can do and may lose."""
+    return cast("list[Diagnosis]", _wait(lambda queue: queue.diagnose(client)))
+
+
+def _wait(start: Callable[[_native.Queue], int]) -> list[NodeView] | list[Diagnosis] | str | bool | None:
     """Start a call, and let other greenlets run until its result is there."""
     queue = _unused()
     number = start(queue)

@@ -5,7 +5,7 @@
     async with redlock.lock("invoice:17", ttl=10, timeout=5) as lock:
         await store(lock.fence)
 
-If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. All calls run on a
+If the lock is lost, the task of the body is cancelled, and `async with` raises `LockLost`. All calls continue on a
 background thread, so a busy event loop delays only its own results. They work on any event loop that can watch a file
 descriptor, such as uvloop's, and on several loops in several threads.
 
@@ -22,10 +22,9 @@ True
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Callable, Coroutine, Sequence
 from types import EllipsisType, TracebackType
-from typing import Any, Literal, Never, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Never, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from redlock import _calls, _default, _native
 from redlock._checks import OnlyAsyncWith, coroutine, plain
@@ -40,6 +39,7 @@ from redlock._decorators import (
     TaskSkips,
     TaskSkipsAndPasses,
 )
+from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
     LockForbidden,
@@ -52,11 +52,15 @@ from redlock.errors import (
     RedlockError,
 )
 from redlock.inspection import NodeView
-from redlock.options import ClientOptions, Duration, Options
+from redlock.options import ClientOptions, Credentials, Duration, Login, Options
 
 __all__ = [
     "ClientOptions",
+    "Credentials",
+    "Diagnosis",
     "Duration",
+    "Finding",
+    "Level",
     "Lock",
     "LockAlreadyHeld",
     "LockForbidden",
@@ -65,12 +69,14 @@ __all__ = [
     "LockNotHeld",
     "LockTimeout",
     "LockUnavailable",
+    "Login",
     "LostReason",
     "NodeView",
     "Options",
     "Redlock",
     "RedlockError",
     "configure",
+    "diagnose",
     "inspect",
     "lock",
 ]
@@ -130,7 +136,7 @@ class Lock(OnlyAsyncWith, _native.Handle):
     2
     """
 
-    __slots__ = ("__weakref__", "_body", "_callbacks", "_made_with", "_told", "_watch")
+    __slots__ = ("__weakref__", "_body", "_callbacks", "_made_with", "_queue", "_told", "_watch")
 
     def __init__(
         self, _source: _native.Client | _native.Handle, _name: str | bytes | None = None, /, **_options: Unpack[Options]
@@ -141,8 +147,10 @@ class Lock(OnlyAsyncWith, _native.Handle):
         self._told = 0
         # The name and the options of a lock of the default client.
         self._made_with: tuple[Name, Options] | None = None
-        # It is set from the beginning of an acquire to the end of the release.
-        self._watch: _calls.Watch | None = None
+        # The queue of the loop in which the last acquire began. Each may run in another loop.
+        self._queue: _calls.Reference | None = None
+        # The watch there that reports losses; zero if there is none, as it is mostly.
+        self._watch = 0
 
     @overload
     async def acquire(self, blocking: bool = True) -> bool: ...
@@ -175,10 +183,24 @@ class Lock(OnlyAsyncWith, _native.Handle):
         >>> asyncio.run(main())
         True
         """
+        loop, queue = _calls.current()
+        number = queue.acquire(self, blocking, timeout, **others) if others else queue.acquire(self, blocking, timeout)
+        if self._watch or self._callbacks:
+            self._watch_in(queue, begins=bool(self._callbacks))
+        reference = self._queue = queue.reference
+        future = queue.futures[number] = loop.create_future()
+        del queue
         try:
-            await _calls.result(functools.partial(self._begin, **others) if others else self._begin, blocking, timeout)
+            while not await future:
+                # A name for the queue would let the traceback of an error keep it.
+                if _calls.alive(reference).take(number) is not False:
+                    break
+                future = _calls.alive(reference).futures[number] = loop.create_future()
         except LockTimeout:
             return False
+        except BaseException:
+            _calls.forget(reference, number)
+            raise
         return True
 
     async def extend(self, ttl: Duration | None = None) -> None:
@@ -201,9 +223,19 @@ class Lock(OnlyAsyncWith, _native.Handle):
         before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and if the call is
         cancelled, the background continues the release until it succeeds or the ttl has passed.
         """
-        watch = self._watch
-        await _calls.result(_calls.Queue.release, self)
-        self._unwatch(watch)
+        watch, told_in = self._watch, self._queue
+        loop, queue = _calls.current()
+        number, reference = queue.release(self), queue.reference
+        future = queue.futures[number] = loop.create_future()
+        del queue
+        try:
+            if not await future:
+                _calls.alive(reference).take(number)
+        except BaseException:
+            _calls.forget(reference, number)
+            raise
+        if watch:
+            self._unwatch(watch, told_in)
 
     async def locked(self) -> bool:
         """Ask the nodes whether anybody holds the lock, this program included; see `redlock.Lock.locked`.
@@ -267,16 +299,33 @@ class Lock(OnlyAsyncWith, _native.Handle):
         'expired'
         """
         plain(callback, "on_lost")
-        if self._watch is not None:
-            # This calls the earlier callbacks for a loss. `begin` does not report it if the lock was released since.
-            self._watch.hear()
+        queue = self._queue() if self._queue is not None else None
+        if queue is None:
+            self._callbacks = (*self._callbacks, callback)
+            return
+        # This calls the earlier callbacks for a loss. The new watch does not report it if the lock was released since.
+        queue.hear(self._watch)
+        queue.forget(self._watch)
         self._callbacks = (*self._callbacks, callback)
-        if self._watch is not None:
-            self._watch.begin(self)
+        # It reports the loss of the present hold again, for the new callback.
+        self._watch = queue.tell(self)
 
     async def __aenter__(self) -> Self:
-        await _calls.result(self._begin_watched)
-        self._body = _Body(asyncio.current_task())
+        loop, queue = _calls.current()
+        number = queue.acquire(self)
+        self._watch_in(queue, begins=True)
+        reference = self._queue = queue.reference
+        future = queue.futures[number] = loop.create_future()
+        del queue
+        try:
+            while not await future:
+                if _calls.alive(reference).take(number) is not False:
+                    break
+                future = _calls.alive(reference).futures[number] = loop.create_future()
+        except BaseException:
+            _calls.forget(reference, number)
+            raise
+        self._body = _Body(asyncio.current_task(loop))
         return self
 
     async def __aexit__(
@@ -287,10 +336,19 @@ class Lock(OnlyAsyncWith, _native.Handle):
         if kind is GeneratorExit and not _may_wait():
             _calls.abandon(self)
             return
-        watch = self._watch
+        watch, told_in = self._watch, self._queue
         try:
-            await _calls.result(_calls.Queue.leave, self)
-            self._unwatch(watch)
+            loop, queue = _calls.current()
+            number, reference = queue.leave(self), queue.reference
+            future = queue.futures[number] = loop.create_future()
+            del queue
+            try:
+                if not await future:
+                    _calls.alive(reference).take(number)
+            except BaseException:
+                _calls.forget(reference, number)
+                raise
+            self._unwatch(watch, told_in)
         except LockLost:
             # The exception of the body says more than the loss of its lock.
             if kind is None:
@@ -298,36 +356,26 @@ class Lock(OnlyAsyncWith, _native.Handle):
         if loss is not None:
             raise loss from error
 
-    def _begin_watched(self, queue: _calls.Queue) -> int:
-        return self._begin(queue, blocking=True, timeout=..., watched=True)
+    def _watch_in(self, queue: _calls.Queue, *, begins: bool) -> None:
+        """End the watch of the hold before, and let one begin in `queue`. A refused acquire leaves the watch alone."""
+        if self._watch:
+            # Losses that another loop has not reported yet are not reported any more.
+            if self._queue is queue.reference:
+                queue.hear(self._watch)
+            self._unwatch(self._watch, self._queue)
+        if begins:
+            self._told = 0
+            self._watch = queue.tell(self)
 
-    def _begin(
-        self,
-        queue: _calls.Queue,
-        blocking: bool,
-        timeout: Duration | EllipsisType | None,
-        *,
-        watched: bool = False,
-        **others: Never,
-    ) -> int:
-        number = queue.acquire(self, blocking, timeout, **others)
-        # Each acquire has its own watch, because it may run in another loop. A refused acquire does not come here, so
-        # it leaves the watch of the present hold alone.
-        if self._watch is not None:
-            self._watch.hear(queue)
-            self._watch.end()
-        self._watch = _calls.Watch(queue)
-        self._told = 0
-        if watched or self._callbacks:
-            self._watch.begin(self)
-        return number
+    def _unwatch(self, watch: int, told_in: _calls.Reference | None) -> None:
+        """End the watch of a released hold. That of a lost one stays, because the loss may not be reported yet.
 
-    def _unwatch(self, watch: _calls.Watch | None) -> None:
-        """End the watch of a released hold. That of a lost one stays, because the loss may not be reported yet."""
-        if watch is not None:
-            watch.end()
-            if self._watch is watch:
-                self._watch = None
+        `told_in` is the queue of the watch. The lock may have another one by now, where the number is another call's.
+        """
+        if told_in is not None:
+            _calls.forget(told_in, watch)
+        if self._watch == watch and self._queue is told_in:
+            self._watch = 0
 
     def _lost(self, error: LockLost) -> None:
         if self._body is not None:
@@ -467,8 +515,14 @@ class Redlock(OnlyAsyncWith, _native.Client):
 
     async def inspect(self, name: str | bytes) -> list[NodeView]:
         """Show what every node has under `name`; see `redlock.Redlock.inspect`. Cancelling it changes nothing."""
-        taken = await _calls.result(_calls.Queue.inspect, self, name)
-        return taken if isinstance(taken, list) else []
+        return cast("list[NodeView]", await _calls.result(_calls.Queue.inspect, self, name))
+
+    async def diagnose(self) -> list[Diagnosis]:
+        """Find out what each node can do and may lose; see `redlock.Redlock.diagnose`.
+
+        If it is cancelled, its keys expire.
+        """
+        return cast("list[Diagnosis]", await _calls.result(_calls.Queue.diagnose, self))
 
     async def aclose(self) -> None:
         """Close the client, as `close` does; it does not wait for anything."""
@@ -519,6 +573,11 @@ def lock(
 async def inspect(name: str | bytes) -> list[NodeView]:
     """Show what every node of the default client has under `name`; see `redlock.Redlock.inspect`."""
     return await _default.client(Redlock).inspect(name)
+
+
+async def diagnose() -> list[Diagnosis]:
+    """Find out what each node of the default client can do and may lose; see `redlock.Redlock.diagnose`."""
+    return await _default.client(Redlock).diagnose()
 
 
 def configure(nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> None:

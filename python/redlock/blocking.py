@@ -8,6 +8,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 from redlock import _default, _losses, _native
 from redlock._checks import OnlyWith, plain
 from redlock._decorators import Decorates, Name, NameOf, NotALock, Passes, Place, Plan, Skips, SkipsAndPasses
+from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout
 from redlock.inspection import NodeView
 from redlock.options import Options
@@ -145,6 +146,9 @@ class Redlock(OnlyWith, _native.Client):
     `redis://127.0.0.1:6379`. Options become the defaults of its locks. Nothing is sent before the first call on a lock.
     It may be used from any thread. Leaving its `with` block closes it.
 
+    Logins that end, such as the tokens of a cloud, come from the option `credentials`: a function that returns the
+    user, the password and the seconds for which servers accept them.
+
     Raises `LockInvalidArgument` for a wrong or unknown part of an address, a duplicate, or a wrong option.
 
     >>> import redlock
@@ -244,6 +248,28 @@ class Redlock(OnlyWith, _native.Client):
 
             return _cooperative.views(self, name)
         return self._views(name)
+
+    def diagnose(self) -> list[Diagnosis]:
+        """Find out what each node can do, what this user may do there, and what may lose locks.
+
+        For each node in the order of the nodes: reachable, encrypted, role, version, optional commands, rights,
+        eviction, persistence, replicas, free connections, clock, and addresses that lead to the same server.
+
+        For an operator: it asks more than locks do, on connections of its own, and writes keys that begin with
+        `redlock:diagnose:` (after the client's `key_prefix`) and expire after 10 s. Takes at most five times the
+        client's `connect_timeout`.
+
+        Raises `LockInvalidArgument` if the client is closed. A node that cannot be asked is part of the answer.
+
+        >>> import redlock
+        >>> redlock.Redlock("memory://diagnose").diagnose()[0].level
+        'ok'
+        """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            return _cooperative.diagnoses(self)
+        return self._diagnoses()
 
     def __enter__(self) -> Self:
         return self

@@ -1,12 +1,21 @@
 """The options of clients and locks."""
 
+import os
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
-__all__ = ["ClientOptions", "Duration", "Options"]
+__all__ = ["ClientOptions", "Credentials", "Duration", "Login", "Options"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds as a float or an int, or a `timedelta`; finite and not negative."""
+
+Login: TypeAlias = tuple[str, str] | tuple[str, str, Duration]
+"""A user and a password, and for how long servers accept them if they have an end. An empty user is the default
+user."""
+
+Credentials: TypeAlias = Callable[[], Login | Awaitable[Login]]
+"""A function or a coroutine function that returns a login; see `ClientOptions.credentials`."""
 
 
 class Options(TypedDict, total=False):
@@ -67,3 +76,35 @@ class ClientOptions(Options, total=False):
     key_prefix: str | None
     """The key of a lock is this text and then the lock's name: 0 to 511 bytes of UTF-8, default none. The limits of
     names apply to the whole. Errors and inspection show the whole. Only clients have this option."""
+
+    password_file: str | os.PathLike[str] | None
+    """File with the password for nodes whose URL has none, without one line end at its end; default none. It is read at
+    every connect. The user is the URL's, by default the default user. Only clients have this option, and the following
+    ones."""
+
+    credentials: Credentials | None
+    """Function or coroutine function without arguments that returns the login for nodes whose URL has none; default
+    none. A login is `(user, password)`, or `(user, password, seconds)` if servers accept it for so long.
+
+    It is called at the first connect, again at 70 to 80 % of the login's life, and after a server rejected the login.
+    It runs on a daemon thread of this package, a coroutine in an event loop there. A call may take 10 s. A new login is
+    also sent on the connections that exist. After a failed call, the login before stays in use, and the function is
+    called again after 1 s, doubling to 30 s. Without a login, calls on locks raise `redlock.LockUnavailable`, whose
+    `__cause__` is the exception of the function; messages show only its type. The function cannot use a lock of its own
+    client."""
+
+    tls_ca: str | os.PathLike[str] | None
+    """PEM file with the certificates of the only CAs to trust, for nodes with `rediss://`; default the system's. A URL
+    may name another one with `?tls_ca=`, and likewise for the following options. The files are read when the client is
+    made, and again at a connect that finds them changed. A new version that cannot be used leaves the old one in
+    force."""
+
+    tls_cert: str | os.PathLike[str] | None
+    """PEM file with the client's certificate and its chain; default none. Needs `tls_key`."""
+
+    tls_key: str | os.PathLike[str] | None
+    """PEM file with the private key of `tls_cert`, not encrypted; default none."""
+
+    tls_server_name: str | None
+    """The name that a node's certificate must have, where the URL has another host, as through a tunnel; default the
+    host."""

@@ -10,7 +10,7 @@ use redlock::bindings::completion_queue::{Completion, Taken};
 use crate::client::Client;
 use crate::convert::{Blocking, Name, Timeout, Ttl, limit, no_others};
 use crate::error::Raised;
-use crate::inspect::to_python;
+use crate::inspect::{diagnosis_to_python, to_python};
 use crate::lock::Handle;
 use crate::notifier::Notifier;
 
@@ -56,6 +56,7 @@ impl Queue {
     ) -> Result<u64, Raised> {
         no_others(others)?;
         let timeout = timeout.of_acquire(py, blocking)?;
+        handle.get().prepare(py)?;
         Ok(self.queue.acquire(&handle.get().object, timeout)?)
     }
 
@@ -74,10 +75,17 @@ impl Queue {
 
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn inspect(&self, client: &Bound<'_, Client>, name: Name) -> Result<u64, Raised> {
-        Ok(self.queue.inspect(&client.get().0, &name.bytes)?)
+        client.get().prepare(client.py())?;
+        Ok(self.queue.inspect(&client.get().redlock, &name.bytes)?)
+    }
+
+    fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {
+        client.get().prepare(client.py())?;
+        Ok(self.queue.diagnose(&client.get().redlock)?)
     }
 
     fn locked(&self, handle: &Bound<'_, Handle>) -> Result<u64, Raised> {
+        handle.get().prepare(handle.py())?;
         Ok(self.queue.is_locked(&handle.get().object)?)
     }
 
@@ -101,7 +109,7 @@ impl Queue {
         self.queue.drain(|| self.notifier.reset()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Take the result of a ready call: `True` if it succeeded, a list of views for an inspection, `"locked"` or
+    /// Take the result of a ready call: `True` if it succeeded, a list for an inspection or a diagnosis, `"locked"` or
     /// `"free"` if it asked for that, `False` if the call is not finished and its number becomes ready again, `None` if
     /// there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
@@ -112,6 +120,11 @@ impl Queue {
             Taken::Views(views) => {
                 views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }
+            Taken::Diagnoses(diagnoses) => diagnoses
+                .into_iter()
+                .map(|diagnosis| diagnosis_to_python(py, diagnosis))
+                .collect::<PyResult<Vec<_>>>()?
+                .into_bound_py_any(py),
             // Cancelled, and variants that a later engine may add.
             _ => Ok(py.None().into_bound(py)),
         };

@@ -1,47 +1,84 @@
 //! The client, which the blocking and the asyncio API share.
 
+use std::sync::{Mutex, MutexGuard};
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use redlock::Redlock;
-use redlock::bindings::inspect::inspect;
+use redlock::bindings::inspect::{diagnose, inspect};
 use redlock::bindings::options::Scope;
 
 use crate::convert::{self, Name};
+use crate::credentials::Provider;
 use crate::error::Raised;
-use crate::inspect::to_python;
+use crate::inspect::{diagnosis_to_python, to_python};
 use crate::signals::Signals;
 
 /// One set of nodes and the defaults of its locks.
 #[pyclass(frozen, subclass, module = "redlock._native")]
 #[derive(Debug)]
-pub(crate) struct Client(pub(crate) Redlock);
+pub(crate) struct Client {
+    pub(crate) redlock: Redlock,
+    /// `None` without the option `credentials`, and after the client is closed.
+    provider: Mutex<Option<Py<Provider>>>,
+}
+
+impl Client {
+    fn provider_slot(&self) -> MutexGuard<'_, Option<Py<Provider>>> {
+        self.provider.lock().expect("no panic while holding this")
+    }
+
+    /// Returns the provider for a lock.
+    pub(crate) fn provider(&self, py: Python<'_>) -> Option<Py<Provider>> {
+        self.provider_slot().as_ref().map(|provider| provider.clone_ref(py))
+    }
+
+    /// Prepares for a call that may need a login; see [`Provider::prepare`].
+    pub(crate) fn prepare(&self, py: Python<'_>) -> Result<(), Raised> {
+        self.provider(py).map_or(Ok(()), |provider| Provider::prepare(provider.bind(py)))
+    }
+}
 
 #[pymethods]
 impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
     fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>) -> Result<Self, Raised> {
-        let builder = Redlock::builder().options(convert::options(options, Scope::Client)?);
-        let builder = match nodes {
-            Some(nodes) => builder.nodes(convert::nodes(nodes)?),
-            None => builder,
-        };
-        Ok(Self(builder.build()?))
+        let provider = options.map_or(Ok(None), provider)?;
+        let mut builder = Redlock::builder().options(convert::options(options, Scope::Client)?);
+        if let Some(nodes) = nodes {
+            builder = builder.nodes(convert::nodes(nodes)?);
+        }
+        if let Some(provider) = &provider {
+            builder = builder.credentials(provider.get().caller());
+        }
+        Ok(Self { redlock: builder.build()?, provider: Mutex::new(provider.map(Bound::unbind)) })
     }
 
     /// Read the state of `name` on every node. The call blocks.
     #[pyo3(name = "_views")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
     fn views<'py>(&self, py: Python<'py>, name: Name) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
+        self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let views = py.detach(|| inspect(&self.0, &name.bytes, signals.check()))?;
+        let views = py.detach(|| inspect(&self.redlock, &name.bytes, signals.check()))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
+    }
+
+    /// Find out what each node can do and may lose. The call blocks.
+    #[pyo3(name = "_diagnoses")]
+    fn diagnoses<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
+        self.prepare(py)?;
+        let signals = Signals::here(py)?;
+        let diagnoses = py.detach(|| diagnose(&self.redlock, signals.check()))?;
+        Ok(diagnoses.into_iter().map(|diagnosis| diagnosis_to_python(py, diagnosis)).collect::<PyResult<_>>()?)
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let class = slf.get_type();
-        let nodes = slf.get().0.shown_addresses().join(", ");
+        let nodes = slf.get().redlock.shown_addresses().join(", ");
         Ok(format!("<{}.{} {nodes}>", class.module()?, class.qualname()?))
     }
 
@@ -57,6 +94,21 @@ impl Client {
     ///
     /// New and waiting acquires raise `LockInvalidArgument`. Held locks stay held.
     fn close(&self) {
-        self.0.close();
+        self.redlock.close();
+        let provider = self.provider_slot().take();
+        // Locks that are held still need it.
+        drop(provider);
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&*self.provider_slot())
+    }
+}
+
+/// Takes the option `credentials` out of the others, which are values.
+fn provider<'py>(options: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, Provider>>> {
+    const OPTION: &str = "credentials";
+    let Some(given) = options.get_item(OPTION)? else { return Ok(None) };
+    options.del_item(OPTION)?;
+    if given.is_none() { Ok(None) } else { Provider::new(&given).map(Some) }
 }

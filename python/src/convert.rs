@@ -31,6 +31,10 @@ fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Va
             Err(_) => return wrong_type(name, name, given, "True or False"),
         },
         Kind::Text => Value::Text(text(name, name, given, "a str")?),
+        Kind::Path => match given.extract() {
+            Ok(path) => Value::Path(path),
+            Err(_) => return wrong_type(name, name, given, "a str or an os.PathLike"),
+        },
     })
 }
 
@@ -40,6 +44,7 @@ pub(crate) fn shown(py: Python<'_>, value: Value) -> PyResult<String> {
         Value::Duration(duration) | Value::Timeout(Some(duration)) => duration.as_secs_f64().into_bound_py_any(py)?,
         Value::Flag(flag) => flag.into_bound_py_any(py)?,
         Value::Text(text) => text.into_bound_py_any(py)?,
+        Value::Path(path) => path.into_os_string().into_bound_py_any(py)?,
         Value::Timeout(None) | Value::BuiltIn => py.None().into_bound(py),
     };
     Ok(value.repr()?.to_string())
@@ -190,7 +195,7 @@ pub(crate) fn nodes(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
 }
 
 /// Converts `given` to UTF-8. `what` names the part of the argument that must be text.
-fn text(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<String> {
+pub(crate) fn text(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<String> {
     let Ok(text) = given.cast::<PyString>() else { return wrong_type(argument, what, given, wanted) };
     // Only a lone surrogate cannot be encoded.
     text.to_str().map(str::to_owned).map_err(|_| {
@@ -199,7 +204,7 @@ fn text(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> P
 }
 
 /// Fails with the error for another type than `wanted`. `what` names the part of the argument that has it.
-fn wrong_type<T>(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<T> {
+pub(crate) fn wrong_type<T>(argument: &str, what: &str, given: &Bound<'_, PyAny>, wanted: &str) -> PyResult<T> {
     let class = given.get_type().qualname()?;
     Err(invalid(given.py(), argument, format!("{what} is of type {class}, but must be {wanted}")))
 }

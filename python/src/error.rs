@@ -1,7 +1,7 @@
 //! Conversion of the engine's errors to the classes of `redlock.errors`.
 
 use std::error::Error as StdError;
-use std::io;
+use std::{io, iter};
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -10,6 +10,8 @@ use pyo3::types::{PyDict, PyTuple};
 use redlock::Error;
 use redlock::bindings::Stop;
 use redlock::bindings::options::invalid_argument;
+
+use crate::credentials::ProviderException;
 
 /// The error of a call: the engine's, or an exception that Python raised meanwhile.
 #[derive(Debug)]
@@ -52,7 +54,8 @@ impl From<Raised> for PyErr {
 pub(crate) fn to_pyerr(py: Python<'_>, error: &Error) -> PyErr {
     match exception(py, error) {
         Ok(exception) => {
-            exception.set_cause(py, error.source().map(|source| cause(py, source)));
+            let raised = own_exception(py, error);
+            exception.set_cause(py, raised.or_else(|| error.source().map(|source| cause(py, source))));
             exception
         }
         Err(broken) => broken,
@@ -72,6 +75,12 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         details.set_item("option", option)?;
     }
     of_code.call((error.code(), error.to_string()), Some(&details)).map(PyErr::from_value)
+}
+
+/// Returns the exception of the program's own function that is among the sources of `error`.
+fn own_exception(py: Python<'_>, error: &Error) -> Option<PyErr> {
+    let mut sources = iter::successors(error.source(), |&source| source.source());
+    sources.find_map(|source| source.downcast_ref::<ProviderException>()?.exception(py))
 }
 
 /// Returns the built-in exception for an error of the operating system, and `Exception` for another source.

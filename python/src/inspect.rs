@@ -1,10 +1,10 @@
-//! Conversion of a node's state to Python.
+//! Conversion of a node's state, and of a diagnosis, to Python.
 
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use redlock::{NodeState, NodeView};
+use redlock::{Diagnosis, Finding, NodeState, NodeView};
 
 /// Converts `view` to a `redlock.NodeView`.
 pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
@@ -20,4 +20,16 @@ pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, Py
     CLASS
         .import(py, "redlock.inspection", "NodeView")?
         .call1((view.node, view.key, state, label, fence, ttl_left, error))
+}
+
+/// Converts `diagnosis` to a `redlock.Diagnosis`.
+pub(crate) fn diagnosis_to_python(py: Python<'_>, diagnosis: Diagnosis) -> PyResult<Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static FINDING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let finding = |Finding { check, level, message, .. }: Finding| {
+        FINDING.import(py, "redlock.diagnosis", "Finding")?.call1((check, level.as_str(), message))
+    };
+    let level = diagnosis.level().as_str();
+    let findings = diagnosis.findings.into_iter().map(finding).collect::<PyResult<Vec<_>>>()?;
+    CLASS.import(py, "redlock.diagnosis", "Diagnosis")?.call1((diagnosis.node, level, findings))
 }

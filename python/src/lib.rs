@@ -7,6 +7,7 @@
 mod calls;
 mod client;
 mod convert;
+mod credentials;
 mod error;
 mod inspect;
 mod interpreter;
@@ -27,6 +28,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::Handle>()?;
     module.add_class::<lock::Lock>()?;
     module.add_class::<calls::Queue>()?;
+    module.add_class::<credentials::Thread>()?;
     module.add_class::<testing::MemoryServer>()?;
     module.add_function(wrap_pyfunction!(testing::lose, module)?)?;
     module.add_function(wrap_pyfunction!(shutdown, module)?)

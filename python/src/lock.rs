@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyResourceWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use redlock::ErrorKind;
 use redlock::bindings::Stop;
 use redlock::bindings::lock_object::LockObject;
@@ -14,6 +15,7 @@ use redlock::bindings::options::Scope;
 
 use crate::client::Client;
 use crate::convert::{self, Blocking, Name, Timeout, Ttl};
+use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
 use crate::signals::Signals;
 
@@ -23,12 +25,18 @@ use crate::signals::Signals;
 pub(crate) struct Handle {
     pub(crate) object: Arc<LockObject>,
     name: Py<PyAny>,
+    provider: Option<Py<Provider>>,
 }
 
 const NOT_MADE_SO: &str =
     "this class is not called; make a lock with redlock.lock(name), or with lock(name) of a client";
 
 impl Handle {
+    /// Prepares for a call that may need a login; see [`Provider::prepare`].
+    pub(crate) fn prepare(&self, py: Python<'_>) -> Result<(), Raised> {
+        self.provider.as_ref().map_or(Ok(()), |provider| Provider::prepare(provider.bind(py)))
+    }
+
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let message = format!("lock {} was garbage-collected while held; releasing it", self.name.bind(py).repr()?);
         PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &CString::new(message)?, 1)
@@ -46,12 +54,13 @@ impl Handle {
             let Ok(lock) = source.cast::<Self>() else {
                 return Err(Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)));
             };
-            let Self { object, name } = lock.get();
-            return Ok(Self { object: object.fresh(), name: name.clone_ref(py) });
+            let Self { object, name, provider } = lock.get();
+            let provider = provider.as_ref().map(|provider| provider.clone_ref(py));
+            return Ok(Self { object: object.fresh(), name: name.clone_ref(py), provider });
         };
         let name = name.map_or_else(|| py.None().extract(py), Ok)?;
-        let lock = client.get().0.lock(&name.bytes).options(convert::options(options, Scope::Lock)?);
-        Ok(Self { object: LockObject::new(lock)?, name: name.given })
+        let lock = client.get().redlock.lock(&name.bytes).options(convert::options(options, Scope::Lock)?);
+        Ok(Self { object: LockObject::new(lock)?, name: name.given, provider: client.get().provider(py) })
     }
 
     /// The name, as it was given.
@@ -108,6 +117,10 @@ impl Handle {
             write!(text, " {option}={}", convert::shown(slf.py(), value)?).expect("a String takes every text");
         }
         Ok(text + ">")
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.provider)
     }
 }
 
@@ -188,6 +201,7 @@ impl Lock {
     ) -> Result<bool, Raised> {
         convert::no_others(others)?;
         let timeout = timeout.of_acquire(slf.py(), blocking)?;
+        slf.as_super().get().prepare(slf.py())?;
         match Self::block(slf, |object, signals| object.acquire(timeout, signals.check())) {
             Err(Raised::Failed(error)) if error.kind() == ErrorKind::Timeout => Ok(false),
             acquired => acquired.map(|()| true),
@@ -236,6 +250,7 @@ impl Lock {
     /// ...     redlock.lock("job").locked()
     /// True
     fn locked(slf: &Bound<'_, Self>) -> Result<bool, Raised> {
+        slf.as_super().get().prepare(slf.py())?;
         Self::block(slf, |object, signals| object.is_locked_now(signals.check()))
     }
 
@@ -262,6 +277,7 @@ impl Lock {
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, Self>, Raised> {
+        slf.as_super().get().prepare(slf.py())?;
         Self::block(slf, |object, signals| object.acquire(None, signals.check()))?;
         Ok(slf.clone())
     }

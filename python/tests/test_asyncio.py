@@ -250,6 +250,60 @@ async def test_a_callback_that_is_set_while_the_lock_is_held(aclient: aio.Redloc
     await eventually(lambda: losses)
 
 
+async def test_a_release_does_not_end_the_watch_of_the_next_hold(
+    aclient: aio.Redlock, server: Server, name: str
+) -> None:
+    lock = aclient.lock(name, ttl=0.3, auto_renew=False)
+    losses: list[redlock.LockLost] = []
+    await lock.acquire()
+    lock.on_lost(losses.append)
+    # From the beginning of the release on, the object can be acquired again.
+    server.freeze()
+    release = asyncio.create_task(lock.release())
+    await asyncio.sleep(0)
+    acquire = asyncio.create_task(lock.acquire())
+    await asyncio.sleep(0)
+    server.thaw()
+    await asyncio.gather(release, acquire)
+    await eventually(lambda: len(losses) == 1)
+
+
+async def test_a_release_leaves_the_calls_of_another_loop_alone(
+    aclient: aio.Redlock, server: Server, name: str
+) -> None:
+    """Calls and watches have their numbers from their loop's queue, so that those of two loops are alike."""
+
+    async def use(lock: aio.Lock) -> bool:
+        acquired = await lock.acquire()
+        await lock.release()
+        return acquired
+
+    lock = aclient.lock(name)
+    await lock.acquire()
+    lock.on_lost(print)
+    other = asyncio.new_event_loop()
+    thread = threading.Thread(target=other.run_forever)
+    thread.start()
+    try:
+        server.freeze()
+        release = asyncio.create_task(lock.release())
+        await asyncio.sleep(0)
+        locks = [*(aclient.lock(f"{name}{number}") for number in range(20)), lock]
+        calls = [asyncio.run_coroutine_threadsafe(use(lock), other) for lock in locks]
+        # They have begun when a later one is over.
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), other))
+        server.thaw()
+        await release
+        async with asyncio.timeout(LIMIT):
+            for call in calls:
+                acquired = await asyncio.wrap_future(call)
+                assert acquired
+    finally:
+        other.call_soon_threadsafe(other.stop)
+        thread.join()
+        other.close()
+
+
 async def test_a_callback_hears_of_the_loss_before_the_next_acquire(aclient: aio.Redlock, name: str) -> None:
     lock = aclient.lock(name, ttl=0.1, auto_renew=False)
     losses: list[redlock.LockLost] = []

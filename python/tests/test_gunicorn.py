@@ -73,14 +73,18 @@ def gunicorn(nodes: Nodes, name: str) -> Iterator[Gunicorn]:
 
 
 def test_workers_start_anew_and_give_back_what_they_hold(gunicorn: Gunicorn, nodes: Nodes, name: str) -> None:
-    value = nodes.servers[0].command("GET", f"{name}-held-1")
-    assert value is not None
+    def held() -> list[object]:
+        return [server.command("GET", f"{name}-held-1") for server in nodes.servers]
+
+    # A quorum is enough: a busy node may grant later, or not at all.
+    before = held()
+    assert 2 * sum(value is not None for value in before) > len(before)
     first = gunicorn.workers(2, set())
     killed = first.pop()
     os.kill(killed, signal.SIGKILL)
     # Its successor is forked at another moment.
     (second,) = gunicorn.workers(1, {killed, *first}) - first
-    assert nodes.servers[0].command("GET", f"{name}-held-1") == value
+    assert all(now == value for value, now in zip(before, held(), strict=True) if value is not None)
     gunicorn.process.terminate()
     assert gunicorn.process.communicate(timeout=LIMIT) == ("", "")
     assert gunicorn.process.returncode == 0

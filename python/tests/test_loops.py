@@ -5,7 +5,10 @@ import gc
 import os
 import random
 import threading
-from collections.abc import Callable
+import time
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 import uvloop
@@ -15,7 +18,7 @@ from support.clock import until
 from test_asyncio import eventually
 
 import redlock
-from redlock import _calls
+from redlock import _calls, _native
 from redlock import asyncio as aio
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -279,8 +282,18 @@ async def test_thousands_are_cancelled_at_once(aclient: aio.Redlock, server: Ser
     await eventually(lambda: server.command("EXISTS", *names) == 0)
 
 
+async def enter(lock: aio.Lock) -> None:
+    async with lock:
+        raise AssertionError("it was cancelled before")
+
+
+@pytest.mark.parametrize("take", [aio.Lock.acquire, enter])
 async def test_cancelled_after_the_result_has_come(
-    aclient: aio.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+    aclient: aio.Redlock,
+    server: Server,
+    name: str,
+    take: Callable[[aio.Lock], Coroutine[Any, Any, object]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready = _calls.Queue._ready
 
@@ -290,12 +303,83 @@ async def test_cancelled_after_the_result_has_come(
 
     monkeypatch.setattr(_calls.Queue, "_ready", ready_and_cancelled)
     lock = aclient.lock(name, ttl=20)
-    task = asyncio.create_task(lock.acquire())
+    task = asyncio.create_task(take(lock))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not lock.held
     await eventually(lambda: not server.has(name))
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("take", [aio.Lock.acquire, enter])
+async def test_a_lock_that_came_too_late_is_acquired_again(
+    aclient: aio.Redlock,
+    name: str,
+    take: Callable[[aio.Lock], Coroutine[Any, Any, object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop is busy for longer than the ttl while the result is ready."""
+    taken: list[object] = []
+    native = _native.Queue.take
+
+    def slow_once(queue: _calls.Queue, number: int) -> object:
+        if not taken:
+            time.sleep(0.15)
+        taken.append(native(queue, number))
+        return taken[-1]
+
+    monkeypatch.setattr(_calls.Queue, "take", slow_once, raising=False)
+    lock = aclient.lock(name, ttl=0.1)
+    if take is enter:
+        with pytest.raises(AssertionError):
+            await enter(lock)
+    else:
+        assert await lock.acquire()
+        assert lock.held
+        await lock.release()
+    assert taken[:2] == [False, True]
+
+
+async def test_a_call_that_is_over_leaves_nothing_in_its_queue(aclient: aio.Redlock, name: str) -> None:
+    _, queue = _calls.current()
+    lock, other = aclient.lock(name), aclient.lock(name)
+    async with lock:
+        assert not await other.acquire(timeout=0)
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(0.05):
+                await other.acquire()
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(0.05), other:
+                raise AssertionError("another has it")
+        with pytest.raises(redlock.LockTimeout):
+            async with aclient.lock(name, timeout=0):
+                raise AssertionError("another has it")
+    for _ in range(2):
+        assert await lock.acquire()
+        lock.on_lost(print)
+        await lock.release()
+    del other
+    assert not queue.futures
+    # The failed entries have one each, until their locks are collected.
+    gc.collect()
+    await eventually(lambda: not queue._locks)
+
+
+def test_an_error_does_not_keep_its_loop_from_ending(client: redlock.Redlock, aclient: aio.Redlock, name: str) -> None:
+    errors: list[redlock.LockTimeout] = []
+
+    async def main() -> weakref.ref[_calls.Queue]:
+        for lock in (aclient.lock(name, timeout=0), aclient.lock(name, timeout=0.01)):
+            try:
+                await enter(lock)
+            except redlock.LockTimeout as error:
+                errors.append(error)
+        return _calls.current()[1].reference
+
+    with client.lock(name):
+        gone = asyncio.run(main())
+    assert len(errors) == 2
+    assert gone() is None
 
 
 async def test_a_release_goes_on_when_it_is_cancelled(aclient: aio.Redlock, server: Server, name: str) -> None:

@@ -28,6 +28,14 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     aio.Redlock("redis://a", connect_timeout=5)
     redlock.lock("foo", ttl=None, auto_renew=None, label=None)
     redlock.configure("redis://a", ttl=10, key_prefix="app:")
+    redlock.Redlock("redis://a", credentials=login)
+    aio.Redlock("redis://a", credentials=login_async)
+    redlock.configure("redis://a", credentials=lambda: ("user", "password", timedelta(hours=1)))
+    redlock.configure("redis://a", credentials=None)
+    redlock.Redlock("redis://a", credentials=key)  # type: ignore[arg-type]
+    redlock.Redlock("redis://a", credentials=lambda: ["user", "password"])  # type: ignore[arg-type,return-value]
+    redlock.Redlock("redis://a", credentials=("user", "password"))  # type: ignore[arg-type]
+    redlock.lock("foo", credentials=login)  # type: ignore[call-overload]
     redlock.lock("foo", connect_timeout=5)  # type: ignore[call-overload]
     redlock.lock("foo", protocol="SETNX")  # type: ignore[call-overload]
     redlock.lock(3)  # type: ignore[call-overload]
@@ -36,6 +44,14 @@ def names_and_options(client: redlock.Redlock, options: redlock.Options) -> None
     redlock.lock("foo", 10)  # type: ignore[call-overload]
     redlock.Redlock(3)  # type: ignore[arg-type]
     redlock.Redlock([b"redis://a"])  # type: ignore[list-item]
+
+
+def login() -> tuple[str, str]:
+    return "user", "password"
+
+
+async def login_async() -> redlock.Login:
+    return "user", "password", 60
 
 
 def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:

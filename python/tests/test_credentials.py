@@ -1,0 +1,690 @@
+"""The client option `credentials`: a function of the program returns the logins of connections."""
+
+import asyncio
+import functools
+import gc
+import inspect
+import itertools
+import math
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Run
+from server import LIMIT, SLACK, Server
+from support.clock import until
+from test_cooperative import NAMES, PATCH
+
+import redlock
+from redlock import _default
+from redlock import asyncio as aio
+
+SECRET = "S3CR3T"
+
+_numbers = itertools.count()
+
+
+class Service:
+    """Makes a user with a password on the server for each login."""
+
+    def __init__(self, server: Server, name: str, *more: float | timedelta) -> None:
+        self._server = server
+        self._name = name
+        self._more = more
+        self.threads: list[threading.Thread] = []
+        self.times: list[float] = []
+        self.loops: list[asyncio.AbstractEventLoop] = []
+
+    @property
+    def calls(self) -> int:
+        return len(self.threads)
+
+    def login(self) -> Any:
+        self.threads.append(threading.current_thread())
+        self.times.append(time.monotonic())
+        user, password = f"{self._name}-{self.calls}", f"{SECRET}-{self.calls}"
+        self._server.set_user(user, "on", f">{password}", "~*", "+@all")
+        return user, password, *self._more
+
+    async def alogin(self) -> Any:
+        self.loops.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return self.login()
+
+    async def __call__(self) -> Any:
+        return await self.alogin()
+
+    def users(self) -> dict[bytes, str]:
+        """The users of the connections that log in with it, by the number of each connection."""
+        found: dict[bytes, str] = {}
+        for line in bytes(self._server.command("CLIENT", "LIST")).splitlines():
+            fields = dict(word.split(b"=", 1) for word in line.split() if b"=" in word)
+            if fields[b"user"].startswith(self._name.encode()):
+                found[fields[b"id"]] = fields[b"user"].decode()
+        return found
+
+
+@pytest.fixture
+def url(server: Server) -> Iterator[str]:
+    """An address that only this test uses, because clients share what they know of an address for a while."""
+    path = server.dir / f"{next(_numbers)}.sock"
+    path.symlink_to(server.socket)
+    yield f"unix://{path}"
+    path.unlink()
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[], list[threading.Thread]]]:
+    """Lists the threads of this test that call functions. All of them are gone in the end."""
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "redlock-credentials"]
+
+    until(lambda: not threads())
+    yield threads
+    until_collected(lambda: not threads(), "the threads end with their clients")
+
+
+def until_collected(condition: Callable[[], object], what: str) -> None:
+    """Wait for garbage. A thread that has just answered a call is about to let go of the function."""
+
+    def collected() -> object:
+        if not condition():
+            gc.collect()
+        return condition()
+
+    until(collected, what)
+
+
+class Waits:
+    """An awaitable that is not a coroutine."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._service.alogin().__await__()
+
+
+Threads = Callable[[], list[threading.Thread]]
+
+CALLABLES: dict[str, Callable[[Service], Any]] = {
+    "function": lambda service: functools.partial(Service.login, service),
+    "method": lambda service: service.login,
+    "coroutine function": lambda service: service.alogin,
+    "partial": lambda service: functools.partial(Service.alogin, service),
+    "object": lambda service: service,
+    "function that returns an awaitable": lambda service: lambda: Waits(service),
+}
+
+
+@pytest.mark.parametrize("kind", CALLABLES)
+def test_a_function_returns_the_login(server: Server, url: str, name: str, threads: Threads, kind: str) -> None:
+    service = Service(server, name)
+    with redlock.Redlock(url, credentials=CALLABLES[kind](service)) as client, client.lock(name):
+        assert set(service.users().values()) == {f"{name}-1"}
+        assert [(thread.name, thread.daemon) for thread in service.threads] == [("redlock-credentials", True)]
+        until(lambda: threads() == service.threads, "the thread that stood by ends")
+
+
+@pytest.mark.parametrize("kind", CALLABLES)
+@pytest.mark.usefixtures("threads")
+async def test_a_function_returns_the_login_in_asyncio(server: Server, url: str, name: str, kind: str) -> None:
+    service = Service(server, name)
+    async with aio.Redlock(url, credentials=CALLABLES[kind](service)) as client, client.lock(name):
+        assert set(service.users().values()) == {f"{name}-1"}
+        assert [thread.name for thread in service.threads] == ["redlock-credentials"]
+    assert not service.loops or service.loops[0] is not asyncio.get_running_loop()
+
+
+@pytest.mark.usefixtures("threads")
+async def test_the_default_clients(server: Server, url: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for face in (redlock, aio):
+        monkeypatch.setattr(_default, "_defaults", _default.Defaults({}, None, {}))
+        service = Service(server, f"{name}-{face.__name__}")
+        face.configure(url, credentials=service.login)
+        with redlock.lock(name):
+            assert await aio.lock(name).locked()
+        assert set(service.users().values()) == {f"{name}-{face.__name__}-{number}" for number in (1, 2)}
+
+
+@pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine function"])
+def test_a_new_login_goes_into_live_connections(server: Server, url: str, name: str, *, coroutine: bool) -> None:
+    service = Service(server, name, timedelta(seconds=2))
+    provider: Any = service.alogin if coroutine else service.login
+    with redlock.Redlock(url, credentials=provider, ttl=30) as client:
+        lock, waits = client.lock(name), client.lock(name)
+        lock.acquire()
+        assert not waits.acquire(timeout=0.1), "the background has connections, too"
+        before = service.users()
+        assert len(before) > 1
+        assert set(before.values()) == {f"{name}-1"}
+
+        def replaced() -> bool:
+            # The background sends it at once, and a caller before its next request.
+            lock.extend()
+            users = service.users()
+            return all(users[number] != user for number, user in before.items())
+
+        until(replaced)
+        assert 1 < service.times[1] - service.times[0] < 2, "ahead of its end"
+        assert len({*service.threads}) == 1
+        assert len({*service.loops}) == int(coroutine), "the loop stays"
+        lock.release()
+
+
+@pytest.mark.parametrize("life", [3600, 3600.0, timedelta(hours=1)])
+def test_a_login_with_a_long_life_is_asked_for_once(server: Server, url: str, name: str, life: Any) -> None:
+    service = Service(server, name, life)
+    with redlock.Redlock(url, credentials=service.login) as client:
+        for _ in range(3):
+            with client.lock(name):
+                pass
+    assert service.calls == 1
+
+
+class OwnError(Exception):
+    pass
+
+
+class OwnExit(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("kind", [OwnError, OwnExit, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("coroutine", [False, True], ids=["function", "coroutine function"])
+@pytest.mark.usefixtures("threads")
+async def test_its_exception_is_the_cause(
+    url: str,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    kind: type[BaseException],
+    *,
+    coroutine: bool,
+) -> None:
+    raised: list[BaseException] = []
+
+    def fail() -> Any:
+        secret = SECRET
+        raised.append(kind(secret))
+        raise raised[-1]
+
+    async def afail() -> Any:
+        fail()
+
+    provider: Any = afail if coroutine else fail
+    client, aclient = (face.Redlock(url, credentials=provider, timeout=0) for face in (redlock, aio))
+    with pytest.raises(redlock.LockUnavailable) as blocking:
+        client.lock(name).acquire()
+    with pytest.raises(redlock.LockUnavailable) as inspected:
+        client.lock(name).locked()
+    assert blocking.value.__cause__ is inspected.value.__cause__ is raised[0]
+    assert raised[0].__traceback__ is not None
+    assert traceback.extract_tb(raised[0].__traceback__)[-1].name == "fail"
+    await asyncio.sleep(0.06)  # for so long, a client gets the last failure of any connect to the address
+    with pytest.raises(redlock.LockUnavailable) as in_asyncio:
+        await aclient.lock(name).acquire()
+    assert in_asyncio.value.__cause__ is raised[1]
+    for error in (blocking.value, inspected.value, in_asyncio.value):
+        assert f"the credentials provider failed: {kind.__name__}]" in str(error)
+        assert SECRET not in f"{error} {error!r} {error.args} {error.nodes} {client!r} {client.lock(name)!r}"
+    assert SECRET not in caplog.text
+    assert capfd.readouterr() == ("", "")
+
+
+WRONG = [
+    (None, "of type NoneType"),
+    (f"user {SECRET}", "of type str"),
+    (["user", SECRET], "of type list"),
+    ({"user": SECRET}, "of type dict"),
+    ((SECRET,), "a tuple of 1"),
+    (("user", SECRET, 1, 2), "a tuple of 4"),
+    ((None, SECRET), "the user is of type NoneType"),
+    ((b"user", SECRET), "the user is of type bytes"),
+    (("user", SECRET.encode()), "the password is of type bytes"),
+    (("user", None), "the password is of type NoneType"),
+    (("user", ""), "the password is empty"),
+    (("user", f"{SECRET}\ud800"), "the password contains a lone surrogate"),
+    (("user", SECRET, None), "seconds is of type NoneType"),
+    (("user", SECRET, "60"), "seconds is of type str"),
+    (("user", 60, SECRET), "the password is of type int"),
+    (("user", SECRET, True), "seconds is of type bool"),
+    (("user", SECRET, math.nan), "seconds is not a number"),
+    (("user", SECRET, math.inf), "seconds is infinite"),
+    (("user", SECRET, -1), "seconds is -1 s"),
+    (("user", SECRET, timedelta(-1)), "seconds is -86400 s"),
+    (("user", SECRET, 10**400), "seconds is too large"),
+]
+
+
+@pytest.mark.parametrize(("returned", "said"), WRONG)
+@pytest.mark.usefixtures("threads")
+def test_a_wrong_result_fails_the_call(url: str, name: str, returned: Any, said: str) -> None:
+    client = redlock.Redlock(url, credentials=lambda: returned, timeout=0)
+    with pytest.raises(redlock.LockUnavailable) as failed:
+        client.lock(name).acquire()
+    cause = failed.value.__cause__
+    assert isinstance(cause, redlock.LockInvalidArgument)
+    assert cause.option in {"credentials", "seconds"}
+    assert said in str(cause)
+    assert f"the credentials provider failed: LockInvalidArgument: {cause}]" in str(failed.value)
+    assert SECRET not in f"{failed.value} {failed.value!r} {cause} {cause!r}"
+
+
+def test_an_empty_user_is_the_default_user(name: str) -> None:
+    with (
+        Server(options=["--requirepass", SECRET]) as server,
+        redlock.Redlock(server.url, credentials=lambda: ("", SECRET)) as client,
+        client.lock(name) as lock,
+    ):
+        assert lock.held
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+def test_wrong_options(face: Any, threads: Threads) -> None:
+    for wrong in ("user:password", ("user", SECRET), b"", 0, True, [lambda: ("user", SECRET)]):
+        for make in (face.Redlock, face.configure):
+            with pytest.raises(redlock.LockInvalidArgument, match=r"credentials is of type .*a function") as refused:
+                make("memory://wrong", credentials=wrong)
+            assert refused.value.option == "credentials"
+            assert SECRET not in str(refused.value)
+    client = face.Redlock("memory://right", credentials=None)
+    for lock in (face.lock, client.lock):
+        with pytest.raises(redlock.LockInvalidArgument, match=r"credentials.*give it to the client") as refused:
+            lock("foo", credentials=lambda: ("user", SECRET))
+        assert refused.value.option == "credentials"
+    with pytest.raises(redlock.LockInvalidArgument, match=r"credentials and password_file are both given"):
+        face.Redlock("redis://h", credentials=lambda: ("user", SECRET), password_file="/p")
+    assert not threads()
+
+
+def test_nodes_that_need_no_login_start_no_call(name: str, threads: Threads) -> None:
+    calls: list[int] = []
+
+    def provider() -> tuple[str, str]:
+        calls.append(1)
+        return "user", SECRET
+
+    client = redlock.Redlock(f"memory://{name}", credentials=provider)
+    with client.lock(name):
+        assert not calls
+    until(lambda: len(threads()) == 1, "it stands ready for one")
+
+
+USES: dict[str, Callable[[Any, str], Any]] = {
+    "acquire": lambda client, name: client.lock(name).acquire(),
+    "with": lambda client, name: client.lock(name).__enter__(),
+    "locked": lambda client, name: client.lock(name).locked(),
+    "inspect": lambda client, name: client.inspect(name),
+}
+
+
+@pytest.mark.parametrize("use", [use for use in USES if use != "with"])
+@pytest.mark.parametrize("face", [redlock, aio])
+@pytest.mark.usefixtures("threads")
+async def test_it_cannot_use_its_own_client(server: Server, url: str, name: str, use: str, face: Any) -> None:
+    service = Service(server, name)
+    own: list[Any] = []
+
+    async def provider() -> Any:
+        result = USES[use](own[0], name)
+        if inspect.isawaitable(result):
+            await result
+        return service.login()
+
+    own.append(face.Redlock(url, credentials=provider, timeout=0))
+    began = time.monotonic()
+    with pytest.raises(redlock.LockUnavailable) as failed:
+        await _use(own[0], name)
+    assert time.monotonic() - began < SLACK
+    cause = failed.value.__cause__
+    assert isinstance(cause, redlock.LockInvalidArgument)
+    assert str(cause) == "a credentials provider cannot use a lock of its own client; use another client"
+    own.clear()
+
+
+async def _use(client: Any, name: str) -> None:
+    lock = client.lock(name)
+    for call in (lock.acquire, lock.release):
+        done = call()
+        if inspect.isawaitable(done):
+            await done
+
+
+@pytest.mark.usefixtures("threads")
+def test_it_can_use_other_clients(server: Server, url: str, name: str) -> None:
+    service = Service(server, name)
+    other = redlock.Redlock(server.url)
+
+    def provider() -> Any:
+        with other.lock(name), redlock.Redlock(url, credentials=service.login).lock(f"{name}-inner"):
+            return service.login()
+
+    with redlock.Redlock(url, credentials=provider) as client:
+        for _ in range(2):
+            with client.lock(name):
+                pass
+    assert service.calls == 2
+
+
+def test_a_call_that_hangs_does_not_delay_the_next_one(server: Server, url: str, name: str, threads: Threads) -> None:
+    service, hangs, over = Service(server, name), threading.Event(), threading.Event()
+
+    def provider() -> Any:
+        if not hangs.is_set():
+            hangs.set()
+            over.wait()
+        return service.login()
+
+    client = redlock.Redlock(url, credentials=provider)
+    with pytest.raises(redlock.LockUnavailable) as failed:
+        client.lock(name, timeout=0.1).acquire()
+    assert hangs.is_set()
+    assert SECRET not in str(failed.value)
+    # The engine gives the call up after 10 s, and calls again a second later.
+    with client.lock(name, timeout=LIMIT):
+        assert set(service.users().values()) == {f"{name}-1"}
+        assert service.calls == 1
+        assert len(threads()) == 2, "one of them is still in the first call"
+        over.set()
+        until(lambda: threads() == service.threads[:1], "it ends when that call returns")
+        assert service.calls == 2
+
+
+def test_the_thread_ends_with_its_client(server: Server, url: str, name: str, threads: Threads) -> None:
+    service = Service(server, name)
+    client = redlock.Redlock(url, credentials=service.alogin)
+    assert not threads(), "it begins with the first call"
+    lock = client.lock(name)
+    with lock:
+        until(lambda: len(threads()) == 1)
+    del client
+    with lock:
+        assert len(threads()) == 1, "a lock keeps it"
+    del lock
+    until(lambda: not threads())
+    until(service.loops[0].is_closed)
+
+
+@pytest.mark.parametrize("face", [redlock, aio])
+async def test_the_thread_ends_when_its_client_is_closed(
+    server: Server, url: str, name: str, threads: Threads, face: Any
+) -> None:
+    service = Service(server, name)
+    client = face.Redlock(url, credentials=service.login)
+    await _use(client, name)
+    until(lambda: len(threads()) == 1)
+    client.close()
+    until(lambda: not threads())
+    with pytest.raises(redlock.LockInvalidArgument, match="closed"):
+        client.lock(name)
+
+
+def test_a_held_lock_of_a_closed_client_has_logins(server: Server, url: str, name: str, threads: Threads) -> None:
+    service = Service(server, name, 0.2)
+    client = redlock.Redlock(url, credentials=service.login)
+    lock = client.lock(name)
+    lock.acquire()
+    client.close()
+    calls = service.calls
+    until(lambda: service.calls > calls + 1, "it is renewed with new logins")
+    lock.check()
+    lock.release()
+    del lock
+    until(lambda: not threads())
+
+
+@pytest.mark.filterwarnings("ignore:lock .* was garbage-collected:ResourceWarning")
+@pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
+def test_a_client_that_its_function_leads_to_is_collected(
+    server: Server, url: str, name: str, threads: Threads, *, fails: bool
+) -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.service = Service(server, name)
+            self.client = redlock.Redlock(url, credentials=self.login, timeout=0)
+            self.lock = self.client.lock(name)
+
+        def login(self) -> Any:
+            if fails:
+                # The traceback leads to the client too.
+                raise OwnError(self)
+            return self.service.login()
+
+    owner = Owner()
+    if fails:
+        with pytest.raises(redlock.LockUnavailable):
+            owner.lock.acquire()
+    else:
+        assert owner.lock.acquire()
+    assert threads()
+    gone = weakref.ref(owner)
+    del owner
+    until_collected(lambda: gone() is None, "the owner is garbage")
+    until(lambda: not threads())
+    until(lambda: not server.has(name))
+
+
+PROVIDER = """
+import os, sys, threading, time
+calls = []
+
+def provider():
+    calls.append((os.getpid(), threading.current_thread().name))
+    return user, password
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "redlock-credentials"]
+"""
+
+
+@pytest.fixture
+def program(server: Server, url: str, name: str) -> str:
+    """The beginning of a program, with `provider` and a user for it."""
+    server.set_user(name, "on", f">{SECRET}", "~*", "+@all")
+    return f"url, user, password = {url!r}, {name!r}, {SECRET!r}\n{PROVIDER}"
+
+
+def test_a_forked_child_has_a_thread_of_its_own(run: Run, program: str) -> None:
+    done = run(
+        program
+        + """
+client = redlock.Redlock(url, credentials=provider, ttl=5)
+with client.lock(name) as lock:
+    # One child dies early, because the state that it inherits is in use at any moment.
+    for number in range(20):
+        pid = os.fork()
+        if pid == 0:
+            assert not threads()
+            if number % 2:
+                with client.lock(f"{name}-{number}"):
+                    assert calls[-1] == (os.getpid(), "redlock-credentials"), calls
+                    until(lambda: len(threads()) == 1)
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    lock.check()
+    assert calls == [(os.getpid(), "redlock-credentials")]
+    assert len(threads()) == 1
+print("parent")
+""",
+        "-W",
+        "error::ResourceWarning",
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+def test_a_fork_while_the_function_runs(run: Run, program: str) -> None:
+    done = run(
+        program
+        + """
+running, over = threading.Event(), threading.Event()
+first = os.getpid()
+
+def slow():
+    if os.getpid() == first:
+        running.set()
+        over.wait()
+    return provider()
+
+client = redlock.Redlock(url, credentials=slow)
+waiter = threading.Thread(target=client.lock(name, timeout=30).acquire)
+waiter.start()
+running.wait()
+pid = os.fork()
+if pid == 0:
+    with client.lock(name + "-child"):
+        print("child", flush=True)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+over.set()
+waiter.join()
+print("parent", len(calls))
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("child\nparent 1\n", "", 0)
+
+
+def test_a_function_that_forks(run: Run, program: str) -> None:
+    done = run(
+        program
+        + """
+def forks():
+    pid = os.fork()
+    if pid == 0:
+        return provider()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return provider()
+
+with redlock.Redlock(url, credentials=forks).lock(name):
+    print("parent")
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("parent\n", "", 0)
+
+
+HANGS = {
+    "idle": "with client.lock(name): pass",
+    "held": "lock = client.lock(name); lock.acquire()",
+    "a function hangs": """
+client = redlock.Redlock(url, credentials=lambda: (began.set(), threading.Event().wait()))
+threading.Thread(target=client.lock(name).acquire, daemon=True).start()
+began.wait()
+""",
+    "a function works": """
+def work():
+    began.set()
+    while True:
+        calls.append(1)
+
+client = redlock.Redlock(url, credentials=work)
+threading.Thread(target=client.lock(name).acquire, daemon=True).start()
+began.wait()
+""",
+    "a coroutine hangs": """
+import asyncio
+
+async def hang():
+    began.set()
+    await asyncio.sleep(3600)
+
+client = redlock.Redlock(url, credentials=hang)
+threading.Thread(target=client.lock(name).acquire, daemon=True).start()
+began.wait()
+""",
+    "a coroutine was called": """
+import asyncio
+
+async def login():
+    return provider()
+
+client = redlock.Redlock(url, credentials=login)
+with client.lock(name):
+    pass
+""",
+    "a call begins": """
+lock = redlock.Redlock(url, credentials=provider).lock(name)
+threading.Thread(target=lock.acquire, daemon=True).start()
+""",
+    "calls follow each other": """
+client = redlock.Redlock(url, credentials=lambda: (*provider(), 0))
+with client.lock(name):
+    until(lambda: len(calls) > 1)
+""",
+}
+
+
+@pytest.mark.parametrize("end", HANGS)
+def test_the_end_of_the_interpreter(run: Run, server: Server, name: str, program: str, end: str) -> None:
+    began = time.monotonic()
+    first = "client, began = redlock.Redlock(url, credentials=provider), threading.Event()\n"
+    done = run(program + first + HANGS[end], "-X", "dev", "-W", "error")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert time.monotonic() - began < 1 + 2 * SLACK, "it waits for nothing"
+    until(lambda: not server.has(name))
+
+
+@pytest.mark.parametrize("package", PATCH)
+def test_greenlets_run_while_it_blocks(run: Run, program: str, package: str) -> None:
+    """The function may block its thread for long, where it calls C. No greenlet runs on that thread."""
+    done = run(
+        NAMES[package]
+        + program
+        + """
+import asyncio, ctypes
+ticks, over = [], []
+
+def tick():
+    while not over:
+        sleep(0.01)
+        ticks.append(1)
+
+def blocks():
+    before = len(ticks)
+    ctypes.CDLL(None).usleep(200_000)
+    time.sleep(0.01)
+    assert len(ticks) - before > 5, ticks
+    return provider()
+
+async def waits():
+    before = len(ticks)
+    await asyncio.sleep(0.2)
+    assert len(ticks) - before > 5, ticks
+    return provider()
+
+ticker = spawn(tick)
+for credentials in (blocks, waits):
+    with redlock.Redlock(url, credentials=credentials).lock(name):
+        print("held")
+over.append(1)
+join(ticker)
+""",
+        first=PATCH[package],
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("held\nheld\n", "", 0)
+
+
+def test_annotations() -> None:
+    """Programs annotate their own functions with these names, in both faces."""
+    assert aio.Credentials is redlock.Credentials
+    assert aio.Login == redlock.Login
+
+    def login() -> redlock.Login:
+        return "user", SECRET, timedelta(hours=1)
+
+    async def alogin() -> redlock.Login:
+        return "user", SECRET
+
+    functions: list[redlock.Credentials] = [login, alogin]
+    awaitable = functions[1]()
+    assert isinstance(awaitable, Awaitable)
+    assert asyncio.run(_awaited(awaitable)) == ("user", SECRET)
+
+
+async def _awaited(awaitable: Awaitable[redlock.Login]) -> redlock.Login:
+    return await awaitable
