@@ -155,7 +155,7 @@ simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say whi
 	cargo build --locked --release --package redlock-simulation
 	@target/release/simulate $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-matrix: ## Run the conformance suite on old and new servers, and with the fewest rights
+matrix: ## Run the conformance suite on old and new servers, with the fewest rights and the fewest commands
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(TOOLS)
 	cargo build --locked $(PROGRAMS)

@@ -71,7 +71,7 @@ def act(proxy: Proxy, what: str, amount: float, usual: Faults) -> None:
 
 
 ALTERED = {
-    "overlooked": (b"ours, 'NX', 'PX', argv[2])", b"ours, 'PX', argv[2]      )"),
+    "overlooked": (b"ours, 'NX', 'PX', ttl)", b"ours, 'PX', ttl      )"),
     "undeleted": (b"redis.call('DEL', keys[1])", b"redis.call('GET', keys[1])"),
     "unextended": (b"< tonumber(ARGV[2]) then redis.call('PEXPIRE'", b"> tonumber(ARGV[2]) then redis.call('PEXPIRE'"),
 }

@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 
 from conformance.driver import FACES, OLDER, Driver, DriverError
+from conformance.fewest_commands import is_left_out
 from conformance.history import History
 from support.process import python
 from support.proxy import Network
 from support.rights import fewest, for_any_name, refused
+from support.rules import OPTIONAL, Rule, unknown
 from support.servers import Cluster, Server, User, programs, system, version
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--acl", action="store_true", help="let clients log in as the user with the fewest rights (.github/SECURITY.md)"
     )
     group.addoption(
+        "--fewest-commands",
+        action="store_true",
+        help="let no server know a command that the library can do without, and leave out test cases that need one",
+    )
+    group.addoption(
         "--driver",
         action="append",
         default=[],
@@ -68,7 +75,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks known failures, which must fail."""
+    """Leaves out what `--fewest-commands` cannot test, and marks known failures, which must fail."""
+    if config.getoption("--fewest-commands"):
+        config.hook.pytest_deselected(items=[item for item in items if is_left_out(item.nodeid)])
+        items[:] = [item for item in items if not is_left_out(item.nodeid)]
     known = tomllib.loads(config.getoption("--known-failures").read_text(encoding="utf-8"))["failure"]
     for item in items:
         for failure in known:
@@ -106,7 +116,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not system() and not config.getoption("--server"):
         line += "; not on a server of the system, because no redis-server or valkey-server is on the PATH"
     rights = ", with the fewest rights" if config.getoption("--acl") else ""
-    terminalreporter.write_line(f"ran on {line}{rights}")
+    commands = ", with the fewest commands" if config.getoption("--fewest-commands") else ""
+    terminalreporter.write_line(f"ran on {line}{rights}{commands}")
 
 
 class Drivers:
@@ -193,14 +204,22 @@ def user(pytestconfig: pytest.Config) -> User | None:
     return for_any_name(fewest()) if pytestconfig.getoption("--acl") else None
 
 
+@pytest.fixture(scope="session")
+def rules(pytestconfig: pytest.Config) -> list[Rule]:
+    """The rules for the commands of clients, on every server."""
+    return [unknown(command) for command in OPTIONAL] if pytestconfig.getoption("--fewest-commands") else []
+
+
 @pytest.fixture
-def start_nodes(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Callable[..., Cluster]]:
+def start_nodes(
+    request: pytest.FixtureRequest, program: Path, user: User | None, rules: list[Rule]
+) -> Iterator[Callable[..., Cluster]]:
     """Starts nodes for this test case: `start_nodes(3, persist=True)`, with the options of `Cluster`."""
     started: list[Server] = []
     with ExitStack() as stack:
 
         def start(n: int, **options: Any) -> Cluster:
-            cluster = stack.enter_context(Cluster(n, **{"program": program, "user": user} | options))
+            cluster = stack.enter_context(Cluster(n, **{"program": program, "user": user, "rules": rules} | options))
             started.extend(cluster)
             return cluster
 
@@ -215,10 +234,10 @@ def own_nodes(start_nodes: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def clusters(user: User | None) -> Iterator[Callable[[Path, int], Cluster]]:
+def clusters(user: User | None, rules: list[Rule]) -> Iterator[Callable[[Path, int], Cluster]]:
     """Nodes that test cases share: by their program and number."""
     with ExitStack() as stack:
-        yield cache(lambda program, n: stack.enter_context(Cluster(n, program=program, user=user)))
+        yield cache(lambda program, n: stack.enter_context(Cluster(n, program=program, user=user, rules=rules)))
 
 
 @pytest.fixture
@@ -292,7 +311,7 @@ def repeat(item: pytest.Item) -> str:
         words += ["--driver-dir", _from_root(directory)]
     words += [word for program in config.getoption("--server") for word in ("--server", _from_root(program))]
     words += [word for driver in config.getoption("--driver") for word in ("--driver", driver)]
-    words += ["--acl"] if config.getoption("--acl") else []
+    words += [option for option in ("--acl", "--fewest-commands") if config.getoption(option)]
     return shlex.join(words)
 
 

@@ -324,6 +324,11 @@ class Client:
         nodes: list[Json] = self.driver.call("inspect", client=self.handle, name=name.hex())["nodes"]
         return nodes
 
+    def diagnose(self) -> list[Json]:
+        """What was found about every node."""
+        nodes: list[Json] = self.driver.call("diagnose", client=self.handle)["nodes"]
+        return nodes
+
     def close(self) -> None:
         """Closes the client."""
         self.driver.call("close", client=self.handle)

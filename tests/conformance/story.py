@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-from conformance.driver import Call, Client, Lock, LockError
+from conformance.driver import Call, Client, Driver, Lock, LockError
 from conformance.history import SLACK_MS
 from support.clock import until
 from support.servers import LIMIT_S, Cluster, Server
@@ -47,13 +49,33 @@ def one_try_ms(node_timeout_ms: float = 500) -> float:
 
 
 def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
-    """Makes the client's connections to every node, by using another lock than `name`.
+    """Makes the client's connections to every node, by using other locks than `name`.
 
-    A node that has no connection when the others have decided is not asked at all.
+    A node that has no connection when the others have decided is not asked at all. A node that does not know EVALSHA
+    refuses it when a script is sent for the second time. Afterwards the client knows that too.
     """
-    other = f"other {client.driver.label} {client.handle} {name}"
+    nodes, numbers = list(nodes), itertools.count()
+    lacking = {server: server.met for server in nodes if any(rule.command == "EVALSHA" for rule in server.rules)}
+    known = _known.setdefault(client.driver, set())
+
+    def knows_them() -> bool:
+        before = {server: met["EVALSHA"] for server, met in lacking.items()}
+        _use_on_all(client, nodes, f"other {next(numbers)} {client.driver.label} {client.handle} {name}")
+        refused = {server for server, met in lacking.items() if met["EVALSHA"] > before[server]}
+        known.update(refused)
+        # A refusal may have arrived when the client did not wait for it any more.
+        return not refused and known.issuperset(lacking)
+
+    # A blocking caller leaves a refused release to the background, which repeats it after `node_timeout`.
+    until(knows_them, "the client knows every node", limit_s=3 * LIMIT_S)
+
+
+_known = WeakKeyDictionary[Driver, set[Server]]()
+"""The nodes that have refused EVALSHA to this process, whose clients share connections."""
+
+
+def _use_on_all(client: Client, nodes: list[Server], other: str) -> None:
     lock = client.lock(other, node_timeout_ms=5 * SLACK_MS, ttl_ms=60_000)
-    nodes = list(nodes)
 
     def all_asked() -> bool:
         lock.acquire()

@@ -18,8 +18,20 @@ from conformance.test_setnx import MEANINGLESS
 DURATIONS = {"Duration", "Timeout"}
 """The kinds of options that are durations."""
 
-PYTHON_TYPES = {"Duration": "Duration", "Timeout": "Duration", "Flag": "bool", "Text": r"str|Literal\[.+\]"}
-NODE_TYPES = {"Duration": "number", "Timeout": "number", "Flag": "boolean", "Text": r'string|"\w+" \| .+'}
+PYTHON_TYPES = {
+    "Duration": "Duration",
+    "Timeout": "Duration",
+    "Flag": "bool",
+    "Text": r"str|Literal\[.+\]",
+    "Path": r"str \| os\.PathLike\[str\]",
+}
+NODE_TYPES = {
+    "Duration": "number",
+    "Timeout": "number",
+    "Flag": "boolean",
+    "Text": r'string|"\w+" \| .+',
+    "Path": "string",
+}
 """The type of each kind's values, beside that of the built-in default."""
 
 
@@ -56,7 +68,7 @@ def between(path: str, start: str, end: str = "\n}\n") -> str:
 
 def parsed(row: str) -> Option:
     """A row of the table."""
-    match = re.fullmatch(r"    (\w+): .+, (Lock|Client), (Duration|Timeout|Flag|Text)\(given\) => .+;", row)
+    match = re.fullmatch(r"    (\w+): .+, (Lock|Client), (Duration|Timeout|Flag|Text|Path)\(given\) => .+;", row)
     assert match, f"not a row of options: {row!r}"
     return Option(*match.groups())
 
@@ -76,7 +88,9 @@ def test_settings() -> None:
     """The engine uses the options in force, and a client's own where the client is built."""
     fields = re.findall(r"^    pub\(crate\) (\w+): ", between("core/src/options.rs", "struct Settings {\n"), re.M)
     assert set(fields) == names("Lock")
-    used = re.findall(r"self\.options\.(\w+)\b(?!\()", between("core/src/api/client.rs", "impl Builder {\n"))
+    builder = between("core/src/api/client.rs", "impl Builder {\n")
+    addresses = between("core/src/address.rs", "fn with_options(", "\n    }\n")
+    used = re.findall(r"\boptions\.(\w+)\b(?!\()", builder + addresses)
     assert set(used) == names("Client")
 
 
@@ -114,7 +128,7 @@ def test_table_of_options() -> None:
     assert accepted == {option.key for option in OPTIONS}
     refused = {row["error"]["mentions"][0].split()[0] for row in cases if "error" in row}
     # Every timeout is right, and so is every flag.
-    assert refused >= {option.name for option in OPTIONS if option.kind in {"Duration", "Text"}}
+    assert refused >= {option.name for option in OPTIONS if option.kind in {"Duration", "Text", "Path"}}
 
 
 def test_table_of_durations() -> None:
@@ -152,7 +166,7 @@ def test_rust_driver() -> None:
     of_lock = re.findall(r'^ {16}\("(\w+)", ', between(driver, "macro_rules! set {"), re.M)
     assert set(of_lock) == names("Lock")
     of_client = re.findall(r'options\.remove\("(\w+)"\)', between(driver, "macro_rules! set_client {"))
-    assert set(of_client) == {option.key for option in OPTIONS if option.scope == "Client"}
+    assert set(of_client) - {"credentials"} == {option.key for option in OPTIONS if option.scope == "Client"}
 
 
 # --- Python and Node ---
@@ -164,11 +178,17 @@ def assert_typed(found: list[tuple[str, str]], expected: Mapping[str, str], type
     assert [(name, type_) for name, type_ in found if not re.fullmatch(types[expected[name]], type_)] == []
 
 
+def functions(scope: str) -> dict[str, str]:
+    """The option that is a function. The engine's table has only values."""
+    return {"credentials": "Function"} if scope == "Client" else {}
+
+
 @pytest.mark.parametrize(("owner", "scope"), [("Options", "Lock"), ("ClientOptions", "Client")])
 def test_python_options(owner: str, scope: str) -> None:
     members = between("python/redlock/options.py", f"\nclass {owner}(", "\n\n\n")
     found = re.findall(r'^    (\w+): (.+) \| None\n    """', members, re.M)
-    assert_typed(found, {option.name: option.kind for option in OPTIONS if option.scope == scope}, PYTHON_TYPES)
+    expected = {option.name: option.kind for option in OPTIONS if option.scope == scope}
+    assert_typed(found, expected | functions(scope), PYTHON_TYPES | {"Function": "Credentials"})
 
 
 def test_python_signatures() -> None:
@@ -181,7 +201,8 @@ def test_python_signatures() -> None:
 def test_node_options(owner: str, scope: str) -> None:
     members = between("node/ts/client.ts", f"\nexport interface {owner} {{\n")
     found = re.findall(r"\*/\n  readonly (\w+)\?: (.+) \| null \| undefined;", members)
-    assert_typed(found, {option.camel: option.kind for option in OPTIONS if option.scope == scope}, NODE_TYPES)
+    expected = {option.camel: option.kind for option in OPTIONS if option.scope == scope}
+    assert_typed(found, expected | functions(scope), NODE_TYPES | {"Function": "Credentials"})
 
 
 # --- Documentation ---

@@ -27,7 +27,7 @@ from conformance.driver import Json, table
 
 COLUMNS = ["rust", "blocking", "python", "asyncio", "node"]
 MODULES = {"python": redlock, "asyncio": redlock.asyncio}
-LITERALS = {"reason", "state"}
+LITERALS = {"level", "reason", "state"}
 """Kinds whose names are texts in Python and Node, and not names of a module."""
 
 every_module = pytest.mark.parametrize("column", MODULES)
@@ -145,7 +145,8 @@ def test_python_has_nothing_else(column: str) -> None:
     options = members(column, "Options")
     assert set(redlock.Options.__annotations__) == options
     assert set(redlock.ClientOptions.__annotations__) == options | members(column, "ClientOptions")
-    assert {field.name for field in fields(redlock.NodeView)} == members(column, "NodeView")
+    for owner in (redlock.NodeView, redlock.Diagnosis, redlock.Finding):
+        assert {field.name for field in fields(owner)} == members(column, owner.__name__)
     base = members(column, "RedlockError")
     for name, inherited in (("RedlockError", set[str]()), ("LockLost", base), ("LockInvalidArgument", base)):
         error = getattr(module, name)()
@@ -199,6 +200,7 @@ def test_python_parameters(column: str) -> None:
 @every_module
 def test_python_texts(column: str) -> None:
     assert literals(redlock.LostReason) == texts(column, "reason")
+    assert literals(redlock.Level) == texts(column, "level")
     assert literals(inspect.get_annotations(redlock.NodeView, eval_str=True)["state"]) == texts(column, "state")
 
 
@@ -257,6 +259,7 @@ def program() -> str:
         "type Is<T> = T extends (...given: never) => infer R ? Result<R> : 'value';",
         f"true satisfies Same<api.LostReason, {union(texts('node', 'reason'))}>;",
         f"true satisfies Same<api.NodeView['state'], {union(texts('node', 'state'))}>;",
+        f"true satisfies Same<api.Level, {union(texts('node', 'level'))}>;",
         f"true satisfies Same<api.ErrorCode, {union({case['code'] for case in table('errors')['cases']})}>;",
     ]
     values: set[str] = set()
@@ -276,7 +279,9 @@ def program() -> str:
     lines.append(f"true satisfies Same<keyof typeof api, {union(values)}>;")
     for owner in [
         "AcquireOptions",
+        "Diagnosis",
         "ErrorDetails",
+        "Finding",
         "Lock",
         "LockOptions",
         "NodeAnswer",

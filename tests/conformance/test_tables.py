@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from conformance.conftest import Drivers
+from conformance.conftest import ROOT, Drivers
 from conformance.driver import FACES, Client, Driver, Json, Lock, LockError, table
 from conformance.history import SLACK_MS
 from conformance.story import fence_key
@@ -67,9 +67,13 @@ def validity(won: Json, valid_ms: float) -> str | None:
     return f"valid for {won['remaining_ms']} instead of {valid_ms} ms, after a call of {took_ms} ms"
 
 
+OF_CLIENT = {"connect_timeout_ms", "key_prefix", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"}
+"""The options that only a client has."""
+
+
 def options_of_a_lock() -> list[Json]:
     """The options without those that only a client has."""
-    return [row for row in table("options")["cases"] if not {"connect_timeout_ms", "key_prefix"} & {*row["options"]}]
+    return [row for row in table("options")["cases"] if not OF_CLIENT & {*row["options"]}]
 
 
 @every_face
@@ -86,6 +90,13 @@ def test_options_of_a_lock(drivers: Drivers, face: str) -> None:
     report(differences)
 
 
+def client_of(options: Json) -> tuple[list[str], Json]:
+    """The node and the options of a client, which reads files of the repository."""
+    node = "rediss://localhost" if any(option.startswith("tls_") for option in options) else "memory://options"
+    is_file = {option: str(given).startswith("tests/") for option, given in options.items()}
+    return [node], {option: str(ROOT / given) if is_file[option] else given for option, given in options.items()}
+
+
 @every_face
 def test_options_of_a_client(drivers: Drivers, face: str) -> None:
     driver = drivers.start(face)
@@ -93,7 +104,8 @@ def test_options_of_a_client(drivers: Drivers, face: str) -> None:
     for row in table("options")["cases"]:
         error = None
         try:
-            driver.client(["memory://options"], **row["options"])
+            nodes, options = client_of(row["options"])
+            driver.client(nodes, **options)
         except LockError as refused:
             error = refused
         differences[row["name"]] = option_difference(error, row)

@@ -1,6 +1,8 @@
-"""Runs the conformance suite on every known server, with all rights and with the fewest, and prints a table.
+"""Runs the conformance suite on every known server, and prints a table.
 
-The servers are those that `make test` uses and those of matrix.txt. Arguments are passed on to pytest.
+On each server the suite runs with all rights, with the fewest rights, and with the fewest commands, behind a proxy that
+refuses every command that the library can do without. The servers are those that `make test` uses and those of
+matrix.txt. Arguments are passed on to pytest.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from support.servers import embedded, system, version
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MATRIX = ROOT / "target" / "matrix"
-USERS = {"all rights": [], "fewest rights": ["--acl"]}
+RUNS = {"all rights": [], "fewest rights": ["--acl"], "fewest commands": ["--fewest-commands"]}
 
 # The subjects of these do not depend on the server.
 ELSEWHERE = ["test_failures.py", "test_options.py", "test_suite_bites.py", "test_surface.py"]
@@ -41,14 +43,14 @@ def packaged(requirement: str) -> Path | None:
     return found[0] if found else None
 
 
-def run(program: Path, user: str, options: list[str]) -> tuple[int, int]:
+def run(program: Path, name: str, options: list[str]) -> tuple[int, int]:
     """Runs the suite; returns how many test cases passed, and how many did not."""
-    report = MATRIX / f"{version(program)} {user}.xml"
+    report = MATRIX / f"{version(program)} {name}.xml"
     report.unlink(missing_ok=True)
-    print(f"\n{version(program)}, {user}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "tests/conformance", "--server", str(program), *USERS[user]]
+    print(f"\n{version(program)}, {name}", flush=True)
+    command = [sys.executable, "-m", "pytest", "-q", "tests/conformance", "--server", str(program), *RUNS[name]]
     ignored = ELSEWHERE if has_own_clock(program) else [*ELSEWHERE, ABOUT_CLOCKS]
-    command += [f"--ignore=tests/conformance/{name}" for name in ignored]
+    command += [f"--ignore=tests/conformance/{file}" for file in ignored]
     done = subprocess.run([*command, f"--junitxml={report}", *options], cwd=ROOT, check=False)
     if not report.exists():
         return 0, 1
@@ -71,10 +73,10 @@ def main() -> int:
             missing += [] if program else [source]
         except RuntimeError as error:
             missing.append(f"{source} ({error})")
-    rows = [(name, user, *run(program, user, sys.argv[1:])) for name, program in sorted(programs) for user in USERS]
-    print(f"\n{'server':16}{'user':16}{'passed':>8}{'failed':>8}")
-    for name, user, passed, failed in rows:
-        print(f"{name:16}{user:16}{passed:8}{failed:8}")
+    rows = [(server, name, *run(program, name, sys.argv[1:])) for server, program in sorted(programs) for name in RUNS]
+    print(f"\n{'server':16}{'with':16}{'passed':>8}{'failed':>8}")
+    for server, name, passed, failed in rows:
+        print(f"{server:16}{name:16}{passed:8}{failed:8}")
     for name, program in sorted(programs):
         if not has_own_clock(program):
             print(f"without {ABOUT_CLOCKS}, because it is linked statically and its clock cannot be shifted: {name}")

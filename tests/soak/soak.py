@@ -24,6 +24,9 @@ LANGUAGES = {"rust": "rust", "rust-blocking": "rust", "python": "python", "async
 
 MIB = 1 << 20
 
+RUNTIME_DESCRIPTORS = 3
+"""How many descriptors a runtime has beside its connections."""
+
 LIVE_ALLOWED = {"rust": 96 << 10, "python": 500, "node": MIB // 2}
 """How much more may be alive by a language's own count, for each node: bytes, in Python blocks of memory."""
 
@@ -176,6 +179,9 @@ class Growth:
 
     names    how many names so many turns use
     limit_s  longest wait until everything is released
+    late_runtimes
+             how many runtimes of blocking callers may come late: one for each thread but one, because they come when
+             threads ask at the same moment
     """
 
     worker: Worker
@@ -183,6 +189,7 @@ class Growth:
     live_allowed: int
     names: Callable[[int], int] = lambda _: 1
     limit_s: float = LIMIT_S
+    late_runtimes: int = 0
 
     def judge(self, count: int) -> None:
         """Lets the worker take about `count` turns, and fails if anything grows behind the warm-up."""
@@ -214,15 +221,16 @@ class Growth:
         """The counts when none falls any more, with allowances for growth.
 
         The background connects to a node when it first has something to do there, such as an unanswered release. This
-        may be late, so one connection for each node is allowed.
+        may be late, so one connection for each node is allowed. So is one for each late runtime.
         """
-        late = len(self.nodes)
+        late = len(self.nodes) * (1 + self.late_runtimes)
         now = self._counts()
         while True:
             time.sleep(QUIET_S)
             before, now = now, self._counts()
             if all(now[what] >= before[what] for what in now):
-                grown = {"live": self.live_allowed * late, "descriptors": late, "connections": late}
+                descriptors = late + RUNTIME_DESCRIPTORS * self.late_runtimes
+                grown = {"live": self.live_allowed * late, "descriptors": descriptors, "connections": late}
                 return {what: count + grown.get(what, 0) for what, count in now.items()}
 
     def _judge_sizes(self, sizes: list[dict[str, int]], fences: int) -> None:

@@ -19,6 +19,12 @@ NODES = {"cycle": 1, "wait": 1, "names": 5, "clients": 1, "cancel": 5}
 CANCELLED_NAMES = 11
 """How many names the workers use that cancel."""
 
+WAITERS = 4
+"""How many threads or tasks want the same lock."""
+
+BLOCKING = {"rust-blocking", "python"}
+"""The faces whose calls run where their caller is."""
+
 CASES = [
     (work, face) for work in TURNS for face in LANGUAGES if work != "cancel" or face in {"rust", "asyncio", "node"}
 ]
@@ -32,6 +38,8 @@ def test_nothing_grows(programs: Programs, pytestconfig: pytest.Config, work: st
         growth = Growth(worker, nodes, LIVE_ALLOWED[LANGUAGES[face]])
         if work == "names":
             growth.names = lambda turns: turns
+        elif work == "wait" and face in BLOCKING:
+            growth.late_runtimes = WAITERS - 1
         elif work == "cancel":
             growth.names = lambda _: CANCELLED_NAMES
         growth.judge(count)

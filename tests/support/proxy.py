@@ -1,4 +1,5 @@
 """A proxy in front of a server. It delays, holds, loses, cuts and slices traffic, and resets and refuses connections.
+With rules it also refuses single commands, delays them, lies about them and hangs up on them; see rules.py.
 
     with Proxy(server) as proxy:
         client(proxy.url)
@@ -19,14 +20,16 @@ import contextlib
 import socket
 import struct
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from support.servers import LIMIT_S, bind_free_port
+from support.ports import bind_free_port
+from support.resp import LIMIT_S
+from support.rules import Exchange, Part, Rule
 
 T = TypeVar("T")
 
@@ -71,18 +74,26 @@ class Listening(Protocol):
 
 
 class _CutOffError(Exception):
-    """The connection has passed all bytes that it may."""
+    """The connection has passed everything that it may."""
+
+
+def _unchanged(data: bytes) -> Iterable[Part]:
+    return [(0, data)]
 
 
 class _Direction:
-    """One direction of the proxy. It reads everything, and so sees the end, whatever happens to its output."""
+    """One direction of the proxy. It reads everything, and so sees the end, whatever happens to its output.
 
-    def __init__(self, faults: Faults) -> None:
+    edit   returns what is passed on in place of bytes
+    """
+
+    def __init__(self, faults: Faults, edit: Callable[[bytes], Iterable[Part]] = _unchanged) -> None:
         self.faults = faults
+        self._edit = edit
         self._harmless = faults.harmless
         self.gap = False
-        self.chunks: deque[tuple[float, bytes]] = deque()
-        """The bytes and when they are due; no bytes are the end."""
+        self.chunks: deque[tuple[float, bytes | None]] = deque()
+        """The bytes and when they are due; no bytes are the end, and `None` is the end of both directions."""
         self.changed = asyncio.Event()
         self.idle = False
         """Whether everything so far was passed on."""
@@ -105,12 +116,13 @@ class _Direction:
             if self.faults.swap:
                 data = data.replace(*self.faults.swap)
             self.gap |= self.faults.lose
-            if self._clear(target) and data:
-                # Nearly all bytes take this way, which saves a switch of tasks.
-                target.write(data)
-            elif not self.gap:
-                self.chunks.append((asyncio.get_running_loop().time() + self.faults.delay_s, data))
-                self.changed.set()
+            for delay_s, part in self._edit(data) if data else _unchanged(data):
+                if part and not delay_s and self._clear(target):
+                    # Nearly all bytes take this way, which saves a switch of tasks.
+                    target.write(part)
+                elif not self.gap:
+                    self.chunks.append((asyncio.get_running_loop().time() + self.faults.delay_s + delay_s, part))
+                    self.changed.set()
 
     async def pass_on(self, target: asyncio.StreamWriter) -> None:
         # A peer that is gone needs nothing any more.
@@ -126,6 +138,8 @@ class _Direction:
                     await target.drain()
                 if self.faults.cut_after == 0:
                     raise _CutOffError
+            if data is None:
+                raise _CutOffError
             target.write_eof()
 
     def _clear(self, target: asyncio.StreamWriter) -> bool:
@@ -133,7 +147,7 @@ class _Direction:
         free = self._harmless and self.idle and not (self.gap or self.chunks)
         return free and not target.transport.get_write_buffer_size() and not target.is_closing()
 
-    async def _due(self) -> bytes:
+    async def _due(self) -> bytes | None:
         while True:
             self.changed.clear()
             wait_s = None
@@ -142,8 +156,10 @@ class _Direction:
                 if wait_s <= 0:
                     return self.chunks.popleft()[1]
             self.idle = not self.chunks
+            # `wait_for` of Python 3.11 loses a cancellation that comes together with the change.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.changed.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self.changed.wait()
             self.idle = False
 
 
@@ -154,13 +170,14 @@ class Link:
         self._proxy = proxy
         self._client = client
         self._ends: list[asyncio.StreamWriter] = []
-        self._requests = _Direction(proxy.faults[0])
-        self._replies = _Direction(proxy.faults[1])
+        exchange = Exchange(proxy.rules, proxy.met) if proxy.rules else None
+        self._requests = _Direction(proxy.faults[0], exchange.requests if exchange else _unchanged)
+        self._replies = _Direction(proxy.faults[1], exchange.replies if exchange else _unchanged)
 
     @property
     def requests_waiting(self) -> int:
         """How many bytes of requests the proxy holds or delays now."""
-        return self._proxy.do(lambda: sum(len(data) for _, data in self._requests.chunks))
+        return self._proxy.do(lambda: sum(len(data or b"") for _, data in self._requests.chunks))
 
     def requests(self, faults: Faults) -> None:
         """Applies the faults to what the client sends."""
@@ -222,11 +239,20 @@ class Link:
 class Proxy:
     """Stands in front of one server, on a TCP port of 127.0.0.1. Starts at once; a context manager that stops it.
 
+    at       listen on this unix socket instead
+    rules    refuse single commands, delay them, lie about them, or hang up on them
     forget   `links` has only connections that have not ended, for runs of hours
     """
 
-    def __init__(self, server: Listening, *, forget: bool = False) -> None:
+    def __init__(
+        self, server: Listening, *, at: Path | None = None, rules: Sequence[Rule] = (), forget: bool = False
+    ) -> None:
         self._forgets = forget
+        self._at = at
+        self.rules = rules
+        """The rules for new connections."""
+        self.met: Counter[str] = Counter()
+        """How often each command has met its rule so far."""
         self.server = server
         """The server for new connections."""
         self.links: list[Link] = []
@@ -237,10 +263,11 @@ class Proxy:
         """How many connections were made so far."""
         self._tasks: list[asyncio.Task[None]] = []
         self._listening = False
-        self._socket = socket.socket()
-        self._port = bind_free_port(self._socket)
-        # It is set only now, or the port of another process could look free. It is needed to take the port again.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket = socket.socket(socket.AF_UNIX if at else socket.AF_INET)
+        if not at:
+            self._port = bind_free_port(self._socket)
+            # It is set only now, or the port of another process could look free. It is needed to take the port again.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy of {server}", daemon=True)
         self._thread.start()
@@ -257,7 +284,7 @@ class Proxy:
     @property
     def url(self) -> str:
         """The address for the code under test."""
-        return f"redis://127.0.0.1:{self._port}"
+        return f"unix://{self._at}" if self._at else f"redis://127.0.0.1:{self._port}"
 
     def requests(self, faults: Faults) -> None:
         """Applies the faults to what clients send, over every present and future connection."""
@@ -312,6 +339,10 @@ class Proxy:
     def _listen(self) -> None:
         if not self._listening:
             self._listening = True
+            if self._at:
+                # The file of an earlier start is still there.
+                self._at.unlink(missing_ok=True)
+                self._socket.bind(str(self._at))
             self._socket.listen()
             self._socket.setblocking(False)
             self._loop.add_reader(self._socket, self._accept)
@@ -321,10 +352,11 @@ class Proxy:
             self._listening = False
             self._loop.remove_reader(self._socket)
             self._socket.close()
-            # This keeps the port while nothing listens on it.
-            self._socket = socket.socket()
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(("127.0.0.1", self._port))
+            self._socket = socket.socket(socket.AF_UNIX if self._at else socket.AF_INET)
+            if not self._at:
+                # This keeps the port while nothing listens on it.
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._socket.bind(("127.0.0.1", self._port))
 
     def _accept(self) -> None:
         # A client that has gone again is not a connection.

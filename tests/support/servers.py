@@ -17,15 +17,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import itertools
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,8 +34,11 @@ from typing import Self
 from urllib.parse import quote
 
 from support.clock import ShiftedClock, until
+from support.ports import bind_free_port, free_port
 from support.process import die_with_parent, stop_process
+from support.proxy import Proxy
 from support.resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
+from support.rules import Rule
 
 __all__ = [
     "LIMIT_S",
@@ -46,6 +48,7 @@ __all__ = [
     "Server",
     "Word",
     "ask",
+    "bind_free_port",
     "embedded",
     "programs",
     "system",
@@ -55,11 +58,6 @@ _POLL_S = 0.002
 
 # This is far below any shift that a test makes, and more than an answer takes.
 _CLOCK_ERROR_S = 10
-
-_PORT_FIRST = 20_000
-_PORT_COUNT = 10_000
-# Processes whose ids are close together get blocks of ports that do not touch.
-_PORT_BLOCK = 50
 
 
 def embedded() -> Path | None:
@@ -109,6 +107,18 @@ class User:
     rules: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Direct:
+    """The way to a server that passes by the proxy with its rules."""
+
+    socket: Path
+
+    @property
+    def address(self) -> str:
+        """The address for code that is not under test."""
+        return f"unix://{self.socket}"
+
+
 class Server:
     """One server. Starts at once; a context manager that stops it.
 
@@ -117,6 +127,7 @@ class Server:
     clock    have a separate clock, for `shift_clock`
     program  which server to run; default: the first of `programs()`
     user     as whom clients log in by `url`; `command` needs no user
+    rules    of a proxy at the unix socket, for single commands of clients; `command` passes by it
     options  more options of its command line
     """
 
@@ -128,10 +139,12 @@ class Server:
         clock: bool = False,
         program: Path | None = None,
         user: User | None = None,
+        rules: Sequence[Rule] = (),
         options: Sequence[str] = (),
     ) -> None:
         self.program = program or programs()[0]
         self.user = user
+        self.rules = rules
         self.port: int | None = None
         self._tcp = tcp
         self._persist = persist
@@ -139,6 +152,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self.dir = Path(tempfile.mkdtemp(prefix="redlock-"))
         self._clock = ShiftedClock(self.dir / "clock") if clock else None
+        self.direct = Direct(self.dir / "direct.sock" if rules else self.socket)
+        self._proxy = Proxy(self.direct, at=self.socket, rules=rules) if rules else None
         try:
             self._start_first()
         except BaseException:
@@ -175,8 +190,13 @@ class Server:
 
     @property
     def socket(self) -> Path:
-        """The unix socket, which every server has."""
+        """The unix socket for clients, which every server has."""
         return self.dir / "redis.sock"
+
+    @property
+    def met(self) -> Counter[str]:
+        """How often each command has met its rule so far."""
+        return self._proxy.met if self._proxy else Counter()
 
     @property
     def data(self) -> Path:
@@ -208,13 +228,17 @@ class Server:
     def kill(self) -> None:
         """Ends the process at once, as a crash would; does nothing if it is down."""
         if self._process is not None:
+            if self._proxy:
+                self._proxy.refuse(True)
             self._process.kill()
             self._process.wait(LIMIT_S)
             self._process = None
 
     def shut_down(self) -> None:
         """Ends it in good order: all of its data are on the disk, even without `persist`."""
-        with Connection(self.socket) as connection, contextlib.suppress(ConnectionError):
+        if self._proxy:
+            self._proxy.refuse(True)
+        with self.connect() as connection, contextlib.suppress(ConnectionError):
             connection.ask("SHUTDOWN", "SAVE")
         assert self._process
         self._process.wait(LIMIT_S)
@@ -305,6 +329,8 @@ class Server:
     def stop(self) -> None:
         """Kills it and removes its directory."""
         self.kill()
+        if self._proxy:
+            self._proxy.stop()
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def log(self) -> str:
@@ -313,11 +339,11 @@ class Server:
 
     def connect(self) -> Connection:
         """A connection that stays open, for what a new one could not do any more."""
-        return Connection(self.socket)
+        return Connection(self.direct.socket)
 
     def command(self, *words: Word) -> Reply:
         """Runs one command over its own connection; raises `ReplyError`, or `OSError` if the server is down."""
-        return ask(self.socket, *words)
+        return ask(self.direct.socket, *words)
 
     def get(self, key: Word) -> bytes | None:
         """The value of a string key."""
@@ -362,7 +388,7 @@ class Server:
 
     def _start_first(self) -> None:
         while True:
-            self.port = _free_port() if self._tcp else None
+            self.port = free_port() if self._tcp else None
             self._start()
             try:
                 return self._wait_ready()
@@ -375,7 +401,7 @@ class Server:
     def _start(self) -> None:
         self.data.mkdir(exist_ok=True)
         command = [str(self.program), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
-        command += ["--port", str(self.port or 0), "--unixsocket", str(self.socket), "--dir", str(self.data)]
+        command += ["--port", str(self.port or 0), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.user:
@@ -391,6 +417,8 @@ class Server:
                 start_new_session=True,
                 preexec_fn=die_with_parent(),  # noqa: PLW1509  (it only makes one system call)
             )
+        if self._proxy:
+            self._proxy.refuse(False)
 
     def _wait_ready(self) -> None:
         end = time.monotonic() + LIMIT_S
@@ -423,13 +451,12 @@ class Cluster:
         clock: bool = False,
         program: Path | None = None,
         user: User | None = None,
+        rules: Sequence[Rule] = (),
         options: Sequence[str] = (),
     ) -> None:
         with contextlib.ExitStack() as stack:
-            start = functools.partial(
-                Server, tcp=tcp, persist=persist, clock=clock, program=program, user=user, options=options
-            )
-            self._servers = [stack.enter_context(start()) for _ in range(n)]
+            start = functools.partial(Server, tcp=tcp, persist=persist, clock=clock, program=program, user=user)
+            self._servers = [stack.enter_context(start(rules=rules, options=options)) for _ in range(n)]
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -461,21 +488,3 @@ class Cluster:
     def stop(self) -> None:
         """Kills all of them and removes their directories."""
         self._stack.close()
-
-
-_ports_tried = itertools.count()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        return bind_free_port(probe)
-
-
-def bind_free_port(to_bind: socket.socket) -> int:
-    """Binds a TCP socket to the next unused port of this process; returns the port."""
-    for _ in range(_PORT_COUNT):
-        port = _PORT_FIRST + (os.getpid() * _PORT_BLOCK + next(_ports_tried)) % _PORT_COUNT
-        with contextlib.suppress(OSError):
-            to_bind.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError(f"no port is free between {_PORT_FIRST} and {_PORT_FIRST + _PORT_COUNT - 1}")

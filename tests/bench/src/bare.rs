@@ -18,6 +18,9 @@ const ACQUIRE: &str = include_str!("../../../core/src/protocol/lua/acquire.lua")
 const FENCED: &str = include_str!("fenced.lua");
 const SET: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
 
+/// The ttl that the library's acquire knows by itself.
+const USUAL_TTL_MS: &str = "10000";
+
 const TOKEN: &str = "00112233445566778899aabbccddeeff";
 
 /// How far a proposed fence may be from the server's clock, in microseconds, and how long a node remembers a fence.
@@ -93,7 +96,7 @@ impl Bare {
         let acquire = match self.plan {
             Plan::Plain => command(&["SET", name, TOKEN, "NX", "PX", &self.ttl_ms]),
             // The proposal is by the clock of the node, because an accepted proposal costs the node as much.
-            Plan::Ours => fenced(&self.acquire, name, &[&self.ttl_ms, FENCE_TTL_MS, "bench:1"]),
+            Plan::Ours => fenced(&self.acquire, name, TOKEN, &ours("bench:1", &self.ttl_ms)),
         };
         (acquire, release)
     }
@@ -133,8 +136,8 @@ impl Bare {
         let acquire = |name| match text {
             SET => command(&["EVALSHA", &sha, "1", name, TOKEN, &self.ttl_ms]),
             // The server accepts these proposals as they are.
-            FENCED => fenced(&sha, name, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_TTL_MS]),
-            _ => fenced(&sha, name, &[&self.ttl_ms, FENCE_TTL_MS, "", &wall_us().to_string(), SLACK_US]),
+            FENCED => fenced(&sha, name, TOKEN, &[&self.ttl_ms, &wall_us().to_string(), SLACK_US, FENCE_TTL_MS]),
+            _ => fenced(&sha, name, &format!("{TOKEN}:{}", wall_us()), &ours("", &self.ttl_ms)),
         };
         let acquires: Vec<_> = names.iter().map(|name| acquire(name)).collect();
         let deletes: Vec<_> = names.iter().map(|name| command(&["DEL", name])).collect();
@@ -156,10 +159,17 @@ impl Bare {
     }
 }
 
-/// An acquire with a fence; behind the token stands what such a script needs.
-fn fenced(sha: &str, name: &str, needs: &[&str]) -> Vec<u8> {
+/// What the library sends behind the token: a ttl only if it is not the script's own.
+fn ours<'a>(label: &'a str, ttl_ms: &'a str) -> Vec<&'a str> {
+    let arguments = [label, if ttl_ms == USUAL_TTL_MS { "" } else { ttl_ms }];
+    let sent = arguments.iter().rposition(|argument| !argument.is_empty()).map_or(0, |last| last + 1);
+    arguments[..sent].to_vec()
+}
+
+/// An acquire with a fence; behind the token, or the value, stands what such a script needs.
+fn fenced(sha: &str, name: &str, token: &str, needs: &[&str]) -> Vec<u8> {
     let fence_key = format!("redlock:fence:{{{name}}}");
-    command(&[&["EVALSHA", sha, "2", name, &fence_key, TOKEN], needs].concat())
+    command(&[&["EVALSHA", sha, "2", name, &fence_key, token], needs].concat())
 }
 
 fn command(arguments: &[&str]) -> Vec<u8> {

@@ -1,6 +1,7 @@
 // Performs the suite's requests with the Node package: JSON lines in, JSON lines out, without judging.
 // The protocol is described in tests/README.md.
 
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -19,7 +20,10 @@ let handles = 0;
 
 const ops = {
   client({ nodes, options }) {
-    return keep(clients, new Redlock(nodes, camelCase(options)));
+    const given = camelCase(options);
+    // The path of a file, from which a provider takes the login.
+    if (given.credentials !== undefined) given.credentials = login.bind(undefined, given.credentials);
+    return keep(clients, new Redlock(nodes, given));
   },
   lock({ client, name, text, options }) {
     return keep(locks, clients.get(client).lock(text ?? Buffer.from(name, "hex"), camelCase(options)));
@@ -67,6 +71,9 @@ const ops = {
   async inspect({ client, name }) {
     const views = await clients.get(client).inspect(Buffer.from(name, "hex"));
     return { nodes: views.map(viewed) };
+  },
+  async diagnose({ client }) {
+    return { nodes: await clients.get(client).diagnose() };
   },
   cancel({ call }) {
     cancels.get(call).abort();
@@ -128,6 +135,13 @@ function state(lock) {
 function camelCase(options) {
   const name = (key) => key.replace(/_ms$/, "").replace(/_(.)/g, (_, letter) => letter.toUpperCase());
   return Object.fromEntries(Object.entries(options).map(([key, value]) => [name(key), own(value)]));
+}
+
+/** The login in a file, or the failure that it asks for. */
+async function login(path) {
+  const { username, password, ms, error } = JSON.parse(readFileSync(path, "utf8"));
+  if (error !== undefined) throw new Error(error);
+  return { username, password, expiresIn: ms };
 }
 
 /** Converts a value that JSON cannot express; returns others unchanged. */

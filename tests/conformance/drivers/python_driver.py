@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import inspect
 import json
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Coroutine
 from concurrent import futures
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import redlock
@@ -40,6 +42,17 @@ class Driver:
         """The loss of each lock's last acquisition, and when the lock was notified of it."""
         self.calls: dict[int, asyncio.Task[None]] = {}
 
+    def client_options(self, given: Json) -> Json:
+        """Options of a client. `credentials` is the path of a file, from which a provider takes the login."""
+        if "credentials" not in given:
+            return options(given)
+        provider = partial(login, given["credentials"])
+
+        async def later() -> tuple[str, str, float]:
+            return provider()
+
+        return options(given) | {"credentials": later if self.is_async else provider}
+
     async def answer(self, request: Json) -> None:
         """Performs a request and writes its answer."""
         invoke_ns = now_ns()
@@ -61,7 +74,7 @@ class Driver:
         lock: Any = self.locks.get(of.get("lock", 0))
         match op:
             case "client":
-                self.clients[id] = self.library.Redlock(of.get("nodes"), **options(of["options"]))
+                self.clients[id] = self.library.Redlock(of.get("nodes"), **self.client_options(of["options"]))
                 return {"handle": id}
             case "lock":
                 name = of["text"] if "text" in of else bytes.fromhex(of["name"])
@@ -95,6 +108,8 @@ class Driver:
             case "inspect":
                 views = await done(client.inspect(bytes.fromhex(of["name"])))
                 return {"nodes": [viewed(view) for view in views]}
+            case "diagnose":
+                return {"nodes": [dataclasses.asdict(diagnosis) for diagnosis in await done(client.diagnose())]}
             case "server":
                 self.servers[id] = MemoryServer()
                 return {"handle": id, "url": self.servers[id].url}
@@ -174,6 +189,14 @@ def options(given: Json) -> Json:
         name.removesuffix("_ms"): seconds(value) if name.endswith("_ms") else own(value)
         for name, value in given.items()
     }
+
+
+def login(path: str) -> tuple[str, str, float]:
+    """The login in a file, or the failure that it asks for."""
+    given = json.loads(Path(path).read_text(encoding="utf-8"))
+    if "error" in given:
+        raise OSError(given["error"])
+    return given["username"], given["password"], given["ms"] / 1000
 
 
 def own(value: Any) -> Any:

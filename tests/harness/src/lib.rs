@@ -20,6 +20,7 @@
 #![allow(clippy::missing_panics_doc, reason = "every function here panics where a test would have to give up")]
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
+mod door;
 mod ports;
 mod program;
 mod proxy;
@@ -27,6 +28,7 @@ mod servers;
 mod spawner;
 mod tls;
 
+pub use door::{Door, Way};
 pub use program::Program;
 pub use proxy::{Link, Proxy};
 pub use redis;

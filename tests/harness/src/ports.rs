@@ -1,21 +1,18 @@
-//! TCP ports for servers and proxies: 20000 to 29999, a block of its own for each process.
+//! TCP ports for servers and proxies: 20000 to 29999, one after the other for all processes of a user.
 
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::net::TcpListener;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-const FIRST: u32 = 20_000;
-const COUNT: u32 = 10_000;
-/// Processes whose ids are close together (parallel test binaries) get blocks that do not touch.
-const BLOCK: u32 = 50;
+use rustix::fs::{FlockOperation, flock};
+
+const FIRST: u64 = 20_000;
+const COUNT: u64 = 10_000;
 
 /// A listener on a port of 127.0.0.1 that was free; drop it to give the port to a server.
 pub(crate) fn listen() -> TcpListener {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
     for _ in 0..COUNT {
-        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST + process::id().wrapping_mul(BLOCK).wrapping_add(tried) % COUNT;
-        let port = u16::try_from(port).expect("below 30000");
+        let port = u16::try_from(FIRST + count() % COUNT).expect("below 30000");
         if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
             return listener;
         }
@@ -25,4 +22,21 @@ pub(crate) fn listen() -> TcpListener {
 
 pub(crate) fn port(listener: &TcpListener) -> u16 {
     listener.local_addr().expect("a bound listener has an address").port()
+}
+
+/// Returns how many ports were handed out before. The tests in Python count in the same file. A server binds its port
+/// some time after it got it, and until then no other process may get the same one.
+fn count() -> u64 {
+    // One place, whatever TMPDIR says.
+    let path = format!("/tmp/redlock-ports-{}", rustix::process::getuid().as_raw());
+    let opened = File::options().read(true).append(true).create(true).open(path);
+    let mut file = opened.expect("/tmp can be written to");
+    flock(&file, FlockOperation::LockExclusive).expect("a local file can be locked");
+    let mut text = String::new();
+    file.read_to_string(&mut text).expect("a text");
+    let count = text.parse().unwrap_or(0);
+    file.set_len(0).expect("it can be written to");
+    file.rewind().expect("it is a file");
+    write!(file, "{}", count + 1).expect("it can be written to");
+    count
 }

@@ -34,11 +34,13 @@ pub struct Server {
 
 /// What a [`Server`] is started with; made by [`Server::builder`].
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch of a server")]
 pub struct Builder {
     program: Option<Program>,
     args: Vec<String>,
     tcp: bool,
     tls: bool,
+    client_certificates: bool,
     persist: bool,
 }
 
@@ -54,6 +56,13 @@ impl Builder {
     #[must_use]
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// Whether clients need a certificate of [`Server::authority`]. Off by default.
+    #[must_use]
+    pub fn client_certificates(mut self, client_certificates: bool) -> Self {
+        self.client_certificates = client_certificates;
         self
     }
 
@@ -304,7 +313,8 @@ impl Server {
             .args(["--dir".as_ref(), self.data().as_os_str()]);
         if let (Some(port), Some(authority)) = (tls, &self.authority) {
             command
-                .args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"])
+                .args(["--tls-port", &port.to_string()])
+                .args(["--tls-auth-clients", if self.setup.client_certificates { "yes" } else { "no" }])
                 .args(["--tls-cert-file".as_ref(), authority.certificate().as_os_str()])
                 .args(["--tls-key-file".as_ref(), authority.key().as_os_str()])
                 .args(["--tls-ca-cert-file".as_ref(), authority.ca().as_os_str()]);

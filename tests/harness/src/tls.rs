@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// A CA and a server certificate for `localhost` and `127.0.0.1`, as PEM files in one directory.
+/// A CA, a server certificate for `localhost` and `127.0.0.1`, and a client certificate, as PEM files in one directory.
 ///
-/// Two certificates, because rustls refuses a CA certificate that is used as a server certificate.
+/// The server has its own, because rustls refuses a CA certificate that is used as a server certificate.
 #[derive(Clone, Debug)]
 pub struct Authority {
     dir: PathBuf,
@@ -25,18 +25,16 @@ impl Authority {
         let ca_pem = ca.self_signed(&ca_key).expect("an authority can sign itself").pem();
         let issuer = Issuer::new(ca, ca_key);
 
-        let mut leaf = params(&["localhost", "127.0.0.1"]);
-        leaf.distinguished_name.push(rcgen::DnType::CommonName, "localhost");
-        leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        leaf.use_authority_key_identifier_extension = true;
-        let leaf_key = key();
-        let leaf_pem = leaf.signed_by(&leaf_key, &issuer).expect("an authority can sign a certificate").pem();
-
         let authority = Self { dir: dir.to_owned() };
         write(&authority.ca(), &ca_pem);
-        write(&authority.certificate(), &leaf_pem);
-        write(&authority.key(), &leaf_key.serialize_pem());
+        let mut server = params(&["localhost", "127.0.0.1"]);
+        server.distinguished_name.push(rcgen::DnType::CommonName, "localhost");
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        sign(server, &issuer, &authority.certificate(), &authority.key());
+        let mut client = params(&[]);
+        client.distinguished_name.push(rcgen::DnType::CommonName, "redlock test client");
+        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        sign(client, &issuer, &authority.client_certificate(), &authority.client_key());
         authority
     }
 
@@ -57,6 +55,28 @@ impl Authority {
     pub fn key(&self) -> PathBuf {
         self.dir.join("server.key")
     }
+
+    /// A client's certificate.
+    #[must_use]
+    pub fn client_certificate(&self) -> PathBuf {
+        self.dir.join("client.pem")
+    }
+
+    /// The client's private key.
+    #[must_use]
+    pub fn client_key(&self) -> PathBuf {
+        self.dir.join("client.key")
+    }
+}
+
+/// Signs a certificate, and writes it and its new key.
+fn sign(mut leaf: CertificateParams, issuer: &Issuer<'_, KeyPair>, certificate: &Path, private_key: &Path) {
+    leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    leaf.use_authority_key_identifier_extension = true;
+    let leaf_key = key();
+    let pem = leaf.signed_by(&leaf_key, issuer).expect("an authority can sign a certificate").pem();
+    write(certificate, &pem);
+    write(private_key, &leaf_key.serialize_pem());
 }
 
 fn params(names: &[&str]) -> CertificateParams {

@@ -51,7 +51,9 @@ fn run(server: &Server, script: &str, arguments: &[&str]) -> Value {
 fn asked(server: &Server, owner: u8, ask: Ask) -> Answer {
     let token = token(owner);
     let value = match ask {
-        Ask::Acquire { proposal } => run(server, ACQUIRE, &[&token, LONG, LONG, "", &proposal.to_string(), SLACK]),
+        Ask::Acquire { proposal } => {
+            run(server, ACQUIRE, &[&format!("{token}:{proposal}"), "", LONG, LONG, "", "", "", SLACK])
+        }
         Ask::Confirm { granted, fence } => {
             run(server, CONFIRM, &[&format!("{token}:{granted}"), &fence.to_string(), LONG])
         }

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::{Error, LostReason, NodeView, blocking};
+use redlock::{Diagnosis, Error, LostReason, NodeView, blocking};
 use tokio::runtime::Runtime;
 
 /// A value of the library, as one of the faces has it.
@@ -133,6 +133,11 @@ impl Client {
     /// Asks every node what it has under a name.
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
         call!(self, client => client.inspect(name))
+    }
+
+    /// Finds out what each node can do and may lose.
+    pub async fn diagnose(&self) -> Result<Vec<Diagnosis>, Error> {
+        call!(self, client => client.diagnose())
     }
 }
 

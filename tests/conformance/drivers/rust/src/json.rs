@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redlock::bindings::options::{self, Scope, Unit};
-use redlock::{Error, LostReason, NodeState, NodeView};
+use redlock::{Diagnosis, Error, Finding, LostReason, NodeState, NodeView};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -83,6 +83,12 @@ pub(crate) fn viewed(view: &NodeView) -> Value {
         _ => ("unavailable", None, None, None),
     };
     json!({"node": view.node, "key": view.key, "state": state, "label": label, "fence": fence, "ttl_left_ms": left.map(ms)})
+}
+
+pub(crate) fn diagnosed(diagnosis: &Diagnosis) -> Value {
+    let finding = |finding: &Finding| json!({"check": finding.check, "level": finding.level.as_str(), "message": finding.message});
+    let findings: Vec<_> = diagnosis.findings.iter().map(finding).collect();
+    json!({"node": diagnosis.node, "level": diagnosis.level().as_str(), "findings": findings})
 }
 
 pub(crate) fn ms(duration: Duration) -> f64 {

@@ -1,16 +1,17 @@
 //! Requests to the Rust library, in both of its faces.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use face::{Client, Face, Which, both};
 use redlock::bindings::options::{self, Options, Scope, Unit};
 use redlock::testing::MemoryServer;
-use redlock::{Error, LostReason};
+use redlock::{Error, Login, LostReason};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use crate::json::{Failure, Request, described, duration, ms, now_ns, viewed};
+use crate::json::{Failure, Request, described, diagnosed, duration, ms, now_ns, viewed};
 use crate::kept::Kept;
 
 /// The senders that cancel calls in flight, by their ids.
@@ -50,8 +51,37 @@ macro_rules! set_client {
         if let Some(Value::String(key_prefix)) = options.remove("key_prefix") {
             builder = builder.key_prefix(key_prefix);
         }
+        if let Some(Value::String(password_file)) = options.remove("password_file") {
+            builder = builder.password_file(password_file);
+        }
+        if let Some(Value::String(tls_ca)) = options.remove("tls_ca") {
+            builder = builder.tls_ca(tls_ca);
+        }
+        if let Some(Value::String(tls_cert)) = options.remove("tls_cert") {
+            builder = builder.tls_cert(tls_cert);
+        }
+        if let Some(Value::String(tls_key)) = options.remove("tls_key") {
+            builder = builder.tls_key(tls_key);
+        }
+        if let Some(Value::String(tls_server_name)) = options.remove("tls_server_name") {
+            builder = builder.tls_server_name(tls_server_name);
+        }
+        if let Some(Value::String(path)) = options.remove("credentials") {
+            builder = builder.credentials(move || std::future::ready(login(&path)));
+        }
         set!(builder, &options)
     }};
+}
+
+/// The login in a file, or the failure that it asks for.
+fn login(path: &str) -> Result<Login, io::Error> {
+    let login: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    if let Some(error) = login["error"].as_str() {
+        return Err(io::Error::other(error));
+    }
+    let text = |field: &str| login[field].as_str().unwrap_or_default();
+    let life = Duration::from_millis(login["ms"].as_u64().unwrap_or_default());
+    Ok(Login::new(text("username"), text("password")).lasting(life))
 }
 
 /// The same for the locks of the older protocol.
@@ -248,6 +278,10 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
         "inspect" => {
             let views = client()?.0.inspect(request.name()).await?;
             json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
+        }
+        "diagnose" => {
+            let diagnoses = client()?.0.diagnose().await?;
+            json!({"nodes": diagnoses.iter().map(diagnosed).collect::<Vec<_>>()})
         }
         "cancel" if matches!(face, Face::Async(())) => {
             // If the call has ended, there is no receiver, which is fine.

@@ -1,0 +1,116 @@
+"""Logins from files and providers, alike in every language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.conftest import Drivers
+from conformance.driver import FACES, LockError
+from support.clock import until
+from support.servers import Cluster, Server
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+SECRET = "S3CR3T"
+
+
+class Login:
+    """The file from which a driver's provider takes its logins."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "login.json"
+        self._new = directory / "new.json"
+
+    def set(self, **login: str | int) -> None:
+        """Exchanges the login at once."""
+        self._new.write_text(json.dumps(login), encoding="utf-8")
+        self._new.replace(self.path)
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> Login:
+    """The login of a provider."""
+    return Login(tmp_path)
+
+
+def add_user(server: Server, user: str) -> None:
+    """Makes a user with all rights."""
+    server.command("ACL", "SETUSER", user, "on", f">{SECRET}", "~*", "&*", "+@all")
+
+
+def users(server: Server) -> set[str]:
+    """As whom clients are logged in."""
+    text = server.command("CLIENT", "LIST", "TYPE", "normal")
+    assert isinstance(text, bytes)
+    words = [word.partition("=") for line in text.decode().splitlines() for word in line.split(" ")]
+    return {value for key, _, value in words if key == "user"}
+
+
+@every_face
+def test_a_password_file(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str, tmp_path: Path
+) -> None:
+    (server,) = start_nodes(1)
+    add_user(server, "app")
+    path = tmp_path / "password"
+    client = drivers.start(face).client([f"{server.address}?user=app"], password_file=str(path), timeout_ms=0)
+    with pytest.raises(LockError) as refused:
+        client.lock(name).acquire()
+    assert refused.value.code == "unavailable"
+    assert "password_file" in refused.value.message
+    assert str(path) in refused.value.message
+    path.write_text(f"{SECRET}\n", encoding="utf-8")
+    lock = client.lock(name, timeout_ms=30_000)
+    lock.acquire()
+    assert "app" in users(server)
+    lock.release()
+
+
+@every_face
+def test_a_login_that_ends(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], login: Login, face: str, name: str
+) -> None:
+    """A new one goes into the connections that exist. The lock is held all the time."""
+    (server,) = start_nodes(1)
+    for user in ("first", "second"):
+        add_user(server, user)
+    login.set(username="first", password=SECRET, ms=1_000)
+    lock = drivers.start(face).client([server.url], credentials=str(login.path)).lock(name)
+    lock.acquire()
+    assert "first" in users(server)
+    login.set(username="second", password=SECRET, ms=60_000)
+
+    def is_second() -> bool:
+        # A connection that a caller drives sends the login before its next request.
+        lock.extend()
+        return "first" not in users(server) and "second" in users(server)
+
+    until(is_second, "every connection has the new login")
+    server.command("ACL", "DELUSER", "first")
+    lock.check()
+    lock.release()
+
+
+@every_face
+def test_a_provider_that_fails(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], login: Login, face: str, name: str
+) -> None:
+    """The type of its error is shown, and not its text."""
+    (server,) = start_nodes(1)
+    login.set(error=f"the service says {SECRET}")
+    client = drivers.start(face).client([server.url], credentials=str(login.path), timeout_ms=0)
+    with pytest.raises(LockError) as refused:
+        client.lock(name).acquire()
+    assert refused.value.code == "unavailable"
+    assert "the credentials provider failed: " in refused.value.message
+    assert SECRET not in refused.value.message
+    add_user(server, "app")
+    login.set(username="app", password=SECRET, ms=60_000)
+    # It is called again after a second.
+    lock = client.lock(name, timeout_ms=30_000)
+    lock.acquire()
+    lock.release()

@@ -1,0 +1,91 @@
+"""TLS with a private CA, client certificates and another name, alike in every language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Driver, LockError
+from support.tls import CA, CLIENT, CLIENT_KEY, start_with_tls
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+
+def started(*, certificates: bool) -> Iterator[str]:
+    """The address of a server with TLS."""
+    found = start_with_tls(certificates=certificates)
+    if found is None:
+        pytest.skip("no server on this machine has TLS")
+    server, url = found
+    with server:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def encrypted() -> Iterator[str]:
+    """The address of a server with TLS."""
+    yield from started(certificates=False)
+
+
+@pytest.fixture(scope="module")
+def asking() -> Iterator[str]:
+    """The address of a server with TLS that asks for a certificate."""
+    yield from started(certificates=True)
+
+
+def use(driver: Driver, url: str, name: str, **options: Any) -> None:
+    """Acquires and releases a lock."""
+    lock = driver.client([url], timeout_ms=0, **options).lock(name)
+    lock.acquire()
+    lock.release()
+
+
+def refusal(driver: Driver, url: str, name: str, **options: Any) -> str:
+    """What the node is said to have answered."""
+    with pytest.raises(LockError) as refused:
+        use(driver, url, name, **options)
+    assert refused.value.code == "unavailable"
+    ((_, answer),) = refused.value.nodes
+    return answer
+
+
+@every_face
+def test_a_private_authority(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    assert "tls_ca" in refusal(driver, encrypted, name)
+    use(driver, encrypted, name, tls_ca=str(CA))
+    use(driver, f"{encrypted}?tls_ca={CA}", name)
+
+
+@every_face
+def test_another_name(drivers: Drivers, encrypted: str, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    use(driver, encrypted, name, tls_ca=str(CA), tls_server_name="redis.internal")
+    assert "tls_server_name" in refusal(driver, encrypted, name, tls_ca=str(CA), tls_server_name="other.internal")
+
+
+@every_face
+def test_a_client_certificate(drivers: Drivers, asking: str, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    assert "tls_cert" in refusal(driver, asking, name, tls_ca=str(CA))
+    use(driver, asking, name, tls_ca=str(CA), tls_cert=str(CLIENT), tls_key=str(CLIENT_KEY))
+
+
+@every_face
+def test_a_file_that_cannot_be_used(drivers: Drivers, face: str, tmp_path: Path) -> None:
+    """The client is not made. The error names the option and the file."""
+    missing = tmp_path / "missing.pem"
+    with pytest.raises(LockError) as refused:
+        drivers.start(face).client(["rediss://localhost"], tls_ca=str(missing))
+    assert (refused.value.code, refused.value.option) == ("invalid_argument", "tlsCa" if face == "node" else "tls_ca")
+    assert str(missing) in refused.value.message
+
+
+@every_face
+def test_options_without_tls(drivers: Drivers, face: str) -> None:
+    with pytest.raises(LockError, match="without TLS"):
+        drivers.start(face).client(["redis://localhost"], tls_ca=str(CA))
