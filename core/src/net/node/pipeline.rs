@@ -3,8 +3,10 @@
 //!
 //! A request is packed into one buffer. Where few replies are awaited, the task that asks also writes, at once. Else
 //! the *driver*, the only task of a connection, writes what all ready tasks have asked, in one piece. A task that makes
-//! the piece large writes it itself, so that the server begins. The driver reads. It hands out replies and the server's
-//! own messages.
+//! the piece large writes it itself, so that the server begins.
+//!
+//! Whoever reads hands out replies and the server's own messages. That is the driver, or the task that awaits the only
+//! reply: it is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice.
 //!
 //! States of a request:
 //!
@@ -21,9 +23,13 @@
 //!   The replies that came before are handed out first.
 //! - The last handle is dropped, or the runtime ends, and the driver with it. All requests fail, and the stream is
 //!   closed.
+//! - The task that reads is not polled any more, or its task is slow. The next request wakes the driver, which reads from
+//!   then on. Until then nobody but that task waits for anything that the stream may bring. When its reply has come, or
+//!   when it is dropped, the driver reads.
 //!
-//! Of the two mutexes, that of the stream is locked first. A task holds it while the stream takes bytes, and neither of
-//! them while it wakes another or hands something out.
+//! Of the three mutexes, that of the reader is locked first, and then that of the stream. A task holds the latter while
+//! the stream takes or gives bytes, and neither it nor the queue's while it hands something out. It holds none while it
+//! wakes another.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -84,18 +90,39 @@ impl Drop for Driver {
 }
 
 struct Shared<S> {
+    incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing<S>>,
     queue: Mutex<Queue>,
+}
+
+/// What the stream has brought.
+struct Incoming {
+    hear: Box<dyn FnMut(Unasked) + Send>,
+    buffer: Box<[u8]>,
+    replies: Replies,
+    /// Found by a task that is not the driver, which ends the connection.
+    failure: Option<Failure>,
 }
 
 /// The stream, and the bytes that it is about to get.
 struct Outgoing<S> {
     /// `None` once the connection has ended.
     stream: Option<S>,
+    /// Whom the stream wakes when it brings something.
+    reader: Reader,
     bytes: Vec<u8>,
     /// How many of them it has.
     taken: usize,
+    /// Whether it has passed all of them on.
+    is_flushed: bool,
     failure: Option<Failure>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    Driver,
+    /// The task that waits at this place in [`Queue::asked`].
+    Asking(usize),
 }
 
 /// The requests, and who waits for their replies.
@@ -135,7 +162,7 @@ impl<S> Clone for Pipeline<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Pipeline<S> {
     /// Makes a connection of a stream, and drives it on `runtime`. `hear` gets the events on it.
-    pub(super) fn open(runtime: &Handle, stream: S, hear: impl FnMut(Unasked) + Send + 'static) -> Self {
+    pub(super) fn open(runtime: &Handle, stream: S, hear: Box<dyn FnMut(Unasked) + Send>) -> Self {
         // On a runtime with several threads, a task that was woken runs right behind the one that woke it, ahead of
         // others that are ready.
         let overtakes = runtime.runtime_flavor() == RuntimeFlavor::MultiThread;
@@ -155,28 +182,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Pipeline<S> {
     }
 }
 
-fn connect<S, H>(stream: S, hear: H, overtakes: bool) -> (Arc<Shared<S>>, Driving<S, H>)
+fn connect<S>(stream: S, hear: Box<dyn FnMut(Unasked) + Send>, overtakes: bool) -> (Arc<Shared<S>>, Driving<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    H: FnMut(Unasked),
 {
-    let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, failure: None };
-    let shared = Arc::new(Shared { outgoing: Mutex::new(outgoing), queue: Mutex::default() });
-    let driving = Driving {
-        shared: Arc::clone(&shared),
-        hear,
-        overtakes,
-        has_yielded: false,
-        buffer: vec![0; READ].into(),
-        replies: Replies::default(),
-        woken: Vec::new(),
+    let incoming = Incoming { hear, buffer: vec![0; READ].into(), replies: Replies::default(), failure: None };
+    let outgoing = Outgoing {
+        stream: Some(stream),
+        reader: Reader::Driver,
+        bytes: Vec::new(),
+        taken: 0,
+        is_flushed: true,
+        failure: None,
     };
+    let shared =
+        Arc::new(Shared { incoming: Mutex::new(incoming), outgoing: Mutex::new(outgoing), queue: Mutex::default() });
+    let driving = Driving { shared: Arc::clone(&shared), overtakes, has_yielded: false, woken: Vec::new() };
     (shared, driving)
 }
 
 impl<S> Shared<S> {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().expect("no panic while holding this")
+    }
+
+    fn incoming(&self) -> MutexGuard<'_, Incoming> {
+        self.incoming.lock().expect("no panic while holding this")
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing<S>> {
@@ -189,6 +220,23 @@ impl<S> Shared<S> {
         let stream = self.outgoing().stream.take();
         drop(stream);
         woken
+    }
+
+    fn wake_driver(&self) {
+        let driver = self.queue().driver.clone();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// Leaves the reading to the driver, if it falls to the task at `place`.
+    fn leave(&self, place: usize) {
+        let mut outgoing = self.outgoing();
+        if outgoing.reader == Reader::Asking(place) {
+            outgoing.reader = Reader::Driver;
+            drop(outgoing);
+            self.wake_driver();
+        }
     }
 }
 
@@ -219,8 +267,10 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
                 let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
                 // Where the stream is full, the driver is woken once it takes more.
                 let is_failed = self.write(&mut outgoing, &mut Context::from_waker(&driver)).is_some();
+                // Not the only one that waits any more.
+                let is_read = outgoing.reader != Reader::Driver;
                 drop(outgoing);
-                if is_failed {
+                if is_failed || is_read {
                     driver.wake();
                 }
             }
@@ -229,10 +279,12 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
 
     /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
     fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
-        if outgoing.failure.is_none()
-            && let Poll::Ready(Err(error)) = self.poll_write(outgoing, cx)
-        {
-            outgoing.failure = Some(io_failure(&error));
+        if outgoing.failure.is_none() {
+            let written = self.poll_write(outgoing, cx);
+            outgoing.is_flushed = written.is_ready();
+            if let Poll::Ready(Err(error)) = written {
+                outgoing.failure = Some(io_failure(&error));
+            }
         }
         outgoing.failure.clone()
     }
@@ -252,6 +304,91 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
             *taken = 0;
             if !self.queue().take_bytes(bytes) {
                 return Pin::new(stream).poll_flush(cx);
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Shared<S> {
+    /// Reads once if it falls to `reader`, and hands out what has come. Adds those who wait for it to `woken`, but not
+    /// `reader` itself. Otherwise the stream wakes `reader`, or somebody else reads.
+    fn poll_read(&self, reader: Reader, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> Poll<Result<(), Failure>> {
+        let mut incoming = self.incoming();
+        if let Some(failure) = &incoming.failure {
+            // The driver is about to end the connection.
+            return if reader == Reader::Driver { Poll::Ready(Err(failure.clone())) } else { Poll::Pending };
+        }
+        let mut buffer = ReadBuf::new(&mut incoming.buffer);
+        let read = {
+            let mut outgoing = self.outgoing();
+            if !self.queue().falls_to(reader, &outgoing) {
+                return Poll::Pending;
+            }
+            outgoing.reader = reader;
+            match &mut outgoing.stream {
+                Some(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer)),
+                None => Ok(()),
+            }
+        };
+        let arrived = buffer.filled().len();
+        let result = match read {
+            Err(error) => Err(io_failure(&error)),
+            Ok(()) if arrived == 0 => Err(Failure::Closed),
+            Ok(()) => self.hand_out(&mut incoming, arrived, reader, woken),
+        };
+        if reader != Reader::Driver {
+            incoming.failure = result.as_ref().err().cloned();
+        }
+        Poll::Ready(result)
+    }
+
+    /// Hands out the replies and messages in the first bytes of the buffer.
+    fn hand_out(
+        &self,
+        incoming: &mut Incoming,
+        arrived: usize,
+        reader: Reader,
+        woken: &mut Vec<Waker>,
+    ) -> Result<(), Failure> {
+        let Incoming { hear, buffer, replies, .. } = incoming;
+        let mut failure = None;
+        let read = replies.read(&buffer[..arrived], |reply| match reply {
+            _ if failure.is_some() => {}
+            Value::Push { kind, data } => hear(Unasked::Push(kind, data)),
+            reply => {
+                let reply = if let Value::Attribute { data, .. } = reply { *data } else { reply };
+                match self.queue().answer(reply) {
+                    Ok(Some((place, waker))) if reader != Reader::Asking(place) => woken.push(waker),
+                    Ok(_) => {}
+                    Err(unasked) => failure = Some(unasked),
+                }
+            }
+        });
+        match (failure, read) {
+            (Some(failure), _) => Err(failure),
+            (None, Err(Malformed)) => Err(Failure::UnexpectedReply),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    /// Reads for the task that waits at `place`, if its reply is the only awaited one. Returns whether that has come.
+    fn read_alone(&self, place: usize, cx: &mut Context<'_>) -> bool {
+        let reader = Reader::Asking(place);
+        let mut woken = Vec::new();
+        loop {
+            let read = self.poll_read(reader, cx, &mut woken);
+            woken.drain(..).for_each(Waker::wake);
+            match read {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => {
+                    self.wake_driver();
+                    return false;
+                }
+                Poll::Ready(Ok(())) if self.queue().is_answered(place) => {
+                    self.leave(place);
+                    return true;
+                }
+                Poll::Ready(Ok(())) => {}
             }
         }
     }
@@ -301,8 +438,34 @@ impl Queue {
         !bytes.is_empty()
     }
 
-    /// Hands a reply to the oldest request that awaits one. Returns who is to be woken.
-    fn answer(&mut self, reply: Value) -> Result<Option<Waker>, Failure> {
+    /// Whether the reading falls to `reader`. The task whose reply is the only awaited one reads if it wants to. With
+    /// TLS, reading may write too, so it does not where the driver waits for the stream to take more.
+    fn falls_to<S>(&self, reader: Reader, outgoing: &Outgoing<S>) -> bool {
+        let is_only_one = self.awaited.len() == 1 && self.queued == 0;
+        match reader {
+            Reader::Driver => outgoing.reader == Reader::Driver || !is_only_one,
+            Reader::Asking(place) => is_only_one && self.awaited[0].place == place && outgoing.is_flushed,
+        }
+    }
+
+    fn is_answered(&self, place: usize) -> bool {
+        matches!(self.asked[place], Asked::Answered(_))
+    }
+
+    /// Returns the answer at `place`, or wakes the task of `cx` when it has come.
+    fn poll_answer(&mut self, place: usize, cx: &Context<'_>) -> Result<Answer, Option<Waker>> {
+        match &mut self.asked[place] {
+            Asked::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => Err(None),
+            Asked::Waiting(waker) => Err(waker.replace(cx.waker().clone())),
+            _ => match self.asked.remove(place) {
+                Asked::Answered(answer) => Ok(answer),
+                _ => Ok(Err(Failure::Closed)),
+            },
+        }
+    }
+
+    /// Hands a reply to the oldest request that awaits one. Returns its place, and who is to be woken.
+    fn answer(&mut self, reply: Value) -> Result<Option<(usize, Waker)>, Failure> {
         if self.awaited.len() == self.queued {
             // A reply without a request would be taken for that to the next one.
             return Err(match reply {
@@ -314,7 +477,7 @@ impl Queue {
         }
         let Some(Awaited { place, .. }) = self.awaited.pop_front() else { return Ok(None) };
         if let Asked::Waiting(waker) = std::mem::replace(&mut self.asked[place], Asked::Answered(Ok(reply))) {
-            return Ok(waker);
+            return Ok(waker.map(|waker| (place, waker)));
         }
         self.asked.remove(place);
         Ok(None)
@@ -361,29 +524,21 @@ pub(super) struct Asking<'a, S> {
     place: Option<usize>,
 }
 
-impl<S> Future for Asking<'_, S> {
+impl<S: AsyncRead + Unpin> Future for Asking<'_, S> {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let place = self.place.expect("not polled after it was ready");
-        let mut queue = self.shared.queue();
-        match &mut queue.asked[place] {
-            Asked::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => Poll::Pending,
-            Asked::Waiting(waker) => {
-                let former = waker.replace(cx.waker().clone());
-                drop(queue);
-                drop(former);
-                Poll::Pending
-            }
-            _ => {
-                let asked = queue.asked.remove(place);
-                drop(queue);
+        let mut polled = self.shared.queue().poll_answer(place, cx);
+        if polled.is_err() && self.shared.read_alone(place, cx) {
+            polled = self.shared.queue().poll_answer(place, cx);
+        }
+        match polled {
+            Ok(answer) => {
                 self.place = None;
-                match asked {
-                    Asked::Answered(answer) => Poll::Ready(answer),
-                    _ => Poll::Ready(Err(Failure::Closed)),
-                }
+                Poll::Ready(answer)
             }
+            Err(_former) => Poll::Pending,
         }
     }
 }
@@ -393,31 +548,25 @@ impl<S> Drop for Asking<'_, S> {
         let Some(place) = self.place else { return };
         let asked = self.shared.queue().abandon(place);
         drop(asked);
+        self.shared.leave(place);
     }
 }
 
 /// The driver's state.
-struct Driving<S, H> {
+struct Driving<S> {
     shared: Arc<Shared<S>>,
-    hear: H,
     /// Whether it may run ahead of other ready tasks, so that it lets them ask first.
     overtakes: bool,
     has_yielded: bool,
-    buffer: Box<[u8]>,
-    replies: Replies,
     /// Empty between two calls.
     woken: Vec<Waker>,
 }
 
-impl<S, H> Driving<S, H>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    H: FnMut(Unasked),
-{
+impl<S: AsyncRead + AsyncWrite + Unpin> Driving<S> {
     async fn run(mut self) {
         let failure = poll_fn(|cx| self.poll(cx)).await;
         let woken = self.shared.end(&failure);
-        (self.hear)(Unasked::End);
+        (self.shared.incoming().hear)(Unasked::End);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -449,50 +598,16 @@ where
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
-            let mut buffer = ReadBuf::new(&mut self.buffer);
-            let read = match &mut self.shared.outgoing().stream {
-                Some(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer)),
-                None => Ok(()),
-            };
-            let arrived = buffer.filled().len();
-            match read {
-                Err(error) => return Poll::Ready(io_failure(&error)),
-                Ok(()) if arrived == 0 => return Poll::Ready(Failure::Closed),
-                Ok(()) => {}
-            }
-            if let Err(failure) = self.hand_out(arrived) {
+            let read = ready!(self.shared.poll_read(Reader::Driver, cx, &mut self.woken));
+            self.woken.drain(..).for_each(Waker::wake);
+            if let Err(failure) = read {
                 return Poll::Ready(failure);
             }
         }
     }
-
-    /// Hands out the replies and messages in the first bytes of the buffer, and then wakes the tasks that wait for them.
-    fn hand_out(&mut self, arrived: usize) -> Result<(), Failure> {
-        let Self { shared, hear, buffer, replies, woken, .. } = self;
-        let mut failure = None;
-        let read = replies.read(&buffer[..arrived], |reply| match reply {
-            _ if failure.is_some() => {}
-            Value::Push { kind, data } => hear(Unasked::Push(kind, data)),
-            reply => {
-                let reply = if let Value::Attribute { data, .. } = reply { *data } else { reply };
-                match shared.queue().answer(reply) {
-                    Ok(waker) => woken.extend(waker),
-                    Err(unasked) => failure = Some(unasked),
-                }
-            }
-        });
-        for waker in woken.drain(..) {
-            waker.wake();
-        }
-        match (failure, read) {
-            (Some(failure), _) => Err(failure),
-            (None, Err(Malformed)) => Err(Failure::UnexpectedReply),
-            (None, Ok(())) => Ok(()),
-        }
-    }
 }
 
-impl<S, H> Drop for Driving<S, H> {
+impl<S> Drop for Driving<S> {
     /// Also when the task is aborted, or its runtime ends.
     fn drop(&mut self) {
         self.shared.end(&Failure::Closed).into_iter().for_each(Waker::wake);

@@ -297,11 +297,12 @@ fn hear(events: &EventSink, unasked: &Unasked) {
 
 /// Makes a connection of a stream, and runs it on the current runtime.
 fn open(stream: Stream, events: Option<EventSink>) -> Wire {
-    Pipeline::open(&Handle::current(), stream, move |unasked| {
+    let hear = move |unasked| {
         if let Some(events) = &events {
             hear(events, &unasked);
         }
-    })
+    };
+    Pipeline::open(&Handle::current(), stream, Box::new(hear))
 }
 
 /// Returns the command that asks for the server's own messages, and logs in.

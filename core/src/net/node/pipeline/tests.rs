@@ -31,7 +31,9 @@ struct PeerState {
     said: VecDeque<u8>,
     /// How the stream ends behind that, if it does.
     end: Option<End>,
-    waker: Option<Waker>,
+    /// Whom it wakes when there is something to read, and when it takes more.
+    reader: Option<Waker>,
+    writer: Option<Waker>,
 }
 
 impl Peer {
@@ -42,14 +44,20 @@ impl Peer {
     /// Takes so many more bytes.
     fn takes(&self, more: usize) {
         self.state().room += more;
+        let writer = self.state().writer.take();
+        writer.into_iter().for_each(Waker::wake);
     }
 
     fn says(&self, text: &str) {
         self.state().said.extend(text.as_bytes());
+        let reader = self.state().reader.take();
+        reader.into_iter().for_each(Waker::wake);
     }
 
     fn ends(&self, end: End) {
         self.state().end = Some(end);
+        let reader = self.state().reader.take();
+        reader.into_iter().for_each(Waker::wake);
     }
 
     fn taken(&self) -> String {
@@ -65,7 +73,7 @@ impl AsyncRead for Peer {
             buffer.put_slice(&state.said.drain(..more).collect::<Vec<_>>());
             return Poll::Ready(Ok(()));
         }
-        state.waker = Some(cx.waker().clone());
+        state.reader = Some(cx.waker().clone());
         match state.end {
             None => Poll::Pending,
             Some(End::HangUp) => Poll::Ready(Ok(())),
@@ -75,7 +83,7 @@ impl AsyncRead for Peer {
 }
 
 impl AsyncWrite for Peer {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         match state.end {
             None => {}
@@ -84,6 +92,7 @@ impl AsyncWrite for Peer {
         }
         let more = bytes.len().min(state.room);
         if more == 0 {
+            state.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
         state.room -= more;
@@ -114,7 +123,7 @@ impl Wake for Counter {
 struct Stepwise {
     peer: Peer,
     shared: Arc<Shared<Peer>>,
-    driving: Driving<Peer, Box<dyn FnMut(Unasked)>>,
+    driving: Driving<Peer>,
     unasked: Arc<Mutex<Vec<String>>>,
     woken: Arc<Counter>,
 }
@@ -131,7 +140,7 @@ impl Stepwise {
                 Unasked::End => "end".to_owned(),
             });
         };
-        let (shared, driving) = connect(peer.clone(), Box::new(hear) as _, overtakes);
+        let (shared, driving) = connect(peer.clone(), Box::new(hear), overtakes);
         let mut this = Self { peer, shared, driving, unasked, woken: Arc::default() };
         assert!(this.drive().is_none());
         this
@@ -144,6 +153,16 @@ impl Stepwise {
             Poll::Ready(failure) => Some(failure),
             Poll::Pending => None,
         }
+    }
+
+    /// Runs the driver for as long as it is woken.
+    fn settle(&mut self) -> Option<Failure> {
+        while self.woken.0.swap(0, Ordering::SeqCst) > 0 {
+            if let Some(failure) = self.drive() {
+                return Some(failure);
+            }
+        }
+        None
     }
 
     fn unasked(&self) -> Vec<String> {
@@ -160,8 +179,12 @@ fn packed(text: &str) -> String {
     format!("*1\r\n${}\r\n{text}\r\n", text.len())
 }
 
-fn poll<S>(asking: &mut Asking<'_, S>) -> Option<Answer> {
-    match Pin::new(asking).poll(&mut Context::from_waker(Waker::noop())) {
+fn poll<S: AsyncRead + Unpin>(asking: &mut Asking<'_, S>) -> Option<Answer> {
+    poll_as(asking, Waker::noop())
+}
+
+fn poll_as<S: AsyncRead + Unpin>(asking: &mut Asking<'_, S>, waker: &Waker) -> Option<Answer> {
+    match Pin::new(asking).poll(&mut Context::from_waker(waker)) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
     }
@@ -316,10 +339,110 @@ fn a_server_that_hangs_up_while_it_is_written_to_is_heard_to_its_last_word() {
     let shared = Arc::clone(&line.shared);
     line.peer.says("-ERR max number of clients reached\r\n");
     line.peer.ends(End::Error(io::ErrorKind::BrokenPipe));
+    line.woken.0.store(0, Ordering::SeqCst);
     let mut asking = shared.ask(&redis::cmd("x"));
     assert_eq!(line.times_woken(), 1, "who failed to write leaves the rest to the driver");
     assert_eq!(line.drive(), Some(Failure::Closed));
     assert!(matches!(poll(&mut asking), Some(Ok(Value::ServerError(_)))));
+}
+
+#[test]
+fn the_task_with_the_only_awaited_reply_reads_it_and_nobody_else_is_woken_for_it() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let task = Arc::new(Counter::default());
+    for number in 1..4 {
+        let mut asking = shared.ask(&redis::cmd("x"));
+        assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), None);
+        assert_eq!(line.settle(), None, "it leaves the reading to the task");
+        line.peer.says(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
+        assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), None);
+        line.peer.says(&format!(":{number}\r\n"));
+        assert_eq!((task.0.swap(0, Ordering::SeqCst), line.times_woken()), (2, 0), "by the stream alone");
+        assert_eq!(poll_as(&mut asking, &Waker::from(Arc::clone(&task))), Some(Ok(Value::Int(number))));
+        assert_eq!((task.0.load(Ordering::SeqCst), line.times_woken()), (0, 1), "the driver reads again");
+    }
+    assert_eq!(line.unasked().len(), 3);
+    assert_eq!(line.settle(), None);
+    line.peer.ends(End::HangUp);
+    assert_eq!(line.settle(), Some(Failure::Closed));
+}
+
+/// It may never be polled again.
+#[test]
+fn a_task_that_reads_and_is_not_polled_any_more_keeps_nobody_waiting() {
+    for is_dropped in [false, true] {
+        let mut line = Stepwise::new(false);
+        let shared = Arc::clone(&line.shared);
+        let mut idle = Some(shared.ask(&redis::cmd("x")));
+        assert_eq!(poll(idle.as_mut().unwrap()), None);
+        assert_eq!(line.settle(), None);
+        if is_dropped {
+            idle = None;
+        }
+        let mut next = shared.ask(&redis::cmd("y"));
+        let task = Arc::new(Counter::default());
+        assert_eq!(poll_as(&mut next, &Waker::from(Arc::clone(&task))), None);
+        assert_eq!(line.settle(), None);
+        line.peer.says(":1\r\n:2\r\n");
+        assert_eq!(line.settle(), None);
+        assert_eq!(task.0.load(Ordering::SeqCst), 1);
+        assert_eq!(poll(&mut next), Some(Ok(Value::Int(2))));
+        assert_eq!(idle.as_mut().and_then(poll), (!is_dropped).then_some(Ok(Value::Int(1))));
+    }
+}
+
+/// It would not leave the reading to the driver afterwards.
+#[test]
+fn a_task_whose_reply_has_come_meanwhile_does_not_read_for_another() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let answered = shared.ask(&redis::cmd("x"));
+    line.peer.says(":1\r\n");
+    assert_eq!(line.settle(), None);
+    let _other = shared.ask(&redis::cmd("y"));
+    let place = answered.place.unwrap();
+    let read = shared.poll_read(Reader::Asking(place), &mut Context::from_waker(Waker::noop()), &mut Vec::new());
+    assert!(read.is_pending());
+    assert_eq!(shared.outgoing().reader, Reader::Driver);
+}
+
+#[test]
+fn what_a_reading_task_finds_wrong_ends_the_connection() {
+    for (said, end, failure) in [
+        ("", Some(End::HangUp), Failure::Closed),
+        ("?\r\n", None, Failure::UnexpectedReply),
+        ("", Some(End::Error(io::ErrorKind::TimedOut)), Failure::Unreachable("timed out".into())),
+    ] {
+        let mut line = Stepwise::new(false);
+        let shared = Arc::clone(&line.shared);
+        let mut asking = shared.ask(&redis::cmd("x"));
+        assert_eq!(poll(&mut asking), None);
+        assert_eq!(line.settle(), None);
+        line.peer.says(said);
+        if let Some(end) = end {
+            line.peer.ends(end);
+        }
+        assert_eq!(poll(&mut asking), None, "the driver tells everybody");
+        assert_eq!(line.settle(), Some(failure.clone()));
+        drop(line.shared.end(&failure));
+        assert_eq!(poll(&mut asking), Some(Err(failure)));
+    }
+}
+
+#[test]
+fn a_task_does_not_read_while_a_part_of_its_request_is_not_written() {
+    let mut line = Stepwise::new(false);
+    line.peer.state().room = 3;
+    let shared = Arc::clone(&line.shared);
+    let mut asking = shared.ask(&redis::cmd("x"));
+    assert_eq!(poll(&mut asking), None);
+    assert_eq!(shared.outgoing().reader, Reader::Driver);
+    line.peer.takes(1_000);
+    assert_eq!(line.settle(), None);
+    assert_eq!(line.peer.taken(), packed("x"));
+    assert_eq!(poll(&mut asking), None);
+    assert_eq!(shared.outgoing().reader, Reader::Asking(0));
 }
 
 #[derive(Clone, Debug)]
@@ -327,6 +450,10 @@ enum Step {
     Ask,
     AskTwo,
     Drop(usize),
+    /// A task does something else from now on.
+    Neglect(usize),
+    /// A task that was woken runs, whether or not others were woken before.
+    Run(usize),
     Drive,
     Take(usize),
     /// A reply to the oldest request that the server has in full.
@@ -339,6 +466,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Ask),
         1 => Just(Step::AskTwo),
         3 => (0..8_usize).prop_map(Step::Drop),
+        1 => (0..8_usize).prop_map(Step::Neglect),
+        6 => (0..8_usize).prop_map(Step::Run),
         4 => Just(Step::Drive),
         3 => (1..40_usize).prop_map(Step::Take),
         4 => Just(Step::Reply),
@@ -355,29 +484,31 @@ fn numbers(taken: &str) -> Vec<usize> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// Whatever is dropped when, and however slowly the stream takes it: the server gets requests in the order in
-    /// which they were made, and everybody gets the reply to their own.
+    /// Whatever is dropped or neglected when, and however slowly the stream takes it: the server gets requests in the
+    /// order in which they were made, and everybody is woken for the reply to their own.
     #[test]
     fn everybody_gets_their_own_reply(steps in prop::collection::vec(step(), 1..80), overtakes: bool) {
         let mut line = Stepwise::new(overtakes);
         line.peer.state().room = 0;
         let shared = Arc::clone(&line.shared);
         let (mut next, mut replied) = (1_000, 0);
-        let mut asking: Vec<(usize, Asking<'_, Peer>)> = Vec::new();
+        let mut tasks: Vec<Task<'_>> = Vec::new();
         for step in steps.into_iter().chain([Step::Take(100_000), Step::Drive, Step::Drive]) {
             match step {
                 Step::Ask => {
-                    asking.push((next, shared.ask(&redis::cmd(&next.to_string()))));
+                    tasks.push(Task::new(next, shared.ask(&redis::cmd(&next.to_string()))));
                     next += 1;
                 }
                 Step::AskTwo => {
                     let commands = [next, next + 1].map(|number| redis::cmd(&number.to_string()));
-                    asking.extend((next..).zip(shared.ask_all(&commands)));
+                    tasks.extend((next..).zip(shared.ask_all(&commands)).map(|(number, asking)| Task::new(number, asking)));
                     next += 2;
                 }
-                Step::Drop(which) if which < asking.len() => drop(asking.remove(which)),
-                Step::Drop(_) => {}
-                Step::Drive => prop_assert_eq!(line.drive(), None),
+                Step::Drop(which) if which < tasks.len() => drop(tasks.remove(which)),
+                Step::Neglect(which) if which < tasks.len() => tasks[which].is_neglected = true,
+                Step::Run(which) if which < tasks.len() => tasks[which].run(),
+                Step::Drop(_) | Step::Neglect(_) | Step::Run(_) => {}
+                Step::Drive => prop_assert_eq!(line.settle(), None),
                 Step::Take(more) => line.peer.takes(more),
                 Step::Reply => {
                     if let Some(number) = numbers(&line.peer.taken()).get(replied) {
@@ -388,17 +519,49 @@ proptest! {
                 Step::Push => line.peer.says(">1\r\n+other\r\n"),
             }
         }
+        prop_assert_eq!(line.settle(), None);
         let all = numbers(&line.peer.taken());
         prop_assert!(all.is_sorted_by(|one, two| one < two), "{:?}", all);
         for number in &all[replied..] {
             line.peer.says(&format!(":{number}\r\n"));
         }
-        prop_assert_eq!(line.drive(), None);
-        for (number, mut asking) in asking {
-            let answer = poll(&mut asking);
-            prop_assert_eq!(answer, Some(Ok(Value::Int(i64::try_from(number).unwrap()))));
+        while line.times_woken() > 0 || tasks.iter().any(Task::is_ready) {
+            prop_assert_eq!(line.settle(), None);
+            tasks.iter_mut().for_each(Task::run);
+        }
+        prop_assert!(tasks.iter().all(|task| task.is_neglected || task.answer.is_some()), "one is not woken");
+        for mut task in tasks {
+            let answer = task.answer.or_else(|| poll(&mut task.asking));
+            prop_assert_eq!(answer, Some(Ok(Value::Int(i64::try_from(task.number).unwrap()))));
         }
         prop_assert!(shared.queue().asked.is_empty() && shared.queue().awaited.is_empty());
+    }
+}
+
+/// A task that waits for one reply, and runs only when it is woken.
+struct Task<'a> {
+    number: usize,
+    asking: Asking<'a, Peer>,
+    answer: Option<Answer>,
+    woken: Arc<Counter>,
+    is_neglected: bool,
+}
+
+impl<'a> Task<'a> {
+    fn new(number: usize, asking: Asking<'a, Peer>) -> Self {
+        let woken = Arc::new(Counter(AtomicUsize::new(1)));
+        Self { number, asking, answer: None, woken, is_neglected: false }
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.is_neglected && self.answer.is_none() && self.woken.0.load(Ordering::SeqCst) > 0
+    }
+
+    fn run(&mut self) {
+        if self.is_ready() {
+            self.woken.0.store(0, Ordering::SeqCst);
+            self.answer = poll_as(&mut self.asking, &Waker::from(Arc::clone(&self.woken)));
+        }
     }
 }
 
@@ -422,7 +585,7 @@ fn many_tasks_on_many_threads_share_a_connection() {
     let runtime = runtime();
     let (client, server) = duplex(100);
     runtime.spawn(serve(server));
-    let pipeline = Pipeline::open(runtime.handle(), client, |_| {});
+    let pipeline = Pipeline::open(runtime.handle(), client, Box::new(|_| {}));
     let tasks: Vec<_> = (0..64)
         .map(|_| {
             let pipeline = pipeline.clone();
@@ -444,7 +607,7 @@ fn many_tasks_on_many_threads_share_a_connection() {
 fn the_last_handle_closes_the_stream() {
     let runtime = runtime();
     let (client, mut server) = duplex(100);
-    let pipeline = Pipeline::open(runtime.handle(), client, |_| {});
+    let pipeline = Pipeline::open(runtime.handle(), client, Box::new(|_| {}));
     let other = pipeline.clone();
     drop(pipeline);
     runtime.block_on(async {
@@ -462,7 +625,7 @@ fn the_last_handle_closes_the_stream() {
 fn the_end_of_the_runtime_fails_what_is_asked() {
     let runtime = runtime();
     let (client, _server) = duplex(100);
-    let pipeline = Pipeline::open(runtime.handle(), client, |_| panic!("it is not the server's end"));
+    let pipeline = Pipeline::open(runtime.handle(), client, Box::new(|_| panic!("it is not the server's end")));
     let mut before = pipeline.ask(&redis::cmd("x"));
     runtime.shutdown_background();
     let mut answer = None;
