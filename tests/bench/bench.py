@@ -1,7 +1,7 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
 make bench                              four to six minutes: shown, and written to target/bench
-make bench ARGS=--long                  an hour: five longer runs, once what takes long; writes RESULTS.md and results/
+make bench ARGS=--long                  over an hour: five longer runs, once what takes long; writes RESULTS.md
 make bench ARGS='--runs 3'              so many runs, of which the page gives the median
 make bench ARGS='--only handover,node'  one workload, one subject
 make bench ARGS=--redraw                the kept page and its pictures once more, from the kept numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.figures import percentile
+from bench.figures import percentile, still_faster
 from bench.nodes import Nodes
 from bench.process import Json, Process
 from bench.session import LIMIT_S, Crew, Session, able
@@ -50,6 +50,10 @@ def frozen(session: Session, workload: str) -> None:
                     turns.with_and_without(process, subject, turn)
 
 
+WARM_UP_TURNS = 30
+"""The most turns of a warm-up."""
+
+
 @dataclass(frozen=True)
 class Turns:
     """Turns of acquiring and releasing, of all subjects on the same nodes."""
@@ -69,10 +73,14 @@ class Turns:
                 self.round(crew, turn)
 
     def warm_up(self, crew: Crew) -> None:
-        """A turn that connects, loads scripts, and lets compilers see what is used."""
+        """Turns that connect, load scripts, and let compilers see what is used, while a subject still gets faster."""
+        request = {"seconds": self.session.form.warm_up_s}
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
-                process.ask(self._request(subject, seconds=self.session.form.warm_up_s), LIMIT_S)
+                costs: list[float] = []
+                while still_faster(costs) and len(costs) < WARM_UP_TURNS:
+                    answer = process.ask(self._request(subject, **request), LIMIT_S)
+                    costs.append(answer["cpu_ns"] / answer["count"])
 
     def round(self, crew: Crew, turn: int) -> None:
         """A turn of each subject."""

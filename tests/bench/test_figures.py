@@ -11,7 +11,7 @@ import pytest
 
 from bench import bench, page
 from bench.counting import total
-from bench.figures import Spread, ahead, over_runs, percentile, ratios, unevenness
+from bench.figures import Spread, ahead, over_runs, percentile, ratios, still_faster, unevenness
 from bench.nodes import Counters, parse
 from bench.process import Json
 from bench.results import Results
@@ -38,6 +38,15 @@ def test_the_median_of_runs_is_that_of_what_each_run_came_to() -> None:
     values = {(0, 0): 1, (0, 1): 2, (0, 2): 3, (1, 0): 50, (1, 1): 60, (1, 2): 70, (1, 3): 80, (1, 4): 90, (2, 0): 4}
     assert over_runs(values, lambda run: percentile(run, 50)) == 4
     assert over_runs(values, max) == 4
+
+
+def test_a_subject_is_warm_once_its_last_turns_were_not_faster() -> None:
+    assert still_faster([])
+    assert still_faster([9, 5, 5])
+    assert still_faster([9, 9, 9, 5])
+    assert still_faster([9, 9, 5, 9, 9]), "one of the last three"
+    assert not still_faster([9, 5, 5, 5, 5])
+    assert not still_faster([100, 98, 99, 101]), "that is noise"
 
 
 def test_who_got_nothing_makes_it_infinitely_unfair() -> None:
@@ -151,7 +160,7 @@ def test_the_page_says_which_target_is_missed_and_why_once() -> None:
     )
     rows = [line for line in text.splitlines() if " | at most " in line or " | at least " in line]
     assert [row.split(", redlock · ")[1] for row in rows] == [
-        "Rust, by rslock | at most 1 | 1.23 | **missed** |",
+        "Rust, by rslock | at most 1.05 | 1.23 | **missed** |",
         "Rust, blocking, by bare socket | at most 1.25 | 1.30 | **missed** |",
         "Python, by redis-py | at most 0.6 | 0.50 |  |",
     ]

@@ -190,6 +190,25 @@ WORKLOADS = [
         cores="apart",
     ),
     Workload(
+        "one-free",
+        "One node, placed by the scheduler",
+        "One task acquires and releases a name on one node. The scheduler may put a client on the core of its server, "
+        "or move one of them in the middle of a round.",
+        pairs.one,
+        _pairs([RATIO, WALL, P99]),
+        drawn=False,
+        limits=("bare", "bare-scripts"),
+    ),
+    Workload(
+        "five-free",
+        "Five nodes, placed by the scheduler",
+        "The same on five independent nodes.",
+        pairs.five,
+        _pairs([RATIO, WALL, P99]),
+        drawn=False,
+        limits=("bare", "bare-scripts"),
+    ),
+    Workload(
         "frozen",
         "Five nodes, one of which hangs",
         "One of the five is stopped (SIGSTOP) while everybody is connected to it: it takes connections and answers "
