@@ -2,15 +2,23 @@
 
 use std::future::{Future, poll_fn, ready};
 use std::pin::{Pin, pin};
+use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
+
+/// Returns the waker of a poll after which nobody waits. Unlike [`Waker::noop`], it is the same one everywhere, so that
+/// [`Waker::will_wake`] recognises it.
+pub(crate) fn nobody() -> &'static Waker {
+    static NOBODY: LazyLock<Waker> = LazyLock::new(|| Waker::noop().clone());
+    &NOBODY
+}
 
 /// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.
 pub(crate) fn begun<T: Send + 'static>(
     mut future: Pin<Box<dyn Future<Output = T> + Send>>,
 ) -> Pin<Box<dyn Future<Output = T> + Send>> {
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match future.as_mut().poll(&mut Context::from_waker(nobody())) {
         Poll::Pending => future,
         Poll::Ready(output) => Box::pin(ready(output)),
     }

@@ -12,7 +12,7 @@
 //!
 //! - its caller, asked every [`TICK`]: the call is dropped and the runtime kept. The caller is asked outside the
 //!   runtime, so it can make other calls before it answers: they use other runtimes;
-//! - a fork by the caller while it is asked: the child leaves the parent's runtime alone;
+//! - a fork by the caller while it is asked: the child neither drives nor closes the parent's runtime;
 //! - a panic: it unwinds through the runtime and drops it with its connections.
 //!
 //! A runtime counts the node sets that have connections on it. A dropped set's connections are closed with the runtime

@@ -274,7 +274,7 @@ pub(crate) enum NodeEvent<'a> {
     AllChanged,
 }
 
-/// Receives the events of one node as they come. Called by the connection's task, so it must neither block nor panic.
+/// Receives the events of one node as they come. Called by whichever task reads, so it must neither block nor panic.
 #[derive(Clone)]
 pub(crate) struct EventSink {
     emit: Arc<dyn Fn(NodeEvent<'_>) + Send + Sync>,

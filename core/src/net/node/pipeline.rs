@@ -23,13 +23,13 @@
 //!   The replies that came before are handed out first.
 //! - The last handle is dropped, or the runtime ends, and the driver with it. All requests fail, and the stream is
 //!   closed.
-//! - The task that reads is not polled any more, or its task is slow. The next request wakes the driver, which reads from
-//!   then on. Until then nobody but that task waits for anything that the stream may bring. When its reply has come, or
-//!   when it is dropped, the driver reads.
+//! - The task that reads does not poll its future any more. The next request leaves the reading to the driver. Until
+//!   then no other reply is awaited, but messages and the end are heard late; so who is polled with a waker that wakes
+//!   nobody does not read. When its reply has come, or its future is dropped, the driver reads.
 //!
-//! Of the three mutexes, that of the reader is locked first, and then that of the stream. A task holds the latter while
-//! the stream takes or gives bytes, and neither it nor the queue's while it hands something out. It holds none while it
-//! wakes another.
+//! The mutexes are locked in the order incoming, outgoing, queue. `outgoing` is locked while the stream takes or gives
+//! bytes, and neither it nor `queue` while something is handed out. Messages are heard under `incoming`, the end under
+//! none. Wakers of requests are called under none.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -47,6 +47,7 @@ use tokio::task::AbortHandle;
 use super::Failure;
 use super::refusal::{io_failure, is_full};
 use super::replies::{Malformed, Replies};
+use crate::sys::future::nobody;
 use crate::sys::task::spawn;
 
 /// The number of awaited replies, the request's own included, that does not justify waiting for others. One task leaves
@@ -108,20 +109,18 @@ struct Incoming {
 struct Outgoing<S> {
     /// `None` once the connection has ended.
     stream: Option<S>,
-    /// Whom the stream wakes when it brings something.
-    reader: Reader,
     bytes: Vec<u8>,
     /// How many of them it has.
     taken: usize,
-    /// Whether it has passed all of them on.
-    is_flushed: bool,
     failure: Option<Failure>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// To whom the reading falls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reader {
+    #[default]
     Driver,
-    /// The task that waits at this place in [`Queue::asked`].
+    /// The task that waits at this place in [`Queue::asked`], while its reply is the only awaited one.
     Asking(usize),
 }
 
@@ -135,6 +134,7 @@ struct Queue {
     /// The number of queued requests.
     queued: usize,
     asked: Slab<Asked>,
+    reader: Reader,
     /// The driver, once it was polled. Nothing is written before that.
     driver: Option<Waker>,
     /// The failure of all requests from now on; `None` while the connection lasts.
@@ -187,14 +187,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let incoming = Incoming { hear, buffer: vec![0; READ].into(), replies: Replies::default(), failure: None };
-    let outgoing = Outgoing {
-        stream: Some(stream),
-        reader: Reader::Driver,
-        bytes: Vec::new(),
-        taken: 0,
-        is_flushed: true,
-        failure: None,
-    };
+    let outgoing = Outgoing { stream: Some(stream), bytes: Vec::new(), taken: 0, failure: None };
     let shared =
         Arc::new(Shared { incoming: Mutex::new(incoming), outgoing: Mutex::new(outgoing), queue: Mutex::default() });
     let driving = Driving { shared: Arc::clone(&shared), overtakes, has_yielded: false, woken: Vec::new() };
@@ -224,19 +217,13 @@ impl<S> Shared<S> {
 
     fn wake_driver(&self) {
         let driver = self.queue().driver.clone();
-        if let Some(driver) = driver {
-            driver.wake();
-        }
+        driver.into_iter().for_each(Waker::wake);
     }
 
     /// Leaves the reading to the driver, if it falls to the task at `place`.
     fn leave(&self, place: usize) {
-        let mut outgoing = self.outgoing();
-        if outgoing.reader == Reader::Asking(place) {
-            outgoing.reader = Reader::Driver;
-            drop(outgoing);
-            self.wake_driver();
-        }
+        let driver = self.queue().leave(place);
+        driver.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -244,18 +231,20 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
     fn ask(&self, command: &Cmd) -> Asking<'_, S> {
         let mut queue = self.queue();
         let place = queue.push(command);
-        let next = queue.next(1);
+        let (reader, next) = (queue.take_reading(), queue.next(1));
         drop(queue);
         self.go_on(next);
+        reader.into_iter().for_each(Waker::wake);
         Asking { shared: self, place: Some(place) }
     }
 
     fn ask_all(&self, commands: &[Cmd]) -> Vec<Asking<'_, S>> {
         let mut queue = self.queue();
         let places: Vec<_> = commands.iter().map(|command| queue.push(command)).collect();
-        let next = queue.next(places.len());
+        let (reader, next) = (queue.take_reading(), queue.next(places.len()));
         drop(queue);
         self.go_on(next);
+        reader.into_iter().for_each(Waker::wake);
         places.into_iter().map(|place| Asking { shared: self, place: Some(place) }).collect()
     }
 
@@ -267,10 +256,8 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
                 let Ok(mut outgoing) = self.outgoing.try_lock() else { return driver.wake() };
                 // Where the stream is full, the driver is woken once it takes more.
                 let is_failed = self.write(&mut outgoing, &mut Context::from_waker(&driver)).is_some();
-                // Not the only one that waits any more.
-                let is_read = outgoing.reader != Reader::Driver;
                 drop(outgoing);
-                if is_failed || is_read {
+                if is_failed {
                     driver.wake();
                 }
             }
@@ -279,12 +266,10 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
 
     /// Writes what is queued, as far as the stream takes it. Returns the failure of the stream.
     fn write(&self, outgoing: &mut Outgoing<S>, cx: &mut Context<'_>) -> Option<Failure> {
-        if outgoing.failure.is_none() {
-            let written = self.poll_write(outgoing, cx);
-            outgoing.is_flushed = written.is_ready();
-            if let Poll::Ready(Err(error)) = written {
-                outgoing.failure = Some(io_failure(&error));
-            }
+        if outgoing.failure.is_none()
+            && let Poll::Ready(Err(error)) = self.poll_write(outgoing, cx)
+        {
+            outgoing.failure = Some(io_failure(&error));
         }
         outgoing.failure.clone()
     }
@@ -310,8 +295,8 @@ impl<S: AsyncWrite + Unpin> Shared<S> {
 }
 
 impl<S: AsyncRead + Unpin> Shared<S> {
-    /// Reads once if it falls to `reader`, and hands out what has come. Adds those who wait for it to `woken`, but not
-    /// `reader` itself. Otherwise the stream wakes `reader`, or somebody else reads.
+    /// Reads once if that falls to `reader`, and hands out what has come. Adds those who wait for it to `woken`, but not
+    /// `reader` itself. If it is pending, the stream wakes `reader` when there is more, or the reading falls to another.
     fn poll_read(&self, reader: Reader, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> Poll<Result<(), Failure>> {
         let mut incoming = self.incoming();
         if let Some(failure) = &incoming.failure {
@@ -321,10 +306,11 @@ impl<S: AsyncRead + Unpin> Shared<S> {
         let mut buffer = ReadBuf::new(&mut incoming.buffer);
         let read = {
             let mut outgoing = self.outgoing();
-            if !self.queue().falls_to(reader, &outgoing) {
+            // After a failed write, the driver reads the server's last words.
+            let is_last = reader == Reader::Driver && outgoing.failure.is_some();
+            if !is_last && !self.queue().falls_to(reader) {
                 return Poll::Pending;
             }
-            outgoing.reader = reader;
             match &mut outgoing.stream {
                 Some(stream) => ready!(Pin::new(stream).poll_read(cx, &mut buffer)),
                 None => Ok(()),
@@ -373,16 +359,16 @@ impl<S: AsyncRead + Unpin> Shared<S> {
 
     /// Reads for the task that waits at `place`, if its reply is the only awaited one. Returns whether that has come.
     fn read_alone(&self, place: usize, cx: &mut Context<'_>) -> bool {
-        let reader = Reader::Asking(place);
         let mut woken = Vec::new();
         loop {
-            let read = self.poll_read(reader, cx, &mut woken);
+            let read = self.poll_read(Reader::Asking(place), cx, &mut woken);
             woken.drain(..).for_each(Waker::wake);
             match read {
                 Poll::Pending => return false,
+                // The reply may have come before what is wrong.
                 Poll::Ready(Err(_)) => {
                     self.wake_driver();
-                    return false;
+                    return self.queue().is_answered(place);
                 }
                 Poll::Ready(Ok(())) if self.queue().is_answered(place) => {
                     self.leave(place);
@@ -438,29 +424,53 @@ impl Queue {
         !bytes.is_empty()
     }
 
-    /// Whether the reading falls to `reader`. The task whose reply is the only awaited one reads if it wants to. With
-    /// TLS, reading may write too, so it does not where the driver waits for the stream to take more.
-    fn falls_to<S>(&self, reader: Reader, outgoing: &Outgoing<S>) -> bool {
-        let is_only_one = self.awaited.len() == 1 && self.queued == 0;
-        match reader {
-            Reader::Driver => outgoing.reader == Reader::Driver || !is_only_one,
-            Reader::Asking(place) => is_only_one && self.awaited[0].place == place && outgoing.is_flushed,
+    /// Whether the task at `place` may read.
+    fn may_read(&self, place: usize) -> bool {
+        self.awaited.len() == 1 && self.queued == 0 && self.awaited[0].place == place
+    }
+
+    /// Whether the reading falls to `reader`. A task takes it over from the driver if it may.
+    fn falls_to(&mut self, reader: Reader) -> bool {
+        if let Reader::Asking(place) = reader
+            && self.may_read(place)
+        {
+            self.reader = reader;
         }
+        self.reader == reader
+    }
+
+    /// Leaves the reading to the driver, which is to be woken, after a request was queued: the task that reads may not
+    /// be polled any more.
+    fn take_reading(&mut self) -> Option<Waker> {
+        if std::mem::take(&mut self.reader) == Reader::Driver { None } else { self.driver.clone() }
+    }
+
+    /// Leaves the reading to the driver, which is to be woken, if it falls to the task at `place`.
+    fn leave(&mut self, place: usize) -> Option<Waker> {
+        if self.reader == Reader::Asking(place) { self.take_reading() } else { None }
     }
 
     fn is_answered(&self, place: usize) -> bool {
         matches!(self.asked[place], Asked::Answered(_))
     }
 
-    /// Returns the answer at `place`, or wakes the task of `cx` when it has come.
-    fn poll_answer(&mut self, place: usize, cx: &Context<'_>) -> Result<Answer, Option<Waker>> {
+    /// Takes the answer at `place`, if it has come.
+    fn take_answer(&mut self, place: usize) -> Option<Answer> {
+        if let Asked::Waiting(_) = self.asked[place] {
+            return None;
+        }
+        match self.asked.remove(place) {
+            Asked::Answered(answer) => Some(answer),
+            _ => Some(Err(Failure::Closed)),
+        }
+    }
+
+    /// Lets `waker` be woken when the answer at `place` comes. Returns what is to be dropped without the lock.
+    fn wait(&mut self, place: usize, waker: &Waker) -> Option<Waker> {
         match &mut self.asked[place] {
-            Asked::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => Err(None),
-            Asked::Waiting(waker) => Err(waker.replace(cx.waker().clone())),
-            _ => match self.asked.remove(place) {
-                Asked::Answered(answer) => Ok(answer),
-                _ => Ok(Err(Failure::Closed)),
-            },
+            Asked::Waiting(Some(known)) if known.will_wake(waker) => None,
+            Asked::Waiting(known) => known.replace(waker.clone()),
+            _ => None,
         }
     }
 
@@ -529,26 +539,35 @@ impl<S: AsyncRead + Unpin> Future for Asking<'_, S> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let place = self.place.expect("not polled after it was ready");
-        let mut polled = self.shared.queue().poll_answer(place, cx);
-        if polled.is_err() && self.shared.read_alone(place, cx) {
-            polled = self.shared.queue().poll_answer(place, cx);
-        }
-        match polled {
-            Ok(answer) => {
-                self.place = None;
-                Poll::Ready(answer)
+        let wakes_nobody = cx.waker().will_wake(nobody());
+        let mut queue = self.shared.queue();
+        let mut answer = queue.take_answer(place);
+        if answer.is_none() {
+            let former = queue.wait(place, cx.waker());
+            let may_read = queue.may_read(place) && !wakes_nobody;
+            let driver = if may_read { None } else { queue.leave(place) };
+            drop(queue);
+            drop(former);
+            driver.into_iter().for_each(Waker::wake);
+            if may_read && self.shared.read_alone(place, cx) {
+                answer = self.shared.queue().take_answer(place);
             }
-            Err(_former) => Poll::Pending,
         }
+        let Some(answer) = answer else { return Poll::Pending };
+        self.place = None;
+        Poll::Ready(answer)
     }
 }
 
 impl<S> Drop for Asking<'_, S> {
     fn drop(&mut self) {
         let Some(place) = self.place else { return };
-        let asked = self.shared.queue().abandon(place);
+        let (asked, driver) = {
+            let mut queue = self.shared.queue();
+            (queue.abandon(place), queue.leave(place))
+        };
         drop(asked);
-        self.shared.leave(place);
+        driver.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -566,7 +585,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driving<S> {
     async fn run(mut self) {
         let failure = poll_fn(|cx| self.poll(cx)).await;
         let woken = self.shared.end(&failure);
-        (self.shared.incoming().hear)(Unasked::End);
+        // Nothing is heard after the end.
+        let mut hear = std::mem::replace(&mut self.shared.incoming().hear, Box::new(|_| {}));
+        hear(Unasked::End);
         woken.into_iter().for_each(Waker::wake);
     }
 

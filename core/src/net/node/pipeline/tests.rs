@@ -180,7 +180,7 @@ fn packed(text: &str) -> String {
 }
 
 fn poll<S: AsyncRead + Unpin>(asking: &mut Asking<'_, S>) -> Option<Answer> {
-    poll_as(asking, Waker::noop())
+    poll_as(asking, &Waker::from(Arc::new(Counter::default())))
 }
 
 fn poll_as<S: AsyncRead + Unpin>(asking: &mut Asking<'_, S>, waker: &Waker) -> Option<Answer> {
@@ -404,7 +404,7 @@ fn a_task_whose_reply_has_come_meanwhile_does_not_read_for_another() {
     let place = answered.place.unwrap();
     let read = shared.poll_read(Reader::Asking(place), &mut Context::from_waker(Waker::noop()), &mut Vec::new());
     assert!(read.is_pending());
-    assert_eq!(shared.outgoing().reader, Reader::Driver);
+    assert_eq!(shared.queue().reader, Reader::Driver);
 }
 
 #[test]
@@ -431,24 +431,90 @@ fn what_a_reading_task_finds_wrong_ends_the_connection() {
 }
 
 #[test]
-fn a_task_does_not_read_while_a_part_of_its_request_is_not_written() {
+fn after_a_task_that_read_is_dropped_the_driver_hears_messages() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut asking = shared.ask(&redis::cmd("x"));
+    assert_eq!(poll(&mut asking), None);
+    assert_eq!(line.settle(), None);
+    drop(asking);
+    line.peer.says(":1\r\n>2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
+    assert_eq!(line.settle(), None);
+    assert_eq!(line.unasked().len(), 1);
+}
+
+#[test]
+fn after_a_failed_write_the_driver_reads_the_last_words_for_the_task_that_reads() {
     let mut line = Stepwise::new(false);
     line.peer.state().room = 3;
     let shared = Arc::clone(&line.shared);
     let mut asking = shared.ask(&redis::cmd("x"));
     assert_eq!(poll(&mut asking), None);
-    assert_eq!(shared.outgoing().reader, Reader::Driver);
-    line.peer.takes(1_000);
+    assert_eq!(shared.queue().reader, Reader::Asking(0));
+    line.peer.says("-ERR max number of clients reached\r\n");
+    line.peer.ends(End::Error(io::ErrorKind::BrokenPipe));
+    line.peer.takes(100);
+    assert_eq!(line.settle(), Some(Failure::Closed));
+    drop(shared.end(&Failure::Closed));
+    assert!(matches!(poll(&mut asking), Some(Ok(Value::ServerError(_)))));
+}
+
+/// Who is woken for that reply is not woken again when the connection ends.
+#[test]
+fn a_reply_that_comes_with_what_is_wrong_is_taken() {
+    for wrong in [":2\r\n", "?\r\n", "-ERR idle for too long\r\n"] {
+        let mut line = Stepwise::new(false);
+        let shared = Arc::clone(&line.shared);
+        let mut asking = shared.ask(&redis::cmd("x"));
+        assert_eq!(poll(&mut asking), None);
+        line.peer.says(&format!(":1\r\n{wrong}"));
+        assert_eq!(poll(&mut asking), Some(Ok(Value::Int(1))));
+        assert!(line.settle().is_some());
+    }
+}
+
+#[test]
+fn a_task_that_was_not_alone_for_a_moment_is_still_woken() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let (mut asking, task) = (shared.ask(&redis::cmd("x")), Arc::new(Counter::default()));
+    let waker = Waker::from(Arc::clone(&task));
+    assert_eq!(poll_as(&mut asking, &waker), None);
     assert_eq!(line.settle(), None);
-    assert_eq!(line.peer.taken(), packed("x"));
-    assert_eq!(poll(&mut asking), None);
-    assert_eq!(shared.outgoing().reader, Reader::Asking(0));
+    line.peer.says(":1\r\n");
+    let others = shared.ask_all(&[redis::cmd("y"), redis::cmd("z")]);
+    assert_eq!(poll_as(&mut asking, &waker), None, "it is not alone");
+    drop(others);
+    task.0.store(0, Ordering::SeqCst);
+    assert_eq!(line.settle(), None);
+    assert_eq!(task.0.load(Ordering::SeqCst), 1);
+    assert_eq!(poll_as(&mut asking, &waker), Some(Ok(Value::Int(1))));
+    assert_eq!(line.peer.taken(), packed("x"), "nobody waits for the others");
+}
+
+#[test]
+fn who_is_polled_by_nobody_in_particular_does_not_read() {
+    let mut line = Stepwise::new(false);
+    let shared = Arc::clone(&line.shared);
+    let mut asking = shared.ask(&redis::cmd("x"));
+    for is_first in [true, false] {
+        assert_eq!(poll_as(&mut asking, nobody()), None);
+        assert_eq!(shared.queue().reader, Reader::Driver);
+        assert_eq!(line.settle(), None);
+        line.peer.says(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
+        assert_eq!(line.settle(), None);
+        assert_eq!(line.unasked().len(), 2 - usize::from(is_first), "the driver hears it");
+        assert_eq!(poll(&mut asking), None);
+        assert_eq!(shared.queue().reader, Reader::Asking(0));
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Ask,
     AskTwo,
+    /// Asks two, lets a task run, and takes them back if they are not written.
+    AskInVain(usize),
     Drop(usize),
     /// A task does something else from now on.
     Neglect(usize),
@@ -465,6 +531,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => Just(Step::Ask),
         1 => Just(Step::AskTwo),
+        1 => (0..8_usize).prop_map(Step::AskInVain),
         3 => (0..8_usize).prop_map(Step::Drop),
         1 => (0..8_usize).prop_map(Step::Neglect),
         6 => (0..8_usize).prop_map(Step::Run),
@@ -502,6 +569,15 @@ proptest! {
                 Step::AskTwo => {
                     let commands = [next, next + 1].map(|number| redis::cmd(&number.to_string()));
                     tasks.extend((next..).zip(shared.ask_all(&commands)).map(|(number, asking)| Task::new(number, asking)));
+                    next += 2;
+                }
+                Step::AskInVain(which) => {
+                    let commands = [next, next + 1].map(|number| redis::cmd(&number.to_string()));
+                    let asking = shared.ask_all(&commands);
+                    if let Some(task) = tasks.get_mut(which) {
+                        task.run();
+                    }
+                    drop(asking);
                     next += 2;
                 }
                 Step::Drop(which) if which < tasks.len() => drop(tasks.remove(which)),
