@@ -19,6 +19,7 @@ use crate::options::{CONNECT_TIMEOUT_DEFAULT, Options, check_paths, checked_conn
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// Most nodes: every acquisition asks all, and more are slower, not safer.
 const MOST_NODES: usize = 15;
@@ -44,6 +45,9 @@ pub(crate) struct Address {
     provider: Option<Provider>,
     protocol: Option<u8>,
     tls: TlsOptions,
+    /// The login at sentinels.
+    sentinel_user: Option<Secret>,
+    sentinel_password_file: Option<Arc<Path>>,
 }
 
 /// The options of TLS connections.
@@ -65,6 +69,8 @@ pub(crate) enum Target {
     Tcp { host: String, port: u16, tls: bool },
     /// An absolute path.
     Unix { path: PathBuf },
+    /// The server that sentinels name as the primary of `master`. The sentinels, each as in `Tcp`, are sorted.
+    Sentinel { sentinels: Vec<(String, u16)>, master: String, tls: bool },
     /// A node inside this process.
     Memory { name: String },
 }
@@ -93,7 +99,25 @@ impl Address {
             provider: None,
             protocol: None,
             tls: TlsOptions::default(),
+            sentinel_user: None,
+            sentinel_password_file: None,
         }
+    }
+
+    /// Sets a parameter that all addresses over TCP know.
+    fn set(&mut self, name: &'static str, value: &str) -> Result<(), Refusal> {
+        if name.starts_with("tls_") && self.tls().is_none() {
+            return Err(format!("has the parameter `{name}` without TLS; write it like rediss://host:6380").into());
+        }
+        match name {
+            "protocol" => self.protocol = Some(protocol(value)?),
+            "password_file" => self.set_password_file(value)?,
+            "tls_ca" => self.tls.ca = Some(file(name, value)?),
+            "tls_cert" => self.tls.cert = Some(file(name, value)?),
+            "tls_key" => self.tls.key = Some(file(name, value)?),
+            _ => self.tls.server_name = Some(value.into()),
+        }
+        Ok(())
     }
 
     fn set_password_file(&mut self, path: &str) -> Result<(), Refusal> {
@@ -134,7 +158,22 @@ impl Address {
 
     /// Returns the options of TLS; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsOptions> {
-        matches!(self.target, Target::Tcp { tls: true, .. }).then_some(&self.tls)
+        matches!(self.target, Target::Tcp { tls: true, .. } | Target::Sentinel { tls: true, .. }).then_some(&self.tls)
+    }
+
+    /// Returns what the sentinels of an address are told apart by.
+    pub(crate) fn sentinel_key(&self) -> Self {
+        Self {
+            tls: self.tls.clone(),
+            sentinel_user: self.sentinel_user.clone(),
+            sentinel_password_file: self.sentinel_password_file.clone(),
+            ..Self::at(self.target.clone())
+        }
+    }
+
+    /// Returns the user to log in as at sentinels, and the file with the password.
+    pub(crate) fn sentinel_login(&self) -> (Option<&Secret>, Option<&Arc<Path>>) {
+        (self.sentinel_user.as_ref(), self.sentinel_password_file.as_ref())
     }
 
     /// Returns the requested RESP version, 2 or 3, if any.
@@ -196,8 +235,15 @@ impl fmt::Display for Address {
         match &self.target {
             Target::Tcp { host, port, tls } => {
                 let scheme = if *tls { "rediss" } else { "redis" };
-                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "{scheme}://{open}{host}{close}:{port}")?;
+                write!(f, "{scheme}://{}", shown(host, *port))?;
+                if self.db != 0 {
+                    write!(f, "/{}", self.db)?;
+                }
+            }
+            Target::Sentinel { sentinels, master, tls } => {
+                let scheme = if *tls { "rediss" } else { "redis" };
+                let sentinels: Vec<_> = sentinels.iter().map(|(host, port)| shown(host, *port)).collect();
+                write!(f, "{scheme}+sentinel://{}/{master}", sentinels.join(","))?;
                 if self.db != 0 {
                     write!(f, "/{}", self.db)?;
                 }
@@ -239,7 +285,7 @@ impl Addresses {
                 "REDLOCK_URLS is empty; list the nodes in it, or unset it to use {DEFAULT_URL}"
             )));
         }
-        let urls: Vec<_> = value.split(',').map(str::trim).collect();
+        let urls = pieces(value);
         let torn = urls.iter().any(|url| !url.is_empty() && !url.contains("://"));
         let hint = if torn { "; a comma in a password is written %2C" } else { "" };
         Self::read(&urls).map_err(|refusal| Error::invalid(format!("REDLOCK_URLS: {refusal}{hint}")))
@@ -352,6 +398,8 @@ fn read(raw: &str) -> Result<Address, Refusal> {
         "redis" | "valkey" => read_tcp(raw, rest, false),
         "rediss" | "valkeys" => read_tcp(raw, rest, true),
         "unix" | "redis+unix" | "valkey+unix" => read_unix(raw, rest),
+        "redis+sentinel" | "valkey+sentinel" => read_sentinel(rest, false),
+        "rediss+sentinel" | "valkeys+sentinel" => read_sentinel(rest, true),
         "memory" => read_memory(rest),
         other => Err(unknown_scheme(other).into()),
     }
@@ -359,15 +407,112 @@ fn read(raw: &str) -> Result<Address, Refusal> {
 
 fn unknown_scheme(scheme: &str) -> &'static str {
     if scheme.contains("sentinel") {
-        "uses Sentinel, which is not supported because a failover can lose locks; list the nodes as redis:// URLs"
+        "uses Sentinel; write it like redis+sentinel://host1:26379,host2:26379/mymaster"
     } else if scheme.contains("cluster") {
         "asks for a cluster, which cannot be used: list independent nodes as redis:// URLs"
     } else if scheme == "http" || scheme == "https" {
         "begins with http, which no node speaks; write it like redis://host:6379"
     } else {
-        "has an unknown scheme; use redis://, rediss://, valkey://, valkeys://, unix://, redis+unix://, valkey+unix:// \
-         or memory://"
+        "has an unknown scheme; use redis://, rediss://, valkey://, valkeys://, unix://, redis+unix://, valkey+unix://, \
+         redis+sentinel:// or memory://"
     }
+}
+
+/// Splits the value of `REDLOCK_URLS`. A piece without a scheme is another host of the URL before it if that one lists
+/// hosts.
+fn pieces(value: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for piece in value.split(',').map(str::trim) {
+        match urls.last_mut() {
+            Some(url) if !piece.is_empty() && !piece.contains("://") && lists_hosts(url) => {
+                url.push(',');
+                url.push_str(piece);
+            }
+            _ => urls.push(piece.to_owned()),
+        }
+    }
+    urls
+}
+
+/// Whether more hosts may follow.
+fn lists_hosts(url: &str) -> bool {
+    let is_meant = |scheme: &str| scheme.to_ascii_lowercase().ends_with("+sentinel");
+    url.split_once("://").is_some_and(|(scheme, rest)| is_meant(scheme) && !rest.contains(['/', '?']))
+}
+
+/// Writes a host and its port for a URL.
+pub(crate) fn shown(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Reads the URL of a primary that sentinels name: `user:password@host,host/master/db`.
+fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
+    const FORM: &str = "redis+sentinel://host1:26379,host2:26379/mymaster";
+    let authority = authority(rest);
+    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
+    let sentinels = sentinels(hosts)?;
+    // One host stands for all of them, so that the parser reads the rest.
+    let url = Url::parse(&format!("redis://{login}@host{}", &rest[authority.len()..])).map_err(unreadable)?;
+    let path = url.path();
+    let mut parts = path.strip_prefix('/').unwrap_or(path).splitn(2, '/');
+    let master = decoded(parts.next().unwrap_or_default(), "name of a master")?;
+    if master.is_empty() {
+        return Err(format!("names no master; write it like {FORM}").into());
+    }
+    if !is_plain(&master) {
+        return Err("has a name of a master with other characters than letters, digits, `.`, `-` and `_`".into());
+    }
+    let mut address = Address {
+        db: parts.next().filter(|db| !db.is_empty()).map_or(Ok(0), db)?,
+        ..Address::at(Target::Sentinel { sentinels, master, tls })
+    };
+    let user = decoded(url.username(), "user")?;
+    let password = decoded(url.password().unwrap_or_default(), "password")?;
+    (address.username, address.password) = (Secret::some(&user), Secret::some(&password));
+    let advice = "the database goes behind the name of the master, all else into options";
+    let known = [
+        "protocol",
+        "password_file",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+        "tls_server_name",
+        "sentinel_user",
+        "sentinel_password_file",
+    ];
+    for (name, value) in parameters(&url, known, advice)? {
+        match name {
+            "sentinel_user" => address.sentinel_user = Secret::some(&value),
+            "sentinel_password_file" => address.sentinel_password_file = Some(file(name, &value)?),
+            name => address.set(name, &value)?,
+        }
+    }
+    if address.sentinel_user.is_some() && address.sentinel_password_file.is_none() {
+        return Err("has the parameter `sentinel_user` without `sentinel_password_file`; name that too".into());
+    }
+    Ok(address)
+}
+
+fn sentinels(hosts: &str) -> Result<Vec<(String, u16)>, Refusal> {
+    let mut sentinels = Vec::new();
+    for piece in hosts.split(',') {
+        if piece.ends_with(':') {
+            return Err("has a colon but no port; leave the colon out for port 26379".into());
+        }
+        let url = Url::parse(&format!("redis://{piece}")).map_err(unreadable)?;
+        if url.port() == Some(0) {
+            return Err("has port 0; ports are 1 to 65535".into());
+        }
+        sentinels.push((host(&url)?, url.port().unwrap_or(DEFAULT_SENTINEL_PORT)));
+    }
+    sentinels.sort();
+    if sentinels.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("lists a sentinel twice; list each once".into());
+    }
+    if sentinels.len() > MOST_NODES {
+        return Err(format!("lists {} sentinels; list up to {MOST_NODES}", sentinels.len()).into());
+    }
+    Ok(sentinels)
 }
 
 fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
@@ -391,17 +536,7 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     let advice = "the database goes into the path, user and password before the host, all else into options";
     let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
     for (name, value) in parameters(&url, known, advice)? {
-        if name.starts_with("tls_") && !tls {
-            return Err(format!("has the parameter `{name}` without TLS; write it like rediss://host:6380").into());
-        }
-        match name {
-            "protocol" => address.protocol = Some(protocol(&value)?),
-            "password_file" => address.set_password_file(&value)?,
-            "tls_ca" => address.tls.ca = Some(file(name, &value)?),
-            "tls_cert" => address.tls.cert = Some(file(name, &value)?),
-            "tls_key" => address.tls.key = Some(file(name, &value)?),
-            _ => address.tls.server_name = Some(value.into()),
-        }
+        address.set(name, &value)?;
     }
     Ok(address)
 }

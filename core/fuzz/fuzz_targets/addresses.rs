@@ -5,7 +5,8 @@ use proptest::sample::select;
 use redlock::{ErrorKind, Redlock};
 use redlock_fuzz::{SECRET, hides_secret, play};
 
-const SCHEMES: [&str; 9] = ["redis", "rediss", "valkey", "REDIS", "redis+unix", "unix", "memory", "http", ""];
+const SCHEMES: [&str; 10] =
+    ["redis", "rediss", "valkey", "redis+sentinel", "REDIS", "redis+unix", "unix", "memory", "http", ""];
 const PARTS: [&str; 24] = [
     "127.0.0.1",
     "[::1]",
@@ -39,7 +40,7 @@ fn address() -> impl Strategy<Value = String> {
     let user = prop_oneof![Just(String::new()), ".{0,4}"];
     let login = prop_oneof![Just(String::new()), user.prop_map(|user| format!("{user}:{SECRET}@"))];
     // Elsewhere, what looks like a login is a part of a path.
-    let of_servers = (select(&SCHEMES[..4]), login, parts.clone())
+    let of_servers = (select(&SCHEMES[..5]), login, parts.clone())
         .prop_map(|(scheme, login, parts)| format!("{scheme}://{login}{}", parts.concat()));
     let others = (select(&SCHEMES[..]), prop_oneof!["://", ":", "", "//"], parts)
         .prop_map(|(scheme, separator, parts)| format!("{scheme}{separator}{}", parts.concat()));

@@ -142,9 +142,9 @@ impl Subject {
     /// Returns whether the way to the node is encrypted; `None` if it does not leave this machine.
     fn is_encrypted(&self, node: usize) -> Option<bool> {
         match self.set.members.nodes[node].address.target() {
-            Target::Tcp { tls: true, .. } => Some(true),
-            Target::Tcp { host, .. } if is_local(host) => None,
-            Target::Tcp { .. } => Some(false),
+            Target::Tcp { host, tls: false, .. } if is_local(host) => None,
+            // The server may be far away where a sentinel is near.
+            Target::Tcp { tls, .. } | Target::Sentinel { tls, .. } => Some(*tls),
             Target::Unix { .. } | Target::Memory { .. } => None,
         }
     }

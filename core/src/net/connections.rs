@@ -130,7 +130,7 @@ pub(crate) struct Connections {
     changed: Notify,
     /// When the first ready slot connects again, in nanoseconds.
     again: AtomicU64,
-    sentinel: Sentinel,
+    lifeline: Lifeline,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +143,8 @@ struct Slot {
     urgent: AtomicBool,
     /// Whether [`mend`] runs for this slot.
     mending: AtomicBool,
+    /// Notified when another server is in the node's place.
+    moved: Notify,
     /// Requests in flight that are still tracked.
     in_flight: AtomicU32,
     /// When the last of them was made, in nanoseconds.
@@ -166,6 +168,8 @@ struct State {
     is_again: bool,
     /// Whether the node reports changed keys on the connection.
     watched: bool,
+    /// How often another server came into the node's place.
+    moves: u64,
 }
 
 impl Slot {
@@ -176,12 +180,12 @@ impl Slot {
 
 /// A task that ends with the runtime, and its flag.
 #[derive(Debug)]
-struct Sentinel {
+struct Lifeline {
     alive: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
-impl Sentinel {
+impl Lifeline {
     fn watch(runtime: &Handle) -> Self {
         struct Last(Arc<AtomicBool>);
         impl Drop for Last {
@@ -199,7 +203,7 @@ impl Sentinel {
     }
 }
 
-impl Drop for Sentinel {
+impl Drop for Lifeline {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -214,10 +218,10 @@ impl Connections {
         events: Vec<EventSink>,
     ) -> Self {
         let slots = (0..members.len()).map(|_| Slot::default()).collect();
-        let sentinel = Sentinel::watch(&runtime);
+        let lifeline = Lifeline::watch(&runtime);
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
-        Self { members, clock, random, runtime, slots, deadlines, events, changed, again, sentinel }
+        Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
     }
 
     /// Whether these connections belong to `runtime` and it still runs.
@@ -244,7 +248,7 @@ impl Connections {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.sentinel.alive.load(Ordering::Acquire)
+        self.lifeline.alive.load(Ordering::Acquire)
     }
 
     /// Runs `task` on the runtime, where the connections are driven.
@@ -409,10 +413,32 @@ impl Connections {
     fn ended(self: &Arc<Self>, node: usize, number: u64) {
         if let Some(worked) = self.take(node, Failure::Closed, |state| state.made.0 == number) {
             self.start_connecting(node, worked);
-            if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
-                self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
-            }
+            self.keep_trying(node);
             self.emit(node, NodeEvent::Disconnected);
+        }
+    }
+
+    /// Discards the connection to `node`, and ends a try to connect, because another server is in its place.
+    pub(crate) fn renounce(&self, node: usize) {
+        self.slots[node].state().moves += 1;
+        self.take(node, Failure::Closed, |_| true);
+        self.slots[node].moved.notify_waiters();
+    }
+
+    /// Connects to `node` in the background after its connections were renounced.
+    pub(crate) fn replace(self: &Arc<Self>, node: usize) {
+        if self.events.is_empty() {
+            return;
+        }
+        self.start_connecting(node, true);
+        self.keep_trying(node);
+        self.emit(node, NodeEvent::Disconnected);
+    }
+
+    /// Reconnects to `node` without a request for some time, unless that is under way.
+    fn keep_trying(self: &Arc<Self>, node: usize) {
+        if !self.slots[node].mending.swap(true, Ordering::Relaxed) {
+            self.spawn(mend(Arc::downgrade(self), node, self.clock.clone()));
         }
     }
 
@@ -444,10 +470,14 @@ impl Connections {
         }
     }
 
-    fn connected(&self, node: usize, connection: Connection, server_info: &ServerInfo) {
+    /// Records a connection, unless another server came into the node's place since it had seen this many `moves`.
+    fn connected(&self, node: usize, connection: Connection, server_info: &ServerInfo, moves: u64) -> bool {
         let (slot, now) = (&self.slots[node], self.clock.now());
         let (may_differ, replaced) = {
             let mut state = slot.state();
+            if state.moves != moves {
+                return false;
+            }
             state.connecting = false;
             state.tries += 1;
             state.made = (state.tries, now);
@@ -468,6 +498,7 @@ impl Connections {
         self.members.nodes[node].endpoint.pace.connected(now);
         self.changed.notify_waiters();
         self.emit(node, NodeEvent::Connected { may_differ });
+        true
     }
 
     /// Records a failed try to connect. A connection that it was to replace stays.
@@ -549,6 +580,9 @@ impl Connections {
     /// Counts a request to `node` until the returned value is dropped.
     pub(crate) fn track_request(self: &Arc<Self>, node: usize) -> InFlight {
         let slot = &self.slots[node];
+        if let Some(sentinels) = self.members.nodes[node].node.sentinels() {
+            sentinels.used();
+        }
         let now = self.clock.now().nanos();
         if slot.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
             slot.lagging_since.store(now, Ordering::Relaxed);
@@ -633,11 +667,20 @@ impl Connecting {
             }
         };
         self.finished = true;
+        let Some((result, moves)) = result else {
+            connections.unconnected(node, Failure::Closed);
+            return connections.start_connecting(node, true);
+        };
         let health = &connections.members.health;
         match result {
             Ok((connection, server_info)) => {
                 let remarks = health.record_info(node, &server_info, connections.clock.now());
-                connections.connected(node, connection, &server_info);
+                if !connections.connected(node, connection, &server_info, moves) {
+                    // What was recorded is not about the server that is in its place now.
+                    connections.members.nodes[node].endpoint.moved(connections.clock.now());
+                    connections.unconnected(node, Failure::Closed);
+                    return connections.start_connecting(node, true);
+                }
                 // The following calls may log, which may take long.
                 health.record_reply(node, connections.clock.now());
                 remarks.log(&connections.members.nodes[node].address);
@@ -675,9 +718,14 @@ impl Connecting {
         }
     }
 
-    async fn connect(&self, begun: Moment) -> Result<(Connection, ServerInfo), Failure> {
+    /// Connects. Returns nothing if another server comes into the node's place meanwhile, else also how many had come.
+    async fn connect(&self, begun: Moment) -> Option<(Result<(Connection, ServerInfo), Failure>, u64)> {
         let (connections, node, limit) = (&self.connections, self.node, self.connections.members.connect_timeout);
         let member = &connections.members.nodes[node];
+        let slot = &connections.slots[node];
+        let mut replaced = pin!(slot.moved.notified());
+        replaced.as_mut().enable();
+        let moves = slot.state().moves;
         let asked = AtomicBool::new(true);
         let is_known = member.endpoint.is_known();
         let mut connect = pin!(member.node.connect(&connections.clock, connections.sink(node), is_known, &asked));
@@ -685,8 +733,11 @@ impl Connecting {
         let (mut due, mut respites) = (connections.clock.now().after(limit), RESPITES);
         let result = poll_fn(|cx| {
             loop {
+                if replaced.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
                 if let Poll::Ready(result) = connect.as_mut().poll(cx) {
-                    return Poll::Ready(result);
+                    return Poll::Ready(Some(result));
                 }
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
@@ -696,7 +747,7 @@ impl Connecting {
                     // The source of the login may be slow, and the node not.
                     let is_node = asked.load(Ordering::Relaxed);
                     let failure = if is_node { Failure::Silent(limit) } else { Failure::NoLogin(NoLogin::Slow(limit)) };
-                    return Poll::Ready(Err(failure));
+                    return Poll::Ready(Some(Err(failure)));
                 }
                 // The runtime was not driven for a while, so that the node's answer was not read.
                 respites -= 1;
@@ -704,10 +755,12 @@ impl Connecting {
                 timer.set(connections.clock.sleep(limit));
             }
         });
-        result.await.map_err(|failure| {
+        let result = result.await.filter(|_| slot.state().moves == moves)?;
+        let result = result.map_err(|failure| {
             let (now, unit) = (connections.clock.now(), connections.random.unit());
             member.endpoint.pace.failed(&member.address, begun, failure, now, unit)
-        })
+        });
+        Some((result, moves))
     }
 }
 
@@ -732,7 +785,7 @@ mod tests {
     /// Connections on which the background waits.
     fn waiting(server: &Server) -> Arc<Connections> {
         let address = Addresses::parse([server.url()]).unwrap()[0].clone();
-        let node = Node::new(&address, &MemoryNodes::default(), None).unwrap();
+        let node = Node::new(&address, &MemoryNodes::default(), None, None).unwrap();
         let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members::new(nodes, harness::LIMIT, None, &Clock::System);
@@ -782,6 +835,18 @@ mod tests {
             member.endpoint.pace.ended_unasked(now, now, 1.0);
         }
         assert!(connections.get(0, true).await.is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_to_a_server_that_was_renounced_meanwhile_is_not_used() {
+        let server = Server::start();
+        let connections = waiting(&server);
+        let node = &connections.members.nodes[0].node;
+        let (connection, server_info) = node.connect(&Clock::System, None, true, &AtomicBool::default()).await.unwrap();
+        connections.renounce(0);
+        assert!(!connections.connected(0, connection.clone(), &server_info, 0));
+        assert!(connections.current(0).is_none());
+        assert!(connections.connected(0, connection, &server_info, 1));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

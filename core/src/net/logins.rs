@@ -129,6 +129,14 @@ impl LoginSource {
         }
     }
 
+    /// Makes the source of a login whose password is in a file, or of none.
+    pub(crate) fn file(username: Option<&Secret>, path: Option<&Arc<Path>>) -> Self {
+        match path {
+            Some(path) => Self::File { username: username.cloned(), path: Arc::clone(path) },
+            None => Self::Fixed(Login { username: None, password: None, lasts: None }),
+        }
+    }
+
     /// Returns the login for a connect now. Cancel safe.
     pub(crate) async fn login(&self) -> Result<Numbered, NoLogin> {
         match self {

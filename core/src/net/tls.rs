@@ -52,7 +52,8 @@ static SYSTEM_ROOTS: PerProcess<Mutex<Option<Arc<RootCertStore>>>> = PerProcess:
 pub(crate) struct Tls {
     options: TlsOptions,
     server_name: ServerName<'static>,
-    state: Mutex<State>,
+    /// Shared by all hosts that use the same files.
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -91,12 +92,16 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads the files of `options` for connections to `host`.
     pub(crate) fn new(options: &TlsOptions, host: &str) -> Result<Self, Error> {
-        let name = options.server_name.as_deref().unwrap_or(host);
-        // The setter in Rust does not check, and a host may not be a name for a certificate: `a_b`.
-        let server_name = ServerName::try_from(checked_server_name(name)?.to_owned()).expect("it was just checked");
+        let server_name = server_name(options, host)?;
         let (in_force, version) = read(options).map_err(|refusal| Error::about(refusal.option, refusal.reason))?;
         let state = State { in_force, version, config: None, refused: None };
-        Ok(Self { options: options.clone(), server_name, state: Mutex::new(state) })
+        Ok(Self { options: options.clone(), server_name, state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// Makes the same for connections to another `host`, with the files in force.
+    pub(crate) fn to(&self, host: &str) -> Result<Self, Error> {
+        let server_name = server_name(&self.options, host)?;
+        Ok(Self { options: self.options.clone(), server_name, state: Arc::clone(&self.state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -158,6 +163,13 @@ impl Tls {
         let connected = TlsConnector::from(config).connect(self.server_name.clone(), tcp).await;
         connected.map_err(|error| failure(&error).unwrap_or(Failure::HungUp))
     }
+}
+
+/// Returns the name that the certificate of `host` must have.
+fn server_name(options: &TlsOptions, host: &str) -> Result<ServerName<'static>, Error> {
+    let name = options.server_name.as_deref().unwrap_or(host);
+    // The setter in Rust does not check, and a host may not be a name for a certificate: `a_b`.
+    Ok(ServerName::try_from(checked_server_name(name)?.to_owned()).expect("it was just checked"))
 }
 
 /// Sorts an I/O error of an encrypted stream; `None` if TLS is not its cause.

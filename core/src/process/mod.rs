@@ -36,7 +36,7 @@ use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
-use crate::net::node::{MemoryNodes, Node};
+use crate::net::node::{MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
 use crate::process::nodes::NodeSet;
 use crate::process::schedule::Schedule;
@@ -56,7 +56,11 @@ pub(crate) struct Process {
     endpoints: Endpoints,
     pub(crate) lists: NodeLists,
     memory: MemoryNodes,
+    sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
 }
+
+/// How many groups of sentinels are remembered. Only those that clients use may be more.
+const MOST_SENTINELS: usize = 64;
 
 impl Deref for Process {
     type Target = Environment;
@@ -87,6 +91,7 @@ impl Process {
             endpoints: Endpoints::default(),
             lists: NodeLists::default(),
             memory: MemoryNodes::default(),
+            sentinels: Mutex::default(),
         }
     }
 
@@ -99,9 +104,13 @@ impl Process {
         }
         sets.retain(|_, set| set.strong_count() > 0);
         let logins = addresses.iter().find_map(Address::provider).map(|provider| self.logins(provider));
-        let node = |address: &Address| Ok((Node::new(address, &self.memory, logins.as_ref())?, address.clone()));
+        let node = |address: &Address| {
+            let node = Node::new(address, &self.memory, logins.as_ref(), self.sentinels(address)?)?;
+            Ok((node, address.clone()))
+        };
         let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
         let set = Arc::new(self.node_set(self.members(nodes), addresses.connect_timeout(), logins));
+        set.follow_sentinels();
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
     }
@@ -110,6 +119,23 @@ impl Process {
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
         Logins::new(provider.clone(), self.clock.clone(), self.random.clone(), spawn)
+    }
+
+    /// Returns the sentinels of an address, if it lists any. All clients share them, and what they told is remembered.
+    fn sentinels(&self, address: &Address) -> Result<Option<Arc<Sentinels>>, Error> {
+        let key = address.sentinel_key();
+        let mut all = self.sentinels.lock().expect("no panic while holding this");
+        if let Some(sentinels) = all.get(&key) {
+            return Ok(Some(Arc::clone(sentinels)));
+        }
+        let environment = Arc::clone(&self.environment);
+        let spawn = move |task| environment.background.spawn(task);
+        let Some(sentinels) = Sentinels::new(address, self.clock.clone(), spawn)? else { return Ok(None) };
+        if all.len() >= MOST_SENTINELS {
+            all.retain(|_, sentinels| Arc::strong_count(sentinels) > 1);
+        }
+        all.insert(key, Arc::clone(&sentinels));
+        Ok(Some(sentinels))
     }
 
     /// Returns the node in memory with this name.

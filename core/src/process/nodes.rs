@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::net::connections::{Connections, Members};
 use crate::net::node::list::NodeList;
+use crate::net::node::sentinels::{Follower, Sentinels};
 use crate::net::node::{Connection, EventSink, NodeEvent};
 use crate::net::tracking::Tracking;
 use crate::process::environment::Environment;
@@ -46,6 +47,14 @@ impl NodeSet {
             waiters: Arc::default(),
             tracking: Arc::default(),
             pending_releases,
+        }
+    }
+
+    /// Begins to follow the sentinels of its nodes.
+    pub(crate) fn follow_sentinels(self: &Arc<Self>) {
+        for sentinels in self.members.nodes.iter().filter_map(|member| member.node.sentinels()) {
+            let follower: Weak<Self> = Arc::downgrade(self);
+            sentinels.follow(follower);
         }
     }
 
@@ -135,6 +144,30 @@ impl NodeSet {
         all_connections.push(Arc::clone(&connections));
         pool.join(runtime.id());
         connections
+    }
+}
+
+impl Follower for NodeSet {
+    fn moved(self: Arc<Self>, sentinels: &Arc<Sentinels>) {
+        let all_connections = self.all_connections.lock().expect("no panic while holding this").clone();
+        for (node, member) in self.members.nodes.iter().enumerate() {
+            if member.node.sentinels().is_some_and(|of| Arc::ptr_eq(of, sentinels)) {
+                // First, so that no grant of the server before counts.
+                member.endpoint.moved(self.environment.clock.now());
+                for connections in &all_connections {
+                    connections.renounce(node);
+                }
+                member.endpoint.pace.moved();
+                for connections in &all_connections {
+                    connections.replace(node);
+                }
+                self.schedule.bring_forward(&self.members, node);
+            }
+        }
+    }
+
+    fn holds_locks(&self) -> bool {
+        self.schedule.holds_on(&self.members)
     }
 }
 

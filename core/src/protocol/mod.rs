@@ -9,4 +9,5 @@ pub(crate) mod outage;
 pub(crate) mod positions;
 pub(crate) mod quorum;
 pub(crate) mod request;
+pub(crate) mod sentinel;
 pub(crate) mod token;

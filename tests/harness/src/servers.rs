@@ -42,6 +42,8 @@ pub struct Builder {
     tls: bool,
     client_certificates: bool,
     persist: bool,
+    /// What it monitors, if it is a sentinel.
+    monitored: Option<String>,
 }
 
 impl Builder {
@@ -63,6 +65,13 @@ impl Builder {
     #[must_use]
     pub fn client_certificates(mut self, client_certificates: bool) -> Self {
         self.client_certificates = client_certificates;
+        self
+    }
+
+    /// Makes it a sentinel, by the text of its file.
+    #[must_use]
+    pub fn sentinel(mut self, monitored: impl Into<String>) -> Self {
+        self.monitored = Some(monitored.into());
         self
     }
 
@@ -305,6 +314,14 @@ impl Server {
 
     fn command_line(&self, log: File) -> Command {
         let mut command = Command::new(self.program().path());
+        if let Some(monitored) = &self.setup.monitored {
+            // A sentinel writes what it learns into its file.
+            let file = self.data().join("sentinel.conf");
+            if !file.exists() {
+                fs::write(&file, monitored).expect("a file can be written in our own directory");
+            }
+            command.arg(file);
+        }
         let (tcp, tls) = if self.setup.tls { (None, self.port) } else { (self.port, None) };
         command
             .args(["--daemonize", "no", "--save", "", "--bind", "127.0.0.1"])
@@ -321,6 +338,9 @@ impl Server {
         }
         if self.setup.persist {
             command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        }
+        if self.setup.monitored.is_some() {
+            command.arg("--sentinel");
         }
         command.args(&self.setup.args);
         let errors = log.try_clone().expect("an open file can be shared");

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(crate) struct Endpoint {
 struct State {
     facts: Facts,
     has_warned_of_eviction: bool,
+    /// Whether another server is in its place, and has not told its identity yet.
+    is_moved: bool,
     /// What was said to be lacking.
     said: Lacks,
     followers: Vec<Weak<dyn Follower>>,
@@ -173,6 +176,19 @@ impl Endpoint {
         followers.push(follower);
     }
 
+    /// Records that another server is in its place: what the one before granted may be forgotten. All followers have
+    /// looked when this returns.
+    pub(crate) fn moved(&self, now: Moment) {
+        let followers = {
+            let mut state = self.state();
+            (state.is_moved, state.facts.changed_at) = (true, Some(now));
+            state.followers.clone()
+        };
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            follower.look();
+        }
+    }
+
     /// Records the server info of a new connection. If that changes the facts, all followers have looked at them before
     /// this returns.
     pub(crate) fn record_info(&self, server_info: &ServerInfo, now: Moment) -> Remarks {
@@ -180,7 +196,12 @@ impl Endpoint {
         let (remarks, followers) = {
             let mut state = self.state();
             let before = state.facts.clone();
-            let is_changed = state.facts.take(server_info, now, last_answer);
+            let is_changed = if mem::take(&mut state.is_moved) {
+                state.facts.identity = Some(server_info.identity.clone());
+                true
+            } else {
+                state.facts.take(server_info, now, last_answer)
+            };
             let remarks = Remarks {
                 is_changed,
                 evicts: server_info.evicts.clone().filter(|_| !state.has_warned_of_eviction),

@@ -33,11 +33,13 @@ mod redis;
 mod refusal;
 mod replies;
 mod scripts;
+pub(crate) mod sentinels;
 mod setup;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub(crate) use memory::MemoryNodes;
+pub(crate) use sentinels::Sentinels;
 
 /// The result of a call to a simulated node.
 #[cfg(feature = "simulation")]
@@ -317,11 +319,27 @@ pub(crate) enum Node {
 
 impl Node {
     /// Makes a node. `logins` serve the addresses that have no login of their own.
-    pub(crate) fn new(address: &Address, memory: &MemoryNodes, logins: Option<&Arc<Logins>>) -> Result<Self, Error> {
+    /// `sentinels` name its server, if the address lists them.
+    pub(crate) fn new(
+        address: &Address,
+        memory: &MemoryNodes,
+        logins: Option<&Arc<Logins>>,
+        sentinels: Option<Arc<Sentinels>>,
+    ) -> Result<Self, Error> {
         Ok(match address.target() {
             Target::Memory { name } => Self::Memory(memory.named(name)),
-            _ => Self::Redis(Box::new(redis::RedisNode::new(address, logins)?)),
+            _ => Self::Redis(Box::new(redis::RedisNode::new(address, logins, sentinels)?)),
         })
+    }
+
+    /// Returns the sentinels that name its server, if there are any.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match self {
+            Self::Redis(node) => node.sentinels(),
+            Self::Memory(_) => None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
+        }
     }
 
     /// Returns whether a server may outlive its clients here. A store in memory does not.

@@ -168,6 +168,11 @@ impl Record {
         }
     }
 
+    fn moved(&mut self) {
+        // The connects to the former server said nothing about this one, but were not fewer for that.
+        *self = Self { began: self.began, ..Self::default() };
+    }
+
     /// Keeps callers that are not urgent away, for longer each time.
     fn postpone(&mut self, now: Moment, unit: f64) {
         self.retry_at = self.retry_at.max(now.after(backoff::reconnect(self.failures, unit)));
@@ -196,6 +201,12 @@ impl Pace {
     /// Becomes ready when it is worth asking again before the time in [`Leave::Waits`].
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
+    }
+
+    /// Records that another server is at the node's place.
+    pub(crate) fn moved(&self) {
+        self.record().moved();
+        self.changed.notify_waiters();
     }
 
     /// Records that a connect succeeded: the node answered with its server info.

@@ -22,6 +22,7 @@ use super::info::{role_of_hello, server_info};
 use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
 use super::scripts::{ScriptId, command, reply, text};
+use super::sentinels::Sentinels;
 use super::setup::{self, Hashes, Plan, Setup};
 use super::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo};
 use crate::address::{Address, Target};
@@ -31,6 +32,7 @@ use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::{LoginSource, Logins, Numbered};
 use crate::net::tls::Tls;
 use crate::protocol::request::{Reply, Request};
+use crate::protocol::sentinel::Place;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{begun, join_all};
 use crate::sys::log::log;
@@ -42,7 +44,7 @@ const AUTHENTICATION_MOST: Duration = Duration::from_secs(10);
 
 /// A server, ready to connect to.
 pub(crate) struct RedisNode {
-    dialer: Dialer,
+    way: Way,
     address: Address,
     logins: LoginSource,
     /// Sent first, or next, on every connection.
@@ -51,6 +53,47 @@ pub(crate) struct RedisNode {
     hearing_setup: Mutex<Setup>,
     plain_setup: Mutex<Setup>,
     hashes: Arc<Mutex<Hashes>>,
+}
+
+/// The way to a node's server.
+enum Way {
+    Server(Dialer),
+    Primary {
+        sentinels: Arc<Sentinels>,
+        tls: Option<Arc<Tls>>,
+        /// To the primary that they named last.
+        dialer: Mutex<Option<(Place, Arc<Dialer>)>>,
+    },
+}
+
+impl Way {
+    /// Makes a stream to the server. Cancel safe.
+    async fn stream(&self, clock: &Clock) -> Result<Stream, Failure> {
+        match self {
+            Self::Server(dialer) => dialer.dial(clock).await,
+            Self::Primary { sentinels, tls, dialer } => {
+                let place = sentinels.primary().await?;
+                let dialer =
+                    dialer_to(place, tls.as_deref(), &mut dialer.lock().expect("no panic while holding this"))?;
+                dialer.dial(clock).await
+            }
+        }
+    }
+}
+
+/// Returns the dialer to `place`, which `last` keeps.
+fn dialer_to(place: Place, tls: Option<&Tls>, last: &mut Option<(Place, Arc<Dialer>)>) -> Result<Arc<Dialer>, Failure> {
+    if let Some((known, dialer)) = last
+        && *known == place
+    {
+        return Ok(Arc::clone(dialer));
+    }
+    let tls = tls.map(|tls| tls.to(&place.host)).transpose();
+    let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
+    let target = Target::Tcp { host: place.host.clone(), port: place.port, tls: tls.is_some() };
+    let dialer = Arc::new(Dialer::new(target, tls));
+    *last = Some((place, Arc::clone(&dialer)));
+    Ok(dialer)
 }
 
 impl fmt::Debug for RedisNode {
@@ -62,13 +105,21 @@ impl fmt::Debug for RedisNode {
 
 impl RedisNode {
     /// Makes a node, and reads the files of its TLS options.
-    pub(crate) fn new(address: &Address, logins: Option<&Arc<Logins>>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        address: &Address,
+        logins: Option<&Arc<Logins>>,
+        sentinels: Option<Arc<Sentinels>>,
+    ) -> Result<Self, Error> {
         let tls = match (address.tls(), address.target()) {
             (Some(options), Target::Tcp { host, .. }) => Some(Arc::new(Tls::new(options, host)?)),
+            (Some(options), Target::Sentinel { sentinels, .. }) => Some(Arc::new(Tls::new(options, &sentinels[0].0)?)),
             _ => None,
         };
         Ok(Self {
-            dialer: Dialer::new(address.target().clone(), tls),
+            way: match sentinels {
+                Some(sentinels) => Way::Primary { sentinels, tls, dialer: Mutex::default() },
+                None => Way::Server(Dialer::new(address.target().clone(), tls)),
+            },
             logins: LoginSource::of(address, logins),
             address: address.clone(),
             selection: (address.db() != 0).then(|| {
@@ -80,6 +131,14 @@ impl RedisNode {
             plain_setup: Mutex::default(),
             hashes: Arc::default(),
         })
+    }
+
+    /// Returns the sentinels that name the server, if there are any.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.way {
+            Way::Primary { sentinels, .. } => Some(sentinels),
+            Way::Server(_) => None,
+        }
     }
 
     /// Connects. Leaves out the commands that a server rejects; see [`Setup`]. `asked` says whether the server is
@@ -135,6 +194,10 @@ impl RedisNode {
             result = self.set_up(plan, login, events, clock, now).await;
         }
         match result {
+            Ok((_, server_info)) if server_info.identity.role == Role::Replica && self.sentinels().is_some() => {
+                self.sentinels().inspect(|sentinels| sentinels.doubt());
+                Err(Failure::Unreachable("the server that its sentinels name as primary is a replica".into()))
+            }
             Ok((connection, mut server_info)) => {
                 server_info.again = server_info.again.min(setup().done(plan, now));
                 Ok((connection, server_info))
@@ -176,7 +239,7 @@ impl RedisNode {
         let events = events.filter(|_| plan.hello && self.address.protocol() != Some(2));
         let watches = events.as_ref().is_some_and(EventSink::tracks);
         let says_hello = events.is_some() || self.address.protocol() == Some(3);
-        let stream = self.dialer.dial(clock).await.map_err(Offence::None)?;
+        let stream = self.way.stream(clock).await.map_err(Offence::None)?;
         let inner = open(stream, events.clone());
         let greeting = says_hello.then(|| hello(&login.login));
         let authentication = authentication(&login.login).filter(|_| !says_hello);
@@ -316,7 +379,7 @@ fn hello(login: &Login) -> Cmd {
 }
 
 /// Returns the command that logs in; `None` without a password.
-fn authentication(login: &Login) -> Option<Cmd> {
+pub(super) fn authentication(login: &Login) -> Option<Cmd> {
     let mut command = redis::cmd("AUTH");
     command.arg(login.username.as_ref().map(Secret::expose)).arg(login.password.as_ref()?.expose());
     Some(command)
@@ -543,7 +606,7 @@ mod tests {
         let complete = harness::Server::start();
         let way = lacking.dir().join("way.sock");
         std::os::unix::fs::symlink(lacking.socket(), &way).unwrap();
-        let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap(), None).unwrap();
+        let node = RedisNode::new(&Address::parse(&format!("unix://{}", way.display())).unwrap(), None, None).unwrap();
         let login = node.logins.login().await.unwrap();
         let connect = async |now| {
             let events = EventSink::new(true, |_| {});
@@ -578,7 +641,7 @@ mod tests {
                 kept.push(client);
             }
         });
-        let node = RedisNode::new(&Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap(), None).unwrap();
+        let node = RedisNode::new(&Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap(), None, None).unwrap();
         let login = node.logins.login().await.unwrap();
         let connect =
             node.connect_as(&login, &Clock::System, Moment::from_nanos(1), Some(EventSink::new(true, |_| {})), false);

@@ -118,7 +118,7 @@ impl OnServer {
     pub(crate) fn start(program: Program) -> Self {
         let server = Server::builder().program(program).start();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None).unwrap();
+        let node = RedisNode::new(&Address::parse(&server.url()).unwrap(), None, None).unwrap();
         let (connection, _) = runtime
             .block_on(node.connect(&Clock::System, None, false, &std::sync::atomic::AtomicBool::new(true)))
             .unwrap();

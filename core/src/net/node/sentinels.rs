@@ -1,0 +1,430 @@
+//! Sentinels: which server is a node's primary now.
+//!
+//! A task of the background, the *inquiry*, asks all sentinels of a group at once. Its states:
+//!
+//! - *idle*: no request was made to the node for [`IDLE`], and no lock is held there. There is no task;
+//! - *asking*: for at most [`ANSWER_MOST`]. The answers decide as in [`protocol::sentinel`](crate::protocol::sentinel);
+//! - *resting*: for a second, or until a connect needs an answer, but for [`FRESH`] at least.
+//!
+//! Every connect to the node takes an answer that is no older than [`FRESH`], and waits for one otherwise. If the
+//! sentinels do not decide, the primary in use stays. When another primary is taken, the followers are told before any
+//! connect learns of it: the server before may take writes for some seconds more.
+//!
+//! What may interrupt it: the node is not used any more, which ends the inquiry; the next request starts another one. A
+//! fork, after which the child has its own. A connect that is cancelled, which ends no asking. A sentinel that hangs up
+//! or does not answer, which is dialed again the next time. The background cannot be started, or ends: a connect goes on
+//! with the primary in use, or fails at once.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::Failure;
+use super::pipeline::{Answer, Pipeline};
+use super::refusal::{Offence, accepted};
+use super::scripts::text;
+use crate::address::{Address, Target, shown};
+use crate::error::Error;
+use crate::net::dial::{Dialer, Stream};
+use crate::net::logins::LoginSource;
+use crate::net::tls::Tls;
+use crate::protocol::sentinel::{Place, Primary, Told, primary};
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::future::{join_all, notified_until};
+use crate::sys::log::log;
+
+/// The time for the answers of all sentinels.
+const ANSWER_MOST: Duration = Duration::from_millis(300);
+
+/// How long an answer serves other connects.
+const FRESH: Duration = Duration::from_millis(200);
+
+/// The pause between two askings: an old primary that was cut off takes writes for seconds after a failover.
+const REST: Duration = Duration::from_secs(1);
+
+/// How long they are asked after the last request to the node.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// A task of any kind.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A connection to a sentinel.
+type Line = Pipeline<Stream>;
+
+/// Something that uses the primary. Called by the background, outside of every lock.
+pub(crate) trait Follower: fmt::Debug + Send + Sync {
+    /// Renounces the connections to the primary before, of the nodes that `sentinels` name.
+    fn moved(self: Arc<Self>, sentinels: &Arc<Sentinels>);
+
+    /// Whether it holds a lock on a primary.
+    fn holds_locks(&self) -> bool;
+}
+
+/// A group of sentinels, and the name of a primary. All clients of the process that list them share one.
+pub(crate) struct Sentinels {
+    master: String,
+    /// Where each of them listens.
+    listed: Vec<String>,
+    dialers: Vec<Dialer>,
+    login: LoginSource,
+    clock: Clock,
+    spawn: Box<dyn Fn(Task) + Send + Sync>,
+    state: Mutex<State>,
+    is_asking: AtomicBool,
+    /// When the last request was made to the node, in nanoseconds.
+    used: AtomicU64,
+    /// Notified when an asking ends.
+    changed: Notify,
+    /// Notified when the next asking is wanted sooner.
+    wanted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    primary: Option<Primary>,
+    /// The number of askings so far, and when the last one ended.
+    askings: u64,
+    asked: Moment,
+    /// Why there is no primary yet.
+    failure: Option<Failure>,
+    followers: Vec<Weak<dyn Follower>>,
+}
+
+impl Sentinels {
+    /// Makes the sentinels that `address` lists, if it lists any. `spawn` runs a task in the background.
+    pub(crate) fn new(
+        address: &Address,
+        clock: Clock,
+        spawn: impl Fn(Task) + Send + Sync + 'static,
+    ) -> Result<Option<Arc<Self>>, Error> {
+        let Target::Sentinel { sentinels, master, tls } = address.target() else { return Ok(None) };
+        let security = address.tls().map(|options| Tls::new(options, &sentinels[0].0)).transpose()?;
+        let dialer = |(host, port): &(String, u16)| {
+            let security = security.as_ref().map(|security| security.to(host)).transpose()?.map(Arc::new);
+            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security))
+        };
+        let (user, file) = address.sentinel_login();
+        Ok(Some(Arc::new(Self {
+            master: master.clone(),
+            listed: sentinels.iter().map(|(host, port)| shown(host, *port)).collect(),
+            dialers: sentinels.iter().map(dialer).collect::<Result<_, Error>>()?,
+            login: LoginSource::file(user, file),
+            clock,
+            spawn: Box::new(spawn),
+            state: Mutex::default(),
+            is_asking: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+            changed: Notify::new(),
+            wanted: Notify::new(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    /// Tells `follower` of every other primary from now on.
+    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
+        let followers = &mut self.state().followers;
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(follower);
+    }
+
+    /// Records a request to the node, so that the sentinels are asked from now on.
+    pub(crate) fn used(self: &Arc<Self>) {
+        self.used.store(self.clock.now().nanos(), Ordering::Release);
+        if !self.is_asking.load(Ordering::Acquire) {
+            self.start();
+        }
+    }
+
+    /// Returns the primary by an answer that is no older than [`FRESH`]. Cancel safe.
+    pub(crate) async fn primary(self: &Arc<Self>) -> Result<Place, Failure> {
+        let seen = {
+            let state = self.state();
+            if let Some(primary) = state.primary.as_ref().filter(|_| self.clock.now() < state.asked.after(FRESH)) {
+                return Ok(primary.place.clone());
+            }
+            state.askings
+        };
+        self.used();
+        self.wanted.notify_one();
+        notified_until(&self.changed, || {
+            let state = self.state();
+            if state.askings == seen {
+                return None;
+            }
+            let unknown = || Failure::Unreachable("its sentinels were not asked".into());
+            let failure = || state.failure.clone().unwrap_or_else(unknown);
+            Some(state.primary.as_ref().map(|primary| primary.place.clone()).ok_or_else(failure))
+        })
+        .await
+    }
+
+    /// Makes the next connect ask, because the server that they named is not a primary.
+    pub(crate) fn doubt(&self) {
+        self.state().asked = Moment::default();
+    }
+
+    fn start(self: &Arc<Self>) {
+        if !self.is_asking.swap(true, Ordering::AcqRel) {
+            let lines = self.dialers.iter().map(|_| None).collect();
+            (self.spawn)(Box::pin(Inquiry { sentinels: Arc::clone(self), lines }.run()));
+        }
+    }
+
+    /// Whether the node was used a short time ago, or holds locks.
+    fn is_used(&self) -> bool {
+        let used = Moment::from_nanos(self.used.load(Ordering::Acquire));
+        if self.clock.now() < used.after(IDLE) {
+            return true;
+        }
+        let followers = self.state().followers.clone();
+        followers.iter().filter_map(Weak::upgrade).any(|follower| follower.holds_locks())
+    }
+
+    /// Records what the sentinels told, and tells the followers of another primary.
+    fn record(self: &Arc<Self>, answers: &[Result<Told, Failure>]) {
+        let told: Vec<_> = answers.iter().map(|answer| answer.clone().unwrap_or(Told::Silent)).collect();
+        let (before, now, followers) = {
+            let mut state = self.state();
+            let before = state.primary.clone();
+            let now = primary(&told, before.as_ref());
+            if now.is_none() && before.is_none() {
+                state.failure = Some(self.failure(answers));
+            }
+            (before, now, state.followers.clone())
+        };
+        if let (Some(before), Some(now)) = (&before, &now)
+            && before.place != now.place
+        {
+            for follower in followers.iter().filter_map(Weak::upgrade) {
+                follower.moved(self);
+            }
+        }
+        {
+            let mut state = self.state();
+            state.askings += 1;
+            state.asked = self.clock.now();
+            state.primary = now.clone().or_else(|| before.clone());
+        }
+        self.changed.notify_waiters();
+        if let (Some(Primary { place: from, .. }), Some(Primary { place: to, .. })) = (before, now)
+            && from != to
+        {
+            let (master, from, to) = (&self.master, shown(&from.host, from.port), shown(&to.host, to.port));
+            log!(warn, %master, %from, %to, "failover: another server is primary, and may lack the last grants");
+        }
+    }
+
+    /// Says why the sentinels name no primary.
+    fn failure(&self, answers: &[Result<Told, Failure>]) -> Failure {
+        let said = self.listed.iter().zip(answers).map(|(listed, answer)| match answer {
+            Ok(Told::Primary { place, .. }) => format!("{listed} names {}", shown(&place.host, place.port)),
+            Ok(_) => format!("{listed} monitors no such master"),
+            Err(failure) => format!("{listed} {failure}"),
+        });
+        let said: Vec<_> = said.collect();
+        Failure::Unreachable(format!("no primary of {} is known: {}", self.master, said.join(", ")).into())
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinels").field("master", &self.master).finish_non_exhaustive()
+    }
+}
+
+/// The task that asks, with its connections.
+struct Inquiry {
+    sentinels: Arc<Sentinels>,
+    lines: Vec<Option<Line>>,
+}
+
+impl Inquiry {
+    async fn run(mut self) {
+        let sentinels = Arc::clone(&self.sentinels);
+        while sentinels.is_used() {
+            let answers = self.ask().await;
+            sentinels.record(&answers);
+            let clock = &sentinels.clock;
+            let asked = clock.now();
+            clock.timeout_at(asked.after(REST), pin!(sentinels.wanted.notified())).await;
+            clock.sleep_until(asked.after(FRESH)).await;
+        }
+    }
+
+    /// Asks all sentinels at once.
+    async fn ask(&mut self) -> Vec<Result<Told, Failure>> {
+        let (sentinels, lines) = (&self.sentinels, std::mem::take(&mut self.lines));
+        let asking = lines.into_iter().zip(&sentinels.dialers).map(|(line, dialer)| async move {
+            let asked = pin!(sentinels.ask_one(dialer, line));
+            let answer = sentinels.clock.timeout(ANSWER_MOST, asked).await;
+            match answer.unwrap_or(Err(Failure::Silent(ANSWER_MOST))) {
+                Ok((line, told)) => (Some(line), Ok(told)),
+                Err(failure) => (None, Err(failure)),
+            }
+        });
+        let (lines, answers) = join_all(asking.collect()).await.into_iter().unzip();
+        self.lines = lines;
+        answers
+    }
+}
+
+impl Drop for Inquiry {
+    /// Also when the background could not be started, or ends. Connects that wait go on.
+    fn drop(&mut self) {
+        self.sentinels.is_asking.store(false, Ordering::Release);
+        self.sentinels.state().askings += 1;
+        self.sentinels.changed.notify_waiters();
+        // A request may have come after the last look, and have found an inquiry.
+        if self.lines.iter().any(Option::is_some) && self.sentinels.is_used() {
+            self.sentinels.start();
+        }
+    }
+}
+
+impl Sentinels {
+    /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
+    async fn ask_one(&self, dialer: &Dialer, line: Option<Line>) -> Result<(Line, Told), Failure> {
+        if let Some(line) = line
+            && let Ok(told) = question(&line, None, &self.master).await
+        {
+            return Ok((line, told));
+        }
+        let login = self.login.login().await.map_err(Failure::NoLogin)?;
+        let stream = dialer.dial(&self.clock).await?;
+        let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
+        let told = question(&line, super::redis::authentication(&login.login), &self.master).await?;
+        Ok((line, told))
+    }
+}
+
+/// Asks for the primary's place, and in the same write for all that is known of it, which some users may not ask for.
+///
+/// While a failover ends, the sentinel that leads it tells the new epoch with the former place in the second answer. The
+/// first one has the new place.
+async fn question(line: &Line, login: Option<Cmd>, master: &str) -> Result<Told, Failure> {
+    let has_login = login.is_some();
+    let ask = |subcommand: &str| {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg(subcommand).arg(master);
+        command
+    };
+    let commands: Vec<_> = login.into_iter().chain([ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")]).collect();
+    let mut answers = join_all(line.ask_all(&commands)).await.into_iter();
+    let mut next = || answers.next().unwrap_or(Err(Failure::Closed));
+    if has_login {
+        unrefused(next())?;
+    }
+    let (place, whole) = (unrefused(next())?, next()?);
+    Ok(match place_in(&place)? {
+        Some(place) => Told::Primary { place, epoch: epoch_in(&whole) },
+        None => Told::Unmonitored,
+    })
+}
+
+fn unrefused(answer: Answer) -> Result<Value, Failure> {
+    accepted(answer?).map_err(|offence| match offence {
+        Offence::Some(failure) | Offence::None(failure) => failure,
+        Offence::Hello => Failure::UnexpectedReply,
+    })
+}
+
+/// Reads the answer to SENTINEL GET-MASTER-ADDR-BY-NAME; `None` if no such primary is monitored.
+fn place_in(answer: &Value) -> Result<Option<Place>, Failure> {
+    let Value::Array(items) = answer else {
+        return if *answer == Value::Nil { Ok(None) } else { Err(Failure::UnexpectedReply) };
+    };
+    let place = match items.as_slice() {
+        [host, port] => text(host).zip(text(port).and_then(|port| port.parse().ok())),
+        _ => None,
+    };
+    // A host that a sentinel cannot resolve is empty.
+    let place = place.filter(|(host, port)| !host.is_empty() && *port != 0);
+    place.map(|(host, port)| Some(Place { host: host.to_owned(), port })).ok_or(Failure::UnexpectedReply)
+}
+
+/// Reads the epoch in the answer to SENTINEL MASTER; `None` if that was refused.
+fn epoch_in(answer: &Value) -> Option<u64> {
+    let is_meant = |name: &Value| text(name) == Some("config-epoch");
+    let epoch = match answer {
+        Value::Array(items) => items.chunks_exact(2).find(|pair| is_meant(&pair[0])).map(|pair| &pair[1]),
+        Value::Map(pairs) => pairs.iter().find(|(name, _)| is_meant(name)).map(|(_, value)| value),
+        _ => None,
+    };
+    text(epoch?)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::{FakeSentinel, MASTER};
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct User(AtomicBool);
+
+    impl Follower for User {
+        fn moved(self: Arc<Self>, _: &Arc<Sentinels>) {}
+
+        fn holds_locks(&self) -> bool {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn sentinels(listed: &FakeSentinel) -> Arc<Sentinels> {
+        let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}", listed.port());
+        let runtime = Handle::current();
+        let spawn = move |task| drop(runtime.spawn(task));
+        Sentinels::new(&Address::parse(&url).unwrap(), Clock::System, spawn).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn they_are_asked_until_a_minute_after_the_last_use() {
+        let listed = FakeSentinel::start();
+        listed.tells(6379, 1);
+        let (sentinels, user) = (sentinels(&listed), Arc::new(User::default()));
+        sentinels.follow(Arc::downgrade(&user) as Weak<dyn Follower>);
+        assert_eq!(sentinels.primary().await.unwrap().port, 6379);
+        let is_asking = || sentinels.is_asking.load(Ordering::SeqCst);
+        assert!(is_asking());
+        user.0.store(true, Ordering::SeqCst);
+        let long_ago = sentinels.clock.now().nanos() - 61_000_000_000;
+        sentinels.used.store(long_ago, Ordering::SeqCst);
+        let asked = listed.asked();
+        while listed.asked() == asked {
+            Clock::System.sleep(FRESH).await;
+        }
+        assert!(is_asking(), "a lock is held");
+        user.0.store(false, Ordering::SeqCst);
+        while is_asking() {
+            Clock::System.sleep(FRESH).await;
+        }
+        sentinels.used();
+        assert!(is_asking(), "a request on an old connection is a use");
+        sentinels.used.store(long_ago, Ordering::SeqCst);
+        while is_asking() {
+            Clock::System.sleep(FRESH).await;
+        }
+        let asked = listed.asked();
+        assert_eq!(sentinels.primary().await.unwrap().port, 6379);
+        assert!(listed.asked() > asked, "whoever connects asks");
+    }
+
+    #[tokio::test]
+    async fn without_a_background_a_connect_fails() {
+        let url = format!("redis+sentinel://127.0.0.1:1/{MASTER}");
+        let sentinels = Sentinels::new(&Address::parse(&url).unwrap(), Clock::System, drop::<Task>).unwrap().unwrap();
+        for _ in 0..2 {
+            assert!(sentinels.primary().await.is_err());
+        }
+    }
+}
