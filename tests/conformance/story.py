@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from conformance.driver import Call, Client, Driver, Lock, LockError
 from conformance.history import SLACK_MS
 from support.clock import until
-from support.servers import LIMIT_S, Cluster, Server
+from support.servers import LIMIT_S, Server
 
 _POLL_S = 0.005
 
@@ -107,7 +107,7 @@ def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
 class Asked:
     """Sees whether any client asks for a lock. It is made before the clients begin."""
 
-    def __init__(self, nodes: Cluster) -> None:
+    def __init__(self, nodes: Iterable[Server]) -> None:
         self._nodes = list(nodes)
         self._before = [_questions(node) for node in nodes]
 

@@ -128,6 +128,7 @@ class Server:
     program  which server to run; default: the first of `programs()`
     user     as whom clients log in by `url`; `command` needs no user
     rules    of a proxy at the unix socket, for single commands of clients; `command` passes by it
+    monitored  what it monitors, if it is a sentinel: the text of its file
     options  more options of its command line
     """
 
@@ -140,6 +141,7 @@ class Server:
         program: Path | None = None,
         user: User | None = None,
         rules: Sequence[Rule] = (),
+        monitored: str | None = None,
         options: Sequence[str] = (),
     ) -> None:
         self.program = program or programs()[0]
@@ -148,6 +150,7 @@ class Server:
         self.port: int | None = None
         self._tcp = tcp
         self._persist = persist
+        self._monitored = monitored
         self._options = tuple(options)
         self._process: subprocess.Popen[bytes] | None = None
         self.dir = Path(tempfile.mkdtemp(prefix="redlock-"))
@@ -400,7 +403,7 @@ class Server:
 
     def _start(self) -> None:
         self.data.mkdir(exist_ok=True)
-        command = [str(self.program), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
+        command = [str(self.program), *self._sentinel(), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
         command += ["--port", str(self.port or 0), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
@@ -419,6 +422,15 @@ class Server:
             )
         if self._proxy:
             self._proxy.refuse(False)
+
+    def _sentinel(self) -> list[str]:
+        if self._monitored is None:
+            return []
+        # A sentinel writes what it learns into its file.
+        file = self.data / "sentinel.conf"
+        if not file.exists():
+            file.write_text(self._monitored)
+        return [str(file), "--sentinel"]
 
     def _wait_ready(self) -> None:
         end = time.monotonic() + LIMIT_S

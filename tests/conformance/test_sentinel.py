@@ -1,0 +1,96 @@
+"""A node whose server sentinels name: locks and waiters move to the new primary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.conftest import Drivers, log_ends, shown
+from conformance.driver import FACES, Lock, LockError
+from conformance.story import Asked, within
+from conformance.test_waiting import calls
+from support.clock import until
+from support.sentinels import Sentinels
+from support.servers import User
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+TTL_MS = 4000
+"""Long enough to outlive a failover here, so that held locks stay held."""
+
+NOTICE_MS = 1000
+"""Sentinels are asked once a second."""
+
+WHOLE_SECONDS_MS = 1000
+"""A server reports its uptime in whole seconds, so that it is barred for up to a second longer."""
+
+
+@pytest.fixture
+def sentinels(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Sentinels]:
+    """A primary, its replica and their sentinels, of this test case alone."""
+    with Sentinels(program=program, user=user) as sentinels, shown(request, "servers", lambda: log_ends(sentinels)):
+        yield sentinels
+
+
+def planned(sentinels: Sentinels) -> None:
+    """The primary steps back in good order."""
+    sentinels.fail_over()
+
+
+def killed(sentinels: Sentinels) -> None:
+    """The primary crashes."""
+    sentinels.servers[0].kill()
+
+
+def frozen(sentinels: Sentinels) -> None:
+    """The primary hangs, with all of its connections."""
+    sentinels.servers[0].freeze()
+
+
+def held(sentinels: Sentinels, lock: Lock, name: str) -> int:
+    """Acquires, and waits until the replica has the lock; returns the fence."""
+    fence: int = lock.acquire()["fence"]
+    until(lambda: all(server.command("EXISTS", name) for server in sentinels.servers), "both servers have it")
+    return fence
+
+
+@every_face
+@pytest.mark.parametrize("end", [planned, killed, frozen])
+def test_a_held_lock_and_its_waiter_move_to_the_new_primary(
+    drivers: Drivers, sentinels: Sentinels, face: str, end: Callable[[Sentinels], None], name: str
+) -> None:
+    holder = drivers.start(face).client([sentinels.url], ttl_ms=TTL_MS).lock(name)
+    fence = held(sentinels, holder, name)
+    waiter = drivers.start(face).client([sentinels.url], ttl_ms=TTL_MS).lock(name)
+    asked = Asked([sentinels.servers[0]])
+    waiting = waiter.start_acquire()
+    asked.wait()
+    end(sentinels)
+    until(lambda: sentinels.is_primary(1), "the replica is the primary")
+    extended = calls(sentinels.servers[1], "pexpire")
+    if end is frozen:
+        # It takes writes until a sentinel tells it that it is a replica now.
+        sentinels.servers[0].thaw()
+    with within(NOTICE_MS):
+        until(lambda: calls(sentinels.servers[1], "pexpire") > extended, "it is extended there")
+    holder.check()
+    assert waiting.pending
+    holder.release()
+    with within(NOTICE_MS + TTL_MS + WHOLE_SECONDS_MS):
+        won = waiting.result()
+    assert won["fence"] > fence
+    waiter.release()
+    until(lambda: not sentinels.servers[1].command("EXISTS", name), "the lock is free")
+
+
+@every_face
+def test_a_master_that_no_sentinel_knows(drivers: Drivers, sentinels: Sentinels, face: str, name: str) -> None:
+    client = drivers.start(face).client([sentinels.url.replace("mymaster", "theirmaster")])
+    with pytest.raises(LockError) as unknown:
+        client.lock(name).acquire(timeout_ms=0)
+    assert unknown.value.code == "unavailable"
+    (_, vote), *_ = unknown.value.nodes
+    assert "theirmaster" in vote
+    assert vote.count("monitors no such master") == 3
