@@ -133,7 +133,8 @@ fn named_by(sentinels: &[FakeSentinel]) -> String {
 async fn is_used(redlock: &Redlock, server: &Server) -> bool {
     let guard = redlock.lock("foo").ttl(TTL).acquire().await.unwrap();
     let is_used = server.get("foo").is_some();
-    guard.release().await.unwrap();
+    // Another primary may have come in between.
+    drop(guard.release().await);
     is_used
 }
 
@@ -215,6 +216,36 @@ async fn a_new_primary_grants_nothing_for_the_restart_delay_wherever_it_was_befo
     let guard = lock.acquire().await.unwrap();
     assert!(begun.elapsed() + REST > delay, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
+}
+
+/// A program may make a client for each request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_primary_that_came_while_there_was_no_client_is_barred_too() {
+    let servers = [(); 2].map(|()| Server::builder().tcp(true).start());
+    let sentinel = [FakeSentinel::start()];
+    sentinel[0].tells(servers[0].port(), 1);
+    assert!(is_used(&client(named_by(&sentinel)), &servers[0]).await);
+    // No restart can be seen.
+    for server in &servers {
+        server.command(&["ACL", "SETUSER", "default", "-info"]);
+    }
+    sentinel[0].tells(servers[1].port(), 2);
+    let asked = sentinel[0].asked();
+    eventually("the sentinels are asked", || sentinel[0].asked() > asked + 1);
+    let (begun, delay) = (Instant::now(), Duration::from_secs(4));
+    let guard = client(named_by(&sentinel)).lock("foo").ttl(TTL).restart_delay(delay).acquire().await.unwrap();
+    assert!(begun.elapsed() + 2 * REST > delay, "{:?}", begun.elapsed());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_far_away_is_heard_the_next_time() {
+    let (server, sentinel) = (Server::builder().tcp(true).start(), FakeSentinel::start());
+    sentinel.tells(server.port(), 1);
+    sentinel.answers_after(Duration::from_millis(400));
+    let begun = Instant::now();
+    assert!(is_used(&client(named_by(&[sentinel])), &server).await);
+    assert!(begun.elapsed() < 2 * REST + SLACK, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,8 @@
 //!
 //! What may interrupt it:
 //!
+//! - Sentinels name another server: the slot is emptied, a connect to the server before is given up, and a connection
+//!   to it is not used even if it is made.
 //! - Another connect to the node fails meanwhile: the pace refuses, which empties the slot, with that failure.
 //! - The caller is cancelled: connecting goes on in its own task, for the next caller.
 //! - The runtime ends: its tasks are dropped, which empties a connecting slot and marks the connections as dead. The

@@ -52,9 +52,12 @@ impl NodeSet {
 
     /// Begins to follow the sentinels of its nodes.
     pub(crate) fn follow_sentinels(self: &Arc<Self>) {
-        for sentinels in self.members.nodes.iter().filter_map(|member| member.node.sentinels()) {
+        for member in &self.members.nodes {
             let follower: Weak<Self> = Arc::downgrade(self);
-            sentinels.follow(follower);
+            // Nobody may have followed them then.
+            if let Some(at) = member.node.sentinels().and_then(|sentinels| sentinels.follow(follower)) {
+                member.endpoint.moved(at);
+            }
         }
     }
 

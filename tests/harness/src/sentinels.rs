@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crate::{Server, eventually, redis};
 
@@ -79,6 +80,7 @@ pub struct FakeSentinel {
 struct Shared {
     /// The port of the primary, and the epoch.
     told: Mutex<Option<(u16, u64)>>,
+    delay: Mutex<Duration>,
     asked: AtomicUsize,
 }
 
@@ -88,7 +90,7 @@ impl FakeSentinel {
     pub fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a socket of the test");
         let port = listener.local_addr().expect("a socket of the test").port();
-        let shared = Arc::new(Shared { told: Mutex::new(None), asked: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared { told: Mutex::new(None), delay: Mutex::default(), asked: AtomicUsize::new(0) });
         let answering = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -102,6 +104,11 @@ impl FakeSentinel {
     /// Tells from now on that the primary has this port, since the failover with this epoch.
     pub fn tells(&self, port: u16, epoch: u64) {
         *self.shared.told.lock().expect("no panic while holding this") = Some((port, epoch));
+    }
+
+    /// Answers only after some time.
+    pub fn answers_after(&self, delay: Duration) {
+        *self.shared.delay.lock().expect("no panic while holding this") = delay;
     }
 
     /// How often it was asked.
@@ -124,6 +131,7 @@ impl Shared {
             let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
             self.asked.fetch_add(text.matches("\r\nMASTER\r\n").count(), Ordering::SeqCst);
             let Some((port, epoch)) = *self.told.lock().expect("no panic while holding this") else { continue };
+            thread::sleep(*self.delay.lock().expect("no panic while holding this"));
             let words = |words: &[&str]| {
                 words.iter().fold(String::new(), |text, word| format!("{text}${}\r\n{word}\r\n", word.len()))
             };

@@ -8,7 +8,8 @@
 //!
 //! - *unknown*: no connection has reported the server's identity;
 //! - *known*: a connection has;
-//! - *changed*: a later connection reported that the server may have forgotten its grants.
+//! - *changed*: a later connection reported that the server may have forgotten its grants, or sentinels named another
+//!   server.
 //!
 //! What may interrupt it:
 //!
@@ -176,12 +177,12 @@ impl Endpoint {
         followers.push(follower);
     }
 
-    /// Records that another server is in its place: what the one before granted may be forgotten. All followers have
-    /// looked when this returns.
-    pub(crate) fn moved(&self, now: Moment) {
+    /// Records that another server came into its place `at` a time: what the one before granted may be forgotten. All
+    /// followers have looked when this returns.
+    pub(crate) fn moved(&self, at: Moment) {
         let followers = {
             let mut state = self.state();
-            (state.is_moved, state.facts.changed_at) = (true, Some(now));
+            (state.is_moved, state.facts.changed_at) = (true, state.facts.changed_at.max(Some(at)));
             state.followers.clone()
         };
         for follower in followers.iter().filter_map(Weak::upgrade) {
@@ -198,6 +199,11 @@ impl Endpoint {
             let before = state.facts.clone();
             let is_changed = if mem::take(&mut state.is_moved) {
                 state.facts.identity = Some(server_info.identity.clone());
+                // It may have restarted after it came.
+                let started = now.before(server_info.uptime);
+                if !server_info.identity.run_id.is_empty() && state.facts.changed_at < Some(started) {
+                    state.facts.changed_at = Some(started);
+                }
                 true
             } else {
                 state.facts.take(server_info, now, last_answer)
@@ -342,6 +348,24 @@ mod tests {
         assert_eq!(meet(quiet(Role::Master), 3), promoted);
         assert_eq!(meet(master("1", "a", true), 4), promoted, "known already");
         assert_eq!(meet(master("2", "b", false), 5).changed_at, Some(at(5)));
+    }
+
+    #[test]
+    fn another_server_in_its_place_is_barred_from_then_or_from_its_restart_after_that() {
+        let endpoint = Endpoint::new(true, at(0));
+        let meet = |identity: Identity, uptime: u32, hours: u32| {
+            drop(endpoint.record_info(&ServerInfo { uptime: HOUR * uptime, ..told(identity, false) }, at(hours)));
+            endpoint.facts().changed_at
+        };
+        assert_eq!(meet(master("1", "a", false), 1, 1), None);
+        endpoint.heard(at(2));
+        endpoint.moved(at(9));
+        assert_eq!(endpoint.facts().changed_at, Some(at(9)));
+        assert_eq!(meet(master("2", "a", false), 6, 10), Some(at(9)), "it started after the last answer");
+        assert_eq!(meet(master("2", "a", false), 7, 11), Some(at(9)), "known by now");
+        endpoint.moved(at(12));
+        endpoint.moved(at(11));
+        assert_eq!(meet(master("3", "b", false), 1, 14), Some(at(13)), "it restarted after it came");
     }
 
     #[test]

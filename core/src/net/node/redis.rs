@@ -23,7 +23,7 @@ use super::pipeline::{Answer, Pipeline, Unasked};
 use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unknown, is_unwanted};
 use super::scripts::{ScriptId, command, reply, text};
 use super::sentinels::Sentinels;
-use super::setup::{self, Hashes, Plan, Setup};
+use super::setup::{self, Hashes, Plan, Setup, authentication};
 use super::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo};
 use crate::address::{Address, Target};
 use crate::credentials::{Login, Secret};
@@ -376,13 +376,6 @@ fn hello(login: &Login) -> Cmd {
         command.arg("AUTH").arg(login.username.as_ref().map_or("default", Secret::expose)).arg(password.expose());
     }
     command
-}
-
-/// Returns the command that logs in; `None` without a password.
-pub(super) fn authentication(login: &Login) -> Option<Cmd> {
-    let mut command = redis::cmd("AUTH");
-    command.arg(login.username.as_ref().map(Secret::expose)).arg(login.password.as_ref()?.expose());
-    Some(command)
 }
 
 /// The requests and replies of one connection.

@@ -11,25 +11,28 @@
 //! connect learns of it: the server before may take writes for some seconds more.
 //!
 //! What may interrupt it: the node is not used any more, which ends the inquiry; the next request starts another one. A
-//! fork, after which the child has its own. A connect that is cancelled, which ends no asking. A sentinel that hangs up
-//! or does not answer, which is dialed again the next time. The background cannot be started, or ends: a connect goes on
+//! fork, after which the child has its own. A connect that is cancelled, which ends no asking. A sentinel that hangs up,
+//! or does not answer for [`ONE_MOST`], which is dialed again then. The background cannot be started, or ends: a connect goes on
 //! with the primary in use, or fails at once.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::Failure;
 use super::pipeline::{Answer, Pipeline};
 use super::refusal::{Offence, accepted};
 use super::scripts::text;
+use super::setup::authentication;
 use crate::address::{Address, Target, shown};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
@@ -39,9 +42,13 @@ use crate::protocol::sentinel::{Place, Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{join_all, notified_until};
 use crate::sys::log::log;
+use crate::sys::task::spawn;
 
-/// The time for the answers of all sentinels.
+/// The time for the answers of all sentinels. A later answer counts in the next asking.
 const ANSWER_MOST: Duration = Duration::from_millis(300);
+
+/// The time for one sentinel's answer, and for the connection if there is none yet.
+const ONE_MOST: Duration = Duration::from_secs(5);
 
 /// How long an answer serves other connects.
 const FRESH: Duration = Duration::from_millis(200);
@@ -94,6 +101,8 @@ struct State {
     asked: Moment,
     /// Why there is no primary yet.
     failure: Option<Failure>,
+    /// When another server was first told to be primary, the last time.
+    moved: Option<Moment>,
     followers: Vec<Weak<dyn Follower>>,
 }
 
@@ -130,17 +139,18 @@ impl Sentinels {
         self.state.lock().expect("no panic while holding this")
     }
 
-    /// Tells `follower` of every other primary from now on.
-    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
-        let followers = &mut self.state().followers;
-        followers.retain(|follower| follower.strong_count() > 0);
-        followers.push(follower);
+    /// Tells `follower` of every other primary from now on. Returns when the last one came that this process knows of.
+    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) -> Option<Moment> {
+        let mut state = self.state();
+        state.followers.retain(|follower| follower.strong_count() > 0);
+        state.followers.push(follower);
+        state.moved
     }
 
     /// Records a request to the node, so that the sentinels are asked from now on.
     pub(crate) fn used(self: &Arc<Self>) {
-        self.used.store(self.clock.now().nanos(), Ordering::Release);
-        if !self.is_asking.load(Ordering::Acquire) {
+        self.used.store(self.clock.now().nanos(), Ordering::SeqCst);
+        if !self.is_asking.load(Ordering::SeqCst) {
             self.start();
         }
     }
@@ -174,15 +184,16 @@ impl Sentinels {
     }
 
     fn start(self: &Arc<Self>) {
-        if !self.is_asking.swap(true, Ordering::AcqRel) {
+        if !self.is_asking.swap(true, Ordering::SeqCst) {
             let lines = self.dialers.iter().map(|_| None).collect();
-            (self.spawn)(Box::pin(Inquiry { sentinels: Arc::clone(self), lines }.run()));
+            let pending = self.dialers.iter().map(|_| None).collect();
+            (self.spawn)(Box::pin(Inquiry { sentinels: Arc::clone(self), lines, pending }.run()));
         }
     }
 
     /// Whether the node was used a short time ago, or holds locks.
     fn is_used(&self) -> bool {
-        let used = Moment::from_nanos(self.used.load(Ordering::Acquire));
+        let used = Moment::from_nanos(self.used.load(Ordering::SeqCst));
         if self.clock.now() < used.after(IDLE) {
             return true;
         }
@@ -199,6 +210,11 @@ impl Sentinels {
             let now = primary(&told, before.as_ref());
             if now.is_none() && before.is_none() {
                 state.failure = Some(self.failure(answers));
+            }
+            if let (Some(before), Some(now)) = (&before, &now)
+                && before.place != now.place
+            {
+                state.moved = Some(self.clock.now());
             }
             (before, now, state.followers.clone())
         };
@@ -242,10 +258,15 @@ impl fmt::Debug for Sentinels {
     }
 }
 
+/// The answer of one sentinel, and the connection to keep.
+type One = Result<(Line, Told), Failure>;
+
 /// The task that asks, with its connections.
 struct Inquiry {
     sentinels: Arc<Sentinels>,
     lines: Vec<Option<Line>>,
+    /// Those that are asked.
+    pending: Vec<Option<oneshot::Receiver<One>>>,
 }
 
 impl Inquiry {
@@ -261,19 +282,33 @@ impl Inquiry {
         }
     }
 
-    /// Asks all sentinels at once.
+    /// Asks all sentinels at once, except those that still owe the answer before.
     async fn ask(&mut self) -> Vec<Result<Told, Failure>> {
-        let (sentinels, lines) = (&self.sentinels, std::mem::take(&mut self.lines));
-        let asking = lines.into_iter().zip(&sentinels.dialers).map(|(line, dialer)| async move {
-            let asked = pin!(sentinels.ask_one(dialer, line));
-            let answer = sentinels.clock.timeout(ANSWER_MOST, asked).await;
-            match answer.unwrap_or(Err(Failure::Silent(ANSWER_MOST))) {
-                Ok((line, told)) => (Some(line), Ok(told)),
-                Err(failure) => (None, Err(failure)),
+        let Self { sentinels, lines, pending } = self;
+        for (index, pending) in pending.iter_mut().enumerate().filter(|(_, pending)| pending.is_none()) {
+            let (sender, receiver) = oneshot::channel();
+            let (sentinels, line) = (Arc::clone(sentinels), lines[index].take());
+            drop(spawn(&Handle::current(), async move {
+                let one = pin!(sentinels.ask_one(index, line));
+                let one = sentinels.clock.timeout(ONE_MOST, one).await;
+                drop(sender.send(one.unwrap_or(Err(Failure::Silent(ONE_MOST)))));
+            }));
+            *pending = Some(receiver);
+        }
+        let mut answers: Vec<_> = pending.iter().map(|_| Err(Failure::Silent(ANSWER_MOST))).collect();
+        let all = poll_fn(|cx| {
+            for (index, slot) in pending.iter_mut().enumerate() {
+                if let Some(Poll::Ready(one)) = slot.as_mut().map(|receiver| Pin::new(receiver).poll(cx)) {
+                    *slot = None;
+                    answers[index] = one.unwrap_or(Err(Failure::Closed)).map(|(line, told)| {
+                        lines[index] = Some(line);
+                        told
+                    });
+                }
             }
+            if pending.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         });
-        let (lines, answers) = join_all(asking.collect()).await.into_iter().unzip();
-        self.lines = lines;
+        sentinels.clock.timeout(ANSWER_MOST, pin!(all)).await;
         answers
     }
 }
@@ -281,11 +316,11 @@ impl Inquiry {
 impl Drop for Inquiry {
     /// Also when the background could not be started, or ends. Connects that wait go on.
     fn drop(&mut self) {
-        self.sentinels.is_asking.store(false, Ordering::Release);
+        self.sentinels.is_asking.store(false, Ordering::SeqCst);
         self.sentinels.state().askings += 1;
         self.sentinels.changed.notify_waiters();
         // A request may have come after the last look, and have found an inquiry.
-        if self.lines.iter().any(Option::is_some) && self.sentinels.is_used() {
+        if self.lines.iter().any(Option::is_some) && !thread::panicking() && self.sentinels.is_used() {
             self.sentinels.start();
         }
     }
@@ -293,16 +328,16 @@ impl Drop for Inquiry {
 
 impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
-    async fn ask_one(&self, dialer: &Dialer, line: Option<Line>) -> Result<(Line, Told), Failure> {
+    async fn ask_one(&self, index: usize, line: Option<Line>) -> One {
         if let Some(line) = line
             && let Ok(told) = question(&line, None, &self.master).await
         {
             return Ok((line, told));
         }
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
-        let stream = dialer.dial(&self.clock).await?;
+        let stream = self.dialers[index].dial(&self.clock).await?;
         let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
-        let told = question(&line, super::redis::authentication(&login.login), &self.master).await?;
+        let told = question(&line, authentication(&login.login), &self.master).await?;
         Ok((line, told))
     }
 }

@@ -1,4 +1,4 @@
-//! PURE: the commands left out when a connection to a server is set up.
+//! PURE: the commands that set up a connection to a server, and which of them are left out.
 //!
 //! Only EVAL is needed. A server that hangs up is asked for less: two hang-ups in a row while a connection is set up
 //! leave out HELLO and CLIENT SETINFO, two more INFO too, and two more restore all of it, because then these commands
@@ -7,6 +7,9 @@
 
 use std::time::Duration;
 
+use redis::Cmd;
+
+use crate::credentials::{Login, Secret};
 use crate::sys::clock::Moment;
 
 /// The time until a command that a server rejects is tried again.
@@ -147,6 +150,13 @@ impl Hashes {
     pub(super) fn answered(&mut self) {
         *self = Self::default();
     }
+}
+
+/// Returns the command that logs in; `None` without a password.
+pub(super) fn authentication(login: &Login) -> Option<Cmd> {
+    let mut command = redis::cmd("AUTH");
+    command.arg(login.username.as_ref().map(Secret::expose)).arg(login.password.as_ref()?.expose());
+    Some(command)
 }
 
 #[cfg(test)]
