@@ -282,7 +282,7 @@ impl Inquiry {
         }
     }
 
-    /// Asks all sentinels at once, except those that still owe the answer before.
+    /// Asks all sentinels at once, except those that have not answered before.
     async fn ask(&mut self) -> Vec<Result<Told, Failure>> {
         let Self { sentinels, lines, pending } = self;
         for (index, pending) in pending.iter_mut().enumerate().filter(|(_, pending)| pending.is_none()) {
