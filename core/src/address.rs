@@ -41,7 +41,7 @@ pub(crate) struct Address {
     password: Option<Secret>,
     /// Read at every connect, instead of `password`.
     password_file: Option<Arc<Path>>,
-    /// Gives the logins, if the client has a provider and the address has no login of its own.
+    /// Gives the logins, if the client has a provider and the address does not have its own login.
     provider: Option<Provider>,
     protocol: Option<u8>,
     tls: TlsOptions,

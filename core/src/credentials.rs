@@ -54,7 +54,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Makes a login that has no end. An empty user is the default user.
+    /// Makes a login that does not end. An empty user is the default user.
     #[must_use]
     pub fn new(username: impl AsRef<str>, password: impl AsRef<str>) -> Self {
         let (username, password) = (Secret::some(username.as_ref()), Secret::some(password.as_ref()));

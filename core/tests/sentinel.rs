@@ -42,9 +42,11 @@ async fn a_held_lock_outlives_a_planned_failover() {
     let guard = held(&all, &redlock, "foo", TTL).await;
     all.sentinels[0].command(&["SENTINEL", "FAILOVER", MASTER]);
     eventually("the replica is the primary", || all.is_primary(1));
-    tokio::time::sleep(2 * TTL).await;
+    // A renewal extends the lock and its fence.
+    let before = calls(&all.servers[1], "pexpire");
+    eventually("it is renewed there", || calls(&all.servers[1], "pexpire") >= before + 6);
     guard.check().unwrap();
-    assert!(all.servers[1].get("foo").is_some(), "it is renewed there");
+    assert!(all.servers[1].get("foo").is_some());
     guard.release().await.unwrap();
     assert!(all.servers[1].get("foo").is_none());
 }
@@ -115,7 +117,8 @@ async fn while_no_sentinel_answers_the_primary_stays() {
     let redlock = client(all.url());
     redlock.lock("foo").ttl(TTL).acquire().await.unwrap().release().await.unwrap();
     all.sentinels.iter().for_each(Server::kill);
-    tokio::time::sleep(2 * REST).await;
+    // Their last answer does not serve a connect any more.
+    tokio::time::sleep(REST).await;
     redlock.lock("foo").ttl(TTL).acquire().await.unwrap().release().await.unwrap();
     // Another connection is made to the same server.
     let blocking = redlock::blocking::Redlock::new([all.url()]).unwrap();
@@ -128,6 +131,13 @@ async fn while_no_sentinel_answers_the_primary_stays() {
 fn named_by(sentinels: &[FakeSentinel]) -> String {
     let places: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
     format!("redis+sentinel://{}/{MASTER}", places.join(","))
+}
+
+/// Waits until each sentinel was asked, and its answer was followed.
+fn asked_twice(sentinels: &[FakeSentinel]) {
+    let before: Vec<_> = sentinels.iter().map(FakeSentinel::asked).collect();
+    let is_asked = || sentinels.iter().zip(&before).all(|(sentinel, before)| sentinel.asked() >= before + 2);
+    eventually("every sentinel is asked twice", is_asked);
 }
 
 async fn is_used(redlock: &Redlock, server: &Server) -> bool {
@@ -165,7 +175,7 @@ async fn the_newest_epoch_is_followed_and_an_older_one_is_not() {
     sentinels[1].tells(servers[0].port(), 3);
     // The two of them are behind, and the third one is cut off.
     sentinels[0].tells(servers[1].port(), 4);
-    tokio::time::sleep(2 * REST).await;
+    asked_twice(&sentinels);
     assert!(is_used(&redlock, &servers[1]).await);
     sentinels[2].tells(servers[2].port(), 5);
     let begun = Instant::now();
@@ -204,13 +214,14 @@ async fn a_new_primary_grants_nothing_for_the_restart_delay_wherever_it_was_befo
     assert!(is_used(&redlock, &servers[0]).await);
     // It started after the last answer, and long before it took over.
     servers[1].restart();
-    tokio::time::sleep(2 * REST).await;
+    eventually("it runs for some time", || {
+        let told: String = redis::from_redis_value(servers[1].command(&["INFO", "server"])).unwrap();
+        let uptime = told.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")).unwrap();
+        uptime.parse::<u32>().unwrap() >= 2
+    });
     let delay = Duration::from_secs(4);
     sentinel[0].tells(servers[1].port(), 2);
-    eventually("the sentinels are asked", {
-        let asked = sentinel[0].asked();
-        move || sentinel[0].asked() > asked
-    });
+    asked_twice(&sentinel);
     let begun = Instant::now();
     let lock = redlock.lock("foo").ttl(TTL).restart_delay(delay);
     let guard = lock.acquire().await.unwrap();
@@ -230,8 +241,7 @@ async fn a_new_primary_that_came_while_there_was_no_client_is_barred_too() {
         server.command(&["ACL", "SETUSER", "default", "-info"]);
     }
     sentinel[0].tells(servers[1].port(), 2);
-    let asked = sentinel[0].asked();
-    eventually("the sentinels are asked", || sentinel[0].asked() > asked + 1);
+    asked_twice(&sentinel);
     let (begun, delay) = (Instant::now(), Duration::from_secs(4));
     let guard = client(named_by(&sentinel)).lock("foo").ttl(TTL).restart_delay(delay).acquire().await.unwrap();
     assert!(begun.elapsed() + 2 * REST > delay, "{:?}", begun.elapsed());

@@ -161,52 +161,54 @@ _HOLDING = [
     Column("of", lambda turn: turn["locks"], "{:,.0f}", judged=False),
 ]
 
+
+def _alone(name: str, title: str, text: str, measure: Measure, *, free: bool = False) -> Workload:
+    """One task at a time, placed by the scheduler if `free`."""
+    return Workload(
+        name,
+        title,
+        text,
+        measure,
+        _pairs([RATIO, WALL, P99]),
+        drawn=not free,
+        limits=("bare", "bare-scripts"),
+        cores="free" if free else "apart",
+    )
+
+
 WORKLOADS = [
-    Workload(
+    _alone(
         "one",
         "One lock, nobody else wants it, one node",
         f"One task acquires and releases a name, again and again. {EXPLAINED}",
         pairs.one,
-        _pairs([RATIO, WALL, P99]),
-        limits=("bare", "bare-scripts"),
-        cores="apart",
     ),
-    Workload(
+    _alone(
         "unix",
         "The same over a unix socket",
         "As above; the network is not TCP.",
         pairs.unix,
-        _pairs([RATIO, WALL, P99]),
-        limits=("bare", "bare-scripts"),
-        cores="apart",
     ),
-    Workload(
+    _alone(
         "five",
         "Five nodes",
         "One task acquires and releases a name on five independent nodes.",
         pairs.five,
-        _pairs([RATIO, WALL, P99]),
-        limits=("bare", "bare-scripts"),
-        cores="apart",
     ),
-    Workload(
+    _alone(
         "one-free",
         "One node, placed by the scheduler",
         "One task acquires and releases a name on one node. The scheduler may put a client on the core of its server, "
         "or move one of them in the middle of a round.",
         pairs.one,
-        _pairs([RATIO, WALL, P99]),
-        drawn=False,
-        limits=("bare", "bare-scripts"),
+        free=True,
     ),
-    Workload(
+    _alone(
         "five-free",
         "Five nodes, placed by the scheduler",
         "The same on five independent nodes.",
         pairs.five,
-        _pairs([RATIO, WALL, P99]),
-        drawn=False,
-        limits=("bare", "bare-scripts"),
+        free=True,
     ),
     Workload(
         "frozen",

@@ -175,7 +175,7 @@ async fn connect_unix(path: &Path) -> Result<UnixStream, Failure> {
 
 /// Words the errors of all addresses. A single address stands in the message already.
 fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
-    let Some(last) = errors.last() else { return "the host's name has no address".to_owned() };
+    let Some(last) = errors.last() else { return "the host's name does not have an address".to_owned() };
     if addresses.len() == 1 {
         return last.kind().to_string();
     }
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(refused.to_string(), "cannot be reached: connection refused (tried 127.0.0.2, 127.0.0.1)");
         addresses.lock().unwrap().clear();
         let refused = dialer.dial(&Clock::System).await.unwrap_err();
-        assert_eq!(refused.to_string(), "cannot be reached: the host's name has no address");
+        assert_eq!(refused.to_string(), "cannot be reached: the host's name does not have an address");
     }
 
     #[tokio::test]

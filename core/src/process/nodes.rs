@@ -54,7 +54,7 @@ impl NodeSet {
     pub(crate) fn follow_sentinels(self: &Arc<Self>) {
         for member in &self.members.nodes {
             let follower: Weak<Self> = Arc::downgrade(self);
-            // Nobody may have followed them then.
+            // There may have been no follower then.
             if let Some(at) = member.node.sentinels().and_then(|sentinels| sentinels.follow(follower)) {
                 member.endpoint.moved(at);
             }

@@ -50,7 +50,7 @@ use crate::protocol::backoff;
 use crate::protocol::request::{Action, Keys, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
-use crate::sys::future::{begun, nobody};
+use crate::sys::future::{begun, idle_waker};
 use crate::sys::log::log;
 use crate::sys::task::spawn;
 
@@ -219,8 +219,8 @@ async fn listen(account: Arc<Account>, mut pending: Vec<PendingRelease>) {
         if pending.is_empty() { Poll::Ready(()) } else { timer.as_mut().poll(cx) }
     })
     .await;
-    // The payer will look at them now and then, and nobody waits for them meanwhile.
-    pending.retain_mut(|pending| !pending.is_done(&connections, &mut Context::from_waker(nobody())));
+    // From here on the payer polls them now and then, and no task waits for them.
+    pending.retain_mut(|pending| !pending.is_done(&connections, &mut Context::from_waker(idle_waker())));
     pending.into_iter().for_each(PendingRelease::enqueue);
 }
 
@@ -509,7 +509,7 @@ impl Payer {
     }
 
     fn send_one(&mut self, mut pending: PendingRelease, connection: Connection, now: Moment) {
-        if pending.is_done(&self.connections, &mut Context::from_waker(nobody())) {
+        if pending.is_done(&self.connections, &mut Context::from_waker(idle_waker())) {
             return;
         }
         let (connections, node, request, over) =
@@ -615,7 +615,7 @@ impl Payer {
         if matches!(reply, Reply::Deleted { .. }) {
             pending.keys = pending.keys.saturating_sub(1);
         }
-        if pending.keys > 0 && !pending.is_done(&self.connections, &mut Context::from_waker(nobody())) {
+        if pending.keys > 0 && !pending.is_done(&self.connections, &mut Context::from_waker(idle_waker())) {
             self.again(pending, now);
         }
     }

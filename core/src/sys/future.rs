@@ -7,18 +7,18 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-/// Returns the waker of a poll after which nobody waits. Unlike [`Waker::noop`], it is the same one everywhere, so that
+/// Returns the waker for a poll that no task waits behind. Unlike [`Waker::noop`], it is the same one everywhere, so
 /// [`Waker::will_wake`] recognises it.
-pub(crate) fn nobody() -> &'static Waker {
-    static NOBODY: LazyLock<Waker> = LazyLock::new(|| Waker::noop().clone());
-    &NOBODY
+pub(crate) fn idle_waker() -> &'static Waker {
+    static IDLE: LazyLock<Waker> = LazyLock::new(|| Waker::noop().clone());
+    &IDLE
 }
 
 /// Polls `future` once, which fixes a request's position in its connection's order, and returns the rest of it.
 pub(crate) fn begun<T: Send + 'static>(
     mut future: Pin<Box<dyn Future<Output = T> + Send>>,
 ) -> Pin<Box<dyn Future<Output = T> + Send>> {
-    match future.as_mut().poll(&mut Context::from_waker(nobody())) {
+    match future.as_mut().poll(&mut Context::from_waker(idle_waker())) {
         Poll::Pending => future,
         Poll::Ready(output) => Box::pin(ready(output)),
     }

@@ -182,7 +182,11 @@ impl Endpoint {
     pub(crate) fn moved(&self, at: Moment) {
         let followers = {
             let mut state = self.state();
-            (state.is_moved, state.facts.changed_at) = (true, state.facts.changed_at.max(Some(at)));
+            // A new node set tells of a move again.
+            if state.facts.changed_at >= Some(at) {
+                return;
+            }
+            (state.is_moved, state.facts.changed_at) = (true, Some(at));
             state.followers.clone()
         };
         for follower in followers.iter().filter_map(Weak::upgrade) {
@@ -366,6 +370,9 @@ mod tests {
         endpoint.moved(at(12));
         endpoint.moved(at(11));
         assert_eq!(meet(master("3", "b", false), 1, 14), Some(at(13)), "it restarted after it came");
+        endpoint.moved(at(12));
+        let remarks = endpoint.record_info(&told(master("3", "b", false), false), at(15));
+        assert!(!remarks.is_changed, "that move is known");
     }
 
     #[test]

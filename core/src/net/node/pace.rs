@@ -292,6 +292,8 @@ mod tests {
         EndedEarly(u64),
         /// The same, but not asked.
         EndedUnasked(u64),
+        /// Another server is in the node's place.
+        Moved,
     }
 
     fn play(what: &str, steps: &[(u64, Step)]) {
@@ -312,6 +314,10 @@ mod tests {
                 }
                 Step::Worked => {
                     pace.worked();
+                    continue;
+                }
+                Step::Moved => {
+                    pace.moved();
                     continue;
                 }
                 Step::Failed(began) => {
@@ -380,6 +386,15 @@ mod tests {
                 (56, Refused),
                 (57, GoesIdly),
             ],
+        );
+    }
+
+    #[test]
+    fn another_server_has_not_failed_yet() {
+        use Step::{Failed, Goes, GoesIdly, Moved, RefusedIdly};
+        play(
+            "the failures of the server before do not count",
+            &[(0, Goes), (0, Failed(0)), (50, Goes), (50, Failed(50)), (60, RefusedIdly), (60, Moved), (60, GoesIdly)],
         );
     }
 

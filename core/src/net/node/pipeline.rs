@@ -5,8 +5,8 @@
 //! the *driver*, the only task of a connection, writes what all ready tasks have asked, in one piece. A task that makes
 //! the piece large writes it itself, so that the server begins.
 //!
-//! Whoever reads hands out replies and the server's own messages. That is the driver, or the task that awaits the only
-//! reply: it is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice.
+//! The reader hands out replies and the server's own messages. It is the driver, or the task that awaits the only reply.
+//! That task is woken by the stream itself, so that its runtime looks at its sockets once for a reply, not twice.
 //!
 //! States of a request:
 //!
@@ -24,8 +24,8 @@
 //! - The last handle is dropped, or the runtime ends, and the driver with it. All requests fail, and the stream is
 //!   closed.
 //! - The task that reads does not poll its future any more. The next request leaves the reading to the driver. Until
-//!   then no other reply is awaited, but messages and the end are heard late; so who is polled with a waker that wakes
-//!   nobody does not read. When its reply has come, or its future is dropped, the driver reads.
+//!   then no other reply is awaited, but messages and the end are heard late. A poll with the idle waker does not read,
+//!   because no task waits behind it. When the reply has come, or the future is dropped, the driver reads.
 //!
 //! The mutexes are locked in the order incoming, outgoing, queue. `outgoing` is locked while the stream takes or gives
 //! bytes, and neither it nor `queue` while something is handed out. Messages are heard under `incoming`, the end under
@@ -47,7 +47,7 @@ use tokio::task::AbortHandle;
 use super::Failure;
 use super::refusal::{io_failure, is_full};
 use super::replies::{Malformed, Replies};
-use crate::sys::future::nobody;
+use crate::sys::future::idle_waker;
 use crate::sys::task::spawn;
 
 /// The number of awaited replies, the request's own included, that does not justify waiting for others. One task leaves
@@ -539,12 +539,12 @@ impl<S: AsyncRead + Unpin> Future for Asking<'_, S> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let place = self.place.expect("not polled after it was ready");
-        let wakes_nobody = cx.waker().will_wake(nobody());
+        let is_idle = cx.waker().will_wake(idle_waker());
         let mut queue = self.shared.queue();
         let mut answer = queue.take_answer(place);
         if answer.is_none() {
             let former = queue.wait(place, cx.waker());
-            let may_read = queue.may_read(place) && !wakes_nobody;
+            let may_read = queue.may_read(place) && !is_idle;
             let driver = if may_read { None } else { queue.leave(place) };
             drop(queue);
             drop(former);

@@ -194,11 +194,13 @@ impl RedisNode {
             result = self.set_up(plan, login, events, clock, now).await;
         }
         match result {
-            Ok((_, server_info)) if server_info.identity.role == Role::Replica && self.sentinels().is_some() => {
-                self.sentinels().inspect(|sentinels| sentinels.doubt());
-                Err(Failure::Unreachable("the server that its sentinels name as primary is a replica".into()))
-            }
             Ok((connection, mut server_info)) => {
+                if let (Some(sentinels), Role::Replica) = (self.sentinels(), server_info.identity.role) {
+                    sentinels.doubt();
+                    return Err(Failure::Unreachable(
+                        "the server that its sentinels name as primary is a replica".into(),
+                    ));
+                }
                 server_info.again = server_info.again.min(setup().done(plan, now));
                 Ok((connection, server_info))
             }

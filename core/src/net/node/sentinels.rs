@@ -21,7 +21,6 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
-use std::thread;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -187,7 +186,8 @@ impl Sentinels {
         if !self.is_asking.swap(true, Ordering::SeqCst) {
             let lines = self.dialers.iter().map(|_| None).collect();
             let pending = self.dialers.iter().map(|_| None).collect();
-            (self.spawn)(Box::pin(Inquiry { sentinels: Arc::clone(self), lines, pending }.run()));
+            let inquiry = Inquiry { sentinels: Arc::clone(self), lines, pending, is_over: false };
+            (self.spawn)(Box::pin(inquiry.run()));
         }
     }
 
@@ -204,23 +204,17 @@ impl Sentinels {
     /// Records what the sentinels told, and tells the followers of another primary.
     fn record(self: &Arc<Self>, answers: &[Result<Told, Failure>]) {
         let told: Vec<_> = answers.iter().map(|answer| answer.clone().unwrap_or(Told::Silent)).collect();
-        let (before, now, followers) = {
-            let mut state = self.state();
-            let before = state.primary.clone();
-            let now = primary(&told, before.as_ref());
-            if now.is_none() && before.is_none() {
-                state.failure = Some(self.failure(answers));
-            }
-            if let (Some(before), Some(now)) = (&before, &now)
-                && before.place != now.place
-            {
+        // Only this task changes the primary.
+        let before = self.state().primary.clone();
+        let now = primary(&told, before.as_ref()).or_else(|| before.clone());
+        let places = before.zip(now.clone()).map(|(before, now)| (before.place, now.place));
+        let moved = places.filter(|(from, to)| from != to);
+        if moved.is_some() {
+            let followers = {
+                let mut state = self.state();
                 state.moved = Some(self.clock.now());
-            }
-            (before, now, state.followers.clone())
-        };
-        if let (Some(before), Some(now)) = (&before, &now)
-            && before.place != now.place
-        {
+                state.followers.clone()
+            };
             for follower in followers.iter().filter_map(Weak::upgrade) {
                 follower.moved(self);
             }
@@ -229,12 +223,11 @@ impl Sentinels {
             let mut state = self.state();
             state.askings += 1;
             state.asked = self.clock.now();
-            state.primary = now.clone().or_else(|| before.clone());
+            state.failure = if now.is_none() { Some(self.failure(answers)) } else { None };
+            state.primary = now;
         }
         self.changed.notify_waiters();
-        if let (Some(Primary { place: from, .. }), Some(Primary { place: to, .. })) = (before, now)
-            && from != to
-        {
+        if let Some((from, to)) = moved {
             let (master, from, to) = (&self.master, shown(&from.host, from.port), shown(&to.host, to.port));
             log!(warn, %master, %from, %to, "failover: another server is primary, and may lack the last grants");
         }
@@ -267,24 +260,34 @@ struct Inquiry {
     lines: Vec<Option<Line>>,
     /// Those that are asked.
     pending: Vec<Option<oneshot::Receiver<One>>>,
+    /// Whether it has ended by itself.
+    is_over: bool,
 }
 
 impl Inquiry {
     async fn run(mut self) {
         let sentinels = Arc::clone(&self.sentinels);
-        while sentinels.is_used() {
-            let answers = self.ask().await;
-            sentinels.record(&answers);
-            let clock = &sentinels.clock;
-            let asked = clock.now();
-            clock.timeout_at(asked.after(REST), pin!(sentinels.wanted.notified())).await;
-            clock.sleep_until(asked.after(FRESH)).await;
+        loop {
+            while sentinels.is_used() {
+                let answers = self.ask().await;
+                sentinels.record(&answers);
+                let clock = &sentinels.clock;
+                let asked = clock.now();
+                clock.timeout_at(asked.after(REST), pin!(sentinels.wanted.notified())).await;
+                clock.sleep_until(asked.after(FRESH)).await;
+            }
+            sentinels.is_asking.store(false, Ordering::SeqCst);
+            // A request may have come after the last look, and have found an inquiry.
+            if !sentinels.is_used() || sentinels.is_asking.swap(true, Ordering::SeqCst) {
+                self.is_over = true;
+                return;
+            }
         }
     }
 
     /// Asks all sentinels at once, except those that have not answered before.
     async fn ask(&mut self) -> Vec<Result<Told, Failure>> {
-        let Self { sentinels, lines, pending } = self;
+        let Self { sentinels, lines, pending, .. } = self;
         for (index, pending) in pending.iter_mut().enumerate().filter(|(_, pending)| pending.is_none()) {
             let (sender, receiver) = oneshot::channel();
             let (sentinels, line) = (Arc::clone(sentinels), lines[index].take());
@@ -314,14 +317,12 @@ impl Inquiry {
 }
 
 impl Drop for Inquiry {
-    /// Also when the background could not be started, or ends. Connects that wait go on.
+    /// If the background could not be started, or ends, connects that wait go on without an answer.
     fn drop(&mut self) {
-        self.sentinels.is_asking.store(false, Ordering::SeqCst);
-        self.sentinels.state().askings += 1;
-        self.sentinels.changed.notify_waiters();
-        // A request may have come after the last look, and have found an inquiry.
-        if self.lines.iter().any(Option::is_some) && !thread::panicking() && self.sentinels.is_used() {
-            self.sentinels.start();
+        if !self.is_over {
+            self.sentinels.is_asking.store(false, Ordering::SeqCst);
+            self.sentinels.state().askings += 1;
+            self.sentinels.changed.notify_waiters();
         }
     }
 }

@@ -459,7 +459,7 @@ fn after_a_failed_write_the_driver_reads_the_last_words_for_the_task_that_reads(
     assert!(matches!(poll(&mut asking), Some(Ok(Value::ServerError(_)))));
 }
 
-/// Who is woken for that reply is not woken again when the connection ends.
+/// A task that was woken for the reply is not woken again when the connection ends.
 #[test]
 fn a_reply_that_comes_with_what_is_wrong_is_taken() {
     for wrong in [":2\r\n", "?\r\n", "-ERR idle for too long\r\n"] {
@@ -493,12 +493,12 @@ fn a_task_that_was_not_alone_for_a_moment_is_still_woken() {
 }
 
 #[test]
-fn who_is_polled_by_nobody_in_particular_does_not_read() {
+fn a_poll_with_the_idle_waker_does_not_read() {
     let mut line = Stepwise::new(false);
     let shared = Arc::clone(&line.shared);
     let mut asking = shared.ask(&redis::cmd("x"));
     for is_first in [true, false] {
-        assert_eq!(poll_as(&mut asking, nobody()), None);
+        assert_eq!(poll_as(&mut asking, idle_waker()), None);
         assert_eq!(shared.queue().reader, Reader::Driver);
         assert_eq!(line.settle(), None);
         line.peer.says(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n");
