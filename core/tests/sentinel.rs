@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{FakeSentinel, MASTER, SLACK, Sentinels, Server, eventually, redis};
+use harness::{FakeSentinel, MASTER, Program, SLACK, Sentinels, Server, eventually, redis};
 use redlock::{ErrorKind, Guard, LostReason, Redlock};
 
 /// Long enough to outlive a failover here.
@@ -283,9 +283,11 @@ async fn sentinels_that_do_not_answer_cost_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_and_their_primary_are_asked_over_tls() {
-    let primary = Server::builder().tls(true).start();
+    // As in the tests of TLS: the system may not have such a server.
+    let Some(program) = Program::with_tls() else { return };
+    let primary = Server::builder().program(program.clone()).tls(true).start();
     let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", primary.port());
-    let sentinel = Server::builder().tls(true).sentinel(monitored).start();
+    let sentinel = Server::builder().program(program).tls(true).sentinel(monitored).start();
     let trusted = tempfile::NamedTempFile::new().unwrap();
     let read = |server: &Server| std::fs::read_to_string(server.authority().ca()).unwrap();
     std::fs::write(trusted.path(), read(&primary) + &read(&sentinel)).unwrap();
