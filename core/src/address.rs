@@ -15,6 +15,7 @@ use url::{Host, ParseError, Url};
 use crate::credentials::{Provider, Secret};
 use crate::error::Error;
 use crate::options::{CONNECT_TIMEOUT_DEFAULT, Options, check_paths, checked_connect_timeout};
+use crate::protocol::place::Place;
 
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -71,6 +72,8 @@ pub(crate) enum Target {
     Unix { path: PathBuf },
     /// The server that sentinels name as the primary of `master`. The sentinels, each as in `Tcp`, are sorted.
     Sentinel { sentinels: Vec<(String, u16)>, master: String, tls: bool },
+    /// A cluster, which the servers listed know. They, each as in `Tcp`, are sorted.
+    Cluster { seeds: Vec<(String, u16)>, tls: bool },
     /// A node inside this process.
     Memory { name: String },
 }
@@ -158,7 +161,17 @@ impl Address {
 
     /// Returns the options of TLS; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsOptions> {
-        matches!(self.target, Target::Tcp { tls: true, .. } | Target::Sentinel { tls: true, .. }).then_some(&self.tls)
+        let is_encrypted = match self.target {
+            Target::Tcp { tls, .. } | Target::Sentinel { tls, .. } | Target::Cluster { tls, .. } => tls,
+            Target::Unix { .. } | Target::Memory { .. } => false,
+        };
+        is_encrypted.then_some(&self.tls)
+    }
+
+    /// Returns the address of a server of this cluster, with the same login and options.
+    pub(crate) fn of_server(&self, place: &Place) -> Self {
+        let tls = self.tls().is_some();
+        Self { target: Target::Tcp { host: place.host.clone(), port: place.port, tls }, ..self.clone() }
     }
 
     /// Returns what the sentinels of an address are told apart by.
@@ -247,6 +260,11 @@ impl fmt::Display for Address {
                 if self.db != 0 {
                     write!(f, "/{}", self.db)?;
                 }
+            }
+            Target::Cluster { seeds, tls } => {
+                let scheme = if *tls { "rediss" } else { "redis" };
+                let seeds: Vec<_> = seeds.iter().map(|(host, port)| shown(host, *port)).collect();
+                write!(f, "{scheme}+cluster://{}", seeds.join(","))?;
             }
             Target::Unix { path } => {
                 write!(f, "unix://{}", encoded(path))?;
@@ -400,6 +418,8 @@ fn read(raw: &str) -> Result<Address, Refusal> {
         "unix" | "redis+unix" | "valkey+unix" => read_unix(raw, rest),
         "redis+sentinel" | "valkey+sentinel" => read_sentinel(rest, false),
         "rediss+sentinel" | "valkeys+sentinel" => read_sentinel(rest, true),
+        "redis+cluster" | "valkey+cluster" => read_cluster(rest, false),
+        "rediss+cluster" | "valkeys+cluster" => read_cluster(rest, true),
         "memory" => read_memory(rest),
         other => Err(unknown_scheme(other).into()),
     }
@@ -409,12 +429,12 @@ fn unknown_scheme(scheme: &str) -> &'static str {
     if scheme.contains("sentinel") {
         "uses Sentinel; write it like redis+sentinel://host1:26379,host2:26379/mymaster"
     } else if scheme.contains("cluster") {
-        "asks for a cluster, which cannot be used: list independent nodes as redis:// URLs"
+        "asks for a cluster; write it like redis+cluster://host1:6379,host2:6379"
     } else if scheme == "http" || scheme == "https" {
         "begins with http, which no node speaks; write it like redis://host:6379"
     } else {
         "has an unknown scheme; use redis://, rediss://, valkey://, valkeys://, unix://, redis+unix://, valkey+unix://, \
-         redis+sentinel:// or memory://"
+         redis+sentinel://, redis+cluster:// or memory://"
     }
 }
 
@@ -436,7 +456,10 @@ fn pieces(value: &str) -> Vec<String> {
 
 /// Whether more hosts may follow.
 fn lists_hosts(url: &str) -> bool {
-    let is_meant = |scheme: &str| scheme.to_ascii_lowercase().ends_with("+sentinel");
+    let is_meant = |scheme: &str| {
+        let scheme = scheme.to_ascii_lowercase();
+        scheme.ends_with("+sentinel") || scheme.ends_with("+cluster")
+    };
     url.split_once("://").is_some_and(|(scheme, rest)| is_meant(scheme) && !rest.contains(['/', '?']))
 }
 
@@ -450,7 +473,7 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
     const FORM: &str = "redis+sentinel://host1:26379,host2:26379/mymaster";
     let authority = authority(rest);
     let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
-    let sentinels = sentinels(hosts)?;
+    let sentinels = listed(hosts, DEFAULT_SENTINEL_PORT, "sentinel")?;
     // One host stands for all of them, so that the parser reads the rest.
     let url = Url::parse(&format!("redis://{login}@host{}", &rest[authority.len()..])).map_err(unreadable)?;
     let path = url.path();
@@ -493,26 +516,49 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
     Ok(address)
 }
 
-fn sentinels(hosts: &str) -> Result<Vec<(String, u16)>, Refusal> {
-    let mut sentinels = Vec::new();
+/// Reads the URL of a cluster: `user:password@host,host`.
+fn read_cluster(rest: &str, tls: bool) -> Result<Address, Refusal> {
+    let authority = authority(rest);
+    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
+    let seeds = listed(hosts, DEFAULT_PORT, "server")?;
+    // One host stands for all of them, so that the parser reads the rest.
+    let url = Url::parse(&format!("redis://{login}@host{}", &rest[authority.len()..])).map_err(unreadable)?;
+    if !matches!(url.path(), "" | "/" | "/0") {
+        return Err("has a database or a path; a cluster has database 0 alone".into());
+    }
+    let mut address = Address::at(Target::Cluster { seeds, tls });
+    let user = decoded(url.username(), "user")?;
+    let password = decoded(url.password().unwrap_or_default(), "password")?;
+    (address.username, address.password) = (Secret::some(&user), Secret::some(&password));
+    let advice = "user and password go before the hosts, all else into options";
+    let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
+    for (name, value) in parameters(&url, known, advice)? {
+        address.set(name, &value)?;
+    }
+    Ok(address)
+}
+
+/// Reads the hosts of several servers of a `kind`, sorted.
+fn listed(hosts: &str, default_port: u16, kind: &str) -> Result<Vec<(String, u16)>, Refusal> {
+    let mut listed = Vec::new();
     for piece in hosts.split(',') {
         if piece.ends_with(':') {
-            return Err("has a colon but no port; leave the colon out for port 26379".into());
+            return Err(format!("has a colon but no port; leave the colon out for port {default_port}").into());
         }
         let url = Url::parse(&format!("redis://{piece}")).map_err(unreadable)?;
         if url.port() == Some(0) {
             return Err("has port 0; ports are 1 to 65535".into());
         }
-        sentinels.push((host(&url)?, url.port().unwrap_or(DEFAULT_SENTINEL_PORT)));
+        listed.push((host(&url)?, url.port().unwrap_or(default_port)));
     }
-    sentinels.sort();
-    if sentinels.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err("lists a sentinel twice; list each once".into());
+    listed.sort();
+    if listed.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(format!("lists a {kind} twice; list each once").into());
     }
-    if sentinels.len() > MOST_NODES {
-        return Err(format!("lists {} sentinels; list up to {MOST_NODES}", sentinels.len()).into());
+    if listed.len() > MOST_NODES {
+        return Err(format!("lists {} {kind}s; list up to {MOST_NODES}", listed.len()).into());
     }
-    Ok(sentinels)
+    Ok(listed)
 }
 
 fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {

@@ -56,7 +56,7 @@ pub(crate) async fn attempt(
     if let Some(precheck) = precheck(connections, settings.restart_delay) {
         return precheck.into();
     }
-    let claim = Claim::new(&context.process, &context.set, &context.spec.keys, (settings.ttl, settings.node_timeout));
+    let claim = Claim::new(&context.process, &context.home, &context.spec.keys, (settings.ttl, settings.node_timeout));
     let mut round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes);
@@ -80,7 +80,7 @@ pub(crate) async fn attempt(
         let failed = ballots.votes.iter().enumerate().filter(failed).map(|(node, _)| node);
         let failed = failed.filter(|node| claim.footprint().has_nothing(*node)).fold(NodeMask::NONE, NodeMask::with);
         // A straggler without the script is not asked again after the verdict, and has no key either.
-        let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&context.set.members)));
+        let kept = (nodes > 1).then(|| (Arc::clone(&context.process), Arc::clone(&connections.members)));
         let unsent = round.drain_in_background(kept, |kept, node, answer, _| {
             if let (Some((process, members)), Err(Failure::NoScript)) = (kept, answer) {
                 process.schedule.reached(members, node);

@@ -47,7 +47,8 @@ use crate::net::ballots::Ballots;
 use crate::net::connections::Connections;
 use crate::net::node::Failure;
 use crate::options::Protocol;
-use crate::process::context::LockContext;
+use crate::process::context::{LockContext, MOVES_MOST};
+use crate::process::nodes::NodeSet;
 use crate::process::waiters::{SharedOutcome, Waiter};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
@@ -113,7 +114,7 @@ async fn attempt(
     limit: Moment,
     state: &mut AttemptState,
 ) -> Outcome<Ownership> {
-    context.process.lists.used(&context.set.list, &context.spec.name);
+    context.process.lists.used(&context.home.list, &context.spec.name);
     match context.spec.settings.protocol {
         Protocol::Plain => attempt::attempt(context, connections, limit, state).await.map(Ownership::Fenced),
         Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(Ownership::Setnx),
@@ -141,7 +142,7 @@ impl Acquire {
         let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
         let limit = match timeout {
             Some(Duration::ZERO) => {
-                now.after(context.set.members.connect_timeout + 2 * context.spec.settings.node_timeout)
+                now.after(context.home.members.connect_timeout + 2 * context.spec.settings.node_timeout)
             }
             _ => deadline,
         };
@@ -187,7 +188,7 @@ impl Acquire {
 
     /// Makes a call's first attempt, on the caller's `runtime`. Returns `None` if the background goes on.
     pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
-        let connections = self.context.set.connections(runtime);
+        let connections = self.context.set().connections(runtime);
         match self.attempt(&connections).await? {
             Step::Won(owner) => return Ok(Some(owner)),
             Step::Denied(_, pause) | Step::Later(pause) => self.pause = pause,
@@ -224,7 +225,7 @@ impl Acquire {
             return None;
         }
         let now = self.context.process.clock.now();
-        let until = self.context.set.waiters.must_wait_until(&self.context.spec.keys.lock, now)?;
+        let until = self.context.home.waiters.must_wait_until(&self.context.spec.keys.lock, now)?;
         (until < self.deadline).then(|| until.since(now))
     }
 
@@ -241,6 +242,14 @@ impl Acquire {
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && connections.clock.now() < limit {
             // A closed idle connection says nothing about the lock: retries at once, with a fresh token.
             outcome = attempt(&self.context, connections, limit, &mut self.state).await;
+        }
+        let mut moved: Option<Arc<Connections>> = None;
+        for _ in 0..MOVES_MOST {
+            let Outcome::Lost(_) = outcome else { break };
+            let Some(there) = self.context.moved_from(moved.as_ref().unwrap_or(connections)) else { break };
+            // With a fresh token, and the health of the servers that are asked then.
+            outcome = attempt(&self.context, &there, limit, &mut self.state).await;
+            moved = Some(there);
         }
         self.attempts = self.attempts.saturating_add(1);
         match outcome {
@@ -317,7 +326,7 @@ impl Acquire {
         self.outage.quarantined(now, until);
         if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
             let (name, nodes, wait) =
-                (&self.context.spec.name, ballots.quarantines(&self.context.set.members), until.since(now));
+                (&self.context.spec.name, ballots.quarantines(&self.context.set().members), until.since(now));
             log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
         }
     }
@@ -347,14 +356,15 @@ impl Acquire {
 
     /// Tries once, or joins the queue and attempts until won or failed.
     async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
-        let set = Arc::clone(&self.context.set);
+        let home = Arc::clone(&self.context.home);
         if self.is_one_try() {
-            return match self.attempt(&set.connections(&Handle::current())).await? {
+            let connections = self.context.set().connections(&Handle::current());
+            return match self.attempt(&connections).await? {
                 Step::Won(owner) => Ok(owner),
                 Step::Denied(..) | Step::Later(_) => Err(self.over_unseen()),
             };
         }
-        let waiter = set.waiters.enter(&self.context.spec.keys.lock);
+        let waiter = home.waiters.enter(&self.context.spec.keys.lock);
         waiter.offer(self.last.as_ref());
         let clock = self.context.process.clock.clone();
         let first = clock.now().after(pause);
@@ -376,7 +386,7 @@ impl Acquire {
             let is_ours = || waiter.former().is_some_and(|lease| lease.is_held());
             // Overrides what the front found out before it won.
             if is_ours() {
-                self.last = Some(Arc::new(Ballots::held(set.members.len())));
+                self.last = Some(Arc::new(Ballots::held(home.members.len())));
             }
             return Err(self.over_unseen());
         };
@@ -390,8 +400,9 @@ impl Acquire {
     async fn until_free(&self, waiter: &Waiter) {
         let clock = &self.context.process.clock;
         if let Some(lease) = waiter.former() {
-            let connections = self.context.set.waiting_connections(&Handle::current());
-            let mut wakeup = Wakeup::new(self.context.clone(), connections);
+            let set = self.context.set();
+            let connections = set.waiting_connections(&Handle::current());
+            let mut wakeup = Wakeup::new(self.context.clone(), &set, connections);
             tokio::select! {
                 biased;
                 () = waiter.handed_over(clock, &*lease) => {}
@@ -403,9 +414,19 @@ impl Acquire {
 
     /// Attempts at the front, asleep between attempts, until won or failed.
     async fn in_front(&mut self, waiter: &Waiter) -> Result<LeaseOwner, Error> {
+        loop {
+            let set = self.context.set().into_owned();
+            if let Some(owner) = self.in_front_on(&set, waiter).await? {
+                return Ok(owner);
+            }
+        }
+    }
+
+    /// Does as [`Acquire::in_front`], until another set than this one has the lock.
+    async fn in_front_on(&mut self, set: &NodeSet, waiter: &Waiter) -> Result<Option<LeaseOwner>, Error> {
         let clock = self.context.process.clock.clone();
-        let connections = self.context.set.waiting_connections(&Handle::current());
-        let mut wakeup = Wakeup::new(self.context.clone(), Arc::clone(&connections));
+        let connections = set.waiting_connections(&Handle::current());
+        let mut wakeup = Wakeup::new(self.context.clone(), set, Arc::clone(&connections));
         let positions = Arc::new(Positions::new(connections.members.len()));
         self.state.positions = Some(Arc::clone(&positions));
         loop {
@@ -424,9 +445,14 @@ impl Acquire {
                 SharedOutcome { ballots: self.last.clone(), outage: self.outage }
             });
             match step? {
-                Step::Won(owner) => return Ok(owner),
+                Step::Won(owner) => return Ok(Some(owner)),
+                // What comes next is told elsewhere.
+                Step::Denied(..) if self.context.has_moved(&connections) => return Ok(None),
                 Step::Denied(ballots, pause) => wakeup.wait(&ballots, pause, &positions, self.deadline).await,
                 Step::Later(pause) => wakeup.sleep(clock.now().after(pause).min(self.deadline)).await,
+            }
+            if self.context.has_moved(&connections) {
+                return Ok(None);
             }
         }
     }
@@ -437,7 +463,7 @@ impl Acquire {
             return self.over(ballots);
         }
         // Other calls of this process were always in front and have no answers yet: the lock's state is unknown.
-        self.unavailable(&Ballots::new(self.context.set.members.len()))
+        self.unavailable(&Ballots::new(self.context.home.members.len()))
     }
 
     /// Returns the timeout's error.
@@ -467,7 +493,7 @@ impl Acquire {
 
     fn error(&self, kind: ErrorKind, message: impl Into<String>, ballots: &Ballots) -> Error {
         let restart_delay = self.context.spec.settings.restart_delay;
-        let nodes = ballots.answers(&self.context.set.members, restart_delay, self.context.process.clock.now());
+        let nodes = ballots.answers(&self.context.set().members, restart_delay, self.context.process.clock.now());
         let error = Error::new(kind, message).with_name(self.context.spec.name.bytes()).with_nodes(nodes);
         match ballots.failures.iter().flatten().find_map(Failure::cause) {
             Some(cause) => error.with_shared_source(cause),

@@ -35,6 +35,7 @@ use crate::net::footprint::Footprint;
 use crate::net::round::{Event, Round};
 use crate::net::tracking::{KeyWatch, Versions};
 use crate::process::context::LockContext;
+use crate::process::nodes::NodeSet;
 use crate::process::waiters::Ends;
 use crate::protocol::backoff;
 use crate::protocol::positions::Positions;
@@ -66,8 +67,9 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    pub(crate) fn new(context: LockContext, connections: Arc<Connections>) -> Self {
-        let key_watch = context.set.tracking.on(&context.spec.keys.lock, connections.members.len());
+    /// Makes it for `connections` of `set`.
+    pub(crate) fn new(context: LockContext, set: &NodeSet, connections: Arc<Connections>) -> Self {
+        let key_watch = set.tracking.on(&context.spec.keys.lock, connections.members.len());
         let (seen, made) = (key_watch.seen(), connections.made());
         Self { context, connections, key_watch, seen, made, denials: 0 }
     }

@@ -61,7 +61,13 @@ struct Subject {
 
 /// Diagnoses the nodes of a client. On the caller's tokio runtime, or else in the background.
 pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error> {
-    let (process, set) = session.nodes()?;
+    let (process, home) = session.nodes()?;
+    let servers = match home.routes() {
+        Some(routes) => routes.all_servers().await.ok(),
+        None => None,
+    };
+    // Where no map is known, connecting to the cluster itself tells why.
+    let set = servers.map_or(Ok(Arc::clone(&home)), |servers| process.set_apart(&servers, &home))?;
     let subject = Subject {
         prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
         restart_delay: session.settings()?.restart_delay,
@@ -144,7 +150,7 @@ impl Subject {
         match self.set.members.nodes[node].address.target() {
             Target::Tcp { host, tls: false, .. } if is_local(host) => None,
             // The server may be far away where a sentinel is near.
-            Target::Tcp { tls, .. } | Target::Sentinel { tls, .. } => Some(*tls),
+            Target::Tcp { tls, .. } | Target::Sentinel { tls, .. } | Target::Cluster { tls, .. } => Some(*tls),
             Target::Unix { .. } | Target::Memory { .. } => None,
         }
     }

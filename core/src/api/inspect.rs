@@ -13,7 +13,7 @@ use crate::net::connections::Connections;
 use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
-use crate::process::context::LockContext;
+use crate::process::context::{LockContext, MOVES_MOST};
 use crate::protocol::quorum::{self, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
@@ -86,14 +86,32 @@ pub(crate) async fn is_locked(context: LockContext) -> Result<bool, Error> {
 /// Asks every node until `decided`. On the caller's tokio runtime, or else in the background.
 async fn ask(
     context: &LockContext,
-    decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + 'static,
+    decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + Sync + 'static,
 ) -> Result<Vec<Answer>, Error> {
     if let Ok(runtime) = Handle::try_current() {
-        return Ok(ask_on(context, &context.set.connections(&runtime), decided).await);
+        return Ok(ask_where_it_is(context, &runtime, decided).await);
     }
     let (process, context) = (Arc::clone(&context.process), context.clone());
-    let call = async move { ask_on(&context, &context.set.connections(&Handle::current()), decided).await };
-    process.background.run(call).await
+    process.background.run(async move { ask_where_it_is(&context, &Handle::current(), decided).await }).await
+}
+
+/// Asks over the connections of `runtime`, and once more wherever the lock has moved meanwhile.
+async fn ask_where_it_is(
+    context: &LockContext,
+    runtime: &Handle,
+    decided: impl Fn(&LockContext, &[Answer]) -> bool,
+) -> Vec<Answer> {
+    let mut connections = context.set().connections(runtime);
+    let mut answers = ask_on(context, &connections, &decided).await;
+    for _ in 0..MOVES_MOST {
+        if answers.iter().all(Result::is_ok) {
+            break;
+        }
+        let Some(there) = context.moved_from(&connections) else { break };
+        connections = there;
+        answers = ask_on(context, &connections, &decided).await;
+    }
+    answers
 }
 
 async fn ask_on(
@@ -138,7 +156,7 @@ fn presences(context: &LockContext, answers: &[Answer]) -> Vec<Presence> {
 }
 
 fn why_not_counted(context: &LockContext, node: usize) -> Option<Failure> {
-    let health = &context.set.members.health;
+    let health = &context.set().members.health;
     health.why_not_counted(node, context.spec.settings.restart_delay, context.process.clock.now())
 }
 
@@ -170,7 +188,7 @@ fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
 }
 
 fn address(context: &LockContext, node: usize) -> String {
-    context.set.members.nodes[node].address.to_string()
+    context.set().members.nodes[node].address.to_string()
 }
 
 fn state(answer: Answer) -> NodeState {

@@ -284,7 +284,7 @@ impl Lease {
     fn unheard(&self) -> Vec<NodeAnswer> {
         let unheard =
             |member: &Member| NodeAnswer { node: member.address.to_string(), answer: "no answer yet".to_owned() };
-        self.context.set.members.nodes.iter().map(unheard).collect()
+        self.context.set().members.nodes.iter().map(unheard).collect()
     }
 
     /// Ends a held lock and notifies everything but the log. Drops its ownership outside the mutex, which releases

@@ -22,6 +22,7 @@ use crate::hold::extend::Extended;
 use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
+use crate::process::context::MOVES_MOST;
 
 /// Returns `ttl` if it is valid.
 pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
@@ -32,12 +33,10 @@ pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
 pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(), Error> {
     lease.remaining()?;
     let extended = if let Ok(runtime) = Handle::try_current() {
-        extend::extend(&lease, &lease.context.set.connections(&runtime), ttl, true).await
+        extend_on(&lease, &runtime, ttl).await
     } else {
         let (process, lease) = (Arc::clone(&lease.context.process), Arc::clone(&lease));
-        let call =
-            async move { extend::extend(&lease, &lease.context.set.connections(&Handle::current()), ttl, true).await };
-        process.background.run(call).await?
+        process.background.run(async move { extend_on(&lease, &Handle::current(), ttl).await }).await?
     };
     match extended {
         Extended::Done => {
@@ -59,6 +58,19 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
     }
 }
 
+/// Extends the lock over the connections of `runtime`, and once more wherever it has moved meanwhile.
+async fn extend_on(lease: &Arc<Lease>, runtime: &Handle, ttl: Option<Duration>) -> Extended {
+    let mut connections = lease.context.set().connections(runtime);
+    let mut extended = extend::extend(lease, &connections, ttl, true).await;
+    for _ in 0..MOVES_MOST {
+        let Extended::Unknown(..) = extended else { break };
+        let Some(there) = lease.context.moved_from(&connections) else { break };
+        connections = there;
+        extended = extend::extend(lease, &connections, ttl, true).await;
+    }
+    extended
+}
+
 /// Returns why the lock is not held. A round's result is not a loss if the lock was released meanwhile.
 fn over(lease: &Lease) -> Error {
     lease.remaining().err().unwrap_or_else(|| lease.error(ErrorKind::NotHeld))
@@ -76,9 +88,10 @@ pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
     };
     let lease = owner.released();
     if let Ok(runtime) = Handle::try_current() {
-        return release::release(&lease, claim, &lease.context.set.connections(&runtime)).await;
+        return release::release(&lease, claim, &lease.context.set().connections(&runtime)).await;
     }
     let process = Arc::clone(&lease.context.process);
-    let call = async move { release::release(&lease, claim, &lease.context.set.connections(&Handle::current())).await };
+    let call =
+        async move { release::release(&lease, claim, &lease.context.set().connections(&Handle::current())).await };
     process.background.run(call).await?
 }

@@ -15,8 +15,8 @@ use crate::hold::lease::Lease;
 use crate::hold::outcome::Loss;
 use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
-use crate::net::round::Delivery;
-use crate::process::context::LockContext;
+use crate::net::round::{Delivery, Round};
+use crate::process::context::{LockContext, MOVES_MOST};
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 
@@ -27,13 +27,15 @@ use crate::protocol::request::Reply;
 /// `lost` if a quorum did not have the lock any more; `unavailable` if the outcome is not known in time (the background
 /// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
-    let connect_by = connections.connect_limit();
-    connections.connect_quorum(connect_by).await;
-    let time = lease.context.spec.settings.release_timeout();
-    let (mut round, votes) = claim.release_round(connections, time, Some(connect_by));
-    let mut ballots = KeyBallots::new(votes);
-    let verdict = ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, sent)).await;
-    let answers = || ballots.answers(&connections.members, describe);
+    let mut asked = Arc::clone(connections);
+    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, &asked).await;
+    for _ in 0..MOVES_MOST {
+        let (KeyVerdict::Open | KeyVerdict::Unknown) = verdict else { break };
+        let Some(there) = lease.context.moved_from(&asked) else { break };
+        asked = there;
+        (round, ballots, verdict) = ask(lease, &claim, &asked).await;
+    }
+    let answers = || ballots.answers(&asked.members, describe);
     match verdict {
         KeyVerdict::Open | KeyVerdict::Unknown => {
             // The caller may not drive its connections again. Dropping the claim lets the background go on.
@@ -49,6 +51,17 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Conne
             Ok(())
         }
     }
+}
+
+/// Asks the nodes of `connections` to delete the keys of `claim`.
+async fn ask(lease: &Lease, claim: &Claim, connections: &Arc<Connections>) -> (Round, KeyBallots, KeyVerdict) {
+    let connect_by = connections.connect_limit();
+    connections.connect_quorum(connect_by).await;
+    let time = lease.context.spec.settings.release_timeout();
+    let (mut round, votes) = claim.release_round(connections, time, Some(connect_by));
+    let mut ballots = KeyBallots::new(votes);
+    let verdict = ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, sent)).await;
+    (round, ballots, verdict)
 }
 
 fn unavailable(context: &LockContext, nodes: Vec<NodeAnswer>) -> Error {

@@ -14,7 +14,7 @@ use crate::sys::clock::Moment;
 
 impl Timed for Lease {
     fn is_on(&self, members: &Members) -> bool {
-        std::ptr::eq(&raw const *self.context.set.members, members)
+        std::ptr::eq(&raw const *self.context.set().members, members)
     }
 
     fn next(&self, now: Moment) -> Next {
@@ -58,8 +58,8 @@ impl Timed for Lease {
 
 /// Runs one renewal.
 async fn renew(lease: Arc<Lease>) {
-    let connections = lease.context.set.connections(&Handle::current());
-    lease.context.process.lists.used(&lease.context.set.list, &lease.context.spec.name);
+    let connections = lease.context.set().connections(&Handle::current());
+    lease.context.process.lists.used(&lease.context.home.list, &lease.context.spec.name);
     match extend::extend(&lease, &connections, None, false).await {
         Extended::Done | Extended::Over => {}
         Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),

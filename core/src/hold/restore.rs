@@ -50,7 +50,7 @@ pub(crate) fn put_back(lease: &Arc<Lease>, round: Round, votes: &[KeyVote]) {
         }
     }
     round.drain_in_background(Arc::clone(lease), |lease, node, answer, _| {
-        if matches!(answer, Ok(Reply::Absent)) && lease.context.set.members.len() > 1 {
+        if matches!(answer, Ok(Reply::Absent)) && lease.context.set().members.len() > 1 {
             restore(lease, node, Duration::ZERO);
         }
     });
@@ -61,7 +61,7 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
     let lease = Arc::clone(lease);
     let process = Arc::clone(&lease.context.process);
     process.background.spawn(async move {
-        let connections = lease.context.set.connections(&Handle::current());
+        let connections = lease.context.set().connections(&Handle::current());
         for node in (0..connections.members.len()).filter(|node| lease.missed().contains(*node)) {
             if connections.current(node).is_none() {
                 seek(&lease.context, node);
@@ -75,7 +75,7 @@ pub(crate) fn make_up(lease: &Arc<Lease>) {
 /// Has the background connect to `node` as soon as it can be reached, while a lock is held on its set. The background's
 /// connections report the new one.
 pub(crate) fn seek(context: &LockContext, node: usize) {
-    let (process, set) = (Arc::clone(&context.process), Arc::clone(&context.set));
+    let (process, set) = (Arc::clone(&context.process), Arc::clone(&context.set()));
     let Some(search) = Search::begin(&process.schedule, &set.members, node) else { return };
     let run = Arc::clone(&process);
     process.background.spawn(async move {
@@ -95,7 +95,7 @@ pub(crate) fn restore(lease: &Arc<Lease>, node: usize, within: Duration) {
     let Some(restoring) = Restoring::begin(lease, node) else { return };
     lease.context.process.background.spawn(async move {
         let lease = &restoring.lease;
-        let connections = lease.context.set.connections(&Handle::current());
+        let connections = lease.context.set().connections(&Handle::current());
         let mut pause = within.mul_f64(lease.context.process.random.unit());
         while is_held_for(lease, &connections, pause).await {
             match connections.members.health.why_not_counted(

@@ -72,7 +72,7 @@ async fn ask(
     mut caller: oneshot::Sender<Outcome<Grant>>,
 ) {
     let settings = &context.spec.settings;
-    let connections = connections.unwrap_or_else(|| context.set.connections(&Handle::current()));
+    let connections = connections.unwrap_or_else(|| context.set().connections(&Handle::current()));
     tokio::select! {
         biased;
         () = caller.closed() => return,
@@ -217,7 +217,7 @@ impl Inner {
 
     /// Sends the release, once.
     async fn release(&self, mut caller: Caller) {
-        let connections = self.context.set.connections(&Handle::current());
+        let connections = self.context.set().connections(&Handle::current());
         let Some(connection) = self.connect(&connections, &mut caller).await else { return };
         if self.has_restarted(&connections) {
             return tell(&mut caller, Err(Failure::Closed));
@@ -275,5 +275,5 @@ fn unavailable(context: &LockContext, failure: &Failure) -> Error {
 }
 
 fn said(context: &LockContext, answer: String) -> Vec<NodeAnswer> {
-    vec![NodeAnswer { node: context.set.members.nodes[NODE].address.to_string(), answer }]
+    vec![NodeAnswer { node: context.set().members.nodes[NODE].address.to_string(), answer }]
 }

@@ -25,6 +25,7 @@
 //! - A caller never polls its future again: its requests stop counting after [`REQUEST_TIMEOUT`] and block no other
 //!   caller.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -43,7 +44,10 @@ use crate::net::node::health::Health;
 use crate::net::node::pace::{self, Leave};
 use crate::net::node::{Connection, EventSink, Failure, Node, NodeEvent, ServerInfo};
 use crate::net::timers::Deadlines;
+use crate::protocol::cluster::Redirect;
+use crate::protocol::place::Place;
 use crate::protocol::quorum::{NodeMask, quorum};
+use crate::protocol::request::Keys;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::notified_until;
 use crate::sys::log::log;
@@ -81,6 +85,23 @@ pub(crate) struct Members {
     pub(crate) connect_timeout: Duration,
     /// The logins of the provider, if there is one.
     pub(crate) logins: Option<Arc<Logins>>,
+    /// Says where a cluster's slots are, if there is a cluster among the nodes.
+    pub(crate) router: Option<Weak<dyn Router>>,
+}
+
+/// Says which servers of clusters stand for the nodes.
+pub(crate) trait Router: fmt::Debug + Send + Sync {
+    /// Returns the server that `redirect` of `node` names.
+    fn place(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place;
+
+    /// Learns from `node` that a slot is elsewhere, and returns where.
+    fn moved(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place;
+
+    /// Returns connections of the same kind as `like` to the set in which `place` stands for `node`.
+    fn connections(&self, like: &Connections, node: usize, place: &Place, keys: &Keys) -> Option<Arc<Connections>>;
+
+    /// Learns that something is wrong with `node`.
+    fn doubt(&self, from: &Connections, node: usize);
 }
 
 /// One node under its address.
@@ -108,7 +129,13 @@ impl Members {
     ) -> Self {
         let known = nodes.iter().map(|member| (Arc::clone(&member.endpoint), member.address.to_string()));
         let health = Health::new(known, clock.clone());
-        Self { nodes, health, connect_timeout, logins }
+        Self { nodes, health, connect_timeout, logins, router: None }
+    }
+
+    /// Gives it the routes of its clusters.
+    pub(crate) fn with_router(mut self, router: Weak<dyn Router>) -> Self {
+        self.router = Some(router);
+        self
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -224,6 +251,17 @@ impl Connections {
         let deadlines = Arc::new(Deadlines::new(runtime.clone()));
         let (changed, again) = (Notify::new(), AtomicU64::new(Moment::NEVER.nanos()));
         Self { members, clock, random, runtime, slots, deadlines, events, changed, again, lifeline }
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Has the map of `node`'s cluster asked for again, because something is wrong with it.
+    pub(crate) fn doubt(&self, node: usize) {
+        if let Some(router) = self.members.router.as_ref().and_then(Weak::upgrade) {
+            router.doubt(self, node);
+        }
     }
 
     /// Whether these connections belong to `runtime` and it still runs.
@@ -455,6 +493,7 @@ impl Connections {
             (state.connection.take(), state.made.1, slot.worked.load(Ordering::Relaxed))
         };
         drop(connection);
+        self.doubt(node);
         let (member, now) = (&self.members.nodes[node], self.clock.now());
         if worked {
             member.endpoint.pace.ended(made, now);
@@ -516,6 +555,7 @@ impl Connections {
             state.failure = Some(failure);
         }
         self.changed.notify_waiters();
+        self.doubt(node);
     }
 
     /// Records a reply from `node`.
@@ -536,6 +576,7 @@ impl Connections {
             self.discard(node);
         }
         self.members.health.record_timeout(node);
+        self.doubt(node);
     }
 
     /// Discards `connection` to `node` if it is current.
@@ -787,7 +828,7 @@ mod tests {
     /// Connections on which the background waits.
     fn waiting(server: &Server) -> Arc<Connections> {
         let address = Addresses::parse([server.url()]).unwrap()[0].clone();
-        let node = Node::new(&address, &MemoryNodes::default(), None, None).unwrap();
+        let node = Node::new(&address, &MemoryNodes::default(), None, None, None).unwrap();
         let endpoint = Endpoints::default().at(address.target(), true, Clock::System.now());
         let nodes = vec![Member { node, address, endpoint }];
         let members = Members::new(nodes, harness::LIMIT, None, &Clock::System);

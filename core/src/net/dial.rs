@@ -72,7 +72,9 @@ impl Dialer {
                 Ok(Stream::Tls(Box::new(tls.shake_hands(config, tcp).await?)))
             }
             Target::Unix { path } => Ok(Stream::Unix(connect_unix(path).await?)),
-            Target::Memory { .. } | Target::Sentinel { .. } => Err(Failure::Unreachable("it is not a server".into())),
+            Target::Memory { .. } | Target::Sentinel { .. } | Target::Cluster { .. } => {
+                Err(Failure::Unreachable("it is not a server".into()))
+            }
         }
     }
 

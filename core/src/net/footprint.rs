@@ -87,7 +87,8 @@ impl Footprint {
         let trace = match answer {
             Ok(Reply::Granted(_) | Reply::Held { ours: Some(_), .. }) => Trace::Created,
             // The scripts write the lock last, so that an error leaves none.
-            Ok(_) | Err(Failure::Refused(_) | Failure::Forbidden(_) | Failure::NoScript) => Trace::Nothing,
+            Ok(_) => Trace::Nothing,
+            Err(failure) if failure.is_unexecuted() => Trace::Nothing,
             Err(_) => return,
         };
         self.learnt(node, create, trace);

@@ -27,13 +27,11 @@ use std::time::Duration;
 use crate::net::connections::Connections;
 use crate::net::footprint::{Footprint, Trace};
 use crate::net::node::{Connection, Eval, Failure};
+use crate::net::redirect::{Asked, follow};
 use crate::net::timers::Deadline;
 use crate::protocol::quorum::{NodeMask, quorum};
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
-
-/// One node's answer, with the connection that carried the request.
-type Asked = (Option<Connection>, Result<Reply, Failure>);
 
 /// One script on its way to some nodes.
 pub(crate) struct Round {
@@ -225,6 +223,9 @@ impl Round {
             } else {
                 connection.call(&request, by).await
             };
+            if answer.as_ref().err().is_some_and(Failure::is_redirect) {
+                return follow(&connections, node, &request, Some(&footprint), (connection, answer)).await;
+            }
             (Some(connection), answer)
         })
     }
@@ -250,7 +251,12 @@ impl Round {
             };
             match &answer {
                 Ok(_) => self.connections.record_reply(node),
-                Err(failure) if failure.is_answer() => self.connections.record_reply(node),
+                Err(failure) if failure.is_answer() => {
+                    self.connections.record_reply(node);
+                    if matches!(failure, Failure::Refused(code) if &**code == "CLUSTERDOWN") {
+                        self.connections.doubt(node);
+                    }
+                }
                 Err(_) => {}
             }
             if let (Err(failure), Some(connection)) = (&answer, &connection)

@@ -1,7 +1,9 @@
 //! The context of every call on a lock: the process, the node set and the lock's spec.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::net::connections::Connections;
 use crate::options::Settings;
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
@@ -20,12 +22,39 @@ pub(crate) struct Spec {
     pub(crate) settings: Settings,
 }
 
+/// How often one operation begins again because the lock is on another set.
+pub(crate) const MOVES_MOST: u32 = 5;
+
 /// One call's context.
 #[derive(Clone, Debug)]
 pub(crate) struct LockContext {
     pub(crate) process: Arc<Process>,
-    pub(crate) set: Arc<NodeSet>,
+    /// The client's nodes. What is asked goes to [`LockContext::set`].
+    pub(crate) home: Arc<NodeSet>,
     pub(crate) spec: Arc<Spec>,
     /// The end of the client, which ends its waiting calls.
     pub(crate) client: Arc<Ending>,
+}
+
+impl LockContext {
+    /// Returns the set that has this lock now. It changes when a cluster does, so that each attempt, extension, release
+    /// and inspection looks it up.
+    pub(crate) fn set(&self) -> Cow<'_, Arc<NodeSet>> {
+        self.home.of_key(&self.spec.keys.lock)
+    }
+
+    /// Whether another set than that of `connections` has this lock now.
+    pub(crate) fn has_moved(&self, connections: &Connections) -> bool {
+        !Arc::ptr_eq(&self.set().members, &connections.members)
+    }
+
+    /// Returns the connections of the same kind to the set that has this lock now, if it is another set.
+    pub(crate) fn moved_from(&self, connections: &Connections) -> Option<Arc<Connections>> {
+        let set = self.set();
+        if !self.has_moved(connections) {
+            return None;
+        }
+        let runtime = connections.runtime();
+        Some(if connections.is_tracking() { set.waiting_connections(runtime) } else { set.connections(runtime) })
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod nodes;
 pub(crate) mod pending_releases;
+pub(crate) mod routes;
 pub(crate) mod schedule;
 pub(crate) mod shutdown;
 pub(crate) mod waiters;
@@ -36,9 +37,10 @@ use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
-use crate::net::node::{MemoryNodes, Node, Sentinels};
+use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
-use crate::process::nodes::NodeSet;
+use crate::process::nodes::{Directory, NodeSet};
+use crate::process::routes::{Maker, Routes};
 use crate::process::schedule::Schedule;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
@@ -57,10 +59,11 @@ pub(crate) struct Process {
     pub(crate) lists: NodeLists,
     memory: MemoryNodes,
     sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
+    clusters: Mutex<HashMap<Address, Arc<Cluster>>>,
 }
 
-/// How many groups of sentinels are remembered. Only those that clients use may be more.
-const MOST_SENTINELS: usize = 64;
+/// How many groups of sentinels are remembered, and how many clusters. Only those that clients use may be more.
+const MOST_GROUPS: usize = 64;
 
 impl Deref for Process {
     type Target = Environment;
@@ -92,27 +95,73 @@ impl Process {
             lists: NodeLists::default(),
             memory: MemoryNodes::default(),
             sentinels: Mutex::default(),
+            clusters: Mutex::default(),
         }
     }
 
     /// Returns the set of nodes at `addresses`, one per process, so that its clients share connections, waiters and
     /// tracking. Different sets share the knowledge of common endpoints.
-    pub(crate) fn set(&self, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
+    pub(crate) fn set(self: &Arc<Self>, addresses: &Addresses) -> Result<Arc<NodeSet>, Error> {
         let mut sets = self.sets.lock().expect("no panic while holding this");
         if let Some(set) = sets.get(addresses).and_then(Weak::upgrade) {
             return Ok(set);
         }
         sets.retain(|_, set| set.strong_count() > 0);
         let logins = addresses.iter().find_map(Address::provider).map(|provider| self.logins(provider));
-        let node = |address: &Address| {
-            let node = Node::new(address, &self.memory, logins.as_ref(), self.sentinels(address)?)?;
-            Ok((node, address.clone()))
+        let clusters = addresses.iter().map(|address| self.cluster(address, logins.as_ref()));
+        let clusters = clusters.collect::<Result<Vec<_>, Error>>()?;
+        let node = |(address, cluster): (&Address, &Option<Arc<Cluster>>)| {
+            Ok((self.node(address, logins.as_ref(), cluster.clone())?, address.clone()))
         };
-        let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
-        let set = Arc::new(self.node_set(self.members(nodes), addresses.connect_timeout(), logins));
+        let nodes = addresses.iter().zip(&clusters).map(node).collect::<Result<Vec<_>, Error>>()?;
+        let set = self.node_set(self.members(nodes), addresses.connect_timeout(), logins);
+        let set = if clusters.iter().any(Option::is_some) {
+            let maker: Weak<Self> = Arc::downgrade(self);
+            Arc::new_cyclic(|home| set.with_routes(Routes::new(maker, clusters, home)))
+        } else {
+            Arc::new(set)
+        };
         set.follow_sentinels();
         sets.insert(addresses.clone(), Arc::downgrade(&set));
         Ok(set)
+    }
+
+    /// Makes the set of the servers at `addresses`, apart from all others, for the same client as `home`.
+    pub(crate) fn set_apart(&self, addresses: &[Address], home: &NodeSet) -> Result<Arc<NodeSet>, Error> {
+        let members = self.members_like(addresses, home)?;
+        Ok(Arc::new(NodeSet::new(members, Arc::clone(&home.list), &self.environment, &self.schedule)))
+    }
+
+    fn members_like(&self, addresses: &[Address], home: &NodeSet) -> Result<Members, Error> {
+        let logins = home.members.logins.clone();
+        let node = |address: &Address| Ok((self.node(address, logins.as_ref(), None)?, address.clone()));
+        let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Members::new(self.members(nodes), home.members.connect_timeout, logins, &self.clock))
+    }
+
+    fn node(
+        &self,
+        address: &Address,
+        logins: Option<&Arc<Logins>>,
+        cluster: Option<Arc<Cluster>>,
+    ) -> Result<Node, Error> {
+        Node::new(address, &self.memory, logins, self.sentinels(address)?, cluster)
+    }
+
+    /// Returns the cluster at an address, if that is one. All clients with this address and login share it.
+    fn cluster(&self, address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<Arc<Cluster>>, Error> {
+        let mut all = self.clusters.lock().expect("no panic while holding this");
+        if let Some(cluster) = all.get(address) {
+            return Ok(Some(Arc::clone(cluster)));
+        }
+        let environment = Arc::clone(&self.environment);
+        let spawn = move |task| environment.background.spawn(task);
+        let Some(cluster) = Cluster::new(address, logins, self.clock.clone(), spawn)? else { return Ok(None) };
+        if all.len() >= MOST_GROUPS {
+            all.retain(|_, cluster| Arc::strong_count(cluster) > 1);
+        }
+        all.insert(address.clone(), Arc::clone(&cluster));
+        Ok(Some(cluster))
     }
 
     fn logins(&self, provider: &Provider) -> Arc<Logins> {
@@ -131,7 +180,7 @@ impl Process {
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
         let Some(sentinels) = Sentinels::new(address, self.clock.clone(), spawn)? else { return Ok(None) };
-        if all.len() >= MOST_SENTINELS {
+        if all.len() >= MOST_GROUPS {
             all.retain(|_, sentinels| Arc::strong_count(sentinels) > 1);
         }
         all.insert(key, Arc::clone(&sentinels));
@@ -170,6 +219,24 @@ impl Process {
             Member { node, address, endpoint }
         };
         nodes.into_iter().map(member).collect()
+    }
+}
+
+impl Maker for Process {
+    fn routed_set(&self, addresses: &[Address], home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error> {
+        let members = self.members_like(addresses, home)?;
+        let known: Weak<Routes> = Arc::downgrade(routes);
+        let members = members.with_router(known);
+        let directory: Arc<dyn Directory> = Arc::clone(routes) as _;
+        let set = NodeSet::new(members, Arc::clone(&home.list), &self.environment, &self.schedule);
+        let set = Arc::new(set.routed(home, &directory));
+        set.follow_sentinels();
+        Ok(set)
+    }
+
+    fn bar(&self, address: &Address) {
+        let now = self.clock.now();
+        self.endpoints.at(address.target(), true, now).moved(now);
     }
 }
 

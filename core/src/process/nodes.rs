@@ -1,14 +1,19 @@
 //! A set of nodes: its connections, what they report, the waiters for its locks, and its pending releases.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::runtime::Handle;
 
+use crate::address::Address;
 use crate::net::connections::{Connections, Members};
 use crate::net::node::list::NodeList;
 use crate::net::node::sentinels::{Follower, Sentinels};
-use crate::net::node::{Connection, EventSink, NodeEvent};
+use crate::net::node::{Connection, EventSink, Failure, NodeEvent};
 use crate::net::tracking::Tracking;
 use crate::process::environment::Environment;
 use crate::process::pending_releases::{Creditors, PendingReleases};
@@ -28,6 +33,30 @@ pub(crate) struct NodeSet {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) tracking: Arc<Tracking>,
     pub(crate) pending_releases: PendingReleases,
+    routes: Routing,
+}
+
+/// The part of clusters in a set.
+#[derive(Debug)]
+enum Routing {
+    /// There is no cluster among its nodes.
+    None,
+    /// It is the home of these routes.
+    Home(Arc<dyn Directory>),
+    /// It stands for the home set of these routes, for some slots.
+    Routed(Weak<dyn Directory>),
+}
+
+/// Says which sets stand for a set with clusters among its nodes.
+pub(crate) trait Directory: fmt::Debug + Send + Sync {
+    /// Returns the set that has this key now; `None` while a cluster has no primary for it.
+    fn set(&self, lock_key: &[u8]) -> Option<Arc<NodeSet>>;
+
+    /// Whether some keys are on `set`.
+    fn names(&self, set: &NodeSet) -> bool;
+
+    /// Waits for the maps of all clusters. Returns the addresses of all servers of clusters, and of the other nodes.
+    fn all_servers(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<Vec<Address>, Failure>> + Send>>;
 }
 
 impl NodeSet {
@@ -47,6 +76,45 @@ impl NodeSet {
             waiters: Arc::default(),
             tracking: Arc::default(),
             pending_releases,
+            routes: Routing::None,
+        }
+    }
+
+    /// Makes it the home of `routes`.
+    pub(crate) fn with_routes(mut self, routes: Arc<dyn Directory>) -> Self {
+        self.routes = Routing::Home(routes);
+        self
+    }
+
+    /// Makes it stand for `home` for some slots. A process has one queue for a name, wherever its slot is.
+    pub(crate) fn routed(mut self, home: &Self, routes: &Arc<dyn Directory>) -> Self {
+        (self.list, self.waiters) = (Arc::clone(&home.list), Arc::clone(&home.waiters));
+        self.routes = Routing::Routed(Arc::downgrade(routes));
+        self
+    }
+
+    /// Returns the routes of its clusters, if there are any.
+    pub(crate) fn routes(&self) -> Option<Arc<dyn Directory>> {
+        match &self.routes {
+            Routing::None => None,
+            Routing::Home(routes) => Some(Arc::clone(routes)),
+            Routing::Routed(routes) => routes.upgrade(),
+        }
+    }
+
+    /// Returns the set that has this key now: itself, unless clusters are among its nodes.
+    pub(crate) fn of_key(self: &Arc<Self>, lock_key: &[u8]) -> Cow<'_, Arc<Self>> {
+        match self.routes().and_then(|routes| routes.set(lock_key)) {
+            Some(set) => Cow::Owned(set),
+            None => Cow::Borrowed(self),
+        }
+    }
+
+    /// Renews soon what is held here, and wakes all waiters, because a cluster's map has changed.
+    pub(crate) fn look_again(&self) {
+        for node in 0..self.members.len() {
+            self.schedule.bring_forward(&self.members, node);
+            self.tracking.heard(node, NodeEvent::AllChanged);
         }
     }
 
@@ -189,6 +257,19 @@ impl Creditors for NodeSet {
 
     fn pending_releases(&self) -> &PendingReleases {
         &self.pending_releases
+    }
+
+    fn successor(&self, lock_key: &[u8]) -> Option<Arc<dyn Creditors>> {
+        let set = self.routes()?.set(lock_key)?;
+        (!std::ptr::eq(&raw const *set, self)).then_some(set as Arc<dyn Creditors>)
+    }
+
+    fn is_abandoned(&self) -> bool {
+        match &self.routes {
+            Routing::None => false,
+            Routing::Home(_) => true,
+            Routing::Routed(routes) => routes.upgrade().is_some_and(|routes| !routes.names(self)),
+        }
     }
 }
 

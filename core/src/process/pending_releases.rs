@@ -32,6 +32,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
@@ -43,6 +44,7 @@ use tokio::sync::Notify;
 use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
 use crate::net::node::{Connection, Failure};
+use crate::net::redirect::follow;
 use crate::process::environment::Environment;
 use crate::process::shutdown::PendingWork;
 use crate::process::waiters::Waiters;
@@ -79,6 +81,12 @@ pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     fn connections(&self, runtime: &Handle) -> Arc<Connections>;
     fn waiters(&self) -> &Waiters;
     fn pending_releases(&self) -> &PendingReleases;
+
+    /// Returns the set that has this key now, if it is another one because a cluster has changed.
+    fn successor(&self, lock_key: &[u8]) -> Option<Arc<dyn Creditors>>;
+
+    /// Whether no key is on this set any more, because a cluster has changed.
+    fn is_abandoned(&self) -> bool;
 }
 
 /// One token and its releases' data.
@@ -86,6 +94,8 @@ pub(crate) trait Creditors: fmt::Debug + Send + Sync {
 pub(crate) struct Account {
     pub(crate) environment: Arc<Environment>,
     pub(crate) set: Arc<dyn Creditors>,
+    /// The client's own set, which finds another set for them if a cluster changes.
+    pub(crate) home: Arc<dyn Creditors>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) token: Token,
     pub(crate) node_timeout: Duration,
@@ -290,15 +300,15 @@ impl Ledger {
         let dropped = (state.ready.len() + state.later.len() > self.most)
             .then(|| state.later.pop_first().map(|(_, pending)| pending).or_else(|| state.ready.pop_front()))
             .flatten();
-        let is_warning = dropped.is_some() && !std::mem::replace(&mut state.warned, true);
-        let is_first = !std::mem::replace(&mut state.paying, true);
-        let is_new = !std::mem::replace(&mut state.added, true);
+        let is_warning = dropped.is_some() && !mem::replace(&mut state.warned, true);
+        let is_first = !mem::replace(&mut state.paying, true);
+        let is_new = !mem::replace(&mut state.added, true);
         Entered { is_first, is_new, dropped, is_warning }
     }
 
     /// Whether a release became pending since the last call.
     fn was_added(&self) -> bool {
-        std::mem::take(&mut self.state().added)
+        mem::take(&mut self.state().added)
     }
 
     /// Returns when the next release may be sent: now if one is ready, `None` if there is none.
@@ -352,7 +362,7 @@ impl Ledger {
     /// Drops ready releases that have expired.
     fn sweep(&self, now: Moment) {
         let mut state = self.state();
-        let ready = std::mem::take(&mut state.ready);
+        let ready = mem::take(&mut state.ready);
         let (kept, expired): (VecDeque<_>, VecDeque<_>) = ready.into_iter().partition(|pending| pending.until > now);
         state.ready = kept;
         drop(state);
@@ -369,9 +379,16 @@ impl Ledger {
         is_over
     }
 
+    /// Takes all releases that are not in flight.
+    fn take_all(&self) -> Vec<PendingRelease> {
+        let mut state = self.state();
+        let later = mem::take(&mut state.later).into_values();
+        mem::take(&mut state.ready).into_iter().chain(later).collect()
+    }
+
     /// Drops everything: no payer will send it.
     fn give_up(&self) {
-        let state = std::mem::take(&mut *self.state());
+        let state = mem::take(&mut *self.state());
         drop(state);
     }
 }
@@ -480,8 +497,29 @@ impl Payer {
         if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
+    /// Leaves the releases to the sets that have their keys now. Without a primary, they stay here.
+    fn hand_on(&self) {
+        let mut kept = Vec::new();
+        for mut pending in self.paying.ledger().take_all() {
+            let account = &pending.account;
+            let Some(set) = self.paying.set.successor(&account.keys.lock) else {
+                kept.push(pending);
+                continue;
+            };
+            let (environment, home) = (Arc::clone(&account.environment), Arc::clone(&account.home));
+            let keys = Arc::clone(&account.keys);
+            let Account { token, node_timeout, ttl, .. } = **account;
+            pending.account = Arc::new(Account { environment, set, home, keys, token, node_timeout, ttl });
+            pending.enqueue();
+        }
+        self.paying.ledger().put_back(kept);
+    }
+
     /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
+        if self.paying.set.is_abandoned() {
+            self.hand_on();
+        }
         let now = self.connections.clock.now();
         let is_resting = !self.paying.ledger().was_added() && now < self.rest;
         let mut due = self.paying.ledger().due(now);
@@ -517,7 +555,11 @@ impl Payer {
         // This task polls, and so queues, it before anything else.
         let answer: Releasing = Box::pin(async move {
             let _watched = connections.track_request(node);
-            over.call_known(&request).await
+            let answer = over.call_known(&request).await;
+            if answer.as_ref().err().is_some_and(Failure::is_redirect) {
+                return follow(&connections, node, &request, None, (over, answer)).await.1;
+            }
+            answer
         });
         let node_timeout = pending.account.node_timeout;
         self.patience = if self.sent.is_empty() { node_timeout } else { self.patience.max(node_timeout) };
@@ -660,7 +702,7 @@ impl Payer {
         }
         let Some(silent) = self.sent.front().map(|first| first.connection.clone()) else { return };
         let (unheard, others): (VecDeque<_>, _) =
-            std::mem::take(&mut self.sent).into_iter().partition(|sent| sent.connection.same(&silent));
+            mem::take(&mut self.sent).into_iter().partition(|sent| sent.connection.same(&silent));
         (self.sent, self.queued) = (others, 0);
         self.paying.ledger().put_back(unheard.into_iter().map(|sent| sent.pending).collect());
         // A connection that was replaced says nothing about the node.
@@ -696,6 +738,7 @@ mod tests {
         let pending_work = PendingWork::new(&process.shutdown);
         let account = Account {
             environment: process.environment(),
+            home: Arc::clone(&set) as _,
             set,
             keys: Keys::of(&name),
             token,

@@ -3,9 +3,11 @@
 //! May import `sys` and what lies below it.
 
 pub(crate) mod backoff;
+pub(crate) mod cluster;
 pub(crate) mod diagnosis;
 pub(crate) mod name;
 pub(crate) mod outage;
+pub(crate) mod place;
 pub(crate) mod positions;
 pub(crate) mod quorum;
 pub(crate) mod request;

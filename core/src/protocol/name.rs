@@ -135,7 +135,12 @@ impl Tagging {
 }
 
 /// The slots of a Redis Cluster.
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// Returns the slot of a key.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    crc16(hash_tag(key).unwrap_or(key)) % SLOTS
+}
 
 /// Returns the part of a key that alone decides its slot: between the first `{` and the next `}`, unless empty.
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {

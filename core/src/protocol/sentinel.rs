@@ -4,12 +4,7 @@
 //! sentinel that was cut off tells an older one. See "Sentinel client spec" and "Configuration epochs" in the Redis
 //! documentation.
 
-/// The host and port of a server, as a sentinel names it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
+use crate::protocol::place::Place;
 
 /// The answer of one sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@ mod program;
 mod proxy;
 mod sentinels;
 mod servers;
+mod shards;
 mod spawner;
 mod tls;
 
@@ -35,6 +36,7 @@ pub use proxy::{Link, Proxy};
 pub use redis;
 pub use sentinels::{FakeSentinel, MASTER, Sentinels};
 pub use servers::{Builder, Server, cluster};
+pub use shards::Shards;
 pub use spawner::spawn;
 pub use tls::Authority;
 

@@ -28,6 +28,11 @@ fn role(said: &str) -> Role {
     }
 }
 
+/// Returns the name of the history that a server's data continues; zeros or empty where there is none.
+pub(super) fn former_replid(info: &str) -> &str {
+    info.lines().find_map(|line| line.strip_prefix("master_replid2:")).unwrap_or_default()
+}
+
 pub(super) fn server_info(info: &str) -> ServerInfo {
     let lines: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| lines.get(name).copied().unwrap_or_default();

@@ -15,10 +15,12 @@ use std::time::Duration;
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::logins::{Logins, NoLogin};
+use crate::protocol::cluster::Redirect;
 use crate::protocol::diagnosis::Facts;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 
+pub(crate) mod cluster;
 pub(crate) mod endpoint;
 #[cfg(test)]
 mod equality;
@@ -38,6 +40,7 @@ mod setup;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use memory::MemoryNodes;
 pub(crate) use sentinels::Sentinels;
 
@@ -176,6 +179,14 @@ pub(crate) enum Failure {
     Quarantined(Duration),
     /// The same server as the node with this index.
     Duplicate(usize),
+    /// Another server of the cluster has the slot now.
+    Moved(Box<Redirect>),
+    /// The slot is on its way to another server of the cluster, which may have the key already.
+    Asked(Box<Redirect>),
+    /// The slot is on its way to another server of the cluster, and some of the keys are there.
+    Between,
+    /// The cluster has no primary for the slot now.
+    Unassigned,
 }
 
 impl Failure {
@@ -192,7 +203,17 @@ impl Failure {
 
     /// Returns whether the node read and answered the request.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::UnexpectedReply)
+        self.is_unexecuted() || matches!(self, Self::UnexpectedReply)
+    }
+
+    /// Returns whether the node answered, and executed nothing.
+    pub(crate) fn is_unexecuted(&self) -> bool {
+        self.is_redirect() || matches!(self, Self::Refused(_) | Self::Forbidden(_) | Self::NoScript | Self::Unassigned)
+    }
+
+    /// Returns whether the request has to be sent in another way, because of where the slot is.
+    pub(crate) fn is_redirect(&self) -> bool {
+        matches!(self, Self::Moved(_) | Self::Asked(_) | Self::Between)
     }
 
     /// Returns whether a failed connect may succeed for a client with another login or other options of TLS.
@@ -204,6 +225,17 @@ impl Failure {
     pub(crate) fn cause(&self) -> Option<Arc<dyn StdError + Send + Sync>> {
         match self {
             Self::NoLogin(NoLogin::Provider(error)) => error.shared_source(),
+            _ => None,
+        }
+    }
+
+    /// Sorts the errors by which a cluster tells where a slot is.
+    pub(crate) fn of_cluster(code: &str, details: Option<&str>) -> Option<Self> {
+        let redirect = || Redirect::parse(details?).map(Box::new);
+        match code {
+            "MOVED" => redirect().map(Self::Moved),
+            "ASK" => redirect().map(Self::Asked),
+            "TRYAGAIN" => Some(Self::Between),
             _ => None,
         }
     }
@@ -237,6 +269,12 @@ impl fmt::Display for Failure {
             Self::Replica => f.write_str("is a replica; list its master instead"),
             Self::Quarantined(left) => write!(f, "restarted; its votes count again in {left:?}"),
             Self::Duplicate(other) => write!(f, "is the same server as node {}", other + 1),
+            Self::Moved(to) => {
+                write!(f, "is a server of a cluster, and {} has this name; list it as redis+cluster://", to.place)
+            }
+            Self::Asked(to) => write!(f, "is handing this name's slot to {}, which has not taken it yet", to.place),
+            Self::Between => f.write_str("is handing this name's slot to another server; try again"),
+            Self::Unassigned => f.write_str("has no primary for this name's slot now"),
         }
     }
 }
@@ -255,7 +293,7 @@ fn advice(code: &str) -> &'static str {
         "NOPERM" => " (this user lacks a command or key permission)",
         "FENCE" => " (its fence key is not a number below 2^53; delete that key)",
         "TESTDOWN" => " (a test has made this server unavailable)",
-        "CROSSSLOT" | "MOVED" => " (a Redis Cluster node: list independent servers instead)",
+        "CLUSTERDOWN" => " (the cluster has slots without a primary, or this server sees too few others)",
         _ => "",
     }
 }
@@ -310,6 +348,8 @@ impl fmt::Debug for EventSink {
 pub(crate) enum Node {
     /// A Redis or Valkey server.
     Redis(Box<redis::RedisNode>),
+    /// A cluster, before it is known which of its servers is meant.
+    Cluster(Arc<Cluster>),
     /// A store in this process.
     Memory(memory::MemoryNode),
     /// A node of a simulation.
@@ -319,13 +359,17 @@ pub(crate) enum Node {
 
 impl Node {
     /// Makes a node. `logins` serve the addresses that have no login of their own.
-    /// `sentinels` name its server, if the address lists them.
+    /// `sentinels` name its server, if the address lists them; `cluster` is what the address names otherwise.
     pub(crate) fn new(
         address: &Address,
         memory: &MemoryNodes,
         logins: Option<&Arc<Logins>>,
         sentinels: Option<Arc<Sentinels>>,
+        cluster: Option<Arc<Cluster>>,
     ) -> Result<Self, Error> {
+        if let Some(cluster) = cluster {
+            return Ok(Self::Cluster(cluster));
+        }
         Ok(match address.target() {
             Target::Memory { name } => Self::Memory(memory.named(name)),
             _ => Self::Redis(Box::new(redis::RedisNode::new(address, logins, sentinels)?)),
@@ -336,7 +380,7 @@ impl Node {
     pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match self {
             Self::Redis(node) => node.sentinels(),
-            Self::Memory(_) => None,
+            Self::Memory(_) | Self::Cluster(_) => None,
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => None,
         }
@@ -362,6 +406,8 @@ impl Node {
                 let (connection, server_info) = node.connect(clock, events, is_known, asked).await?;
                 Ok((Connection::Redis(connection), server_info))
             }
+            // Then a request begins again, at the server that the map names.
+            Self::Cluster(cluster) => cluster.map_anew().await.and(Err(Failure::Unassigned)),
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
@@ -379,6 +425,15 @@ pub(crate) enum Eval {
     Sha,
     /// By its whole text.
     Text,
+}
+
+/// What a request needs while its slot moves from one server of a cluster to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenSlot {
+    /// ASKING goes before it, because the server has not taken the slot yet.
+    pub(crate) asking: bool,
+    /// It names as few keys as it can do with: servers refuse keys of which only some are there.
+    pub(crate) bare: bool,
 }
 
 /// A connection to a node. Requests are executed in the order in which [`Connection::call`]'s futures are first polled.
@@ -409,6 +464,14 @@ impl Connection {
             events.emit(NodeEvent::Changed(&request.keys.lock));
         }
         answer
+    }
+
+    /// Asks once more in the way that an open slot needs, by the script's text. As [`Connection::call`] otherwise.
+    pub(crate) async fn call_in_open_slot(&self, request: &Request, way: OpenSlot) -> Result<Reply, Failure> {
+        match self {
+            Self::Redis(connection) => connection.call_in(request, Eval::Text, way).await,
+            _ => self.call(request, Eval::Text).await,
+        }
     }
 
     /// Returns the receiver of the changes that the node reports on this connection, if it reports any.

@@ -24,15 +24,15 @@ use super::refusal::{Offence, accepted, during_setup, greeted, is_full, is_unkno
 use super::scripts::{ScriptId, command, reply, text};
 use super::sentinels::Sentinels;
 use super::setup::{self, Hashes, Plan, Setup, authentication};
-use super::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo};
+use super::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, OpenSlot, Role, ServerInfo};
 use crate::address::{Address, Target};
 use crate::credentials::{Login, Secret};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::{LoginSource, Logins, Numbered};
 use crate::net::tls::Tls;
+use crate::protocol::place::Place;
 use crate::protocol::request::{Reply, Request};
-use crate::protocol::sentinel::Place;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{begun, join_all};
 use crate::sys::log::log;
@@ -508,12 +508,24 @@ impl RedisConnection {
     }
 
     pub(crate) async fn call(&self, request: &Request, by: Eval) -> Result<Reply, Failure> {
+        self.call_in(request, by, OpenSlot::default()).await
+    }
+
+    /// Calls in the way that an open slot needs.
+    pub(super) async fn call_in(&self, request: &Request, by: Eval, open: OpenSlot) -> Result<Reply, Failure> {
         self.log_in();
         let question = ScriptId::of(&request.action);
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { Eval::Text };
         let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
-        let answer = self.inner.ask(&command(request, by, hints, self.reports_to.is_some())).await;
+        let command = command(request, by, hints, self.reports_to.is_some(), open.bare);
+        let answer = if open.asking {
+            // In one write. Nothing comes in between, which would take the permission.
+            let mut answers = ask_all(&self.inner, &[redis::cmd("ASKING"), command]).await;
+            answers.pop().unwrap_or(Err(Failure::Closed))
+        } else {
+            self.inner.ask(&command).await
+        };
         if by == Eval::Sha {
             self.ways.hash_sent(&answer);
         }

@@ -55,9 +55,10 @@ fn begin(script: &Text, by: Eval, keys: &[&[u8]]) -> Cmd {
     command
 }
 
-/// Builds the command for a request, with the waiters key if `hints`. An acquire looks at the lock first if its reads
+/// Builds the command for a request, with the waiters key if `hints`, or with as few keys as it can do with if `bare`. An acquire looks at the lock first if its reads
 /// are `watched`. Every key stands in KEYS and no key is built from strings on the server.
-pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool) -> Cmd {
+pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, bare: bool) -> Cmd {
+    let hints = hints && !bare;
     let token = request.token.as_bytes();
     let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
     let question = ScriptId::of(&request.action);
@@ -90,7 +91,7 @@ pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool) -
             command
         }
         Action::Extend { ttl, fence: mine, fence_ttl } => {
-            let mut command = begin(&[lock, fence]);
+            let mut command = if bare { begin(&[lock]) } else { begin(&[lock, fence]) };
             command.arg(token).arg(millis(*ttl)).arg(*mine).arg(millis(*fence_ttl));
             command
         }
@@ -230,6 +231,9 @@ fn refusal(code: &str, details: Option<&str>) -> Failure {
         Some(Ok(error)) => error.split_once(' ').unwrap_or((error, "")),
         Some(Err(text)) => ("ERR", text),
     };
+    if let Some(failure) = Failure::of_cluster(code, Some(details)) {
+        return failure;
+    }
     let is_right = RIGHTS.iter().any(|text| details.starts_with(text));
     Failure::of_code(if code == "ERR" && is_right { "NOPERM" } else { code })
 }

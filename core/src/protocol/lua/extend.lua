@@ -1,5 +1,5 @@
 -- Makes the holder's key live longer, never shorter, and the fence with it. Never creates a key.
--- KEYS  lock, fence    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms
+-- KEYS  lock, fence unless a cluster moves it now    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms
 -- Returns 1 extended, 0 absent, -1 or the owner's label held by another, -2 ours but granted after the fence was decided
 -- (must not count).
 local value = redis.pcall('GET', KEYS[1])
@@ -19,6 +19,6 @@ local fence = tonumber(string.match(value, '^(%d+)', prefix + 1))
 if not fence or fence > tonumber(ARGV[3]) then return -2 end
 -- PEXPIRE, not SET: a server that has reached maxmemory refuses SET and still allows PEXPIRE.
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-local kept = redis.call('PTTL', KEYS[2])
+local kept = KEYS[2] and redis.call('PTTL', KEYS[2]) or -1
 if kept >= 0 and kept < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 1

@@ -1,0 +1,443 @@
+//! A cluster: which server has a slot now.
+//!
+//! A cluster is a directory of ordinary servers. It is asked for its map (CLUSTER SLOTS) by a task of the background,
+//! whose states are:
+//!
+//! - *none*: no request was sent elsewhere, or failed, since the last map;
+//! - *asking*: one server after the other, the next one when the one before has failed, or was silent for [`HEAD_START`];
+//!   for [`ONE_MOST`] each;
+//! - *proving*: a server that was no primary before has slots now. Either slots were moved to it by hand, which loses
+//!   nothing, or it was promoted and may lack the last grants of the primary before. Both are asked which it is;
+//! - *resting*: for a second, if something went wrong again meanwhile.
+//!
+//! A map that is [`OLD`] is asked for again at the next use. The error MOVED corrects one slot at once if it names a
+//! server that was a primary before. Another server's grants do not count before it was proven, so that such a slot is
+//! left to the next map.
+//!
+//! What may interrupt it: a fork, after which the child has its own. A caller that is cancelled, which ends no asking. The
+//! background cannot be started, or ends: the map stays as it is, and whoever waits for the first one fails.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::info::{former_replid, server_info};
+use super::pipeline::{Answer, Pipeline};
+use super::refusal::{Offence, accepted};
+use super::scripts::text;
+use super::setup::authentication;
+use super::{Failure, Role};
+use crate::address::{Address, Target};
+use crate::error::Error;
+use crate::net::dial::{Dialer, Stream};
+use crate::net::logins::{LoginSource, Logins};
+use crate::net::tls::Tls;
+use crate::protocol::cluster::{SlotMap, Told};
+use crate::protocol::place::Place;
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::future::{join_all, notified_until};
+use crate::sys::log::log;
+
+/// How long one server is asked alone.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// The time for one server's answer, with its connection.
+const ONE_MOST: Duration = Duration::from_secs(2);
+
+/// The time for the answers that prove what became of a primary.
+const PROOF_MOST: Duration = Duration::from_millis(500);
+
+/// The pause between two maps.
+const REST: Duration = Duration::from_secs(1);
+
+/// The age of a map that is asked for again.
+const OLD: Duration = Duration::from_secs(60);
+
+/// A task of any kind.
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Something that uses the map. Called by the background, outside of every lock.
+pub(crate) trait Follower: fmt::Debug + Send + Sync {
+    /// Learns, before the map tells it, that a server was promoted and may lack the last grants of the one before.
+    fn promoted(&self, address: &Address);
+
+    /// Learns that slots are elsewhere.
+    fn changed(self: Arc<Self>);
+}
+
+/// A cluster and its map.
+pub(crate) struct Cluster {
+    address: Address,
+    seeds: Vec<Place>,
+    tls: Option<Tls>,
+    login: LoginSource,
+    clock: Clock,
+    spawn: Box<dyn Fn(Task) + Send + Sync>,
+    state: Mutex<State>,
+    is_asking: AtomicBool,
+    /// Whether another map is wanted after the one that is asked for.
+    is_wanted: AtomicBool,
+    /// When the last map came, in nanoseconds.
+    mapped: AtomicU64,
+    /// Notified when an asking ends.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    map: SlotMap,
+    /// Every server that was a primary in some map.
+    primaries: BTreeSet<Place>,
+    /// The number of askings so far.
+    askings: u64,
+    /// Why there is no map yet.
+    failure: Option<Failure>,
+    /// The server that a redirect named last, which is asked first.
+    named: Option<Place>,
+    /// The server with which something is wrong, which is asked last.
+    doubted: Option<Place>,
+    followers: Vec<Weak<dyn Follower>>,
+}
+
+impl Cluster {
+    /// Makes the cluster at `address`, if that is one. `spawn` runs a task in the background.
+    pub(crate) fn new(
+        address: &Address,
+        logins: Option<&Arc<Logins>>,
+        clock: Clock,
+        spawn: impl Fn(Task) + Send + Sync + 'static,
+    ) -> Result<Option<Arc<Self>>, Error> {
+        let Target::Cluster { seeds, .. } = address.target() else { return Ok(None) };
+        let tls = address.tls().map(|options| Tls::new(options, &seeds[0].0)).transpose()?;
+        Ok(Some(Arc::new(Self {
+            seeds: seeds.iter().map(|(host, port)| Place { host: host.clone(), port: *port }).collect(),
+            tls,
+            login: LoginSource::of(address, logins),
+            address: address.clone(),
+            clock,
+            spawn: Box::new(spawn),
+            state: Mutex::default(),
+            is_asking: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+            mapped: AtomicU64::new(0),
+            changed: Notify::new(),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while holding this")
+    }
+
+    /// Tells `follower` of every change from now on.
+    pub(crate) fn follow(&self, follower: Weak<dyn Follower>) {
+        let followers = &mut self.state().followers;
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(follower);
+    }
+
+    /// Returns the primary of `slot`; `None` if none is known. A use, which has an old map asked for again.
+    pub(crate) fn primary(self: &Arc<Self>, slot: u16) -> Option<Place> {
+        let mapped = Moment::from_nanos(self.mapped.load(Ordering::Relaxed));
+        if mapped != Moment::default() && self.clock.now() >= mapped.after(OLD) {
+            self.ask_soon();
+        }
+        self.state().map.primary(slot).cloned()
+    }
+
+    /// Returns the address of a server of this cluster.
+    pub(crate) fn address_of(&self, place: &Place) -> Address {
+        self.address.of_server(place)
+    }
+
+    /// Returns all primaries that have slots.
+    pub(crate) fn primaries(&self) -> Vec<Place> {
+        self.state().map.primaries().into_iter().cloned().collect()
+    }
+
+    /// Waits for a map that is asked for from now on. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// Why no server tells a map.
+    pub(crate) async fn map_anew(self: &Arc<Self>) -> Result<(), Failure> {
+        let seen = self.state().askings;
+        self.ask_soon();
+        notified_until(&self.changed, || {
+            let state = self.state();
+            (state.askings != seen).then(|| state.failure.clone().map_or(Ok(()), Err))
+        })
+        .await
+    }
+
+    /// Has the map asked for again, because something is wrong with the server at `place`.
+    pub(crate) fn doubt(self: &Arc<Self>, place: &Place) {
+        self.state().doubted = Some(place.clone());
+        self.ask_soon();
+    }
+
+    /// Records that a server has sent a request for `slot` to `place`.
+    pub(crate) fn moved(self: &Arc<Self>, slot: u16, place: &Place) {
+        let is_news = {
+            let mut state = self.state();
+            state.named = Some(place.clone());
+            state.primaries.contains(place) && state.map.correct(slot, place, self.clock.now())
+        };
+        if is_news {
+            self.tell_followers();
+        }
+        self.ask_soon();
+    }
+
+    fn tell_followers(&self) {
+        let followers = self.state().followers.clone();
+        followers.iter().filter_map(Weak::upgrade).for_each(Follower::changed);
+    }
+
+    /// Asks for the map in the background, at most once a second.
+    fn ask_soon(self: &Arc<Self>) {
+        self.is_wanted.store(true, Ordering::SeqCst);
+        if !self.is_asking.swap(true, Ordering::SeqCst) {
+            let inquiry = Inquiry { cluster: Arc::clone(self), is_over: false };
+            (self.spawn)(Box::pin(inquiry.run()));
+        }
+    }
+
+    /// Returns the servers to ask, in order.
+    fn candidates(&self) -> Vec<Place> {
+        let mut state = self.state();
+        let (named, doubted) = (state.named.take(), state.doubted.take());
+        let known = state.map.primaries().into_iter().cloned();
+        let mut candidates: Vec<Place> = Vec::new();
+        for place in named.into_iter().chain(known).chain(self.seeds.iter().cloned()) {
+            if !candidates.contains(&place) {
+                candidates.push(place);
+            }
+        }
+        if let Some(index) = doubted.and_then(|doubted| candidates.iter().position(|place| *place == doubted)) {
+            let last = candidates.remove(index);
+            candidates.push(last);
+        }
+        candidates
+    }
+
+    /// Records a map, or why there is none.
+    async fn record(self: &Arc<Self>, told: Result<Vec<Told>, Failure>) {
+        let told = match told {
+            Ok(told) => told,
+            Err(failure) => {
+                let mut state = self.state();
+                state.failure = state.map.primaries().is_empty().then_some(failure);
+                return;
+            }
+        };
+        for (place, former) in self.newcomers(&told) {
+            if !self.is_migration(&place, former.as_ref()).await {
+                let node = self.address_of(&place);
+                let followers = self.state().followers.clone();
+                for follower in followers.iter().filter_map(Weak::upgrade) {
+                    follower.promoted(&node);
+                }
+                log!(warn, %node, "failover: another server is primary, and may lack the last grants");
+            }
+        }
+        let is_news = {
+            let mut state = self.state();
+            state.failure = None;
+            state.primaries.extend(told.iter().map(|told| told.primary.clone()));
+            state.map.replace(&told, self.clock.now())
+        };
+        self.mapped.store(self.clock.now().nanos(), Ordering::Relaxed);
+        if is_news {
+            self.tell_followers();
+        }
+    }
+
+    /// Returns the servers that have slots for the first time, and which server had some of them before. None in the
+    /// first map.
+    fn newcomers(&self, told: &[Told]) -> Vec<(Place, Option<Place>)> {
+        let state = self.state();
+        if state.primaries.is_empty() {
+            return Vec::new();
+        }
+        let new: BTreeSet<_> =
+            told.iter().map(|told| &told.primary).filter(|place| !state.primaries.contains(place)).collect();
+        new.into_iter().map(|place| (place.clone(), state.map.former(told, place).cloned())).collect()
+    }
+
+    /// Returns whether slots were moved to `place` while the server that had them is still a primary, whose data `place`
+    /// does not continue.
+    async fn is_migration(&self, place: &Place, former: Option<&Place>) -> bool {
+        let Some(former) = former else { return false };
+        let both = pin!(join_all(vec![self.info(former), self.info(place)]));
+        let Some(both) = self.clock.timeout(PROOF_MOST, both).await else { return false };
+        let [Ok(former), Ok(now)] = &both[..] else { return false };
+        let former = server_info(former).identity;
+        former.role == Role::Master && !former.replid.is_empty() && former_replid(now) != former.replid
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The task that asks.
+struct Inquiry {
+    cluster: Arc<Cluster>,
+    /// Whether it has ended by itself.
+    is_over: bool,
+}
+
+impl Inquiry {
+    async fn run(mut self) {
+        let cluster = Arc::clone(&self.cluster);
+        loop {
+            cluster.is_wanted.store(false, Ordering::SeqCst);
+            let asked = cluster.clock.now();
+            let told = cluster.ask(cluster.candidates()).await;
+            cluster.record(told).await;
+            cluster.state().askings += 1;
+            cluster.changed.notify_waiters();
+            cluster.clock.sleep_until(asked.after(REST)).await;
+            if cluster.is_wanted.load(Ordering::SeqCst) {
+                continue;
+            }
+            cluster.is_asking.store(false, Ordering::SeqCst);
+            // Somebody may have wanted a map after the last look, and have found an inquiry.
+            if !cluster.is_wanted.load(Ordering::SeqCst) || cluster.is_asking.swap(true, Ordering::SeqCst) {
+                self.is_over = true;
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Inquiry {
+    /// If the background could not be started, or ends, connects that wait fail.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.cluster.is_asking.store(false, Ordering::SeqCst);
+            let mut state = self.cluster.state();
+            state.askings += 1;
+            if state.map.primaries().is_empty() {
+                state.failure = Some(Failure::Unreachable("its cluster was not asked for its map".into()));
+            }
+            drop(state);
+            self.cluster.changed.notify_waiters();
+        }
+    }
+}
+
+/// The asking of one server.
+type Asking<'a> = Pin<Box<dyn Future<Output = Result<Vec<Told>, Failure>> + Send + 'a>>;
+
+impl Cluster {
+    /// Asks one server after the other for the map, until one tells it.
+    async fn ask(&self, candidates: Vec<Place>) -> Result<Vec<Told>, Failure> {
+        let mut candidates = candidates.into_iter();
+        let (mut asked, mut said): (Vec<Asking<'_>>, Vec<String>) = (Vec::new(), Vec::new());
+        let mut forbidden = None;
+        loop {
+            match candidates.next() {
+                Some(place) => asked.push(Box::pin(self.ask_one(place))),
+                None if asked.is_empty() => break,
+                None => {}
+            }
+            let until = if candidates.len() == 0 { Moment::NEVER } else { self.clock.now().after(HEAD_START) };
+            let first = poll_fn(|cx| {
+                for index in 0..asked.len() {
+                    if let Poll::Ready(told) = asked[index].as_mut().poll(cx) {
+                        drop(asked.remove(index));
+                        return Poll::Ready(told);
+                    }
+                }
+                Poll::Pending
+            });
+            match self.clock.timeout_at(until, first).await {
+                Some(Ok(told)) => return Ok(told),
+                Some(Err(failure)) => {
+                    said.push(failure.to_string());
+                    forbidden = forbidden.or_else(|| matches!(failure, Failure::Forbidden(_)).then_some(failure));
+                }
+                None => {}
+            }
+        }
+        // Whoever has wrong rights has to know that, and not that another server is down.
+        Err(forbidden.unwrap_or_else(|| {
+            said.dedup();
+            Failure::Unreachable(format!("no server of the cluster tells its map: {}", said.join(", ")).into())
+        }))
+    }
+
+    async fn ask_one(&self, place: Place) -> Result<Vec<Told>, Failure> {
+        let question = pin!(self.question(&place, &["CLUSTER", "SLOTS"]));
+        let answer = self.clock.timeout(ONE_MOST, question).await.unwrap_or(Err(Failure::Silent(ONE_MOST)))?;
+        told_in(&answer, &place.host).filter(|told| !told.is_empty()).ok_or(Failure::UnexpectedReply)
+    }
+
+    async fn info(&self, place: &Place) -> Result<String, Failure> {
+        let answer = self.question(place, &["INFO"]).await?;
+        text(&answer).map(str::to_owned).ok_or(Failure::UnexpectedReply)
+    }
+
+    /// Asks one server one question, over a connection of its own.
+    async fn question(&self, place: &Place, words: &[&str]) -> Result<Value, Failure> {
+        let login = self.login.login().await.map_err(Failure::NoLogin)?;
+        let tls = self.tls.as_ref().map(|tls| tls.to(&place.host)).transpose();
+        let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
+        let target = self.address.of_server(place).target().clone();
+        let stream: Stream = Dialer::new(target, tls).dial(&self.clock).await?;
+        let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        let commands: Vec<Cmd> = authentication(&login.login).into_iter().chain([command]).collect();
+        let mut answers = join_all(line.ask_all(&commands)).await;
+        let last = answers.pop().unwrap_or(Err(Failure::Closed));
+        answers.into_iter().try_for_each(|answer| unrefused(answer).map(drop))?;
+        unrefused(last)
+    }
+}
+
+fn unrefused(answer: Answer) -> Result<Value, Failure> {
+    accepted(answer?).map_err(|offence| match offence {
+        Offence::Some(failure) | Offence::None(failure) => failure,
+        Offence::Hello => Failure::UnexpectedReply,
+    })
+}
+
+/// Reads the answer to CLUSTER SLOTS of the server at `host`. Slots whose primary has no known host are left out.
+fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
+    let Value::Array(ranges) = answer else { return None };
+    let mut all = Vec::new();
+    for range in ranges {
+        let Value::Array(items) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = items.as_slice() else { return None };
+        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+        let [named, Value::Int(port), ..] = primary.as_slice() else { return None };
+        let named = match named {
+            Value::Nil => "",
+            named => text(named)?,
+        };
+        let host = match named {
+            // Its own, as this client reached it.
+            "" => host,
+            "?" => continue,
+            named => named,
+        };
+        all.push(Told {
+            slots: first..=last,
+            primary: Place { host: host.to_owned(), port: u16::try_from(*port).ok()? },
+        });
+    }
+    Some(all)
+}

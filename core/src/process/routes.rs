@@ -1,0 +1,208 @@
+//! Routes: the sets of servers that stand for a client's nodes, where clusters are among them.
+//!
+//! A cluster is one node, one vote, and a directory of servers. A name's *set* has, for each cluster, the primary of the
+//! name's slot, and each other node as it is; so a server of a cluster has connections, health and pending releases like
+//! every node. Whatever is asked begins by looking up the set, which changes with the clusters' maps. Before there is a
+//! map, or while a slot has no primary, the set is the client's own *home* set, whose connects ask for the map and then
+//! fail.
+//!
+//! States of a set: *named*, while the maps give it slots; then *abandoned*: what is under way there ends, and its
+//! pending releases go to the sets that have their keys.
+//!
+//! When a map changes: what is held on the sets that gained slots is renewed there soon, and all waiters look again. A
+//! server that was promoted is barred, like one that restarted, before any map names it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::net::connections::{Connections, Router};
+use crate::net::node::cluster::Follower;
+use crate::net::node::{Cluster, Failure};
+use crate::process::nodes::{Directory, NodeSet};
+use crate::protocol::cluster::Redirect;
+use crate::protocol::name::{SLOTS, slot};
+use crate::protocol::place::Place;
+use crate::protocol::request::Keys;
+
+/// For each node, the server that stands for it; `None` for a node that is no cluster.
+type Places = Vec<Option<Place>>;
+
+/// Makes sets, and bars servers.
+pub(crate) trait Maker: Send + Sync {
+    /// Makes the set of the servers at `addresses`, which stands for the `home` set of `routes` for some slots.
+    fn routed_set(&self, addresses: &[Address], home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
+
+    /// Bars the server at `address`, which came into the place of another one and may lack its last grants.
+    fn bar(&self, address: &Address);
+}
+
+/// The sets of one client's nodes.
+pub(crate) struct Routes {
+    me: Weak<Self>,
+    maker: Weak<dyn Maker>,
+    /// The cluster at each node, if it is one.
+    clusters: Vec<Option<Arc<Cluster>>>,
+    home: Weak<NodeSet>,
+    sets: Mutex<HashMap<Places, Arc<NodeSet>>>,
+}
+
+impl Routes {
+    pub(crate) fn new(maker: Weak<dyn Maker>, clusters: Vec<Option<Arc<Cluster>>>, home: &Weak<NodeSet>) -> Arc<Self> {
+        let routes = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            maker,
+            clusters,
+            home: Weak::clone(home),
+            sets: Mutex::default(),
+        });
+        for cluster in routes.clusters.iter().flatten() {
+            let follower: Weak<Self> = Arc::downgrade(&routes);
+            cluster.follow(follower);
+        }
+        routes
+    }
+
+    fn sets(&self) -> MutexGuard<'_, HashMap<Places, Arc<NodeSet>>> {
+        self.sets.lock().expect("no panic while holding this")
+    }
+
+    fn places(&self, slot: u16) -> Option<Places> {
+        let place = |cluster: &Option<Arc<Cluster>>| match cluster {
+            Some(cluster) => cluster.primary(slot).map(Some),
+            None => Some(None),
+        };
+        self.clusters.iter().map(place).collect()
+    }
+
+    fn set_of(&self, places: &Places) -> Option<Arc<NodeSet>> {
+        let mut sets = self.sets();
+        if let Some(set) = sets.get(places) {
+            return Some(Arc::clone(set));
+        }
+        let (maker, home, routes) = (self.maker.upgrade()?, self.home.upgrade()?, self.me.upgrade()?);
+        let addresses: Vec<_> =
+            home.members.nodes.iter().map(|member| &member.address).zip(&self.clusters).zip(places).collect();
+        let address =
+            |((address, cluster), place): ((&Address, &Option<Arc<Cluster>>), &Option<Place>)| match (cluster, place) {
+                (Some(cluster), Some(place)) => cluster.address_of(place),
+                _ => address.clone(),
+            };
+        let addresses: Vec<_> = addresses.into_iter().map(address).collect();
+        // The files of TLS were read for the home set, and unreadable new versions leave the old ones in force.
+        let set = maker.routed_set(&addresses, &home, &routes).ok()?;
+        sets.insert(places.clone(), Arc::clone(&set));
+        Some(set)
+    }
+
+    /// Returns the index of the node's server in the set of `connections`.
+    fn place_of(&self, connections: &Connections, node: usize) -> Option<Place> {
+        let sets = self.sets();
+        let is_meant = |(_, set): &(&Places, &Arc<NodeSet>)| Arc::ptr_eq(&set.members, &connections.members);
+        sets.iter().find(is_meant).and_then(|(places, _)| places[node].clone())
+    }
+
+    /// Returns the addresses of all servers that have slots, with those of the other nodes.
+    fn all_addresses(&self) -> Vec<Address> {
+        let Some(home) = self.home.upgrade() else { return Vec::new() };
+        let mut all = Vec::new();
+        for (member, cluster) in home.members.nodes.iter().zip(&self.clusters) {
+            match cluster {
+                Some(cluster) => all.extend(cluster.primaries().iter().map(|place| cluster.address_of(place))),
+                None => all.push(member.address.clone()),
+            }
+        }
+        all
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes").field("clusters", &self.clusters).finish_non_exhaustive()
+    }
+}
+
+impl Directory for Routes {
+    fn set(&self, lock_key: &[u8]) -> Option<Arc<NodeSet>> {
+        self.set_of(&self.places(slot(lock_key))?)
+    }
+
+    fn names(&self, set: &NodeSet) -> bool {
+        self.sets().values().any(|named| std::ptr::eq(&raw const **named, set))
+    }
+
+    fn all_servers(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<Vec<Address>, Failure>> + Send>> {
+        Box::pin(async move {
+            for cluster in self.clusters.iter().flatten() {
+                cluster.map_anew().await?;
+            }
+            Ok(self.all_addresses())
+        })
+    }
+}
+
+impl Follower for Routes {
+    fn promoted(&self, address: &Address) {
+        if let Some(maker) = self.maker.upgrade() {
+            maker.bar(address);
+        }
+    }
+
+    fn changed(self: Arc<Self>) {
+        // Every combination of primaries that some slot has.
+        let mut named: Vec<Places> = Vec::new();
+        for places in (0..SLOTS).filter_map(|slot| self.places(slot)) {
+            if named.last() != Some(&places) && !named.contains(&places) {
+                named.push(places);
+            }
+        }
+        let gained: Vec<_> = named.iter().filter_map(|places| self.set_of(places)).collect();
+        let sets = {
+            let mut sets = self.sets();
+            let (kept, abandoned): (HashMap<_, _>, HashMap<_, _>) =
+                mem::take(&mut *sets).into_iter().partition(|(places, _)| named.contains(places));
+            *sets = kept;
+            drop(sets);
+            abandoned
+        };
+        for set in gained.iter().chain(sets.values()) {
+            set.look_again();
+        }
+    }
+}
+
+impl Router for Routes {
+    fn place(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
+        let Redirect { place, .. } = redirect;
+        let own = || self.place_of(from, node).map_or_else(String::new, |own| own.host);
+        let host = if place.host.is_empty() { own() } else { place.host.clone() };
+        Place { host, port: place.port }
+    }
+
+    fn moved(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
+        let place = self.place(from, node, redirect);
+        if let Some(cluster) = &self.clusters[node] {
+            cluster.moved(redirect.slot, &place);
+        }
+        place
+    }
+
+    fn connections(&self, like: &Connections, node: usize, place: &Place, keys: &Keys) -> Option<Arc<Connections>> {
+        let mut places = self.places(slot(&keys.lock))?;
+        places[node] = Some(place.clone());
+        // It may be named a moment later, or for this request alone.
+        let set = self.set_of(&places)?;
+        Some(if like.is_tracking() { set.waiting_connections(like.runtime()) } else { set.connections(like.runtime()) })
+    }
+
+    fn doubt(&self, from: &Connections, node: usize) {
+        if let (Some(cluster), Some(place)) = (&self.clusters[node], self.place_of(from, node)) {
+            cluster.doubt(&place);
+        }
+    }
+}

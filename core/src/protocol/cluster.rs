@@ -1,0 +1,194 @@
+//! PURE: which server of a cluster has a key, by the cluster's own answers.
+//!
+//! A key belongs to one of [`SLOTS`] slots, and each slot to one primary. A cluster tells which one in its answer to
+//! CLUSTER SLOTS, and in the error MOVED to a request for a slot that is elsewhere. While a slot moves, the error ASK
+//! names the server that may have the key already. See "Redis cluster specification" in the Redis documentation.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::protocol::name::SLOTS;
+use crate::protocol::place::Place;
+use crate::sys::clock::Moment;
+
+/// How long the answer of a server that may not know of a move yet does not undo it: the map has no epoch.
+const CORRECTION: Duration = Duration::from_secs(2);
+
+/// Where a request is to be sent instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    /// Its host is empty where that is the host of the server that answered.
+    pub(crate) place: Place,
+}
+
+impl Redirect {
+    /// Reads the text behind MOVED or ASK: `slot host:port`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (slot, place) = text.split_once(' ')?;
+        let (host, port) = place.rsplit_once(':')?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let place = Place { host: host.to_owned(), port: port.parse().ok().filter(|port| *port != 0)? };
+        Some(Self { slot: slot.parse().ok().filter(|slot| *slot < SLOTS)?, place })
+    }
+}
+
+/// Some slots and their primary, as a cluster tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) slots: RangeInclusive<u16>,
+    pub(crate) primary: Place,
+}
+
+/// The primary of each slot.
+#[derive(Debug)]
+pub(crate) struct SlotMap {
+    /// In the order in which they were first told.
+    places: Vec<Place>,
+    /// For each slot, the number of its primary in `places`.
+    primaries: Box<[Option<u16>]>,
+    /// The slots that a server has reported elsewhere, and when.
+    corrections: BTreeMap<u16, Moment>,
+}
+
+impl Default for SlotMap {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            primaries: vec![None; usize::from(SLOTS)].into_boxed_slice(),
+            corrections: BTreeMap::new(),
+        }
+    }
+}
+
+impl SlotMap {
+    /// Returns the primary of `slot`; `None` if the cluster told none.
+    pub(crate) fn primary(&self, slot: u16) -> Option<&Place> {
+        self.primaries[usize::from(slot)].map(|number| &self.places[usize::from(number)])
+    }
+
+    /// Returns all primaries of slots, each once.
+    pub(crate) fn primaries(&self) -> Vec<&Place> {
+        let mut numbers: Vec<_> = self.primaries.iter().flatten().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().map(|number| &self.places[usize::from(*number)]).collect()
+    }
+
+    /// Returns a server that has lost slots to `place` by `told`, if any has.
+    pub(crate) fn former(&self, told: &[Told], place: &Place) -> Option<&Place> {
+        let slots = told.iter().filter(|told| told.primary == *place).flat_map(|told| told.slots.clone());
+        slots.filter_map(|slot| self.primary(slot)).find(|former| *former != place)
+    }
+
+    /// Records that `slot` is at `place`, as a server has reported. Returns whether that is news.
+    pub(crate) fn correct(&mut self, slot: u16, place: &Place, now: Moment) -> bool {
+        self.corrections.insert(slot, now);
+        if self.primary(slot) == Some(place) {
+            return false;
+        }
+        let number = self.number(place);
+        self.primaries[usize::from(slot)] = Some(number);
+        true
+    }
+
+    /// Records what a cluster has told of all slots. Slots that were corrected a moment ago stay. Returns whether there
+    /// is news.
+    pub(crate) fn replace(&mut self, told: &[Told], now: Moment) -> bool {
+        self.corrections.retain(|_, at| at.after(CORRECTION) > now);
+        let mut places = Vec::new();
+        let mut primaries = vec![None; usize::from(SLOTS)].into_boxed_slice();
+        let mut put = |slot: u16, place: &Place| {
+            let number = places.iter().position(|known| known == place).unwrap_or_else(|| {
+                places.push(place.clone());
+                places.len() - 1
+            });
+            primaries[usize::from(slot)] = u16::try_from(number).ok();
+        };
+        for Told { slots, primary } in told {
+            slots.clone().filter(|slot| *slot < SLOTS).for_each(|slot| put(slot, primary));
+        }
+        for slot in self.corrections.keys() {
+            if let Some(place) = self.primary(*slot) {
+                put(*slot, place);
+            }
+        }
+        let before = std::mem::replace(self, Self { places, primaries, corrections: BTreeMap::new() });
+        let is_news = (0..SLOTS).any(|slot| self.primary(slot) != before.primary(slot));
+        self.corrections = before.corrections;
+        is_news
+    }
+
+    fn number(&mut self, place: &Place) -> u16 {
+        let number = self.places.iter().position(|known| known == place).unwrap_or_else(|| {
+            self.places.push(place.clone());
+            self.places.len() - 1
+        });
+        u16::try_from(number).expect("there are no more servers than slots")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(port: u16) -> Place {
+        Place { host: "10.0.0.1".into(), port }
+    }
+
+    fn told(slots: RangeInclusive<u16>, port: u16) -> Told {
+        Told { slots, primary: place(port) }
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(1 + millis * 1_000_000)
+    }
+
+    #[test]
+    fn what_a_redirect_says() {
+        let parsed = |text| Redirect::parse(text).map(|redirect| (redirect.slot, redirect.place.to_string()));
+        for (text, expected) in [
+            ("3999 127.0.0.1:6381", Some((3999, "127.0.0.1:6381"))),
+            ("0 :6381", Some((0, ":6381"))),
+            ("1 ::1:6381", Some((1, "[::1]:6381"))),
+            ("1 [::1]:6381", Some((1, "[::1]:6381"))),
+            ("1 redis.internal:1", Some((1, "redis.internal:1"))),
+            ("16384 a:1", None),
+            ("1 a:0", None),
+            ("1 a", None),
+            ("", None),
+        ] {
+            assert_eq!(parsed(text), expected.map(|(slot, place)| (slot, place.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_map_is_replaced_and_corrected() {
+        let mut map = SlotMap::default();
+        assert_eq!(map.primary(1), None);
+        let whole = [told(0..=8000, 1), told(8001..=16383, 2)];
+        assert!(map.replace(&whole, at(0)));
+        assert!(!map.replace(&whole, at(0)), "the same");
+        assert_eq!(map.primaries(), [&place(1), &place(2)]);
+        assert!(map.correct(7, &place(3), at(10)));
+        assert!(!map.correct(7, &place(3), at(10)));
+        assert_eq!((map.primary(7), map.primary(8)), (Some(&place(3)), Some(&place(1))));
+        assert!(!map.replace(&whole, at(2_009)), "a server that does not know of it yet");
+        assert_eq!(map.primary(7), Some(&place(3)));
+        assert!(map.replace(&whole, at(2_010)), "it was told for two seconds");
+        assert_eq!(map.primary(7), Some(&place(1)));
+        assert!(map.replace(&[told(0..=99, 1)], at(3_000)));
+        assert_eq!((map.primary(100), map.primaries()), (None, vec![&place(1)]));
+    }
+
+    #[test]
+    fn who_had_the_slots_before() {
+        let mut map = SlotMap::default();
+        map.replace(&[told(0..=99, 1), told(100..=199, 2)], at(0));
+        let next = [told(0..=49, 3), told(50..=99, 1), told(100..=199, 2), told(300..=301, 4)];
+        assert_eq!(map.former(&next, &place(3)), Some(&place(1)));
+        assert_eq!(map.former(&next, &place(2)), None);
+        assert_eq!(map.former(&next, &place(4)), None, "nobody had them");
+    }
+}
