@@ -15,7 +15,6 @@ use url::{Host, ParseError, Url};
 use crate::credentials::{Provider, Secret};
 use crate::error::Error;
 use crate::options::{CONNECT_TIMEOUT_DEFAULT, Options, check_paths, checked_connect_timeout};
-use crate::protocol::place::Place;
 
 /// The address of an unconfigured server.
 const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
@@ -169,9 +168,9 @@ impl Address {
     }
 
     /// Returns the address of a server of this cluster, with the same login and options.
-    pub(crate) fn of_server(&self, place: &Place) -> Self {
+    pub(crate) fn of_server(&self, host: &str, port: u16) -> Self {
         let tls = self.tls().is_some();
-        Self { target: Target::Tcp { host: place.host.clone(), port: place.port, tls }, ..self.clone() }
+        Self { target: Target::Tcp { host: host.to_owned(), port, tls }, ..self.clone() }
     }
 
     /// Returns what the sentinels of an address are told apart by.

@@ -174,3 +174,23 @@ async fn without_any_server_the_error_says_why() {
     let text = error.to_string();
     assert!(text.contains("no server of the cluster tells its map"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_are_nodes_of_a_redlock() {
+    let clusters = [(); 3].map(|()| Shards::start(2, 0));
+    let urls: Vec<_> = clusters.iter().map(Shards::url).collect();
+    let redlock = Redlock::builder().nodes(urls).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap();
+    let guard = redlock.lock(NAME).await.unwrap();
+    eventually("all have it", || clusters.iter().all(|shards| has(shards.owner(NAME), NAME)));
+    clusters[0].migrate(NAME, clusters[0].owner(NAME), clusters[0].other(NAME));
+    clusters[1].servers.iter().for_each(Server::kill);
+    guard.extend().await.unwrap();
+    guard.release().await.unwrap();
+    eventually("none has it", || [0, 2].iter().all(|number| !has(clusters[*number].owner(NAME), NAME)));
+    // A client that has never seen the map of one of them.
+    let urls = [clusters[0].url(), clusters[2].url(), "redis+cluster://127.0.0.1:1".to_owned()];
+    let redlock = Redlock::builder().nodes(urls.to_vec()).ttl(LONG).build().unwrap();
+    let guard = redlock.lock(NAME).await.unwrap();
+    guard.extend().await.unwrap();
+    guard.release().await.unwrap();
+}

@@ -17,8 +17,8 @@ the package has patched `select` before the lock is made. Durations are seconds 
 Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by commas), else the node is
 `redis://127.0.0.1:6379`; `Redlock` takes others. An address is `redis://[user:password@]host[:port][/db]`, `rediss://`
 for TLS, `unix:///path?db=0`, `redis+sentinel://[user:password@]host1,host2/mymaster[/db]` for the primary that
-sentinels name, the same with `valkey`, or `memory://name` for a store inside this process that excludes nobody outside
-it.
+sentinels name, `redis+cluster://[user:password@]host1,host2` for a Redis Cluster, the same with `valkey`, or
+`memory://name` for a store inside this process that excludes nobody outside it.
 
 Importing starts nothing. A process that ends releases its locks, and so does a child of `multiprocessing` or billiard.
 After a fork the parent keeps its locks. The child does not hold them, and can acquire all of them again. One process

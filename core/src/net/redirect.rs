@@ -75,6 +75,9 @@ pub(crate) async fn follow(
             }
             None => connection.call_in_open_slot(request, open).await,
         };
+        if answer.as_ref().err().is_some_and(Failure::breaks_connection) {
+            asked.discard_if(node, &connection);
+        }
     }
     (Some(connection), answer)
 }

@@ -40,7 +40,7 @@ use crate::net::node::memory::MemoryNode;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
 use crate::process::nodes::{Directory, NodeSet};
-use crate::process::routes::{Maker, Routes};
+use crate::process::routes::{Maker, Routes, Servers};
 use crate::process::schedule::Schedule;
 use crate::sys::background::Background;
 use crate::sys::clock::Clock;
@@ -128,14 +128,15 @@ impl Process {
 
     /// Makes the set of the servers at `addresses`, apart from all others, for the same client as `home`.
     pub(crate) fn set_apart(&self, addresses: &[Address], home: &NodeSet) -> Result<Arc<NodeSet>, Error> {
-        let members = self.members_like(addresses, home)?;
+        let servers = addresses.iter().map(|address| (address.clone(), None)).collect();
+        let members = self.members_like(servers, home)?;
         Ok(Arc::new(NodeSet::new(members, Arc::clone(&home.list), &self.environment, &self.schedule)))
     }
 
-    fn members_like(&self, addresses: &[Address], home: &NodeSet) -> Result<Members, Error> {
+    fn members_like(&self, servers: Servers, home: &NodeSet) -> Result<Members, Error> {
         let logins = home.members.logins.clone();
-        let node = |address: &Address| Ok((self.node(address, logins.as_ref(), None)?, address.clone()));
-        let nodes = addresses.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
+        let node = |(address, cluster)| Ok((self.node(&address, logins.as_ref(), cluster)?, address));
+        let nodes = servers.into_iter().map(node).collect::<Result<Vec<_>, Error>>()?;
         Ok(Members::new(self.members(nodes), home.members.connect_timeout, logins, &self.clock))
     }
 
@@ -223,8 +224,8 @@ impl Process {
 }
 
 impl Maker for Process {
-    fn routed_set(&self, addresses: &[Address], home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error> {
-        let members = self.members_like(addresses, home)?;
+    fn routed_set(&self, servers: Servers, home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error> {
+        let members = self.members_like(servers, home)?;
         let known: Weak<Routes> = Arc::downgrade(routes);
         let members = members.with_router(known);
         let directory: Arc<dyn Directory> = Arc::clone(routes) as _;

@@ -2,9 +2,9 @@
 //!
 //! A cluster is one node, one vote, and a directory of servers. A name's *set* has, for each cluster, the primary of the
 //! name's slot, and each other node as it is; so a server of a cluster has connections, health and pending releases like
-//! every node. Whatever is asked begins by looking up the set, which changes with the clusters' maps. Before there is a
-//! map, or while a slot has no primary, the set is the client's own *home* set, whose connects ask for the map and then
-//! fail.
+//! every node. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a cluster has
+//! no primary for a slot, or no map yet, it stands for itself: connecting to it asks for the map, and then fails. A set of
+//! such nodes alone is the client's own *home* set.
 //!
 //! States of a set: *named*, while the maps give it slots; then *abandoned*: what is under way there ends, and its
 //! pending releases go to the sets that have their keys.
@@ -30,13 +30,16 @@ use crate::protocol::name::{SLOTS, slot};
 use crate::protocol::place::Place;
 use crate::protocol::request::Keys;
 
-/// For each node, the server that stands for it; `None` for a node that is no cluster.
+/// For each node, the server that stands for it; `None` for a node that stands for itself.
 type Places = Vec<Option<Place>>;
+
+/// The address of each node, with its cluster if it stands for itself.
+pub(crate) type Servers = Vec<(Address, Option<Arc<Cluster>>)>;
 
 /// Makes sets, and bars servers.
 pub(crate) trait Maker: Send + Sync {
-    /// Makes the set of the servers at `addresses`, which stands for the `home` set of `routes` for some slots.
-    fn routed_set(&self, addresses: &[Address], home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
+    /// Makes the set of `servers`, which stands for the `home` set of `routes` for some slots.
+    fn routed_set(&self, servers: Servers, home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
 
     /// Bars the server at `address`, which came into the place of another one and may lack its last grants.
     fn bar(&self, address: &Address);
@@ -72,30 +75,27 @@ impl Routes {
         self.sets.lock().expect("no panic while holding this")
     }
 
-    fn places(&self, slot: u16) -> Option<Places> {
-        let place = |cluster: &Option<Arc<Cluster>>| match cluster {
-            Some(cluster) => cluster.primary(slot).map(Some),
-            None => Some(None),
-        };
-        self.clusters.iter().map(place).collect()
+    fn places(&self, slot: u16) -> Places {
+        self.clusters.iter().map(|cluster| cluster.as_ref().and_then(|cluster| cluster.primary(slot))).collect()
     }
 
+    /// Returns the set of these servers; `None` if that is the home set, or the client has gone.
     fn set_of(&self, places: &Places) -> Option<Arc<NodeSet>> {
+        if places.iter().all(Option::is_none) {
+            return None;
+        }
         let mut sets = self.sets();
         if let Some(set) = sets.get(places) {
             return Some(Arc::clone(set));
         }
         let (maker, home, routes) = (self.maker.upgrade()?, self.home.upgrade()?, self.me.upgrade()?);
-        let addresses: Vec<_> =
-            home.members.nodes.iter().map(|member| &member.address).zip(&self.clusters).zip(places).collect();
-        let address =
-            |((address, cluster), place): ((&Address, &Option<Arc<Cluster>>), &Option<Place>)| match (cluster, place) {
-                (Some(cluster), Some(place)) => cluster.address_of(place),
-                _ => address.clone(),
-            };
-        let addresses: Vec<_> = addresses.into_iter().map(address).collect();
+        let server = |(node, place): (usize, &Option<Place>)| match (&self.clusters[node], place) {
+            (Some(cluster), Some(place)) => (cluster.address_of(place), None),
+            (cluster, _) => (home.members.nodes[node].address.clone(), cluster.clone()),
+        };
+        let servers: Vec<_> = places.iter().enumerate().map(server).collect();
         // The files of TLS were read for the home set, and unreadable new versions leave the old ones in force.
-        let set = maker.routed_set(&addresses, &home, &routes).ok()?;
+        let set = maker.routed_set(servers, &home, &routes).ok()?;
         sets.insert(places.clone(), Arc::clone(&set));
         Some(set)
     }
@@ -129,7 +129,7 @@ impl fmt::Debug for Routes {
 
 impl Directory for Routes {
     fn set(&self, lock_key: &[u8]) -> Option<Arc<NodeSet>> {
-        self.set_of(&self.places(slot(lock_key))?)
+        self.set_of(&self.places(slot(lock_key)))
     }
 
     fn names(&self, set: &NodeSet) -> bool {
@@ -156,7 +156,7 @@ impl Follower for Routes {
     fn changed(self: Arc<Self>) {
         // Every combination of primaries that some slot has.
         let mut named: Vec<Places> = Vec::new();
-        for places in (0..SLOTS).filter_map(|slot| self.places(slot)) {
+        for places in (0..SLOTS).map(|slot| self.places(slot)) {
             if named.last() != Some(&places) && !named.contains(&places) {
                 named.push(places);
             }
@@ -193,7 +193,7 @@ impl Router for Routes {
     }
 
     fn connections(&self, like: &Connections, node: usize, place: &Place, keys: &Keys) -> Option<Arc<Connections>> {
-        let mut places = self.places(slot(&keys.lock))?;
+        let mut places = self.places(slot(&keys.lock));
         places[node] = Some(place.clone());
         // It may be named a moment later, or for this request alone.
         let set = self.set_of(&places)?;

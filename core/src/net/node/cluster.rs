@@ -155,7 +155,7 @@ impl Cluster {
 
     /// Returns the address of a server of this cluster.
     pub(crate) fn address_of(&self, place: &Place) -> Address {
-        self.address.of_server(place)
+        self.address.of_server(&place.host, place.port)
     }
 
     /// Returns all primaries that have slots.
@@ -395,7 +395,7 @@ impl Cluster {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let tls = self.tls.as_ref().map(|tls| tls.to(&place.host)).transpose();
         let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
-        let target = self.address.of_server(place).target().clone();
+        let target = self.address.of_server(&place.host, place.port).target().clone();
         let stream: Stream = Dialer::new(target, tls).dial(&self.clock).await?;
         let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
         let mut command = redis::cmd(words[0]);
@@ -403,12 +403,23 @@ impl Cluster {
         let commands: Vec<Cmd> = authentication(&login.login).into_iter().chain([command]).collect();
         let mut answers = join_all(line.ask_all(&commands)).await;
         let last = answers.pop().unwrap_or(Err(Failure::Closed));
-        answers.into_iter().try_for_each(|answer| unrefused(answer).map(drop))?;
-        unrefused(last)
+        let answer =
+            answers.into_iter().try_for_each(|answer| unrefused(answer).map(drop)).and_then(|()| unrefused(last));
+        if let (Some(logins), Err(Failure::Forbidden(code))) = (self.login.logins(), &answer)
+            && matches!(&**code, "WRONGPASS" | "NOAUTH")
+        {
+            drop(logins.rejected(login.number));
+        }
+        answer
     }
 }
 
 fn unrefused(answer: Answer) -> Result<Value, Failure> {
+    if let Ok(Value::ServerError(error)) = &answer
+        && error.details().is_some_and(|details| details.contains("cluster support disabled"))
+    {
+        return Err(Failure::Unreachable("it is not a server of a cluster; list it as redis://".into()));
+    }
     accepted(answer?).map_err(|offence| match offence {
         Offence::Some(failure) | Offence::None(failure) => failure,
         Offence::Hello => Failure::UnexpectedReply,

@@ -1,0 +1,89 @@
+"""A Redis Cluster as a node: locks and waiters follow the slot of their name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.conftest import Drivers, log_ends, shown
+from conformance.driver import FACES, LockError
+from conformance.test_waiting import calls
+from support.clock import until
+from support.servers import Server, User
+from support.shards import Shards
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+TTL_MS = 6000
+"""Long enough to outlive a failover here, so that held locks stay held."""
+
+RIGHTS = ("+cluster|slots", "+asking")
+"""What a user needs in a cluster besides, as SECURITY.md says."""
+
+
+def in_cluster(user: User | None) -> User | None:
+    """The user of every other test, with the rights for a cluster."""
+    return user and dataclasses.replace(user, rules=(*user.rules, *RIGHTS))
+
+
+@pytest.fixture
+def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
+    """Three primaries with a replica each, of this test case alone."""
+    with (
+        Shards(3, replicas=True, program=program, user=in_cluster(user)) as shards,
+        shown(request, "servers", lambda: log_ends(shards)),
+    ):
+        yield shards
+
+
+@every_face
+def test_a_held_lock_and_its_waiter_follow_the_slot(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+    holder = drivers.start(face).client([shards.url], ttl_ms=TTL_MS).lock(name)
+    fence = holder.acquire()["fence"]
+    waiter = drivers.start(face).client([shards.url], ttl_ms=TTL_MS).lock(name)
+    waiting = waiter.start_acquire()
+    shard = shards.shard(name)
+    source, target = shards.servers[shard], shards.servers[(shard + 1) % shards.primaries]
+    assert source.command("EXISTS", name)
+    shards.migrate(name, source, target)
+    holder.extend()
+    assert not drivers.start(face).client([shards.url]).lock(name).try_acquire()
+    assert waiting.pending
+    holder.release()
+    won = waiting.result()
+    assert won["fence"] > fence
+    assert target.command("EXISTS", name)
+    waiter.release()
+    until(lambda: not target.command("EXISTS", name), "the lock is free")
+
+
+@every_face
+def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+    holder = drivers.start(face).client([shards.url], ttl_ms=TTL_MS).lock(name)
+    holder.acquire()
+    shard = shards.shard(name)
+    primary, replica = shards.servers[shard], shards.servers[shards.primaries + shard]
+    primary.command("WAIT", 1, 1000)
+    primary.kill()
+    until(lambda: shards.is_primary(replica), "the replica is the primary")
+    extended = calls(replica, "pexpire")
+    until(lambda: calls(replica, "pexpire") > extended, "it is extended there")
+    holder.check()
+    holder.release()
+    until(lambda: not replica.command("EXISTS", name), "the lock is free")
+
+
+@every_face
+def test_a_server_that_is_not_in_a_cluster(
+    drivers: Drivers, program: Path, user: User | None, face: str, name: str
+) -> None:
+    with Server(tcp=True, program=program, user=in_cluster(user)) as server:
+        url = server.url.replace("redis://", "redis+cluster://")
+        with pytest.raises(LockError) as refused:
+            drivers.start(face).client([url]).lock(name).acquire(timeout_ms=0)
+    assert refused.value.code == "unavailable"
+    ((_, vote),) = refused.value.nodes
+    assert "list it as redis://" in vote
