@@ -56,7 +56,8 @@ pub(crate) async fn attempt(
     if let Some(precheck) = precheck(connections, settings.restart_delay) {
         return precheck.into();
     }
-    let claim = Claim::new(&context.process, &context.home, &context.spec.keys, (settings.ttl, settings.node_timeout));
+    let claim =
+        Claim::new(&context.process, &context.listed, &context.spec.keys, (settings.ttl, settings.node_timeout));
     let mut round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes);

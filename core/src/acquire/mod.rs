@@ -114,7 +114,7 @@ async fn attempt(
     limit: Moment,
     state: &mut AttemptState,
 ) -> Outcome<Ownership> {
-    context.process.lists.used(&context.home.list, &context.spec.name);
+    context.process.lists.used(&context.listed.list, &context.spec.name);
     match context.spec.settings.protocol {
         Protocol::Plain => attempt::attempt(context, connections, limit, state).await.map(Ownership::Fenced),
         Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(Ownership::Setnx),
@@ -142,7 +142,7 @@ impl Acquire {
         let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
         let limit = match timeout {
             Some(Duration::ZERO) => {
-                now.after(context.home.members.connect_timeout + 2 * context.spec.settings.node_timeout)
+                now.after(context.listed.members.connect_timeout + 2 * context.spec.settings.node_timeout)
             }
             _ => deadline,
         };
@@ -225,7 +225,7 @@ impl Acquire {
             return None;
         }
         let now = self.context.process.clock.now();
-        let until = self.context.home.waiters.must_wait_until(&self.context.spec.keys.lock, now)?;
+        let until = self.context.listed.waiters.must_wait_until(&self.context.spec.keys.lock, now)?;
         (until < self.deadline).then(|| until.since(now))
     }
 
@@ -356,7 +356,7 @@ impl Acquire {
 
     /// Tries once, or joins the queue and attempts until won or failed.
     async fn attempts(&mut self, pause: Duration) -> Result<LeaseOwner, Error> {
-        let home = Arc::clone(&self.context.home);
+        let listed = Arc::clone(&self.context.listed);
         if self.is_one_try() {
             let connections = self.context.set().connections(&Handle::current());
             return match self.attempt(&connections).await? {
@@ -364,7 +364,7 @@ impl Acquire {
                 Step::Denied(..) | Step::Later(_) => Err(self.over_unseen()),
             };
         }
-        let waiter = home.waiters.enter(&self.context.spec.keys.lock);
+        let waiter = listed.waiters.enter(&self.context.spec.keys.lock);
         waiter.offer(self.last.as_ref());
         let clock = self.context.process.clock.clone();
         let first = clock.now().after(pause);
@@ -386,7 +386,7 @@ impl Acquire {
             let is_ours = || waiter.former().is_some_and(|lease| lease.is_held());
             // Overrides what the front found out before it won.
             if is_ours() {
-                self.last = Some(Arc::new(Ballots::held(home.members.len())));
+                self.last = Some(Arc::new(Ballots::held(listed.members.len())));
             }
             return Err(self.over_unseen());
         };
@@ -463,7 +463,7 @@ impl Acquire {
             return self.over(ballots);
         }
         // Other calls of this process were always in front and have no answers yet: the lock's state is unknown.
-        self.unavailable(&Ballots::new(self.context.home.members.len()))
+        self.unavailable(&Ballots::new(self.context.listed.members.len()))
     }
 
     /// Returns the timeout's error.

@@ -61,13 +61,13 @@ struct Subject {
 
 /// Diagnoses the nodes of a client. On the caller's tokio runtime, or else in the background.
 pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error> {
-    let (process, home) = session.nodes()?;
-    let servers = match home.routes() {
+    let (process, listed) = session.nodes()?;
+    let servers = match listed.routes() {
         Some(routes) => routes.all_servers().await.ok(),
         None => None,
     };
     // Where no map is known, connecting to the cluster itself tells why.
-    let set = servers.map_or(Ok(Arc::clone(&home)), |servers| process.set_apart(&servers, &home))?;
+    let set = servers.map_or(Ok(Arc::clone(&listed)), |servers| process.set_apart(&servers, &listed))?;
     let subject = Subject {
         prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
         restart_delay: session.settings()?.restart_delay,

@@ -113,7 +113,7 @@ impl Session {
             let message = "a credentials provider cannot use a lock of its own client; use another client";
             return Err(Error::invalid(message).with_name(spec.name.bytes()));
         }
-        Ok(LockContext { process: Arc::clone(&local.process), home: set, spec, client: Arc::clone(&local.ending) })
+        Ok(LockContext { process: Arc::clone(&local.process), listed: set, spec, client: Arc::clone(&local.ending) })
     }
 
     /// Returns the settings of a lock without options of its own.

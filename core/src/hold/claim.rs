@@ -43,7 +43,7 @@ struct Slot(Option<Inner>);
 #[derive(Debug)]
 struct Inner {
     process: Arc<Process>,
-    home: Arc<NodeSet>,
+    listed: Arc<NodeSet>,
     keys: Arc<Keys>,
     token: Token,
     unit: f64,
@@ -56,18 +56,18 @@ struct Inner {
 impl Claim {
     pub(crate) fn new(
         process: &Arc<Process>,
-        home: &Arc<NodeSet>,
+        listed: &Arc<NodeSet>,
         keys: &Arc<Keys>,
         (ttl, node_timeout): (Duration, Duration),
     ) -> Self {
         let (token, unit) = Token::fresh_with_unit(&process.random);
         let inner = Inner {
             process: Arc::clone(process),
-            home: Arc::clone(home),
+            listed: Arc::clone(listed),
             keys: Arc::clone(keys),
             token,
             unit,
-            footprint: Arc::new(Footprint::new(home.members.len())),
+            footprint: Arc::new(Footprint::new(listed.members.len())),
             node_timeout,
             ttl: AtomicU64::new(nanos(ttl)),
         };
@@ -137,7 +137,7 @@ impl Claim {
     /// Records a node's answer to a release.
     pub(crate) fn released(&self, node: usize, answer: &Result<Reply, Failure>, sent: Delivery) -> KeyVote {
         let inner = self.inner();
-        pending_releases::tell_waiters(&inner.process, &inner.home.waiters, &inner.keys, answer);
+        pending_releases::tell_waiters(&inner.process, &inner.listed.waiters, &inner.keys, answer);
         released(&inner.footprint, node, answer, sent)
     }
 
@@ -251,9 +251,9 @@ impl Drop for Slot {
             return;
         }
         let ttl = inner.ttl();
-        let Inner { process, home, keys, token, node_timeout, .. } = inner;
-        let set = home.of_key(&keys.lock).into_owned();
-        let account = Account { environment: process.environment(), set, home, keys, token, node_timeout, ttl };
+        let Inner { process, listed, keys, token, node_timeout, .. } = inner;
+        let set = listed.of_key(&keys.lock).into_owned();
+        let account = Account { environment: process.environment(), set, listed, keys, token, node_timeout, ttl };
         let queued = |(node, trace)| match Route::from(trace) {
             Route::Nowhere => None,
             Route::Anywhere => Some((node, None)),
@@ -270,7 +270,7 @@ impl Inner {
     fn is_driven(&self, connections: &Connections, node: usize, connection: &Connection) -> bool {
         connections.is_current(node, connection)
             || self
-                .home
+                .listed
                 .of_key(&self.keys.lock)
                 .connections_over(node, connection)
                 .is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))

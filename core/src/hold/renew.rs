@@ -59,7 +59,7 @@ impl Timed for Lease {
 /// Runs one renewal.
 async fn renew(lease: Arc<Lease>) {
     let connections = lease.context.set().connections(&Handle::current());
-    lease.context.process.lists.used(&lease.context.home.list, &lease.context.spec.name);
+    lease.context.process.lists.used(&lease.context.listed.list, &lease.context.spec.name);
     match extend::extend(&lease, &connections, None, false).await {
         Extended::Done | Extended::Over => {}
         Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),

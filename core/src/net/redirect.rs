@@ -1,7 +1,7 @@
 //! Redirects: a request that a server of a cluster sends elsewhere, followed to its answer.
 //!
 //! - MOVED: another server has the slot. The map learns of it, and the request is sent there. Only a request that
-//!   creates no key is followed: a server whose map says otherwise may be barred, so that an attempt begins again with
+//!   creates no key is followed: a server whose map says otherwise may be in quarantine, so that an attempt begins again with
 //!   a fresh token at the set that the map names then.
 //! - ASK: the other server may have the key already. It is asked this once: each next request asks the map's primary
 //!   first, because the other server alone would answer *absent* for a lock that has not moved yet.

@@ -30,7 +30,7 @@ pub(crate) const MOVES_MOST: u32 = 5;
 pub(crate) struct LockContext {
     pub(crate) process: Arc<Process>,
     /// The client's nodes. What is asked goes to [`LockContext::set`].
-    pub(crate) home: Arc<NodeSet>,
+    pub(crate) listed: Arc<NodeSet>,
     pub(crate) spec: Arc<Spec>,
     /// The end of the client, which ends its waiting calls.
     pub(crate) client: Arc<Ending>,
@@ -40,7 +40,7 @@ impl LockContext {
     /// Returns the set that has this lock now. It changes when a cluster does, so that each attempt, extension, release
     /// and inspection looks it up.
     pub(crate) fn set(&self) -> Cow<'_, Arc<NodeSet>> {
-        self.home.of_key(&self.spec.keys.lock)
+        self.listed.of_key(&self.spec.keys.lock)
     }
 
     /// Whether another set than that of `connections` has this lock now.

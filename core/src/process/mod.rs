@@ -117,7 +117,7 @@ impl Process {
         let set = self.node_set(self.members(nodes), addresses.connect_timeout(), logins);
         let set = if clusters.iter().any(Option::is_some) {
             let maker: Weak<Self> = Arc::downgrade(self);
-            Arc::new_cyclic(|home| set.with_routes(Routes::new(maker, clusters, home)))
+            Arc::new_cyclic(|listed| set.with_routes(Routes::new(maker, clusters, listed)))
         } else {
             Arc::new(set)
         };
@@ -126,18 +126,18 @@ impl Process {
         Ok(set)
     }
 
-    /// Makes the set of the servers at `addresses`, apart from all others, for the same client as `home`.
-    pub(crate) fn set_apart(&self, addresses: &[Address], home: &NodeSet) -> Result<Arc<NodeSet>, Error> {
+    /// Makes the set of the servers at `addresses`, apart from all others, for the same client as `listed`.
+    pub(crate) fn set_apart(&self, addresses: &[Address], listed: &NodeSet) -> Result<Arc<NodeSet>, Error> {
         let servers = addresses.iter().map(|address| (address.clone(), None)).collect();
-        let members = self.members_like(servers, home)?;
-        Ok(Arc::new(NodeSet::new(members, Arc::clone(&home.list), &self.environment, &self.schedule)))
+        let members = self.members_like(servers, listed)?;
+        Ok(Arc::new(NodeSet::new(members, Arc::clone(&listed.list), &self.environment, &self.schedule)))
     }
 
-    fn members_like(&self, servers: Servers, home: &NodeSet) -> Result<Members, Error> {
-        let logins = home.members.logins.clone();
+    fn members_like(&self, servers: Servers, listed: &NodeSet) -> Result<Members, Error> {
+        let logins = listed.members.logins.clone();
         let node = |(address, cluster)| Ok((self.node(&address, logins.as_ref(), cluster)?, address));
         let nodes = servers.into_iter().map(node).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Members::new(self.members(nodes), home.members.connect_timeout, logins, &self.clock))
+        Ok(Members::new(self.members(nodes), listed.members.connect_timeout, logins, &self.clock))
     }
 
     fn node(
@@ -224,18 +224,18 @@ impl Process {
 }
 
 impl Maker for Process {
-    fn routed_set(&self, servers: Servers, home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error> {
-        let members = self.members_like(servers, home)?;
+    fn routed_set(&self, servers: Servers, listed: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error> {
+        let members = self.members_like(servers, listed)?;
         let known: Weak<Routes> = Arc::downgrade(routes);
         let members = members.with_router(known);
         let directory: Arc<dyn Directory> = Arc::clone(routes) as _;
-        let set = NodeSet::new(members, Arc::clone(&home.list), &self.environment, &self.schedule);
-        let set = Arc::new(set.routed(home, &directory));
+        let set = NodeSet::new(members, Arc::clone(&listed.list), &self.environment, &self.schedule);
+        let set = Arc::new(set.routed(listed, &directory));
         set.follow_sentinels();
         Ok(set)
     }
 
-    fn bar(&self, address: &Address) {
+    fn quarantine(&self, address: &Address) {
         let now = self.clock.now();
         self.endpoints.at(address.target(), true, now).moved(now);
     }

@@ -41,9 +41,9 @@ pub(crate) struct NodeSet {
 enum Routing {
     /// There is no cluster among its nodes.
     None,
-    /// It is the home of these routes.
-    Home(Arc<dyn Directory>),
-    /// It stands for the home set of these routes, for some slots.
+    /// It is the listed set of these routes.
+    Listed(Arc<dyn Directory>),
+    /// It stands for the listed set of these routes, for some slots.
     Routed(Weak<dyn Directory>),
 }
 
@@ -80,15 +80,15 @@ impl NodeSet {
         }
     }
 
-    /// Makes it the home of `routes`.
+    /// Makes it the listed set of `routes`.
     pub(crate) fn with_routes(mut self, routes: Arc<dyn Directory>) -> Self {
-        self.routes = Routing::Home(routes);
+        self.routes = Routing::Listed(routes);
         self
     }
 
-    /// Makes it stand for `home` for some slots. A process has one queue for a name, wherever its slot is.
-    pub(crate) fn routed(mut self, home: &Self, routes: &Arc<dyn Directory>) -> Self {
-        (self.list, self.waiters) = (Arc::clone(&home.list), Arc::clone(&home.waiters));
+    /// Makes it stand for `listed` for some slots. A process has one queue for a name, wherever its slot is.
+    pub(crate) fn routed(mut self, listed: &Self, routes: &Arc<dyn Directory>) -> Self {
+        (self.list, self.waiters) = (Arc::clone(&listed.list), Arc::clone(&listed.waiters));
         self.routes = Routing::Routed(Arc::downgrade(routes));
         self
     }
@@ -97,7 +97,7 @@ impl NodeSet {
     pub(crate) fn routes(&self) -> Option<Arc<dyn Directory>> {
         match &self.routes {
             Routing::None => None,
-            Routing::Home(routes) => Some(Arc::clone(routes)),
+            Routing::Listed(routes) => Some(Arc::clone(routes)),
             Routing::Routed(routes) => routes.upgrade(),
         }
     }
@@ -267,7 +267,7 @@ impl Creditors for NodeSet {
     fn is_abandoned(&self) -> bool {
         match &self.routes {
             Routing::None => false,
-            Routing::Home(_) => true,
+            Routing::Listed(_) => true,
             Routing::Routed(routes) => routes.upgrade().is_some_and(|routes| !routes.names(self)),
         }
     }

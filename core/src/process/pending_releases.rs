@@ -95,7 +95,7 @@ pub(crate) struct Account {
     pub(crate) environment: Arc<Environment>,
     pub(crate) set: Arc<dyn Creditors>,
     /// The client's own set, which finds another set for them if a cluster changes.
-    pub(crate) home: Arc<dyn Creditors>,
+    pub(crate) listed: Arc<dyn Creditors>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) token: Token,
     pub(crate) node_timeout: Duration,
@@ -506,10 +506,10 @@ impl Payer {
                 kept.push(pending);
                 continue;
             };
-            let (environment, home) = (Arc::clone(&account.environment), Arc::clone(&account.home));
+            let (environment, listed) = (Arc::clone(&account.environment), Arc::clone(&account.listed));
             let keys = Arc::clone(&account.keys);
             let Account { token, node_timeout, ttl, .. } = **account;
-            pending.account = Arc::new(Account { environment, set, home, keys, token, node_timeout, ttl });
+            pending.account = Arc::new(Account { environment, set, listed, keys, token, node_timeout, ttl });
             pending.enqueue();
         }
         self.paying.ledger().put_back(kept);
@@ -738,7 +738,7 @@ mod tests {
         let pending_work = PendingWork::new(&process.shutdown);
         let account = Account {
             environment: process.environment(),
-            home: Arc::clone(&set) as _,
+            listed: Arc::clone(&set) as _,
             set,
             keys: Keys::of(&name),
             token,

@@ -4,13 +4,13 @@
 //! name's slot, and each other node as it is; so a server of a cluster has connections, health and pending releases like
 //! every node. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a cluster has
 //! no primary for a slot, or no map yet, it stands for itself: connecting to it asks for the map, and then fails. A set of
-//! such nodes alone is the client's own *home* set.
+//! such nodes alone is the *listed* set, that of the client's addresses.
 //!
 //! States of a set: *named*, while the maps give it slots; then *abandoned*: what is under way there ends, and its
 //! pending releases go to the sets that have their keys.
 //!
 //! When a map changes: what is held on the sets that gained slots is renewed there soon, and all waiters look again. A
-//! server that was promoted is barred, like one that restarted, before any map names it.
+//! server that was promoted is in quarantine, like one that restarted, before any map names it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,13 +36,13 @@ type Places = Vec<Option<Place>>;
 /// The address of each node, with its cluster if it stands for itself.
 pub(crate) type Servers = Vec<(Address, Option<Arc<Cluster>>)>;
 
-/// Makes sets, and bars servers.
+/// Makes sets, and puts servers into quarantine.
 pub(crate) trait Maker: Send + Sync {
-    /// Makes the set of `servers`, which stands for the `home` set of `routes` for some slots.
-    fn routed_set(&self, servers: Servers, home: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
+    /// Makes the set of `servers`, which stands for the `listed` set of `routes` for some slots.
+    fn routed_set(&self, servers: Servers, listed: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
 
-    /// Bars the server at `address`, which came into the place of another one and may lack its last grants.
-    fn bar(&self, address: &Address);
+    /// Puts the server at `address` into quarantine, because it came into the place of another one and may lack its last grants.
+    fn quarantine(&self, address: &Address);
 }
 
 /// The sets of one client's nodes.
@@ -51,17 +51,21 @@ pub(crate) struct Routes {
     maker: Weak<dyn Maker>,
     /// The cluster at each node, if it is one.
     clusters: Vec<Option<Arc<Cluster>>>,
-    home: Weak<NodeSet>,
+    listed: Weak<NodeSet>,
     sets: Mutex<HashMap<Places, Arc<NodeSet>>>,
 }
 
 impl Routes {
-    pub(crate) fn new(maker: Weak<dyn Maker>, clusters: Vec<Option<Arc<Cluster>>>, home: &Weak<NodeSet>) -> Arc<Self> {
+    pub(crate) fn new(
+        maker: Weak<dyn Maker>,
+        clusters: Vec<Option<Arc<Cluster>>>,
+        listed: &Weak<NodeSet>,
+    ) -> Arc<Self> {
         let routes = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             maker,
             clusters,
-            home: Weak::clone(home),
+            listed: Weak::clone(listed),
             sets: Mutex::default(),
         });
         for cluster in routes.clusters.iter().flatten() {
@@ -79,7 +83,7 @@ impl Routes {
         self.clusters.iter().map(|cluster| cluster.as_ref().and_then(|cluster| cluster.primary(slot))).collect()
     }
 
-    /// Returns the set of these servers; `None` if that is the home set, or the client has gone.
+    /// Returns the set of these servers; `None` if that is the listed set, or the client has gone.
     fn set_of(&self, places: &Places) -> Option<Arc<NodeSet>> {
         if places.iter().all(Option::is_none) {
             return None;
@@ -88,14 +92,14 @@ impl Routes {
         if let Some(set) = sets.get(places) {
             return Some(Arc::clone(set));
         }
-        let (maker, home, routes) = (self.maker.upgrade()?, self.home.upgrade()?, self.me.upgrade()?);
+        let (maker, listed, routes) = (self.maker.upgrade()?, self.listed.upgrade()?, self.me.upgrade()?);
         let server = |(node, place): (usize, &Option<Place>)| match (&self.clusters[node], place) {
             (Some(cluster), Some(place)) => (cluster.address_of(place), None),
-            (cluster, _) => (home.members.nodes[node].address.clone(), cluster.clone()),
+            (cluster, _) => (listed.members.nodes[node].address.clone(), cluster.clone()),
         };
         let servers: Vec<_> = places.iter().enumerate().map(server).collect();
-        // The files of TLS were read for the home set, and unreadable new versions leave the old ones in force.
-        let set = maker.routed_set(servers, &home, &routes).ok()?;
+        // The files of TLS were read for the listed set, and unreadable new versions leave the old ones in force.
+        let set = maker.routed_set(servers, &listed, &routes).ok()?;
         sets.insert(places.clone(), Arc::clone(&set));
         Some(set)
     }
@@ -109,9 +113,9 @@ impl Routes {
 
     /// Returns the addresses of all servers that have slots, with those of the other nodes.
     fn all_addresses(&self) -> Vec<Address> {
-        let Some(home) = self.home.upgrade() else { return Vec::new() };
+        let Some(listed) = self.listed.upgrade() else { return Vec::new() };
         let mut all = Vec::new();
-        for (member, cluster) in home.members.nodes.iter().zip(&self.clusters) {
+        for (member, cluster) in listed.members.nodes.iter().zip(&self.clusters) {
             match cluster {
                 Some(cluster) => all.extend(cluster.primaries().iter().map(|place| cluster.address_of(place))),
                 None => all.push(member.address.clone()),
@@ -149,7 +153,7 @@ impl Directory for Routes {
 impl Follower for Routes {
     fn promoted(&self, address: &Address) {
         if let Some(maker) = self.maker.upgrade() {
-            maker.bar(address);
+            maker.quarantine(address);
         }
     }
 
