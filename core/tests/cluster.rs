@@ -3,10 +3,12 @@
 #![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
 
 use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{Server, Shards, eventually, redis};
-use redlock::{ErrorKind, Redlock};
+use redlock::{ErrorKind, Level, Redlock};
 
 const NAME: &str = "foo";
 const FENCE: &str = "redlock:fence:{foo}";
@@ -166,6 +168,20 @@ async fn a_release_that_is_owed_follows_the_slot() {
     eventually("it is released", || to.get(NAME).is_none());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_owed_to_a_dead_primary_goes_to_the_next_one() {
+    let shards = Shards::start(3, 1);
+    let redlock = client(&shards);
+    let guard = redlock.lock(NAME).await.unwrap();
+    let shard = shards.servers.iter().position(|server| server.port() == shards.owner(NAME).port()).unwrap();
+    let (primary, replica) = (&shards.servers[shard], shards.replica(shard, 0));
+    eventually("the replica has it", || has(replica, NAME));
+    primary.kill();
+    drop(guard);
+    shards.promoted(replica);
+    eventually("it is released", || !has(replica, NAME));
+}
+
 #[tokio::test]
 async fn without_any_server_the_error_says_why() {
     let redlock = Redlock::builder().nodes("redis+cluster://127.0.0.1:1,127.0.0.1:2").build().unwrap();
@@ -193,4 +209,103 @@ async fn clusters_are_nodes_of_a_redlock() {
     let guard = redlock.lock(NAME).await.unwrap();
     guard.extend().await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// It takes writes again for a moment when it goes on, until it hears of the other one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_primary_is_left_and_nobody_goes_back_to_it() {
+    let shards = Shards::start(3, 1);
+    let (redlock, other) = (client(&shards), client(&shards));
+    let guard = redlock.lock(NAME).ttl(Duration::from_secs(8)).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.lock(NAME).into_future());
+    let shard = shards.servers.iter().position(|server| server.port() == shards.owner(NAME).port()).unwrap();
+    let (primary, replica) = (&shards.servers[shard], shards.replica(shard, 0));
+    eventually("the replica has it", || has(replica, NAME));
+    primary.freeze();
+    shards.promoted(replica);
+    let before = extensions(replica);
+    eventually("it is extended there", || extensions(replica) > before);
+    primary.thaw();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        assert!(guard.is_held());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!waiter.is_finished());
+    guard.release().await.unwrap();
+    let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    assert!(replica.get(NAME).is_some());
+    guard.release().await.unwrap();
+}
+
+/// How often a server has made a key live longer.
+fn extensions(server: &Server) -> usize {
+    let told: String = redis::from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("cmdstat_pexpire:calls="));
+    line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Every owner finds itself alone, and has a larger fence than the one before, while the slots of all names move to and
+/// fro with thousands of keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_exclude_each_other_while_slots_move_to_and_fro() {
+    const NAMES: usize = 4;
+    const TASKS: usize = 3;
+    const MOVES: usize = 3;
+    let shards = Shards::start(2, 0);
+    let names: Vec<_> = (0..NAMES).map(|number| format!("name{{{number}}}")).collect();
+    for name in &names {
+        let mut filling = redis::pipe();
+        for key in 0..1_000 {
+            filling.cmd("SET").arg(format!("{name}:{key}")).arg("x");
+        }
+        filling.exec(&mut shards.owner(name).connect()).unwrap();
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let owners: Arc<Vec<_>> = Arc::new(names.iter().map(|_| (AtomicBool::new(false), AtomicU64::new(0))).collect());
+    let mut tasks = Vec::new();
+    for task in 0..NAMES * TASKS {
+        let (redlock, name, number) = (client(&shards), names[task % NAMES].clone(), task % NAMES);
+        let (over, owners) = (Arc::clone(&over), Arc::clone(&owners));
+        tasks.push(tokio::spawn(async move {
+            let mut turns = 0;
+            while !over.load(Ordering::SeqCst) {
+                let guard = redlock.lock(&name).ttl(Duration::from_secs(5)).acquire().await.unwrap();
+                let (is_owned, last) = &owners[number];
+                assert!(!is_owned.swap(true, Ordering::SeqCst), "two own {name}");
+                assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence of {name} fell");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                guard.check().unwrap();
+                is_owned.store(false, Ordering::SeqCst);
+                guard.release().await.unwrap();
+                turns += 1;
+            }
+            turns
+        }));
+    }
+    for _ in 0..MOVES {
+        for name in &names {
+            shards.migrate(name, shards.owner(name), shards.other(name));
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    for task in tasks {
+        let turns: u64 = tokio::time::timeout(harness::LIMIT, task).await.unwrap().unwrap();
+        assert!(turns > 0, "somebody never had a turn");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_server_with_slots_is_diagnosed() {
+    let shards = Shards::start(3, 1);
+    let found = client(&shards).diagnose().await.unwrap();
+    let mut nodes: Vec<_> = found.iter().map(|diagnosis| diagnosis.node.clone()).collect();
+    nodes.sort();
+    let mut expected: Vec<_> =
+        shards.servers[..3].iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+    expected.sort();
+    assert_eq!(nodes, expected);
+    let unusable =
+        found.iter().flat_map(|diagnosis| &diagnosis.findings).filter(|finding| finding.level == Level::Unusable);
+    assert_eq!(unusable.count(), 0, "{found:?}");
 }

@@ -56,9 +56,9 @@ impl Redlock {
     /// An address is `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
     /// `unix:///path?db=0&user=u&pass=p`, `redis+sentinel://[user:password@]host1,host2/mymaster[/db]` for the primary
     /// that sentinels name, `redis+cluster://[user:password@]host1,host2` for a Redis Cluster, the same with `valkey`, or
-    /// `memory://name`. The last one is a store inside this process, and a lock in it excludes only callers of this process. The address of a server may end in
-    /// `?password_file=`, and that of one with TLS in `?tls_ca=`, `tls_cert=`, `tls_key=` and `tls_server_name=`; see the
-    /// [builder](Builder).
+    /// `memory://name`. The last one is a store inside this process, and a lock in it excludes only callers of this
+    /// process. The address of a server may end in `?password_file=`, and that of one with TLS in `?tls_ca=`,
+    /// `tls_cert=`, `tls_key=` and `tls_server_name=`; see the [builder](Builder).
     ///
     /// # Errors
     ///

@@ -18,13 +18,16 @@ use crate::error::Error;
 use crate::net::connections::Connections;
 use crate::net::node::{Connection, EventSink, Failure};
 use crate::process::Process;
-use crate::process::nodes::NodeSet;
+use crate::process::nodes::{Directory, NodeSet};
 use crate::protocol::diagnosis::{Facts, Finding, Level};
 use crate::protocol::token::Token;
 use crate::sys::future::join_all;
 
 /// What begins a key of the diagnosis, after the client's prefix.
 const KEY: &str = "redlock:diagnose:";
+
+/// How many keys are made to find one of a slot that a server has. Clusters have some dozens of servers.
+const KEYS_MOST: usize = 10_000;
 
 /// A node and what was found about it; see [`Redlock::diagnose`](crate::Redlock::diagnose).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ impl fmt::Display for Finding {
 struct Subject {
     process: Arc<Process>,
     set: Arc<NodeSet>,
+    /// The slots of the clusters among the nodes.
+    routes: Option<Arc<dyn Directory>>,
     /// What begins every key.
     prefix: String,
     restart_delay: Duration,
@@ -62,7 +67,8 @@ struct Subject {
 /// Diagnoses the nodes of a client. On the caller's tokio runtime, or else in the background.
 pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error> {
     let (process, listed) = session.nodes()?;
-    let servers = match listed.routes() {
+    let routes = listed.routes();
+    let servers = match routes.clone() {
         Some(routes) => routes.all_servers().await.ok(),
         None => None,
     };
@@ -73,6 +79,7 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
         restart_delay: session.settings()?.restart_delay,
         process: Arc::clone(&process),
         set,
+        routes,
     };
     if let Ok(runtime) = Handle::try_current() {
         return Ok(subject.diagnose(runtime).await);
@@ -88,7 +95,7 @@ impl Subject {
         let connections = Arc::new(Connections::new(Arc::clone(members), clock, random, runtime, sinks));
         let nodes = 0..members.len();
         let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect()).await;
-        let keys: Vec<_> = nodes.clone().map(|_| self.key()).collect();
+        let keys: Vec<_> = nodes.clone().map(|node| self.key(node)).collect();
         let probed = |node: usize| self.probe(node, &connected[node], &keys[node]);
         let mut findings = join_all(nodes.clone().map(probed).collect()).await;
         if members.len() > 1 {
@@ -107,9 +114,16 @@ impl Subject {
         findings.into_iter().enumerate().map(shown).collect()
     }
 
-    /// Returns a new key.
-    fn key(&self) -> String {
-        format!("{}{}", self.prefix, String::from_utf8_lossy(Token::fresh(&self.process.random).as_bytes()))
+    /// Returns a new key, in a cluster one of a slot that the node has.
+    fn key(&self, node: usize) -> String {
+        let key =
+            || format!("{}{}", self.prefix, String::from_utf8_lossy(Token::fresh(&self.process.random).as_bytes()));
+        let Some(routes) = &self.routes else { return key() };
+        let address = &self.set.members.nodes[node].address;
+        let has = |set: &NodeSet| set.members.nodes.iter().any(|member| member.address == *address);
+        let is_there = |key: &String| routes.set(key.as_bytes()).is_none_or(|set| has(&set));
+        // With braces in the prefix, all keys are in one slot.
+        (0..KEYS_MOST).map(|_| key()).find(is_there).unwrap_or_else(key)
     }
 
     /// Returns what `call` returns, or the failure of a node that does not answer within the time of a connect.
@@ -135,7 +149,8 @@ impl Subject {
         match probed {
             Ok(Some(facts)) => {
                 let encrypted = self.is_encrypted(node);
-                Facts { encrypted, is_restart_delay_off: self.restart_delay.is_zero(), ..facts }.findings()
+                let (is_restart_delay_off, follows_slots) = (self.restart_delay.is_zero(), self.routes.is_some());
+                Facts { encrypted, is_restart_delay_off, follows_slots, ..facts }.findings()
             }
             Ok(None) => {
                 let message = "a store in this process, which excludes nobody outside of it";

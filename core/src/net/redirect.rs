@@ -1,8 +1,8 @@
 //! Redirects: a request that a server of a cluster sends elsewhere, followed to its answer.
 //!
-//! - MOVED: another server has the slot. The map learns of it, and the request is sent there. Only a request that
-//!   creates no key is followed: a server whose map says otherwise may be in quarantine, so that an attempt begins again with
-//!   a fresh token at the set that the map names then.
+//! - MOVED: another server has the slot. The map learns of it, and the request is sent there, unless it creates a key:
+//!   the other server may be in quarantine, so that an attempt begins again, with a fresh token, at the set that the map
+//!   names then.
 //! - ASK: the other server may have the key already. It is asked this once: each next request asks the map's primary
 //!   first, because the other server alone would answer *absent* for a lock that has not moved yet.
 //! - TRYAGAIN: some keys of the request are on either server. It is sent again with as few as it can do with.
@@ -34,7 +34,7 @@ pub(crate) async fn follow(
     (mut connection, mut answer): (Connection, Result<Reply, Failure>),
 ) -> Asked {
     let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
-        return (Some(connection), answer);
+        return (Some(connection), answer.map_err(Failure::without_cluster));
     };
     let mut open = OpenSlot::default();
     let mut asked = Arc::clone(connections);

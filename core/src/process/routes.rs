@@ -1,8 +1,8 @@
 //! Routes: the sets of servers that stand for a client's nodes, where clusters are among them.
 //!
 //! A cluster is one node, one vote, and a directory of servers. A name's *set* has, for each cluster, the primary of the
-//! name's slot, and each other node as it is; so a server of a cluster has connections, health and pending releases like
-//! every node. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a cluster has
+//! name's slot, and each other node as it is. So a server of a cluster has connections, health and pending releases, as
+//! every node has. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a cluster has
 //! no primary for a slot, or no map yet, it stands for itself: connecting to it asks for the map, and then fails. A set of
 //! such nodes alone is the *listed* set, that of the client's addresses.
 //!
@@ -41,7 +41,8 @@ pub(crate) trait Maker: Send + Sync {
     /// Makes the set of `servers`, which stands for the `listed` set of `routes` for some slots.
     fn routed_set(&self, servers: Servers, listed: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
 
-    /// Puts the server at `address` into quarantine, because it came into the place of another one and may lack its last grants.
+    /// Puts the server at `address` into quarantine, because it came into the place of another one and may lack its last
+    /// grants.
     fn quarantine(&self, address: &Address);
 }
 

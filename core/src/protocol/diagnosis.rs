@@ -91,6 +91,8 @@ pub(crate) struct Facts {
     pub(crate) offset: Option<(i64, Duration)>,
     /// Whether a restart is not to be noticed.
     pub(crate) is_restart_delay_off: bool,
+    /// Whether this client follows the slots of the cluster that the server belongs to.
+    pub(crate) follows_slots: bool,
 }
 
 /// The answers to the commands of scripts.
@@ -112,7 +114,7 @@ impl Facts {
             persistence(&info, self.is_restart_delay_off),
             replicas(&info),
             clients(&info),
-            cluster(&info),
+            cluster(&info, self.follows_slots),
         ];
         let mut findings = vec![Finding::new("connection", Level::Ok, "connected and logged in")];
         findings.extend(self.encrypted.map(tls));
@@ -262,12 +264,15 @@ fn clients(info: &Fields<'_>) -> Option<Finding> {
     Some(Finding::new("clients", Level::Warning, format!("{message}; raise maxclients")))
 }
 
-fn cluster(info: &Fields<'_>) -> Option<Finding> {
+fn cluster(info: &Fields<'_>, follows_slots: bool) -> Option<Finding> {
     if *info.get("cluster_enabled")? != "1" {
         return None;
     }
-    let message =
-        "a node of a Redis Cluster: names whose slots are elsewhere cannot be locked; list independent servers";
+    if follows_slots {
+        return Some(Finding::new("cluster", Level::Ok, "a primary of a Redis Cluster, whose slots are followed"));
+    }
+    let message = "a server of a Redis Cluster: names whose slots are elsewhere cannot be locked; write the address as \
+                   redis+cluster://";
     Some(Finding::new("cluster", Level::Unusable, message))
 }
 
@@ -300,6 +305,7 @@ mod tests {
             rights: Some(Rights::default()),
             offset: Some((1_000, Duration::from_millis(1))),
             is_restart_delay_off: false,
+            follows_slots: false,
         }
     }
 
@@ -332,6 +338,8 @@ mod tests {
             let changed = facts(&INFO.replace(line, &format!("{field}:{value}")));
             assert_eq!(level(&changed, check), expected, "{field}:{value}");
         }
+        let followed = Facts { follows_slots: true, ..facts(&INFO.replace("cluster_enabled:0", "cluster_enabled:1")) };
+        assert_eq!(level(&followed, "cluster"), Level::Ok);
         let valkey = facts(&format!("valkey_version:8.1.0\r\n{INFO}"));
         assert!(valkey.findings().iter().any(|finding| finding.message == "Valkey 8.1.0"));
         let unsafe_restart =

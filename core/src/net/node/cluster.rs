@@ -452,3 +452,126 @@ fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
     }
     Some(all)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let primary = Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), primary])
+    }
+
+    #[test]
+    fn a_map_as_servers_tell_it() {
+        let told = |ranges: Vec<Value>| {
+            let told = told_in(&Value::Array(ranges), "seed")?;
+            Some(told.into_iter().map(|told| (told.slots, told.primary.to_string())).collect::<Vec<_>>())
+        };
+        for (host, shown) in [
+            (text("10.0.0.1"), "10.0.0.1:7"),
+            (text("redis.internal"), "redis.internal:7"),
+            (text("::1"), "[::1]:7"),
+            (text(""), "seed:7"),
+            (Value::Nil, "seed:7"),
+        ] {
+            assert_eq!(told(vec![range(0, 99, host, 7)]), Some(vec![(0..=99, shown.to_owned())]));
+        }
+        let unknown = vec![range(0, 99, text("?"), 7), range(100, 199, text("a"), 8)];
+        assert_eq!(told(unknown), Some(vec![(100..=199, "a:8".to_owned())]), "nobody knows its host");
+        assert_eq!(told(vec![]), Some(vec![]), "no slot is assigned");
+        for odd in [range(-1, 99, text("a"), 7), range(0, 99, text("a"), 70_000), Value::Int(1)] {
+            assert_eq!(told(vec![odd]), None);
+        }
+        assert_eq!(told_in(&Value::Okay, "seed"), None);
+    }
+
+    /// A server that tells that it has all slots, and counts how often it was asked.
+    fn server(asked: &Arc<AtomicUsize>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::clone(asked);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (mut lines, mut out) = (BufReader::new(client.try_clone().unwrap()).lines(), client);
+                if lines.by_ref().map_while(Result::ok).any(|line| line == "SLOTS") {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    let answer = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{port}\r\n");
+                    drop(out.write_all(answer.as_bytes()));
+                }
+            }
+        });
+        port
+    }
+
+    fn cluster(ports: &[u16]) -> Arc<Cluster> {
+        let seeds: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let address = Address::parse(&format!("redis+cluster://{}", seeds.join(","))).unwrap();
+        let runtime = Handle::current();
+        let spawn = move |task| drop(runtime.spawn(task));
+        Cluster::new(&address, None, Clock::System, spawn).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_map_is_asked_for_once_a_second_whoever_wants_it() {
+        let asked = Arc::default();
+        let port = server(&asked);
+        let cluster = cluster(&[port]);
+        assert_eq!(cluster.primary(0), None);
+        cluster.map_anew().await.unwrap();
+        let place = cluster.primary(16_383).unwrap();
+        assert_eq!(place.to_string(), format!("127.0.0.1:{port}"));
+        let begun = Clock::System.now();
+        for _ in 0..100 {
+            cluster.doubt(&place);
+        }
+        cluster.map_anew().await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        assert!(Clock::System.now() >= begun.after(REST / 2), "it came too soon");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_doubted_or_down_is_no_obstacle() {
+        let (one, two) = (Arc::default(), Arc::default());
+        let ports = [server(&one), server(&two)];
+        let cluster = cluster(&[1, ports[0], ports[1]]);
+        cluster.map_anew().await.unwrap();
+        let first = cluster.primary(0).unwrap();
+        cluster.doubt(&first);
+        cluster.map_anew().await.unwrap();
+        assert_ne!(cluster.primary(0), Some(first), "another one was asked");
+    }
+
+    #[tokio::test]
+    async fn a_redirect_to_a_server_that_was_no_primary_corrects_nothing() {
+        let asked = Arc::default();
+        let cluster = cluster(&[server(&asked)]);
+        cluster.map_anew().await.unwrap();
+        let primary = cluster.primary(7);
+        let other = Place { host: "127.0.0.1".into(), port: 1 };
+        cluster.moved(7, &other);
+        assert_eq!(cluster.primary(7), primary);
+        cluster.state().primaries.insert(other.clone());
+        cluster.moved(7, &other);
+        assert_eq!((cluster.primary(7), cluster.primary(8)), (Some(other), primary));
+    }
+
+    #[tokio::test]
+    async fn without_a_background_a_connect_fails() {
+        let address = Address::parse("redis+cluster://127.0.0.1:1").unwrap();
+        let cluster = Cluster::new(&address, None, Clock::System, drop::<Task>).unwrap().unwrap();
+        for _ in 0..2 {
+            assert!(cluster.map_anew().await.is_err());
+        }
+    }
+}

@@ -240,6 +240,15 @@ impl Failure {
         }
     }
 
+    /// Returns what it means to a client that does not follow the slots of a cluster.
+    pub(crate) fn without_cluster(self) -> Self {
+        match self {
+            Self::Moved(_) | Self::Asked(_) => Self::Refused("MOVED".into()),
+            Self::Between => Self::Refused("TRYAGAIN".into()),
+            failure => failure,
+        }
+    }
+
     /// Sorts a server's error code.
     pub(crate) fn of_code(code: &str) -> Self {
         match code {
@@ -269,9 +278,7 @@ impl fmt::Display for Failure {
             Self::Replica => f.write_str("is a replica; list its master instead"),
             Self::Quarantined(left) => write!(f, "restarted; its votes count again in {left:?}"),
             Self::Duplicate(other) => write!(f, "is the same server as node {}", other + 1),
-            Self::Moved(to) => {
-                write!(f, "is a server of a cluster, and {} has this name; list it as redis+cluster://", to.place)
-            }
+            Self::Moved(to) => write!(f, "does not have this name's slot, and sends requests on to {}", to.place),
             Self::Asked(to) => write!(f, "is handing this name's slot to {}, which has not taken it yet", to.place),
             Self::Between => f.write_str("is handing this name's slot to another server; try again"),
             Self::Unassigned => f.write_str("has no primary for this name's slot now"),
@@ -293,6 +300,7 @@ fn advice(code: &str) -> &'static str {
         "NOPERM" => " (this user lacks a command or key permission)",
         "FENCE" => " (its fence key is not a number below 2^53; delete that key)",
         "TESTDOWN" => " (a test has made this server unavailable)",
+        "MOVED" => " (a server of a Redis Cluster: write the address as redis+cluster://)",
         "CLUSTERDOWN" => " (the cluster has slots without a primary, or this server sees too few others)",
         _ => "",
     }

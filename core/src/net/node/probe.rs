@@ -51,6 +51,7 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
         offset,
         evalsha,
         is_restart_delay_off: false,
+        follows_slots: false,
     })
 }
 

@@ -55,8 +55,8 @@ fn begin(script: &Text, by: Eval, keys: &[&[u8]]) -> Cmd {
     command
 }
 
-/// Builds the command for a request, with the waiters key if `hints`, or with as few keys as it can do with if `bare`. An acquire looks at the lock first if its reads
-/// are `watched`. Every key stands in KEYS and no key is built from strings on the server.
+/// Builds the command for a request, with the waiters key if `hints`, or with as few keys as it can do with if `bare`. An
+/// acquire looks at the lock first if its reads are `watched`. Every key stands in KEYS and no key is built from strings on the server.
 pub(super) fn command(request: &Request, by: Eval, hints: bool, watched: bool, bare: bool) -> Cmd {
     let hints = hints && !bare;
     let token = request.token.as_bytes();
