@@ -57,7 +57,9 @@ impl fmt::Display for Finding {
 struct Subject {
     process: Arc<Process>,
     set: Arc<NodeSet>,
-    /// The slots of the clusters among the nodes.
+    /// The client's own set.
+    listed: Arc<NodeSet>,
+    /// The slots of the clusters among its nodes.
     routes: Option<Arc<dyn Directory>>,
     /// What begins every key.
     prefix: String,
@@ -79,6 +81,7 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
         restart_delay: session.settings()?.restart_delay,
         process: Arc::clone(&process),
         set,
+        listed,
         routes,
     };
     if let Ok(runtime) = Handle::try_current() {
@@ -114,11 +117,17 @@ impl Subject {
         findings.into_iter().enumerate().map(shown).collect()
     }
 
+    /// Whether the node is a server of a cluster that the client lists, and not listed itself.
+    fn is_in_cluster(&self, node: usize) -> bool {
+        let address = &self.set.members.nodes[node].address;
+        self.routes.is_some() && self.listed.members.nodes.iter().all(|member| member.address != *address)
+    }
+
     /// Returns a new key, in a cluster one of a slot that the node has.
     fn key(&self, node: usize) -> String {
         let key =
             || format!("{}{}", self.prefix, String::from_utf8_lossy(Token::fresh(&self.process.random).as_bytes()));
-        let Some(routes) = &self.routes else { return key() };
+        let Some(routes) = self.routes.as_ref().filter(|_| self.is_in_cluster(node)) else { return key() };
         let address = &self.set.members.nodes[node].address;
         let has = |set: &NodeSet| set.members.nodes.iter().any(|member| member.address == *address);
         let is_there = |key: &String| routes.set(key.as_bytes()).is_none_or(|set| has(&set));
@@ -149,7 +158,7 @@ impl Subject {
         match probed {
             Ok(Some(facts)) => {
                 let encrypted = self.is_encrypted(node);
-                let (is_restart_delay_off, follows_slots) = (self.restart_delay.is_zero(), self.routes.is_some());
+                let (is_restart_delay_off, follows_slots) = (self.restart_delay.is_zero(), self.is_in_cluster(node));
                 Facts { encrypted, is_restart_delay_off, follows_slots, ..facts }.findings()
             }
             Ok(None) => {

@@ -17,7 +17,7 @@ use crate::net::ballots::KeyBallots;
 use crate::net::connections::Connections;
 use crate::net::round::{Delivery, Round};
 use crate::process::context::{LockContext, MOVES_MOST};
-use crate::protocol::quorum::{KeyVerdict, KeyVote};
+use crate::protocol::quorum::{KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::Reply;
 
 /// Releases the keys of `claim` over `connections`.
@@ -28,12 +28,14 @@ use crate::protocol::request::Reply;
 /// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
     let mut asked = Arc::clone(connections);
-    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, &asked).await;
+    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, &asked, NodeMask::NONE).await;
+    let mut retried = NodeMask::NONE;
     for _ in 0..MOVES_MOST {
         let (KeyVerdict::Open | KeyVerdict::Unknown) = verdict else { break };
         let Some(there) = lease.context.moved_from(&asked) else { break };
         asked = there;
-        (round, ballots, verdict) = ask(lease, &claim, &asked).await;
+        retried = retried.union(ballots.unheard());
+        (round, ballots, verdict) = ask(lease, &claim, &asked, retried).await;
     }
     let answers = || ballots.answers(&asked.members, describe);
     match verdict {
@@ -53,14 +55,24 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Conne
     }
 }
 
-/// Asks the nodes of `connections` to delete the keys of `claim`.
-async fn ask(lease: &Lease, claim: &Claim, connections: &Arc<Connections>) -> (Round, KeyBallots, KeyVerdict) {
+/// Asks the nodes of `connections` to delete the keys of `claim`. Those that were `retried` may have done so before.
+async fn ask(
+    lease: &Lease,
+    claim: &Claim,
+    connections: &Arc<Connections>,
+    retried: NodeMask,
+) -> (Round, KeyBallots, KeyVerdict) {
     let connect_by = connections.connect_limit();
     connections.connect_quorum(connect_by).await;
     let time = lease.context.spec.settings.release_timeout();
     let (mut round, votes) = claim.release_round(connections, time, Some(connect_by));
     let mut ballots = KeyBallots::new(votes);
-    let verdict = ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, sent)).await;
+    let as_sent = |node, sent| match sent {
+        Delivery::InOrder if retried.contains(node) => Delivery::Retried,
+        sent => sent,
+    };
+    let verdict =
+        ballots.decide(&mut round, |node, answer, sent| claim.released(node, answer, as_sent(node, sent))).await;
     (round, ballots, verdict)
 }
 

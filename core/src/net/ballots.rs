@@ -164,6 +164,17 @@ impl KeyBallots {
         &self.votes
     }
 
+    /// Returns the nodes that may have executed the request, and whose answer was not read.
+    pub(crate) fn unheard(&self) -> NodeMask {
+        let is_unheard = |node: &usize| {
+            matches!(
+                self.answers[*node],
+                None | Some(Err(Failure::Closed | Failure::Silent(_) | Failure::UnexpectedReply))
+            )
+        };
+        (0..self.votes.len()).filter(is_unheard).fold(NodeMask::NONE, NodeMask::with)
+    }
+
     pub(crate) fn fail(&mut self, node: usize, failure: Failure) {
         self.votes[node] = KeyVote::Failed;
         self.answers[node] = Some(Err(failure));

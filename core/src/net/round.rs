@@ -224,7 +224,7 @@ impl Round {
                 connection.call(&request, by).await
             };
             if answer.as_ref().err().is_some_and(Failure::is_redirect) {
-                return follow(&connections, node, &request, Some(&footprint), (connection, answer)).await;
+                return follow(&connections, node, &request, (connection, answer)).await;
             }
             (Some(connection), answer)
         })

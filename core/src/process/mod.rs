@@ -150,14 +150,30 @@ impl Process {
     }
 
     /// Returns the cluster at an address, if that is one. All clients with this address and login share it.
-    fn cluster(&self, address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<Arc<Cluster>>, Error> {
+    fn cluster(
+        self: &Arc<Self>,
+        address: &Address,
+        logins: Option<&Arc<Logins>>,
+    ) -> Result<Option<Arc<Cluster>>, Error> {
         let mut all = self.clusters.lock().expect("no panic while holding this");
         if let Some(cluster) = all.get(address) {
             return Ok(Some(Arc::clone(cluster)));
         }
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
-        let Some(cluster) = Cluster::new(address, logins, self.clock.clone(), spawn)? else { return Ok(None) };
+        let process = Arc::downgrade(self);
+        let quarantine = move |address: &Address| {
+            if let Some(process) = process.upgrade() {
+                let now = process.clock.now();
+                process.endpoints.at(address.target(), true, now).moved(now);
+            }
+        };
+        let clock = self.clock.clone();
+        let Some(cluster) = Cluster::new(address, logins, clock, spawn, quarantine)? else { return Ok(None) };
+        if address.provider().is_some() {
+            // Its logins end with its client.
+            return Ok(Some(cluster));
+        }
         if all.len() >= MOST_GROUPS {
             all.retain(|_, cluster| Arc::strong_count(cluster) > 1);
         }
@@ -233,11 +249,6 @@ impl Maker for Process {
         let set = Arc::new(set.routed(listed, &directory));
         set.follow_sentinels();
         Ok(set)
-    }
-
-    fn quarantine(&self, address: &Address) {
-        let now = self.clock.now();
-        self.endpoints.at(address.target(), true, now).moved(now);
     }
 }
 

@@ -379,11 +379,24 @@ impl Ledger {
         is_over
     }
 
-    /// Takes all releases that are not in flight.
-    fn take_all(&self) -> Vec<PendingRelease> {
+    /// Takes the releases, of those that are not in flight, whose keys are on another set now, with that set.
+    fn take_moved(&self, set: &dyn Creditors) -> Vec<(PendingRelease, Arc<dyn Creditors>)> {
+        let successor = |pending: &PendingRelease| set.successor(&pending.account.keys.lock);
+        let mut moved = Vec::new();
         let mut state = self.state();
-        let later = mem::take(&mut state.later).into_values();
-        mem::take(&mut state.ready).into_iter().chain(later).collect()
+        for pending in mem::take(&mut state.ready) {
+            match successor(&pending) {
+                Some(set) => moved.push((pending, set)),
+                None => state.ready.push_back(pending),
+            }
+        }
+        for (at, pending) in mem::take(&mut state.later) {
+            match successor(&pending) {
+                Some(set) => moved.push((pending, set)),
+                None => drop(state.later.insert(at, pending)),
+            }
+        }
+        moved
     }
 
     /// Drops everything: no payer will send it.
@@ -499,20 +512,14 @@ impl Payer {
 
     /// Leaves the releases to the sets that have their keys now. Without a primary, they stay here.
     fn hand_on(&self) {
-        let mut kept = Vec::new();
-        for mut pending in self.paying.ledger().take_all() {
+        for (mut pending, set) in self.paying.ledger().take_moved(&*self.paying.set) {
             let account = &pending.account;
-            let Some(set) = self.paying.set.successor(&account.keys.lock) else {
-                kept.push(pending);
-                continue;
-            };
             let (environment, listed) = (Arc::clone(&account.environment), Arc::clone(&account.listed));
             let keys = Arc::clone(&account.keys);
             let Account { token, node_timeout, ttl, .. } = **account;
             pending.account = Arc::new(Account { environment, set, listed, keys, token, node_timeout, ttl });
             pending.enqueue();
         }
-        self.paying.ledger().put_back(kept);
     }
 
     /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
@@ -557,7 +564,7 @@ impl Payer {
             let _watched = connections.track_request(node);
             let answer = over.call_known(&request).await;
             if answer.as_ref().err().is_some_and(Failure::is_redirect) {
-                return follow(&connections, node, &request, None, (over, answer)).await.1;
+                return follow(&connections, node, &request, (over, answer)).await.1;
             }
             answer
         });

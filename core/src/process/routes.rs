@@ -33,17 +33,13 @@ use crate::protocol::request::Keys;
 /// For each node, the server that stands for it; `None` for a node that stands for itself.
 type Places = Vec<Option<Place>>;
 
-/// The address of each node, with its cluster if it stands for itself.
+/// The address of each node, and the cluster that it is, or that its server belongs to.
 pub(crate) type Servers = Vec<(Address, Option<Arc<Cluster>>)>;
 
-/// Makes sets, and puts servers into quarantine.
+/// Makes sets.
 pub(crate) trait Maker: Send + Sync {
     /// Makes the set of `servers`, which stands for the `listed` set of `routes` for some slots.
     fn routed_set(&self, servers: Servers, listed: &NodeSet, routes: &Arc<Routes>) -> Result<Arc<NodeSet>, Error>;
-
-    /// Puts the server at `address` into quarantine, because it came into the place of another one and may lack its last
-    /// grants.
-    fn quarantine(&self, address: &Address);
 }
 
 /// The sets of one client's nodes.
@@ -95,7 +91,7 @@ impl Routes {
         }
         let (maker, listed, routes) = (self.maker.upgrade()?, self.listed.upgrade()?, self.me.upgrade()?);
         let server = |(node, place): (usize, &Option<Place>)| match (&self.clusters[node], place) {
-            (Some(cluster), Some(place)) => (cluster.address_of(place), None),
+            (Some(cluster), Some(place)) => (cluster.address_of(place), Some(Arc::clone(cluster))),
             (cluster, _) => (listed.members.nodes[node].address.clone(), cluster.clone()),
         };
         let servers: Vec<_> = places.iter().enumerate().map(server).collect();
@@ -152,12 +148,6 @@ impl Directory for Routes {
 }
 
 impl Follower for Routes {
-    fn promoted(&self, address: &Address) {
-        if let Some(maker) = self.maker.upgrade() {
-            maker.quarantine(address);
-        }
-    }
-
     fn changed(self: Arc<Self>) {
         // Every combination of primaries that some slot has.
         let mut named: Vec<Places> = Vec::new();

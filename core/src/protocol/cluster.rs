@@ -76,10 +76,14 @@ impl SlotMap {
         numbers.into_iter().map(|number| &self.places[usize::from(*number)]).collect()
     }
 
-    /// Returns a server that has lost slots to `place` by `told`, if any has.
-    pub(crate) fn former(&self, told: &[Told], place: &Place) -> Option<&Place> {
+    /// Returns the servers that have lost slots to `place` by `told`.
+    pub(crate) fn formers(&self, told: &[Told], place: &Place) -> Vec<Place> {
         let slots = told.iter().filter(|told| told.primary == *place).flat_map(|told| told.slots.clone());
-        slots.filter_map(|slot| self.primary(slot)).find(|former| *former != place)
+        let mut formers: Vec<_> =
+            slots.filter_map(|slot| self.primary(slot)).filter(|former| *former != place).collect();
+        formers.sort_unstable();
+        formers.dedup();
+        formers.into_iter().cloned().collect()
     }
 
     /// Records that `slot` is at `place`, as a server has reported. Returns whether that is news.
@@ -187,8 +191,9 @@ mod tests {
         let mut map = SlotMap::default();
         map.replace(&[told(0..=99, 1), told(100..=199, 2)], at(0));
         let next = [told(0..=49, 3), told(50..=99, 1), told(100..=199, 2), told(300..=301, 4)];
-        assert_eq!(map.former(&next, &place(3)), Some(&place(1)));
-        assert_eq!(map.former(&next, &place(2)), None);
-        assert_eq!(map.former(&next, &place(4)), None, "nobody had them");
+        assert_eq!(map.formers(&next, &place(3)), [place(1)]);
+        assert_eq!(map.formers(&next, &place(2)), []);
+        assert_eq!(map.formers(&next, &place(4)), [], "nobody had them");
+        assert_eq!(map.formers(&[told(0..=199, 5)], &place(5)), [place(1), place(2)]);
     }
 }

@@ -67,9 +67,6 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Something that uses the map. Called by the background, outside of every lock.
 pub(crate) trait Follower: fmt::Debug + Send + Sync {
-    /// Learns, before the map tells it, that a server was promoted and may lack the last grants of the one before.
-    fn promoted(&self, address: &Address);
-
     /// Learns that slots are elsewhere.
     fn changed(self: Arc<Self>);
 }
@@ -82,6 +79,7 @@ pub(crate) struct Cluster {
     login: LoginSource,
     clock: Clock,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
+    quarantine: Box<dyn Fn(&Address) + Send + Sync>,
     state: Mutex<State>,
     is_asking: AtomicBool,
     /// Whether another map is wanted after the one that is asked for.
@@ -95,8 +93,8 @@ pub(crate) struct Cluster {
 #[derive(Debug, Default)]
 struct State {
     map: SlotMap,
-    /// Every server that was a primary in some map.
-    primaries: BTreeSet<Place>,
+    /// The server that told the map.
+    teller: Option<Place>,
     /// The number of askings so far.
     askings: u64,
     /// Why there is no map yet.
@@ -109,12 +107,14 @@ struct State {
 }
 
 impl Cluster {
-    /// Makes the cluster at `address`, if that is one. `spawn` runs a task in the background.
+    /// Makes the cluster at `address`, if that is one. `spawn` runs a task in the background. `quarantine` is called,
+    /// before a map names it, with a server that may lack the last grants of the one before.
     pub(crate) fn new(
         address: &Address,
         logins: Option<&Arc<Logins>>,
         clock: Clock,
         spawn: impl Fn(Task) + Send + Sync + 'static,
+        quarantine: impl Fn(&Address) + Send + Sync + 'static,
     ) -> Result<Option<Arc<Self>>, Error> {
         let Target::Cluster { seeds, .. } = address.target() else { return Ok(None) };
         let tls = address.tls().map(|options| Tls::new(options, &seeds[0].0)).transpose()?;
@@ -125,6 +125,7 @@ impl Cluster {
             address: address.clone(),
             clock,
             spawn: Box::new(spawn),
+            quarantine: Box::new(quarantine),
             state: Mutex::default(),
             is_asking: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
@@ -158,6 +159,11 @@ impl Cluster {
         self.address.of_server(&place.host, place.port)
     }
 
+    /// Returns what TLS connections to a server of this cluster need, with the files in force.
+    pub(super) fn tls_to(&self, host: &str) -> Result<Option<Arc<Tls>>, Error> {
+        Ok(self.tls.as_ref().map(|tls| tls.to(host)).transpose()?.map(Arc::new))
+    }
+
     /// Returns all primaries that have slots.
     pub(crate) fn primaries(&self) -> Vec<Place> {
         self.state().map.primaries().into_iter().cloned().collect()
@@ -169,7 +175,12 @@ impl Cluster {
     ///
     /// Why no server tells a map.
     pub(crate) async fn map_anew(self: &Arc<Self>) -> Result<(), Failure> {
-        let seen = self.state().askings;
+        let seen = {
+            let mut state = self.state();
+            // What it told is not enough.
+            state.doubted = state.teller.clone();
+            state.askings
+        };
         self.ask_soon();
         notified_until(&self.changed, || {
             let state = self.state();
@@ -189,7 +200,7 @@ impl Cluster {
         let is_news = {
             let mut state = self.state();
             state.named = Some(place.clone());
-            state.primaries.contains(place) && state.map.correct(slot, place, self.clock.now())
+            state.map.primaries().contains(&place) && state.map.correct(slot, place, self.clock.now())
         };
         if is_news {
             self.tell_followers();
@@ -230,8 +241,8 @@ impl Cluster {
     }
 
     /// Records a map, or why there is none.
-    async fn record(self: &Arc<Self>, told: Result<Vec<Told>, Failure>) {
-        let told = match told {
+    async fn record(self: &Arc<Self>, told: Result<(Place, Vec<Told>), Failure>) {
+        let (teller, told) = match told {
             Ok(told) => told,
             Err(failure) => {
                 let mut state = self.state();
@@ -239,20 +250,19 @@ impl Cluster {
                 return;
             }
         };
-        for (place, former) in self.newcomers(&told) {
-            if !self.is_migration(&place, former.as_ref()).await {
-                let node = self.address_of(&place);
-                let followers = self.state().followers.clone();
-                for follower in followers.iter().filter_map(Weak::upgrade) {
-                    follower.promoted(&node);
-                }
+        let taken = self.taken(&told);
+        let proofs = taken.iter().map(|(place, formers)| self.is_migration(place, formers)).collect();
+        for ((place, _), is_migration) in taken.iter().zip(join_all(proofs).await) {
+            if !is_migration {
+                let node = self.address_of(place);
+                (self.quarantine)(&node);
                 log!(warn, %node, "failover: another server is primary, and may lack the last grants");
             }
         }
         let is_news = {
             let mut state = self.state();
             state.failure = None;
-            state.primaries.extend(told.iter().map(|told| told.primary.clone()));
+            state.teller = Some(teller);
             state.map.replace(&told, self.clock.now())
         };
         self.mapped.store(self.clock.now().nanos(), Ordering::Relaxed);
@@ -261,27 +271,35 @@ impl Cluster {
         }
     }
 
-    /// Returns the servers that have slots for the first time, and which server had some of them before. None in the
-    /// first map.
-    fn newcomers(&self, told: &[Told]) -> Vec<(Place, Option<Place>)> {
+    /// Returns the servers that may have been promoted, each with those that had its slots before: it had no slots, or one
+    /// of those has none any more. None in the first map.
+    fn taken(&self, told: &[Told]) -> Vec<(Place, Vec<Place>)> {
         let state = self.state();
-        if state.primaries.is_empty() {
+        let before: BTreeSet<_> = state.map.primaries().into_iter().collect();
+        if before.is_empty() {
             return Vec::new();
         }
-        let new: BTreeSet<_> =
-            told.iter().map(|told| &told.primary).filter(|place| !state.primaries.contains(place)).collect();
-        new.into_iter().map(|place| (place.clone(), state.map.former(told, place).cloned())).collect()
+        let now: BTreeSet<_> = told.iter().map(|told| &told.primary).collect();
+        let with_formers = |place: &&Place| ((*place).clone(), state.map.formers(told, place));
+        let may_be_promoted = |(place, formers): &(Place, Vec<Place>)| {
+            !before.contains(place) || formers.iter().any(|former| !now.contains(former))
+        };
+        now.iter().map(with_formers).filter(may_be_promoted).collect()
     }
 
-    /// Returns whether slots were moved to `place` while the server that had them is still a primary, whose data `place`
+    /// Returns whether slots were moved to `place` while the servers that had them are still primaries, whose data `place`
     /// does not continue.
-    async fn is_migration(&self, place: &Place, former: Option<&Place>) -> bool {
-        let Some(former) = former else { return false };
-        let both = pin!(join_all(vec![self.info(former), self.info(place)]));
-        let Some(both) = self.clock.timeout(PROOF_MOST, both).await else { return false };
-        let [Ok(former), Ok(now)] = &both[..] else { return false };
-        let former = server_info(former).identity;
-        former.role == Role::Master && !former.replid.is_empty() && former_replid(now) != former.replid
+    async fn is_migration(&self, place: &Place, formers: &[Place]) -> bool {
+        let asked = std::iter::once(place).chain(formers).map(|place| self.info(place)).collect();
+        let Some(answers) = self.clock.timeout(PROOF_MOST, pin!(join_all(asked))).await else { return false };
+        let Some((Ok(now), formers)) = answers.split_first() else { return false };
+        let still_has = |former: &Result<String, Failure>| {
+            former.as_ref().is_ok_and(|former| {
+                let former = server_info(former).identity;
+                former.role == Role::Master && !former.replid.is_empty() && former_replid(now) != former.replid
+            })
+        };
+        !formers.is_empty() && formers.iter().all(still_has)
     }
 }
 
@@ -339,11 +357,11 @@ impl Drop for Inquiry {
 }
 
 /// The asking of one server.
-type Asking<'a> = Pin<Box<dyn Future<Output = Result<Vec<Told>, Failure>> + Send + 'a>>;
+type Asking<'a> = Pin<Box<dyn Future<Output = Result<(Place, Vec<Told>), Failure>> + Send + 'a>>;
 
 impl Cluster {
     /// Asks one server after the other for the map, until one tells it.
-    async fn ask(&self, candidates: Vec<Place>) -> Result<Vec<Told>, Failure> {
+    async fn ask(&self, candidates: Vec<Place>) -> Result<(Place, Vec<Told>), Failure> {
         let mut candidates = candidates.into_iter();
         let (mut asked, mut said): (Vec<Asking<'_>>, Vec<String>) = (Vec::new(), Vec::new());
         let mut forbidden = None;
@@ -379,10 +397,13 @@ impl Cluster {
         }))
     }
 
-    async fn ask_one(&self, place: Place) -> Result<Vec<Told>, Failure> {
-        let question = pin!(self.question(&place, &["CLUSTER", "SLOTS"]));
-        let answer = self.clock.timeout(ONE_MOST, question).await.unwrap_or(Err(Failure::Silent(ONE_MOST)))?;
-        told_in(&answer, &place.host).filter(|told| !told.is_empty()).ok_or(Failure::UnexpectedReply)
+    async fn ask_one(&self, place: Place) -> Result<(Place, Vec<Told>), Failure> {
+        let answer = {
+            let question = pin!(self.question(&place, &["CLUSTER", "SLOTS"]));
+            self.clock.timeout(ONE_MOST, question).await.unwrap_or(Err(Failure::Silent(ONE_MOST)))?
+        };
+        let told = told_in(&answer, &place.host).filter(|told| !told.is_empty()).ok_or(Failure::UnexpectedReply)?;
+        Ok((place, told))
     }
 
     async fn info(&self, place: &Place) -> Result<String, Failure> {
@@ -393,8 +414,7 @@ impl Cluster {
     /// Asks one server one question, over a connection of its own.
     async fn question(&self, place: &Place, words: &[&str]) -> Result<Value, Failure> {
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
-        let tls = self.tls.as_ref().map(|tls| tls.to(&place.host)).transpose();
-        let tls = tls.map_err(|error| Failure::Tls(error.to_string().into()))?.map(Arc::new);
+        let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
         let target = self.address.of_server(&place.host, place.port).target().clone();
         let stream: Stream = Dialer::new(target, tls).dial(&self.clock).await?;
         let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
@@ -519,7 +539,7 @@ mod tests {
         let address = Address::parse(&format!("redis+cluster://{}", seeds.join(","))).unwrap();
         let runtime = Handle::current();
         let spawn = move |task| drop(runtime.spawn(task));
-        Cluster::new(&address, None, Clock::System, spawn).unwrap().unwrap()
+        Cluster::new(&address, None, Clock::System, spawn, |_| {}).unwrap().unwrap()
     }
 
     #[tokio::test]
@@ -561,7 +581,7 @@ mod tests {
         let other = Place { host: "127.0.0.1".into(), port: 1 };
         cluster.moved(7, &other);
         assert_eq!(cluster.primary(7), primary);
-        cluster.state().primaries.insert(other.clone());
+        cluster.state().map.correct(9, &other, Clock::System.now());
         cluster.moved(7, &other);
         assert_eq!((cluster.primary(7), cluster.primary(8)), (Some(other), primary));
     }
@@ -569,7 +589,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_background_a_connect_fails() {
         let address = Address::parse("redis+cluster://127.0.0.1:1").unwrap();
-        let cluster = Cluster::new(&address, None, Clock::System, drop::<Task>).unwrap().unwrap();
+        let cluster = Cluster::new(&address, None, Clock::System, drop::<Task>, |_| {}).unwrap().unwrap();
         for _ in 0..2 {
             assert!(cluster.map_anew().await.is_err());
         }

@@ -367,7 +367,8 @@ pub(crate) enum Node {
 
 impl Node {
     /// Makes a node. `logins` serve the addresses that have no login of their own.
-    /// `sentinels` name its server, if the address lists them; `cluster` is what the address names otherwise.
+    /// `sentinels` name its server, if the address lists them; `cluster` is what the
+    /// address names, or the cluster of its server.
     pub(crate) fn new(
         address: &Address,
         memory: &MemoryNodes,
@@ -375,11 +376,12 @@ impl Node {
         sentinels: Option<Arc<Sentinels>>,
         cluster: Option<Arc<Cluster>>,
     ) -> Result<Self, Error> {
-        if let Some(cluster) = cluster {
-            return Ok(Self::Cluster(cluster));
-        }
-        Ok(match address.target() {
-            Target::Memory { name } => Self::Memory(memory.named(name)),
+        Ok(match (address.target(), cluster) {
+            (Target::Cluster { .. }, Some(cluster)) => Self::Cluster(cluster),
+            (Target::Tcp { host, .. }, Some(cluster)) => {
+                Self::Redis(Box::new(redis::RedisNode::with_tls(address, logins, None, cluster.tls_to(host)?)))
+            }
+            (Target::Memory { name }, _) => Self::Memory(memory.named(name)),
             _ => Self::Redis(Box::new(redis::RedisNode::new(address, logins, sentinels)?)),
         })
     }
@@ -478,7 +480,9 @@ impl Connection {
     pub(crate) async fn call_in_open_slot(&self, request: &Request, way: OpenSlot) -> Result<Reply, Failure> {
         match self {
             Self::Redis(connection) => connection.call_in(request, Eval::Text, way).await,
-            _ => self.call(request, Eval::Text).await,
+            Self::Memory(_) => self.call(request, Eval::Text).await,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => self.call(request, Eval::Text).await,
         }
     }
 

@@ -115,7 +115,17 @@ impl RedisNode {
             (Some(options), Target::Sentinel { sentinels, .. }) => Some(Arc::new(Tls::new(options, &sentinels[0].0)?)),
             _ => None,
         };
-        Ok(Self {
+        Ok(Self::with_tls(address, logins, sentinels, tls))
+    }
+
+    /// Makes a node whose connections need `tls`.
+    pub(super) fn with_tls(
+        address: &Address,
+        logins: Option<&Arc<Logins>>,
+        sentinels: Option<Arc<Sentinels>>,
+        tls: Option<Arc<Tls>>,
+    ) -> Self {
+        Self {
             way: match sentinels {
                 Some(sentinels) => Way::Primary { sentinels, tls, dialer: Mutex::default() },
                 None => Way::Server(Dialer::new(address.target().clone(), tls)),
@@ -130,7 +140,7 @@ impl RedisNode {
             hearing_setup: Mutex::default(),
             plain_setup: Mutex::default(),
             hashes: Arc::default(),
-        })
+        }
     }
 
     /// Returns the sentinels that name the server, if there are any.
