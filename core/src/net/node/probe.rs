@@ -52,6 +52,7 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
         evalsha,
         is_restart_delay_off: false,
         follows_slots: false,
+        has_sentinels: false,
     })
 }
 

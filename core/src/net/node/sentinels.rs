@@ -30,7 +30,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::Failure;
 use super::pipeline::{Answer, Pipeline};
-use super::refusal::{Offence, accepted};
+use super::refusal::{Offence, accepted, refusal};
 use super::scripts::text;
 use super::setup::authentication;
 use crate::address::{Address, Target, shown};
@@ -38,6 +38,7 @@ use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::LoginSource;
 use crate::net::tls::Tls;
+use crate::protocol::diagnosis::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
 use crate::protocol::sentinel::{Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
@@ -346,6 +347,21 @@ impl Sentinels {
         let answers = question(&line, authentication(&login.login), &self.master).await?;
         Ok((line, answers))
     }
+
+    /// Asks each sentinel for a diagnosis, on a connection of its own and within `limit`. Cancel safe.
+    pub(crate) async fn probe(&self, limit: Duration) -> GroupFacts {
+        let probe = |(index, listed): (usize, &String)| {
+            let at = listed.clone();
+            async move {
+                let one = self.clock.timeout(limit, pin!(self.ask_one(index, None))).await;
+                let one = one.unwrap_or(Err(Failure::Silent(limit)));
+                let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned(&whole))));
+                SentinelFacts { at, told: told.map_err(|failure| failure.to_string()) }
+            }
+        };
+        let sentinels = join_all(self.listed.iter().enumerate().map(probe).collect()).await;
+        GroupFacts { master: self.master.clone(), sentinels, in_use: self.state().primary.clone() }
+    }
 }
 
 /// Asks for the primary's place, and in the same write for all that is known of it, which some users may not ask for.
@@ -407,6 +423,10 @@ fn fields_in(answer: &Value) -> HashMap<&str, &str> {
         Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
         _ => HashMap::new(),
     }
+}
+
+fn owned(answer: &Value) -> HashMap<String, String> {
+    fields_in(answer).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]
