@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
-use harness::{Proxy, SLACK, Server, cluster, eventually};
+use harness::{FakeSentinel, MASTER, Proxy, SLACK, Sentinels, Server, cluster, eventually};
 use redlock::{Diagnosis, Level, Redlock, blocking};
 
 /// The most serious level that a check found, and its message.
@@ -147,4 +147,150 @@ fn each_right_that_is_missing_is_named() {
         let command = right.trim_start_matches('+').replace('|', " ");
         assert!(message.to_lowercase().contains(&command), "{right}: {message}");
     }
+}
+
+/// The address of a primary that these sentinels name.
+fn named_by(ports: impl IntoIterator<Item = u16>) -> String {
+    let places: Vec<_> = ports.into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    format!("redis+sentinel://{}/{MASTER}", places.join(","))
+}
+
+/// What was found about the sentinel with this port.
+fn of_sentinel(diagnosis: &Diagnosis, port: u16) -> (Level, &str) {
+    let begin = format!("127.0.0.1:{port}: ");
+    let finding = diagnosis.findings.iter().find(|finding| finding.message.starts_with(&begin));
+    let finding = finding.unwrap_or_else(|| panic!("nothing about {port}: {diagnosis:?}"));
+    assert_eq!(finding.check, "sentinel");
+    (finding.level, &finding.message[begin.len()..])
+}
+
+#[test]
+fn sentinels_as_they_should_be() {
+    let all = Sentinels::start();
+    let diagnosis = one(&all.url());
+    let primary = format!("127.0.0.1:{}", all.servers[0].port());
+    for sentinel in &all.sentinels {
+        let message = format!("names {primary}, epoch 0");
+        assert_eq!(of_sentinel(&diagnosis, sentinel.port()), (Level::Ok, &*message));
+    }
+    let message = format!("{primary}, named by 3 of 3 sentinels");
+    assert_eq!(found(&diagnosis, "primary"), (Level::Ok, &*message));
+    let (level, message) = found(&diagnosis, "failover");
+    assert!(level == Level::Ok && message.contains("up to 5.6s") && message.contains("ttl of 10s"), "{diagnosis:?}");
+    let replicas = |begin: &str| {
+        let diagnosis = one(&all.url());
+        found(&diagnosis, "replicas").1.starts_with(begin)
+    };
+    eventually("the replica is in sync", || replicas("1: "));
+    all.servers[1].kill();
+    eventually("none is in sync", || replicas("none in sync"));
+}
+
+#[test]
+fn sentinels_that_are_down() {
+    let all = Sentinels::start();
+    let (url, ports) = (all.url(), [0, 1, 2].map(|sentinel: usize| all.sentinels[sentinel].port()));
+    all.sentinels[1].kill();
+    let diagnosis = one(&url);
+    let (level, message) = of_sentinel(&diagnosis, ports[1]);
+    assert!(level == Level::Warning && message.contains("cannot be reached"), "{diagnosis:?}");
+    assert_eq!(of_sentinel(&diagnosis, ports[2]).0, Level::Ok);
+    assert!(found(&diagnosis, "primary").1.ends_with("named by 2 of 3 sentinels"), "{diagnosis:?}");
+    assert_eq!([found(&diagnosis, "primary").0, found(&diagnosis, "failover").0], [Level::Ok; 2], "{diagnosis:?}");
+    all.sentinels[2].kill();
+    let diagnosis = one(&url);
+    assert_eq!([1, 2].map(|down| of_sentinel(&diagnosis, ports[down]).0), [Level::Warning; 2]);
+    assert!(found(&diagnosis, "primary").1.contains("named by 1 of 3"), "{diagnosis:?}");
+    assert_eq!([found(&diagnosis, "primary").0, found(&diagnosis, "failover").0], [Level::Warning; 2], "{diagnosis:?}");
+    assert_eq!(diagnosis.level(), Level::Warning, "it votes");
+    // This process knows the primary, and others would not find it.
+    all.sentinels[0].kill();
+    let diagnosis = one(&url);
+    let (level, message) = found(&diagnosis, "primary");
+    assert!(level == Level::Warning && message.contains("starts now finds none"), "{diagnosis:?}");
+    assert_eq!(found(&diagnosis, "connection").0, Level::Ok);
+    // Under another name, the process does not know it.
+    let diagnosis = one(&url.replace(MASTER, "theirmaster"));
+    assert_eq!([found(&diagnosis, "connection").0, found(&diagnosis, "primary").0], [Level::Unusable; 2]);
+    assert!(ports.iter().all(|port| of_sentinel(&diagnosis, *port).0 == Level::Warning), "{diagnosis:?}");
+}
+
+#[test]
+fn sentinels_that_do_not_answer_or_were_cut_off() {
+    let servers = [(); 2].map(|()| Server::builder().tcp(true).start());
+    let sentinels = [(); 3].map(|()| FakeSentinel::start());
+    sentinels[0].tells(servers[0].port(), 3);
+    sentinels[1].tells(servers[1].port(), 4);
+    let limit = Duration::from_millis(700);
+    let url = named_by(sentinels.iter().map(FakeSentinel::port));
+    let diagnosis = diagnose(Redlock::builder().nodes(url).connect_timeout(limit)).remove(0);
+    let (level, message) = of_sentinel(&diagnosis, sentinels[0].port());
+    let old = format!("names 127.0.0.1:{}, epoch 3, ", servers[0].port());
+    assert!(level == Level::Warning && message.starts_with(&old), "{diagnosis:?}");
+    assert_eq!(of_sentinel(&diagnosis, sentinels[1].port()).0, Level::Ok);
+    assert_eq!(of_sentinel(&diagnosis, sentinels[2].port()), (Level::Warning, "no answer within 700ms"));
+    let new = format!("127.0.0.1:{}, named by 1 of 3", servers[1].port());
+    assert!(found(&diagnosis, "primary").1.starts_with(&new), "{diagnosis:?}");
+    let (level, message) = found(&diagnosis, "replicas");
+    assert!(level == Level::Warning && message.contains("none in sync"), "{diagnosis:?}");
+}
+
+#[test]
+fn a_sentinel_of_another_group() {
+    let (all, other) = (Sentinels::start(), Server::builder().tcp(true).start());
+    let monitored = format!("sentinel monitor theirmaster 127.0.0.1 {} 1\n", other.port());
+    let theirs = Server::builder().tcp(true).sentinel(monitored).start();
+    let listed = [all.sentinels[0].port(), all.sentinels[1].port(), theirs.port()];
+    let diagnosis = one(&named_by(listed));
+    assert_eq!(of_sentinel(&diagnosis, listed[2]), (Level::Warning, "monitors no such master: mymaster"));
+    assert_eq!(found(&diagnosis, "primary").0, Level::Ok);
+    let diagnosis = one(&named_by([theirs.port()]));
+    assert_eq!(of_sentinel(&diagnosis, theirs.port()).0, Level::Warning);
+    assert_eq!(found(&diagnosis, "primary").0, Level::Unusable);
+}
+
+#[test]
+fn sentinels_that_refuse_a_login_or_a_right() {
+    let all = Sentinels::start();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "S3CR3T\n").unwrap();
+    let rights = ["-@all", "+auth", "+sentinel|get-master-addr-by-name", "+sentinel|master"];
+    for (sentinel, (password, rights)) in
+        all.sentinels.iter().zip([(">S3CR3T", &rights[..]), (">another", &rights[..]), (">S3CR3T", &rights[..3])])
+    {
+        sentinel.command(&[&["ACL", "SETUSER", "lock", "on", password], rights].concat());
+    }
+    let ports: Vec<_> = all.sentinels.iter().map(Server::port).collect();
+    let diagnosis = one(&format!("{}?sentinel_user=lock&sentinel_password_file={}", all.url(), file.path().display()));
+    assert_eq!(of_sentinel(&diagnosis, ports[0]).0, Level::Ok);
+    let (level, message) = of_sentinel(&diagnosis, ports[1]);
+    assert!(level == Level::Warning && message.contains("WRONGPASS"), "{diagnosis:?}");
+    let (level, message) = of_sentinel(&diagnosis, ports[2]);
+    assert!(level == Level::Warning && message.contains("NOPERM"), "{diagnosis:?}");
+    assert!(message.ends_with("grant +sentinel|master"), "{diagnosis:?}");
+    assert_eq!(found(&diagnosis, "primary").0, Level::Ok, "two of them name it");
+    assert!(!format!("{diagnosis:?}").contains("S3CR3T"));
+}
+
+#[test]
+fn failovers_that_come_late_or_never() {
+    let all = Sentinels::start();
+    let set = |option: &str, value: &str| {
+        for sentinel in &all.sentinels {
+            sentinel.command(&["SENTINEL", "SET", MASTER, option, value]);
+        }
+    };
+    set("down-after-milliseconds", "5000");
+    let failover = |ttl: u64| {
+        let ttl = Duration::from_secs(ttl);
+        let diagnosis = diagnose(Redlock::builder().nodes(all.url()).ttl(ttl)).remove(0);
+        let (level, message) = found(&diagnosis, "failover");
+        (level, message.to_owned())
+    };
+    assert_eq!(failover(15).0, Level::Ok);
+    let (level, message) = failover(14);
+    assert!(level == Level::Warning && message.contains("ttl of 15s"), "{message}");
+    set("quorum", "4");
+    let (level, message) = failover(15);
+    assert!(level == Level::Warning && message.contains("quorum is 4"), "{message}");
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use harness::{Proxy, Server, cluster, eventually, redis};
+use harness::{MASTER, Proxy, Server, cluster, eventually, redis};
 use redlock::{Error, ErrorKind, Redlock, blocking};
 
 /// Characters that a URL, a shell or a log format could trip over.
@@ -334,6 +334,28 @@ fn logins_of_files_and_providers() {
     let error = redlock.lock("foo").timeout(Duration::ZERO).acquire().unwrap_err();
     seen.show(&error);
     seen.add(&error.to_string());
+    seen.lacks(CORE);
+}
+
+#[test]
+fn logins_of_sentinels() {
+    let seen = Seen::start();
+    let server = Server::builder().tcp(true).start();
+    let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.port());
+    let sentinel = Server::builder().tcp(true).sentinel(monitored).start();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), SECRET).unwrap();
+    let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}", sentinel.port());
+    let url = format!("{url}?sentinel_user={CORE}&sentinel_password_file={}", file.path().display());
+    for (password, works) in [(SECRET, true), ("another", false)] {
+        sentinel.command(&["ACL", "SETUSER", CORE, "on", "resetpass", &format!(">{password}"), "+@all"]);
+        let redlock = blocking::Redlock::new([url.as_str()]).unwrap();
+        let diagnoses = redlock.diagnose().unwrap();
+        let refused = format!("{diagnoses:?}").contains("WRONGPASS");
+        assert_eq!(refused, !works, "{diagnoses:?}");
+        seen.show(&redlock);
+        seen.show(&diagnoses);
+    }
     seen.lacks(CORE);
 }
 

@@ -17,7 +17,8 @@ class Finding:
 
     check: str
     """What was looked at: `connection`, `tls`, `role`, `version`, `resp3`, `info`, `tracking`, `evalsha`, `rights`,
-    `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `alias` or `vote`."""
+    `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `sentinel`, `primary`, `failover`, `alias` or
+    `vote`."""
 
     level: Level
     """How serious it is."""
@@ -49,4 +50,4 @@ class Diagnosis:
     """The level of the most serious finding."""
 
     findings: list[Finding]
-    """The findings, one or more for each check. A node that cannot be asked has one."""
+    """The findings, one or more for each check. A node that cannot be asked has one, and those about its sentinels."""

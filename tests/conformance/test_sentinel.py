@@ -94,3 +94,15 @@ def test_a_master_that_no_sentinel_knows(drivers: Drivers, sentinels: Sentinels,
     (_, vote), *_ = unknown.value.nodes
     assert "theirmaster" in vote
     assert vote.count("monitors no such master") == 3
+
+
+@every_face
+def test_a_diagnosis_names_the_sentinel_that_is_down(drivers: Drivers, sentinels: Sentinels, face: str) -> None:
+    client = drivers.start(face).client([sentinels.url])
+    sentinels.sentinels[1].kill()
+    (diagnosis,) = client.diagnose()
+    found = [finding for finding in diagnosis["findings"] if finding["check"] in {"sentinel", "primary", "failover"}]
+    assert [finding["level"] for finding in found] == ["ok", "warning", "ok", "ok", "ok"]
+    down = f"127.0.0.1:{sentinels.sentinels[1].port}: cannot be reached"
+    assert found[1]["message"].startswith(down)
+    assert found[3]["message"] == f"127.0.0.1:{sentinels.servers[0].port}, named by 2 of 3 sentinels"

@@ -1,8 +1,8 @@
 //! Diagnosis: what each node of a client can do, may be asked, and may forget.
 //!
-//! Each node is *connected to*, on connections of the diagnosis alone, then *probed*. Where there are several, each
-//! *writes* a key of its own, *looks* for those of the others, and *deletes* its own. A caller may drop it at any
-//! await: the keys then expire.
+//! Each node is *connected to*, on connections of the diagnosis alone, while its sentinels are *asked*, then *probed*.
+//! Where there are several, each *writes* a key of its own, *looks* for those of the others, and *deletes* its own. A
+//! caller may drop it at any await: the keys then expire.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::net::connections::Connections;
 use crate::net::node::{Connection, EventSink, Failure};
 use crate::process::Process;
 use crate::process::nodes::{Directory, NodeSet};
-use crate::protocol::diagnosis::{Facts, Finding, Level};
+use crate::protocol::diagnosis::{Facts, Finding, GroupFacts, Level};
 use crate::protocol::token::Token;
 use crate::sys::future::join_all;
 
@@ -35,7 +35,7 @@ const KEYS_MOST: usize = 10_000;
 pub struct Diagnosis {
     /// The node's address without user name or password.
     pub node: String,
-    /// The findings, one or more for each check. A node that cannot be asked has one.
+    /// The findings, one or more for each check. A node that cannot be asked has one, and those about its sentinels.
     pub findings: Vec<Finding>,
 }
 
@@ -63,6 +63,7 @@ struct Subject {
     routes: Option<Arc<dyn Directory>>,
     /// What begins every key.
     prefix: String,
+    ttl: Duration,
     restart_delay: Duration,
 }
 
@@ -76,9 +77,11 @@ pub(crate) async fn diagnose(session: &Session) -> Result<Vec<Diagnosis>, Error>
     };
     // Where no map is known, connecting to the cluster itself tells why.
     let set = servers.map_or(Ok(Arc::clone(&listed)), |servers| process.set_apart(&servers, &listed))?;
+    let settings = session.settings()?;
     let subject = Subject {
         prefix: format!("{}{KEY}", session.options().key_prefix.as_deref().unwrap_or_default()),
-        restart_delay: session.settings()?.restart_delay,
+        ttl: settings.ttl,
+        restart_delay: settings.restart_delay,
         process: Arc::clone(&process),
         set,
         listed,
@@ -97,10 +100,15 @@ impl Subject {
         let (clock, random) = (self.process.clock.clone(), self.process.random.clone());
         let connections = Arc::new(Connections::new(Arc::clone(members), clock, random, runtime, sinks));
         let nodes = 0..members.len();
-        let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect()).await;
+        let connected = join_all(nodes.clone().map(|node| self.connect(&connections, node)).collect());
+        let asked = join_all(nodes.clone().map(|node| self.ask_sentinels(node)).collect());
+        let (connected, asked) = tokio::join!(connected, asked);
         let keys: Vec<_> = nodes.clone().map(|node| self.key(node)).collect();
         let probed = |node: usize| self.probe(node, &connected[node], &keys[node]);
         let mut findings = join_all(nodes.clone().map(probed).collect()).await;
+        for (findings, group) in findings.iter_mut().zip(&asked) {
+            findings.extend(group.iter().flat_map(|group| group.findings(self.ttl)));
+        }
         if members.len() > 1 {
             self.look_for_aliases(&connected, &keys, &mut findings).await;
         }
@@ -150,6 +158,12 @@ impl Subject {
         self.within(connections.get(node, true)).await
     }
 
+    /// Asks the sentinels that name the node's server, if there are any.
+    async fn ask_sentinels(&self, node: usize) -> Option<GroupFacts> {
+        let members = &self.set.members;
+        Some(members.nodes[node].node.sentinels()?.probe(members.connect_timeout).await)
+    }
+
     async fn probe(&self, node: usize, connected: &Result<Connection, Failure>, key: &str) -> Vec<Finding> {
         let probed = match connected {
             Ok(connection) => self.within(connection.probe(key, &self.process.clock)).await,
@@ -159,7 +173,8 @@ impl Subject {
             Ok(Some(facts)) => {
                 let encrypted = self.is_encrypted(node);
                 let (is_restart_delay_off, follows_slots) = (self.restart_delay.is_zero(), self.is_in_cluster(node));
-                Facts { encrypted, is_restart_delay_off, follows_slots, ..facts }.findings()
+                let has_sentinels = self.set.members.nodes[node].node.sentinels().is_some();
+                Facts { encrypted, is_restart_delay_off, follows_slots, has_sentinels, ..facts }.findings()
             }
             Ok(None) => {
                 let message = "a store in this process, which excludes nobody outside of it";

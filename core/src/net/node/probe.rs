@@ -10,7 +10,7 @@ use redis::Value;
 use super::info::role_of_hello;
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
-use super::refusal::is_unknown;
+use super::refusal::{is_unknown, refusal};
 use super::scripts::text;
 use crate::net::node::{Failure, Role};
 use crate::protocol::diagnosis::{COUNTING, Facts, NEEDED, Refusal, Rights};
@@ -52,6 +52,7 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
         evalsha,
         is_restart_delay_off: false,
         follows_slots: false,
+        has_sentinels: false,
     })
 }
 
@@ -78,18 +79,6 @@ fn is_text(answer: &Answer) -> bool {
 
 async fn ask(connection: &RedisConnection, command: &[&str]) -> Answer {
     connection.ask(&[command.to_vec()]).await.pop().unwrap_or(Err(Failure::Closed))
-}
-
-fn refusal(answer: Value) -> Result<Value, Refusal> {
-    match answer {
-        Value::ServerError(error) if is_unknown(error.code(), error.details()) => Err("unknown command".to_owned()),
-        // A code is a short word; the text may repeat arguments.
-        Value::ServerError(error) => Err(match Failure::of_code(error.code()) {
-            Failure::Refused(code) | Failure::Forbidden(code) => code.into(),
-            _ => "ERR".to_owned(),
-        }),
-        value => Ok(value),
-    }
 }
 
 /// Returns the commands that are refused, each with whether it is unknown, and whether this user may not use `key`;

@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::Failure;
 use crate::net::tls;
+use crate::protocol::diagnosis::Refusal;
 
 /// The reason why a connect failed, and whether the commands sent may be the cause.
 #[derive(Debug)]
@@ -45,6 +46,19 @@ pub(super) fn accepted(answer: Value) -> Result<Value, Offence> {
         Value::ServerError(error) if is_full(error.code(), error.details()) => Err(Offence::None(Failure::Full)),
         Value::ServerError(error) => Err(Offence::None(Failure::of_code(error.code()))),
         answer => Ok(answer),
+    }
+}
+
+/// Checks the answer to a command of a diagnosis.
+pub(super) fn refusal(answer: Value) -> Result<Value, Refusal> {
+    match answer {
+        Value::ServerError(error) if is_unknown(error.code(), error.details()) => Err("unknown command".to_owned()),
+        // A code is a short word; the text may repeat arguments.
+        Value::ServerError(error) => Err(match Failure::of_code(error.code()) {
+            Failure::Refused(code) | Failure::Forbidden(code) => code.into(),
+            _ => "ERR".to_owned(),
+        }),
+        value => Ok(value),
     }
 }
 

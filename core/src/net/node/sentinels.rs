@@ -15,6 +15,7 @@
 //! or does not answer for [`ONE_MOST`], which is dialed again then. The background cannot be started, or ends: a connect goes on
 //! with the primary in use, or fails at once.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,7 +30,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::Failure;
 use super::pipeline::{Answer, Pipeline};
-use super::refusal::{Offence, accepted};
+use super::refusal::{Offence, accepted, refusal};
 use super::scripts::text;
 use super::setup::authentication;
 use crate::address::{Address, Target, shown};
@@ -37,6 +38,7 @@ use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::LoginSource;
 use crate::net::tls::Tls;
+use crate::protocol::diagnosis::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
 use crate::protocol::sentinel::{Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
@@ -252,8 +254,11 @@ impl fmt::Debug for Sentinels {
     }
 }
 
-/// The answer of one sentinel, and the connection to keep.
-type One = Result<(Line, Told), Failure>;
+/// The answers of one sentinel, and the connection to keep.
+type One = Result<(Line, Answers), Failure>;
+
+/// The answers of one sentinel: what it tells, and its answer to SENTINEL MASTER.
+type Answers = (Told, Value);
 
 /// The task that asks, with its connections.
 struct Inquiry {
@@ -304,7 +309,7 @@ impl Inquiry {
             for (index, slot) in pending.iter_mut().enumerate() {
                 if let Some(Poll::Ready(one)) = slot.as_mut().map(|receiver| Pin::new(receiver).poll(cx)) {
                     *slot = None;
-                    answers[index] = one.unwrap_or(Err(Failure::Closed)).map(|(line, told)| {
+                    answers[index] = one.unwrap_or(Err(Failure::Closed)).map(|(line, (told, _))| {
                         lines[index] = Some(line);
                         told
                     });
@@ -332,15 +337,30 @@ impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
     async fn ask_one(&self, index: usize, line: Option<Line>) -> One {
         if let Some(line) = line
-            && let Ok(told) = question(&line, None, &self.master).await
+            && let Ok(answers) = question(&line, None, &self.master).await
         {
-            return Ok((line, told));
+            return Ok((line, answers));
         }
         let login = self.login.login().await.map_err(Failure::NoLogin)?;
         let stream = self.dialers[index].dial(&self.clock).await?;
         let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
-        let told = question(&line, authentication(&login.login), &self.master).await?;
-        Ok((line, told))
+        let answers = question(&line, authentication(&login.login), &self.master).await?;
+        Ok((line, answers))
+    }
+
+    /// Asks each sentinel for a diagnosis, on a connection of its own and within `limit`. Cancel safe.
+    pub(crate) async fn probe(&self, limit: Duration) -> GroupFacts {
+        let probe = |(index, listed): (usize, &String)| {
+            let at = listed.clone();
+            async move {
+                let one = self.clock.timeout(limit, pin!(self.ask_one(index, None))).await;
+                let one = one.unwrap_or(Err(Failure::Silent(limit)));
+                let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned(&whole))));
+                SentinelFacts { at, told: told.map_err(|failure| failure.to_string()) }
+            }
+        };
+        let sentinels = join_all(self.listed.iter().enumerate().map(probe).collect()).await;
+        GroupFacts { master: self.master.clone(), sentinels, in_use: self.state().primary.clone() }
     }
 }
 
@@ -348,7 +368,7 @@ impl Sentinels {
 ///
 /// While a failover ends, the sentinel that leads it tells the new epoch with the former place in the second answer. The
 /// first one has the new place.
-async fn question(line: &Line, login: Option<Cmd>, master: &str) -> Result<Told, Failure> {
+async fn question(line: &Line, login: Option<Cmd>, master: &str) -> Result<Answers, Failure> {
     let has_login = login.is_some();
     let ask = |subcommand: &str| {
         let mut command = redis::cmd("SENTINEL");
@@ -362,10 +382,11 @@ async fn question(line: &Line, login: Option<Cmd>, master: &str) -> Result<Told,
         unrefused(next())?;
     }
     let (place, whole) = (unrefused(next())?, next()?);
-    Ok(match place_in(&place)? {
+    let told = match place_in(&place)? {
         Some(place) => Told::Primary { place, epoch: epoch_in(&whole) },
         None => Told::Unmonitored,
-    })
+    };
+    Ok((told, whole))
 }
 
 fn unrefused(answer: Answer) -> Result<Value, Failure> {
@@ -391,13 +412,21 @@ fn place_in(answer: &Value) -> Result<Option<Place>, Failure> {
 
 /// Reads the epoch in the answer to SENTINEL MASTER; `None` if that was refused.
 fn epoch_in(answer: &Value) -> Option<u64> {
-    let is_meant = |name: &Value| text(name) == Some("config-epoch");
-    let epoch = match answer {
-        Value::Array(items) => items.chunks_exact(2).find(|pair| is_meant(&pair[0])).map(|pair| &pair[1]),
-        Value::Map(pairs) => pairs.iter().find(|(name, _)| is_meant(name)).map(|(_, value)| value),
-        _ => None,
-    };
-    text(epoch?)?.parse().ok()
+    fields_in(answer).get("config-epoch")?.parse().ok()
+}
+
+/// Reads the answer to SENTINEL MASTER.
+fn fields_in(answer: &Value) -> HashMap<&str, &str> {
+    let pair = |(name, value)| text(name).zip(text(value));
+    match answer {
+        Value::Array(items) => items.chunks_exact(2).filter_map(|items| pair((&items[0], &items[1]))).collect(),
+        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
+        _ => HashMap::new(),
+    }
+}
+
+fn owned(answer: &Value) -> HashMap<String, String> {
+    fields_in(answer).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]
