@@ -176,9 +176,10 @@ impl Cluster {
     /// Why no server tells a map.
     pub(crate) async fn map_anew(self: &Arc<Self>) -> Result<(), Failure> {
         let seen = {
-            let mut state = self.state();
+            let mut guard = self.state();
+            let state = &mut *guard;
             // What it told is not enough.
-            state.doubted = state.teller.clone();
+            state.doubted.clone_from(&state.teller);
             state.askings
         };
         self.ask_soon();
