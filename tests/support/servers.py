@@ -129,6 +129,7 @@ class Server:
     user     as whom clients log in by `url`; `command` needs no user
     rules    of a proxy at the unix socket, for single commands of clients; `command` passes by it
     monitored  what it monitors, if it is a sentinel: the text of its file
+    cluster  be a server for a cluster, with a second port for the other servers; needs `tcp` and Redis 7
     options  more options of its command line
     """
 
@@ -142,17 +143,21 @@ class Server:
         user: User | None = None,
         rules: Sequence[Rule] = (),
         monitored: str | None = None,
+        cluster: bool = False,
         options: Sequence[str] = (),
     ) -> None:
         self.program = program or programs()[0]
         self.user = user
         self.rules = rules
         self.port: int | None = None
+        self.bus_port: int | None = None
         self._tcp = tcp
+        self._cluster = cluster
         self._persist = persist
         self._monitored = monitored
         self._options = tuple(options)
         self._process: subprocess.Popen[bytes] | None = None
+        self._frozen = False
         self.dir = Path(tempfile.mkdtemp(prefix="redlock-"))
         self._clock = ShiftedClock(self.dir / "clock") if clock else None
         self.direct = Direct(self.dir / "direct.sock" if rules else self.socket)
@@ -218,15 +223,22 @@ class Server:
         """Whether the process exists, also if it is frozen."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def answers(self) -> bool:
+        """Whether it answers: it runs and is not frozen."""
+        return self.running and not self._frozen
+
     def freeze(self) -> None:
         """Stops the process without ending it: connections stay open, nothing is answered."""
         if not stop_process(self.pid):
             self._process = None
             raise RuntimeError(f"{self} ended instead of stopping:\n{self.log()}")
+        self._frozen = True
 
     def thaw(self) -> None:
         """Lets a frozen server continue, with everything that arrived in between."""
         os.kill(self.pid, signal.SIGCONT)
+        self._frozen = False
 
     def kill(self) -> None:
         """Ends the process at once, as a crash would; does nothing if it is down."""
@@ -236,6 +248,7 @@ class Server:
             self._process.kill()
             self._process.wait(LIMIT_S)
             self._process = None
+            self._frozen = False
 
     def shut_down(self) -> None:
         """Ends it in good order: all of its data are on the disk, even without `persist`."""
@@ -392,6 +405,7 @@ class Server:
     def _start_first(self) -> None:
         while True:
             self.port = free_port() if self._tcp else None
+            self.bus_port = free_port() if self._cluster else None
             self._start()
             try:
                 return self._wait_ready()
@@ -405,6 +419,8 @@ class Server:
         self.data.mkdir(exist_ok=True)
         command = [str(self.program), *self._sentinel(), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
         command += ["--port", str(self.port or 0), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
+        if self.bus_port:
+            command += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.user:
@@ -434,14 +450,14 @@ class Server:
 
     def _wait_ready(self) -> None:
         end = time.monotonic() + LIMIT_S
-        while not self._answers():
+        while not self._is_ready():
             if not self.running:
                 raise RuntimeError(f"{self} did not start:\n{self.log()}")
             if time.monotonic() > end:
                 raise TimeoutError(f"{self} did not answer within {LIMIT_S:g} s:\n{self.log()}")
             time.sleep(_POLL_S)
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
             self.command("PING")
         except OSError:

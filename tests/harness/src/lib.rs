@@ -36,7 +36,7 @@ pub use proxy::{Link, Proxy};
 pub use redis;
 pub use sentinels::{FakeSentinel, MASTER, Sentinels};
 pub use servers::{Builder, Server, cluster};
-pub use shards::Shards;
+pub use shards::{Shards, slot};
 pub use spawner::spawn;
 pub use tls::Authority;
 

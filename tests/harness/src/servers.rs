@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +29,11 @@ pub struct Server {
     setup: Builder,
     dir: TempDir,
     port: Option<u16>,
+    /// The port at which the servers of a cluster talk to each other.
+    bus_port: Option<u16>,
     authority: Option<Authority>,
     child: Mutex<Option<Child>>,
+    frozen: AtomicBool,
 }
 
 /// What a [`Server`] is started with; made by [`Server::builder`].
@@ -42,6 +46,7 @@ pub struct Builder {
     tls: bool,
     client_certificates: bool,
     persist: bool,
+    cluster: bool,
     /// What it monitors, if it is a sentinel.
     monitored: Option<String>,
 }
@@ -83,6 +88,13 @@ impl Builder {
         self
     }
 
+    /// Makes it a server for a cluster, with a second port for the other servers. Needs [`Builder::tcp`] and Redis 7.
+    #[must_use]
+    pub fn cluster(mut self, cluster: bool) -> Self {
+        self.cluster = cluster;
+        self
+    }
+
     /// More arguments for the server's command line, such as `["--maxmemory", "1mb"]`; later ones win.
     #[must_use]
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -110,9 +122,12 @@ impl Builder {
         let dir = tempfile::Builder::new().prefix("redlock-").tempdir().expect("a temporary directory can be made");
         let authority = self.tls.then(|| Authority::make(dir.path()));
         let with_port = self.tcp || self.tls;
-        let mut server = Server { setup: self, dir, port: None, authority, child: Mutex::new(None) };
+        let with_bus = self.cluster;
+        let (child, frozen) = Default::default();
+        let mut server = Server { setup: self, dir, port: None, bus_port: None, authority, child, frozen };
         for _ in 0..PORT_ATTEMPTS {
             server.port = with_port.then(|| ports::port(&ports::listen()));
+            server.bus_port = with_bus.then(|| ports::port(&ports::listen()));
             if server.launch() == Launch::Ready {
                 return server;
             }
@@ -155,6 +170,12 @@ impl Server {
         self.port.expect("this server has no TCP port: start it with .tcp(true)")
     }
 
+    /// The port for the other servers of the cluster; panics where the server has none.
+    #[must_use]
+    pub fn bus_port(&self) -> u16 {
+        self.bus_port.expect("this server is not for a cluster: start it with .cluster(true)")
+    }
+
     /// The unix socket, which every server has.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -191,10 +212,17 @@ impl Server {
         self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// Whether it answers: it runs and is not frozen.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.running() && !self.frozen.load(Ordering::SeqCst)
+    }
+
     /// Stops the process without ending it (SIGSTOP): connections stay open, nothing is answered. Returns when it
     /// has stopped.
     pub fn freeze(&self) {
         let pid = self.process();
+        self.frozen.store(true, Ordering::SeqCst);
         kill_process(pid, Signal::STOP).expect("our own child can be stopped");
         // NOWAIT: should the process have died instead, its end is still there for `kill` to collect.
         let states = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -204,6 +232,7 @@ impl Server {
     /// Lets a frozen server go on (SIGCONT), with everything that arrived in between.
     pub fn thaw(&self) {
         kill_process(self.process(), Signal::CONT).expect("our own child can be continued");
+        self.frozen.store(false, Ordering::SeqCst);
     }
 
     /// Ends the process at once (SIGKILL) and waits for its end. Without [`Builder::persist`] its data is gone.
@@ -212,6 +241,7 @@ impl Server {
             // The only error is that it has ended already.
             let _ = child.kill();
             child.wait().expect("our own child can be waited for");
+            self.frozen.store(false, Ordering::SeqCst);
         }
     }
 
@@ -335,6 +365,9 @@ impl Server {
                 .args(["--tls-cert-file".as_ref(), authority.certificate().as_os_str()])
                 .args(["--tls-key-file".as_ref(), authority.key().as_os_str()])
                 .args(["--tls-ca-cert-file".as_ref(), authority.ca().as_os_str()]);
+        }
+        if let Some(port) = self.bus_port {
+            command.args(["--cluster-enabled", "yes", "--cluster-port", &port.to_string()]);
         }
         if self.setup.persist {
             command.args(["--appendonly", "yes", "--appendfsync", "always"]);
