@@ -122,6 +122,14 @@ impl Address {
         Ok(())
     }
 
+    /// Sets the user and the password before the host.
+    fn set_login(&mut self, url: &Url) -> Result<(), Refusal> {
+        let user = decoded(url.username(), "user")?;
+        let password = decoded(url.password().unwrap_or_default(), "password")?;
+        (self.username, self.password) = (Secret::some(&user), Secret::some(&password));
+        Ok(())
+    }
+
     fn set_password_file(&mut self, path: &str) -> Result<(), Refusal> {
         if self.password.is_some() {
             return Err("has a password and the parameter `password_file`; remove one".into());
@@ -470,11 +478,7 @@ pub(crate) fn shown(host: &str, port: u16) -> String {
 /// Reads the URL of a primary that sentinels name: `user:password@host,host/master/db`.
 fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
     const FORM: &str = "redis+sentinel://host1:26379,host2:26379/mymaster";
-    let authority = authority(rest);
-    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
-    let sentinels = listed(hosts, DEFAULT_SENTINEL_PORT, "sentinel")?;
-    // One host stands for all of them, so that the parser reads the rest.
-    let url = Url::parse(&format!("redis://{login}@host{}", &rest[authority.len()..])).map_err(unreadable)?;
+    let (sentinels, url) = several(rest, DEFAULT_SENTINEL_PORT, "sentinel")?;
     let path = url.path();
     let mut parts = path.strip_prefix('/').unwrap_or(path).splitn(2, '/');
     let master = decoded(parts.next().unwrap_or_default(), "name of a master")?;
@@ -488,9 +492,7 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
         db: parts.next().filter(|db| !db.is_empty()).map_or(Ok(0), db)?,
         ..Address::at(Target::Sentinel { sentinels, master, tls })
     };
-    let user = decoded(url.username(), "user")?;
-    let password = decoded(url.password().unwrap_or_default(), "password")?;
-    (address.username, address.password) = (Secret::some(&user), Secret::some(&password));
+    address.set_login(&url)?;
     let advice = "the database goes behind the name of the master, all else into options";
     let known = [
         "protocol",
@@ -517,18 +519,12 @@ fn read_sentinel(rest: &str, tls: bool) -> Result<Address, Refusal> {
 
 /// Reads the URL of a cluster: `user:password@host,host`.
 fn read_cluster(rest: &str, tls: bool) -> Result<Address, Refusal> {
-    let authority = authority(rest);
-    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
-    let seeds = listed(hosts, DEFAULT_PORT, "server")?;
-    // One host stands for all of them, so that the parser reads the rest.
-    let url = Url::parse(&format!("redis://{login}@host{}", &rest[authority.len()..])).map_err(unreadable)?;
+    let (seeds, url) = several(rest, DEFAULT_PORT, "server")?;
     if !matches!(url.path(), "" | "/" | "/0") {
         return Err("has a database or a path; a cluster has database 0 alone".into());
     }
     let mut address = Address::at(Target::Cluster { seeds, tls });
-    let user = decoded(url.username(), "user")?;
-    let password = decoded(url.password().unwrap_or_default(), "password")?;
-    (address.username, address.password) = (Secret::some(&user), Secret::some(&password));
+    address.set_login(&url)?;
     let advice = "user and password go before the hosts, all else into options";
     let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
     for (name, value) in parameters(&url, known, advice)? {
@@ -537,8 +533,10 @@ fn read_cluster(rest: &str, tls: bool) -> Result<Address, Refusal> {
     Ok(address)
 }
 
-/// Reads the hosts of several servers of a `kind`, sorted.
-fn listed(hosts: &str, default_port: u16, kind: &str) -> Result<Vec<(String, u16)>, Refusal> {
+/// Reads a URL of several servers of a `kind`: their hosts and ports, sorted, and the URL with one host for all of them.
+fn several(rest: &str, default_port: u16, kind: &str) -> Result<(Vec<(String, u16)>, Url), Refusal> {
+    let authority = authority(rest);
+    let (login, hosts) = authority.rsplit_once('@').map_or(("", authority), |(login, hosts)| (login, hosts));
     let mut listed = Vec::new();
     for piece in hosts.split(',') {
         if piece.ends_with(':') {
@@ -557,7 +555,8 @@ fn listed(hosts: &str, default_port: u16, kind: &str) -> Result<Vec<(String, u16
     if listed.len() > MOST_NODES {
         return Err(format!("lists {} {kind}s; list up to {MOST_NODES}", listed.len()).into());
     }
-    Ok(listed)
+    let url = Url::parse(&format!("redis://{login}@host{}", &rest[authority.len()..])).map_err(unreadable)?;
+    Ok((listed, url))
 }
 
 fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
@@ -575,9 +574,7 @@ fn read_tcp(raw: &str, rest: &str, tls: bool) -> Result<Address, Refusal> {
     if url.port() == Some(0) {
         return Err("has port 0; ports are 1 to 65535".into());
     }
-    let user = decoded(url.username(), "user")?;
-    let password = decoded(url.password().unwrap_or_default(), "password")?;
-    (address.username, address.password) = (Secret::some(&user), Secret::some(&password));
+    address.set_login(&url)?;
     let advice = "the database goes into the path, user and password before the host, all else into options";
     let known = ["protocol", "password_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name"];
     for (name, value) in parameters(&url, known, advice)? {

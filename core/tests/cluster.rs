@@ -5,13 +5,13 @@
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::{Server, Shards, eventually, redis};
-use redlock::{ErrorKind, Level, Redlock};
+use redlock::{ErrorKind, Guard, Level, Redlock};
 
 const NAME: &str = "foo";
-const FENCE: &str = "redlock:fence:{foo}";
+const WAITERS: &str = "redlock:waiters:{foo}";
 
 /// Of locks that would not end by themselves within a test.
 const LONG: Duration = Duration::from_secs(60);
@@ -25,6 +25,26 @@ fn has(server: &Server, key: &str) -> bool {
     let mut connection = server.connect();
     let _: redis::Value = redis::cmd("READONLY").query(&mut connection).unwrap();
     redis::cmd("EXISTS").arg(key).query(&mut connection).unwrap_or(false)
+}
+
+/// Whether a server has a key of a slot that is on its way there.
+fn has_asked(server: &Server, key: &str) -> bool {
+    let mut connection = server.connect();
+    let _: redis::Value = redis::cmd("ASKING").query(&mut connection).unwrap();
+    redis::cmd("EXISTS").arg(key).query(&mut connection).unwrap()
+}
+
+/// Returns the primary and the replica that have the lock, as soon as both have it.
+fn held_by_both(shards: &Shards) -> (&Server, &Server) {
+    let (primary, replica) = (shards.owner(NAME), shards.replica(shards.shard(NAME), 0));
+    eventually("the replica has it", || has(replica, NAME));
+    (primary, replica)
+}
+
+/// A lock is not lost for this time.
+async fn stays_held(guard: &Guard, time: Duration) {
+    let lost = tokio::time::timeout(time, guard.lost()).await;
+    assert!(lost.is_err() && guard.is_held(), "{lost:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +76,7 @@ async fn a_held_lock_follows_its_slot() {
     shards.migrate(NAME, to, from);
     guard.release().await.unwrap();
     assert!(!has(from, NAME));
-    // A migration bars nothing.
+    // A migration does not put a server into quarantine.
     let guard = redlock.lock(NAME).restart_delay(LONG).timeout(Duration::ZERO).acquire().await.unwrap();
     shards.migrate(NAME, from, to);
     guard.release().await.unwrap();
@@ -64,32 +84,37 @@ async fn a_held_lock_follows_its_slot() {
     assert!(to.get(NAME).is_none());
 }
 
-/// Nothing, the fence alone, the lock alone, or both have moved.
+/// For ten ttls, while nothing, the fence alone, the lock alone, or both have moved.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_outlives_an_open_slot() {
+    const TTL: Duration = Duration::from_secs(1);
     let shards = Shards::start(2, 0);
     let redlock = client(&shards);
-    for moved in [&[][..], &[FENCE], &[NAME], &[NAME, FENCE]] {
-        let (from, to) = (shards.owner(NAME), shards.other(NAME));
-        let ttl = Duration::from_secs(1);
-        let guard = redlock.lock(NAME).ttl(ttl).auto_renew(true).acquire().await.unwrap();
-        shards.open(NAME, from, to);
+    let mut held = Vec::new();
+    for (name, moved) in
+        [("a", &[][..]), ("b", &["redlock:fence:{b}"]), ("c", &["c"]), ("d", &["d", "redlock:fence:{d}"])]
+    {
+        let (from, to) = (shards.owner(name), shards.other(name));
+        let guard = redlock.lock(name).ttl(TTL).acquire().await.unwrap();
+        shards.open(name, from, to);
         if !moved.is_empty() {
             shards.move_keys(moved, from, to);
         }
-        let begun = Instant::now();
-        while begun.elapsed() < 3 * ttl {
-            assert!(guard.is_held(), "{moved:?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().await.unwrap_err();
+        held.push((name, from, to, guard));
+    }
+    for (name, .., guard) in &held {
+        stays_held(guard, if *name == "a" { 10 * TTL } else { Duration::ZERO }).await;
+    }
+    for (name, from, to, guard) in held {
+        guard.check().unwrap();
+        let error = redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{error:?}");
         guard.extend().await.unwrap();
         guard.release().await.unwrap();
-        shards.move_all(NAME, from, to);
-        shards.close(NAME, from, to);
-        assert!(to.get(NAME).is_none(), "{moved:?}");
-        assert!(!has(from, NAME));
+        assert!(!has_asked(to, name) && !has(from, name), "{name}");
+        shards.move_all(name, from, to);
+        shards.close(name, from, to);
+        redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
     }
 }
 
@@ -100,8 +125,9 @@ async fn a_waiter_follows_the_slot() {
     let (from, to) = (shards.owner(NAME), shards.other(NAME));
     let guard = redlock.lock(NAME).await.unwrap();
     let waiter = tokio::spawn(other.lock(NAME).into_future());
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    eventually("it waits", || has(from, WAITERS));
     shards.migrate(NAME, from, to);
+    assert!(!waiter.is_finished());
     guard.release().await.unwrap();
     let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
     assert!(to.get(NAME).is_some());
@@ -113,16 +139,8 @@ async fn a_lock_outlives_a_planned_failover_and_a_dead_primary() {
     let shards = Shards::start(3, 1);
     let redlock = client(&shards);
     let guard = redlock.lock(NAME).ttl(Duration::from_secs(8)).acquire().await.unwrap();
-    let shard = shards.servers.iter().position(|server| server.port() == shards.owner(NAME).port()).unwrap();
-    let (primary, replica) = (&shards.servers[shard], shards.replica(shard, 0));
-    eventually("the replica has it", || has(replica, NAME));
-    shards.fail_over(shard);
-    eventually("all know of it", || {
-        shards
-            .servers
-            .iter()
-            .all(|server| shards.owner_by(server, NAME).is_some_and(|owner| owner.port() == replica.port()))
-    });
+    let (primary, replica) = held_by_both(&shards);
+    shards.fail_over(shards.shard(NAME));
     guard.extend().await.unwrap();
     shards.settled();
     // What it has granted may be lost.
@@ -130,11 +148,7 @@ async fn a_lock_outlives_a_planned_failover_and_a_dead_primary() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     replica.kill();
     shards.promoted(primary);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(10) {
-        assert!(guard.is_held());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    stays_held(&guard, Duration::from_secs(10)).await;
     guard.release().await.unwrap();
     assert!(primary.get(NAME).is_none());
 }
@@ -173,13 +187,39 @@ async fn a_release_that_is_owed_to_a_dead_primary_goes_to_the_next_one() {
     let shards = Shards::start(3, 1);
     let redlock = client(&shards);
     let guard = redlock.lock(NAME).await.unwrap();
-    let shard = shards.servers.iter().position(|server| server.port() == shards.owner(NAME).port()).unwrap();
-    let (primary, replica) = (&shards.servers[shard], shards.replica(shard, 0));
-    eventually("the replica has it", || has(replica, NAME));
+    let (primary, replica) = held_by_both(&shards);
     primary.kill();
     drop(guard);
     shards.promoted(replica);
     eventually("it is released", || !has(replica, NAME));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_that_name_each_other_give_a_clear_error() {
+    let shards = Shards::start(2, 0);
+    let redlock = client(&shards);
+    let (one, two) = (shards.owner(NAME), shards.other(NAME));
+    let (slot, ids) = (shards.slot(NAME).to_string(), [one, two].map(id));
+    let guard = redlock.lock("bar").await.unwrap();
+    for (server, named) in [(one, &ids[1]), (two, &ids[0])] {
+        server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", named]);
+    }
+    let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.to_string().contains("does not have this name's slot, and sends requests on to 127.0.0.1:"),
+        "{error}"
+    );
+    assert_eq!(redlock.lock(NAME).is_locked().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    for server in [one, two] {
+        server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[0]]);
+    }
+    redlock.lock(NAME).await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+fn id(server: &Server) -> String {
+    redis::from_redis_value(server.command(&["CLUSTER", "MYID"])).unwrap()
 }
 
 #[tokio::test]
@@ -188,7 +228,7 @@ async fn without_any_server_the_error_says_why() {
     let error = redlock.lock(NAME).timeout(Duration::ZERO).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = error.to_string();
-    assert!(text.contains("no server of the cluster tells its map"), "{text}");
+    assert!(text.contains("the servers of the cluster do not tell its map"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,19 +258,13 @@ async fn a_frozen_primary_is_left_and_nobody_goes_back_to_it() {
     let (redlock, other) = (client(&shards), client(&shards));
     let guard = redlock.lock(NAME).ttl(Duration::from_secs(8)).acquire().await.unwrap();
     let waiter = tokio::spawn(other.lock(NAME).into_future());
-    let shard = shards.servers.iter().position(|server| server.port() == shards.owner(NAME).port()).unwrap();
-    let (primary, replica) = (&shards.servers[shard], shards.replica(shard, 0));
-    eventually("the replica has it", || has(replica, NAME));
+    let (primary, replica) = held_by_both(&shards);
     primary.freeze();
     shards.promoted(replica);
     let before = extensions(replica);
     eventually("it is extended there", || extensions(replica) > before);
     primary.thaw();
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(3) {
-        assert!(guard.is_held());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    stays_held(&guard, Duration::from_secs(3)).await;
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
     let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
@@ -274,8 +308,8 @@ async fn owners_exclude_each_other_while_slots_move_to_and_fro() {
                 let (is_owned, last) = &owners[number];
                 assert!(!is_owned.swap(true, Ordering::SeqCst), "two own {name}");
                 assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence of {name} fell");
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                guard.check().unwrap();
+                // The slot may move meanwhile.
+                guard.extend().await.unwrap();
                 is_owned.store(false, Ordering::SeqCst);
                 guard.release().await.unwrap();
                 turns += 1;

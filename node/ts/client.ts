@@ -197,8 +197,8 @@ export class Redlock {
    * @param nodes - 1 to 15 addresses: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS,
    * `unix:///path?db=0&user=u&pass=p`, `redis+sentinel://[user:password@]host1,host2/mymaster[/db]` for the primary that
    * sentinels name, `redis+cluster://[user:password@]host1,host2` for a Redis Cluster, the same with `valkey`, or
-   * `memory://name` for a store inside this process that excludes nobody outside it. Default: the environment variable `REDLOCK_URLS` (separated by commas), or if that is
-   * not set `redis://127.0.0.1:6379`.
+   * `memory://name` for a store inside this process that excludes nobody outside it. Default: the environment variable
+   * `REDLOCK_URLS` (separated by commas), or if that is not set `redis://127.0.0.1:6379`.
    * @param options - defaults for the locks of this client, and its own options.
    * @throws {@link LockInvalidArgument}: a wrong or unknown part of an address, a duplicate, or a wrong option.
    */

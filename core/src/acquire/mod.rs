@@ -12,6 +12,8 @@
 //! - the caller's runtime ends: as dropping;
 //! - the background cannot start: `unavailable`, before any request is sent;
 //! - redlock is shut down: the background's wait ends, drops its attempt, and answers `unavailable`;
+//! - a cluster gives the name's slot to another server: the attempt is made again there, with a fresh token, and the
+//!   front waits there from then on;
 //! - the client is closed: the same, with `invalid_argument`. A call in its first attempt receives this after the
 //!   attempt, unless it has won.
 //!

@@ -3,7 +3,8 @@
 //! States: *begun* (not held any more), *opening*, *asking*, *over*. What may interrupt it:
 //!
 //! - it is dropped anywhere: the claim's drop lets the background finish;
-//! - the runtime ends: the same.
+//! - the runtime ends: the same;
+//! - a cluster gives the slot to another server before a quorum answers: that is asked again there.
 //!
 //! In every case pending releases are sent until they are answered or one ttl has passed.
 

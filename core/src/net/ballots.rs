@@ -284,8 +284,7 @@ pub(crate) fn explain(connections: &Connections, ballots: &mut Ballots, restart_
 
 #[cfg(test)]
 mod tests {
-    use super::Ballots;
-    use crate::protocol::quorum::Vote;
+    use super::*;
 
     /// Each letter is an owner with its fence, a minus a grant of our own, a blank no answer.
     fn is_split(answers: &str) -> bool {
@@ -312,6 +311,21 @@ mod tests {
         for other in ["a", "-", "a ", "aa", "aa ", "aa  ", "-aa", "aa   ", "aaa  ", "aaab ", "--aaa", "   ", "---  "] {
             assert!(!is_split(other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_release_may_have_been_executed_where_its_answer_was_not_read() {
+        let answers = [
+            None,
+            Some(Err(Failure::Closed)),
+            Some(Err(Failure::Silent(Duration::ZERO))),
+            Some(Ok(Reply::Absent)),
+            Some(Err(Failure::Unreachable("refused".into()))),
+            Some(Err(Failure::Between)),
+        ];
+        let mut ballots = KeyBallots::new(vec![KeyVote::Pending; answers.len()]);
+        ballots.answers = answers.into();
+        assert_eq!(ballots.unheard(), NodeMask::NONE.with(0).with(1).with(2));
     }
 
     #[test]

@@ -37,6 +37,12 @@ pub(crate) async fn follow(
     let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
         return (Some(first), answer.map_err(Failure::without_cluster));
     };
+    if request.action.creates() {
+        if let Err(Failure::Moved(to)) = &answer {
+            router.moved(connections, node, to);
+        }
+        return (Some(first), answer);
+    }
     let (mut asked, mut connection, mut answer) = (Arc::clone(connections), first.clone(), answer);
     let mut open = OpenSlot::default();
     for _ in 0..MOST {
@@ -56,9 +62,6 @@ pub(crate) async fn follow(
             }
             _ => break,
         };
-        if request.action.creates() {
-            break;
-        }
         if let Some(place) = place {
             let Some(there) = router.connections(connections, node, &place, &request.keys) else { break };
             asked = there;

@@ -48,13 +48,10 @@ impl LockContext {
         !Arc::ptr_eq(&self.set().members, &connections.members)
     }
 
-    /// Returns the connections of the same kind to the set that has this lock now, if it is another set.
+    /// Returns connections like these to the set that has this lock now, if it is another set.
     pub(crate) fn moved_from(&self, connections: &Connections) -> Option<Arc<Connections>> {
         let set = self.set();
-        if !self.has_moved(connections) {
-            return None;
-        }
-        let runtime = connections.runtime();
-        Some(if connections.is_tracking() { set.waiting_connections(runtime) } else { set.connections(runtime) })
+        let has_moved = !Arc::ptr_eq(&set.members, &connections.members);
+        has_moved.then(|| set.connections_like(connections))
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct NodeSet {
 /// The part of clusters in a set.
 #[derive(Debug)]
 enum Routing {
-    /// There is no cluster among its nodes.
+    /// A cluster is not among its nodes.
     None,
     /// It is the listed set of these routes.
     Listed(Arc<dyn Directory>),
@@ -49,7 +49,7 @@ enum Routing {
 
 /// Says which sets stand for a set with clusters among its nodes.
 pub(crate) trait Directory: fmt::Debug + Send + Sync {
-    /// Returns the set that has this key now; `None` while a cluster has no primary for it.
+    /// Returns the set that has this key now; `None` if that is the listed set.
     fn set(&self, lock_key: &[u8]) -> Option<Arc<NodeSet>>;
 
     /// Whether some keys are on `set`.
@@ -186,6 +186,12 @@ impl NodeSet {
     /// They are separate because reports about keys without a waiter are wasted work.
     pub(crate) fn waiting_connections(&self, background: &Handle) -> Arc<Connections> {
         self.connections_with(background, true, || self.tracking_sinks())
+    }
+
+    /// Returns the connections on the same runtime, and for the same purpose, as `other`.
+    pub(crate) fn connections_like(&self, other: &Connections) -> Arc<Connections> {
+        let runtime = other.runtime();
+        if other.is_tracking() { self.waiting_connections(runtime) } else { self.connections(runtime) }
     }
 
     fn connections_with(

@@ -26,6 +26,8 @@
 //!   however many were unanswered.
 //! - A new release becomes pending during a rest: the rest ends, because the node may be back.
 //! - A release is older than its ttl: the key has expired, and the release is dropped.
+//! - A cluster moves the key: the server says where it is, and the release follows. Once the set does not have any key,
+//!   its ledgers hand their releases on.
 //! - The background cannot start, or ends in a simulation: the ledger drops all releases, and the keys expire.
 //! - The process forks: the child has its own, empty ledgers.
 
@@ -85,16 +87,17 @@ pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     /// Returns the set that has this key now, if it is another one because a cluster has changed.
     fn successor(&self, lock_key: &[u8]) -> Option<Arc<dyn Creditors>>;
 
-    /// Whether no key is on this set any more, because a cluster has changed.
+    /// Whether keys are not on this set any more, because a cluster has changed.
     fn is_abandoned(&self) -> bool;
 }
 
 /// One token and its releases' data.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) environment: Arc<Environment>,
     pub(crate) set: Arc<dyn Creditors>,
-    /// The client's own set, which finds another set for them if a cluster changes.
+    /// The set of the client's addresses. While it lives, the other sets follow the maps of its clusters.
+    #[expect(dead_code, reason = "held to be kept alive")]
     pub(crate) listed: Arc<dyn Creditors>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) token: Token,
@@ -510,14 +513,10 @@ impl Payer {
         if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
-    /// Leaves the releases to the sets that have their keys now. Without a primary, they stay here.
+    /// Leaves the releases to the sets that have their keys now. They stay here while a slot does not have a primary.
     fn hand_on(&self) {
         for (mut pending, set) in self.paying.ledger().take_moved(&*self.paying.set) {
-            let account = &pending.account;
-            let (environment, listed) = (Arc::clone(&account.environment), Arc::clone(&account.listed));
-            let keys = Arc::clone(&account.keys);
-            let Account { token, node_timeout, ttl, .. } = **account;
-            pending.account = Arc::new(Account { environment, set, listed, keys, token, node_timeout, ttl });
+            pending.account = Arc::new(Account { set, ..(*pending.account).clone() });
             pending.enqueue();
         }
     }

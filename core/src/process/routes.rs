@@ -2,20 +2,19 @@
 //!
 //! A cluster is one node, one vote, and a directory of servers. A name's *set* has, for each cluster, the primary of the
 //! name's slot, and each other node as it is. So a server of a cluster has connections, health and pending releases, as
-//! every node has. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a cluster has
-//! no primary for a slot, or no map yet, it stands for itself: connecting to it asks for the map, and then fails. A set of
-//! such nodes alone is the *listed* set, that of the client's addresses.
+//! every node has. Whatever is asked begins by looking up the set, which changes with the clusters' maps. While a slot
+//! does not have a primary, or the map is not known, the cluster stands for itself: connecting to it asks for the map,
+//! and then fails. A set of such nodes alone is the *listed* set, that of the client's addresses.
 //!
 //! States of a set: *named*, while the maps give it slots; then *abandoned*: what is under way there ends, and its
 //! pending releases go to the sets that have their keys.
 //!
-//! When a map changes: what is held on the sets that gained slots is renewed there soon, and all waiters look again. A
+//! When a map changes: what is held on any set is renewed soon, and all waiters look again. A
 //! server that was promoted is in quarantine, like one that restarted, before any map names it.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -95,13 +94,13 @@ impl Routes {
             (cluster, _) => (listed.members.nodes[node].address.clone(), cluster.clone()),
         };
         let servers: Vec<_> = places.iter().enumerate().map(server).collect();
-        // The files of TLS were read for the listed set, and unreadable new versions leave the old ones in force.
+        // It fails if a plain node's files of TLS became unreadable, or a server's name is not one for TLS.
         let set = maker.routed_set(servers, &listed, &routes).ok()?;
         sets.insert(places.clone(), Arc::clone(&set));
         Some(set)
     }
 
-    /// Returns the index of the node's server in the set of `connections`.
+    /// Returns the server that stands for `node` in the set of `connections`.
     fn place_of(&self, connections: &Connections, node: usize) -> Option<Place> {
         let sets = self.sets();
         let is_meant = |(_, set): &(&Places, &Arc<NodeSet>)| Arc::ptr_eq(&set.members, &connections.members);
@@ -156,16 +155,10 @@ impl Follower for Routes {
                 named.push(places);
             }
         }
-        let gained: Vec<_> = named.iter().filter_map(|places| self.set_of(places)).collect();
-        let sets = {
-            let mut sets = self.sets();
-            let (kept, abandoned): (HashMap<_, _>, HashMap<_, _>) =
-                mem::take(&mut *sets).into_iter().partition(|(places, _)| named.contains(places));
-            *sets = kept;
-            drop(sets);
-            abandoned
-        };
-        for set in gained.iter().chain(sets.values()) {
+        let kept: Vec<_> = named.iter().filter_map(|places| self.set_of(places)).collect();
+        // Dropped outside of the lock: a set that goes closes its connections.
+        let abandoned: Vec<_> = self.sets().extract_if(|places, _| !named.contains(places)).collect();
+        for set in kept.iter().chain(abandoned.iter().map(|(_, set)| set)) {
             set.look_again();
         }
     }
@@ -173,10 +166,13 @@ impl Follower for Routes {
 
 impl Router for Routes {
     fn place(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
-        let Redirect { place, .. } = redirect;
-        let own = || self.place_of(from, node).map_or_else(String::new, |own| own.host);
-        let host = if place.host.is_empty() { own() } else { place.host.clone() };
-        Place { host, port: place.port }
+        let mut place = redirect.place.clone();
+        if place.host.is_empty()
+            && let Some(own) = self.place_of(from, node)
+        {
+            place.host = own.host;
+        }
+        place
     }
 
     fn moved(&self, from: &Connections, node: usize, redirect: &Redirect) -> Place {
@@ -191,8 +187,7 @@ impl Router for Routes {
         let mut places = self.places(slot(&keys.lock));
         places[node] = Some(place.clone());
         // It may be named a moment later, or for this request alone.
-        let set = self.set_of(&places)?;
-        Some(if like.is_tracking() { set.waiting_connections(like.runtime()) } else { set.connections(like.runtime()) })
+        Some(self.set_of(&places)?.connections_like(like))
     }
 
     fn doubt(&self, from: &Connections, node: usize) {

@@ -12,7 +12,7 @@ use crate::protocol::name::SLOTS;
 use crate::protocol::place::Place;
 use crate::sys::clock::Moment;
 
-/// How long the answer of a server that may not know of a move yet does not undo it: the map has no epoch.
+/// How long a map does not undo a correction: it does not tell its epoch, and its server may not know of the move yet.
 const CORRECTION: Duration = Duration::from_secs(2);
 
 /// Where a request is to be sent instead.

@@ -82,10 +82,7 @@ impl Shards {
             let (port, bus_port) = (server.port().to_string(), server.bus_port().to_string());
             self.servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]);
         }
-        eventually("all servers of the cluster know each other", || {
-            thread::sleep(POLL);
-            self.agree()
-        });
+        gradually("all servers of the cluster know each other", || self.agree());
         for round in 0..replicas {
             for shard in 0..self.count {
                 let id = id(&self.servers[shard]);
@@ -97,8 +94,7 @@ impl Shards {
 
     /// Waits until all servers that answer find the cluster well, agree on it, and have their primary's data.
     pub fn settled(&self) {
-        eventually("the cluster is well", || {
-            thread::sleep(POLL);
+        gradually("the cluster is well", || {
             self.answering().all(|server| told(server, &["CLUSTER", "INFO"]).contains("cluster_state:ok"))
                 && self.agree()
                 && self.answering().all(|server| self.is_in_sync(server))
@@ -241,25 +237,24 @@ impl Shards {
             thread::sleep(ELECTION.saturating_sub(elected.elapsed()));
         }
         let mut asked: Option<Instant> = None;
-        eventually("the replica has taken over", || {
+        gradually("the replica has taken over", || {
             if asked.is_none_or(|asked| asked.elapsed() > FAILOVER_LIMIT)
                 && replica.try_command(&["CLUSTER", "FAILOVER"]).is_ok()
             {
                 asked = Some(Instant::now());
             }
-            thread::sleep(POLL);
             is_primary(replica) && self.agree()
         });
         self.elections().insert(replica.port(), Instant::now());
         replica
     }
 
-    /// Waits until another server has taken the place of a primary, and all servers know of it. Returns the new primary.
+    /// Waits until another server has taken the place of a primary, and all servers know of it. Returns the new
+    /// primary.
     pub fn successor(&self, former: &Server) -> &Server {
         let shard = self.shard_of(former);
         let mut found = None;
-        eventually("another server has taken over", || {
-            thread::sleep(POLL);
+        gradually("another server has taken over", || {
             let is_next = |server: &&Server| server.port() != former.port() && server.answers() && is_primary(server);
             found = self.of_shard(shard).find(is_next);
             found.is_some() && self.agree()
@@ -271,10 +266,7 @@ impl Shards {
 
     /// Waits until `server` takes writes.
     pub fn promoted(&self, server: &Server) {
-        eventually("it is promoted", || {
-            thread::sleep(POLL);
-            is_primary(server)
-        });
+        gradually("it is promoted", || is_primary(server));
     }
 
     fn elections(&self) -> MutexGuard<'_, HashMap<u16, Instant>> {
@@ -414,6 +406,14 @@ fn builder() -> Builder {
         .args(["--cluster-migration-barrier", "100"])
         // A replica counts at once.
         .args(["--repl-diskless-sync-delay", "0"])
+}
+
+/// As [`eventually`], with pauses: each look asks all servers.
+fn gradually(what: &str, mut state: impl FnMut() -> bool) {
+    eventually(what, || {
+        thread::sleep(POLL);
+        state()
+    });
 }
 
 fn is_primary(server: &Server) -> bool {

@@ -4,18 +4,18 @@
 //! whose states are:
 //!
 //! - *none*: no request was sent elsewhere, or failed, since the last map;
-//! - *asking*: one server after the other, the next one when the one before has failed, or was silent for [`HEAD_START`];
-//!   for [`ONE_MOST`] each;
-//! - *proving*: a server that was no primary before has slots now. Either slots were moved to it by hand, which loses
-//!   nothing, or it was promoted and may lack the last grants of the primary before. Both are asked which it is;
+//! - *asking*: one server after the other, the next one when the one before has failed, or was silent for
+//!   [`HEAD_START`]; for [`ONE_MOST`] each;
+//! - *proving*: a server may have been promoted. Either slots were moved to it by hand, which loses nothing, or it was
+//!   promoted and may lack the last grants of the primary before. Both are asked which it is;
 //! - *resting*: for a second, if something went wrong again meanwhile.
 //!
 //! A map that is [`OLD`] is asked for again at the next use. The error MOVED corrects one slot at once if it names a
-//! server that was a primary before. Another server's grants do not count before it was proven, so that such a slot is
-//! left to the next map.
+//! primary of the map. Grants of another server do not count before it was proven, so that such a slot is left to the
+//! next map.
 //!
-//! What may interrupt it: a fork, after which the child has its own. A caller that is cancelled, which ends no asking. The
-//! background cannot be started, or ends: the map stays as it is, and whoever waits for the first one fails.
+//! What may interrupt it: a fork, after which the child has its own. A caller that is cancelled, which ends no asking.
+//! The background cannot be started, or ends: the map stays as it is, and whoever waits for the first one fails.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,7 +32,7 @@ use tokio::sync::Notify;
 
 use super::info::{former_replid, server_info};
 use super::pipeline::{Answer, Pipeline};
-use super::refusal::{Offence, accepted};
+use super::refusal::unrefused;
 use super::scripts::text;
 use super::setup::authentication;
 use super::{Failure, Role};
@@ -97,7 +97,7 @@ struct State {
     teller: Option<Place>,
     /// The number of askings so far.
     askings: u64,
-    /// Why there is no map yet.
+    /// The reason why the map is not known yet.
     failure: Option<Failure>,
     /// The server that a redirect named last, which is asked first.
     named: Option<Place>,
@@ -173,7 +173,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Why no server tells a map.
+    /// The reason why the servers do not tell a map.
     pub(crate) async fn map_anew(self: &Arc<Self>) -> Result<(), Failure> {
         let seen = {
             let mut guard = self.state();
@@ -241,7 +241,7 @@ impl Cluster {
         candidates
     }
 
-    /// Records a map, or why there is none.
+    /// Records a map, or the reason why it is not known.
     async fn record(self: &Arc<Self>, told: Result<(Place, Vec<Told>), Failure>) {
         let (teller, told) = match told {
             Ok(told) => told,
@@ -272,8 +272,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the servers that may have been promoted, each with those that had its slots before: it had no slots, or one
-    /// of those has none any more. None in the first map.
+    /// Returns the servers that may have been promoted, each with those that had its slots before: it is a new primary, or
+    /// one of those is not a primary any more. The first map has none of them.
     fn taken(&self, told: &[Told]) -> Vec<(Place, Vec<Place>)> {
         let state = self.state();
         let before: BTreeSet<_> = state.map.primaries().into_iter().collect();
@@ -288,8 +288,8 @@ impl Cluster {
         now.iter().map(with_formers).filter(may_be_promoted).collect()
     }
 
-    /// Returns whether slots were moved to `place` while the servers that had them are still primaries, whose data `place`
-    /// does not continue.
+    /// Returns whether slots were moved to `place` while the servers that had them are still primaries, whose data
+    /// `place` does not continue.
     async fn is_migration(&self, place: &Place, formers: &[Place]) -> bool {
         let asked = std::iter::once(place).chain(formers).map(|place| self.info(place)).collect();
         let Some(answers) = self.clock.timeout(PROOF_MOST, pin!(join_all(asked))).await else { return false };
@@ -394,7 +394,7 @@ impl Cluster {
         // Whoever has wrong rights has to know that, and not that another server is down.
         Err(forbidden.unwrap_or_else(|| {
             said.dedup();
-            Failure::Unreachable(format!("no server of the cluster tells its map: {}", said.join(", ")).into())
+            Failure::Unreachable(format!("the servers of the cluster do not tell its map: {}", said.join(", ")).into())
         }))
     }
 
@@ -425,7 +425,7 @@ impl Cluster {
         let mut answers = join_all(line.ask_all(&commands)).await;
         let last = answers.pop().unwrap_or(Err(Failure::Closed));
         let answer =
-            answers.into_iter().try_for_each(|answer| unrefused(answer).map(drop)).and_then(|()| unrefused(last));
+            answers.into_iter().try_for_each(|answer| answered(answer).map(drop)).and_then(|()| answered(last));
         if let (Some(logins), Err(Failure::Forbidden(code))) = (self.login.logins(), &answer)
             && matches!(&**code, "WRONGPASS" | "NOAUTH")
         {
@@ -435,19 +435,19 @@ impl Cluster {
     }
 }
 
-fn unrefused(answer: Answer) -> Result<Value, Failure> {
-    if let Ok(Value::ServerError(error)) = &answer
-        && error.details().is_some_and(|details| details.contains("cluster support disabled"))
-    {
-        return Err(Failure::Unreachable("it is not a server of a cluster; list it as redis://".into()));
+/// Checks an answer of a server that may not be one of a cluster.
+fn answered(answer: Answer) -> Result<Value, Failure> {
+    match &answer {
+        Ok(Value::ServerError(error))
+            if error.details().is_some_and(|text| text.contains("cluster support disabled")) =>
+        {
+            Err(Failure::Unreachable("it is not a server of a cluster; list it as redis://".into()))
+        }
+        _ => unrefused(answer),
     }
-    accepted(answer?).map_err(|offence| match offence {
-        Offence::Some(failure) | Offence::None(failure) => failure,
-        Offence::Hello => Failure::UnexpectedReply,
-    })
 }
 
-/// Reads the answer to CLUSTER SLOTS of the server at `host`. Slots whose primary has no known host are left out.
+/// Reads the answer to CLUSTER SLOTS of the server at `host`. Leaves out slots if the host of their primary is not known.
 fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
     let Value::Array(ranges) = answer else { return None };
     let mut all = Vec::new();

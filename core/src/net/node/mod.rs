@@ -185,7 +185,7 @@ pub(crate) enum Failure {
     Asked(Box<Redirect>),
     /// The slot is on its way to another server of the cluster, and some of the keys are there.
     Between,
-    /// The cluster has no primary for the slot now.
+    /// The slot does not have a primary now.
     Unassigned,
 }
 
@@ -281,7 +281,7 @@ impl fmt::Display for Failure {
             Self::Moved(to) => write!(f, "does not have this name's slot, and sends requests on to {}", to.place),
             Self::Asked(to) => write!(f, "is handing this name's slot to {}, which has not taken it yet", to.place),
             Self::Between => f.write_str("is handing this name's slot to another server; try again"),
-            Self::Unassigned => f.write_str("has no primary for this name's slot now"),
+            Self::Unassigned => f.write_str("does not have a primary for this name's slot now"),
         }
     }
 }

@@ -49,6 +49,14 @@ pub(super) fn accepted(answer: Value) -> Result<Value, Offence> {
     }
 }
 
+/// Checks the answer to a required command on a connection without a setup of its own.
+pub(super) fn unrefused(answer: Result<Value, Failure>) -> Result<Value, Failure> {
+    accepted(answer?).map_err(|offence| match offence {
+        Offence::Some(failure) | Offence::None(failure) => failure,
+        Offence::Hello => Failure::UnexpectedReply,
+    })
+}
+
 /// Checks the answer to a command of a diagnosis.
 pub(super) fn refusal(answer: Value) -> Result<Value, Refusal> {
     match answer {

@@ -29,8 +29,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::Failure;
-use super::pipeline::{Answer, Pipeline};
-use super::refusal::{Offence, accepted, refusal};
+use super::pipeline::Pipeline;
+use super::refusal::{refusal, unrefused};
 use super::scripts::text;
 use super::setup::authentication;
 use crate::address::{Address, Target, shown};
@@ -387,13 +387,6 @@ async fn question(line: &Line, login: Option<Cmd>, master: &str) -> Result<Answe
         None => Told::Unmonitored,
     };
     Ok((told, whole))
-}
-
-fn unrefused(answer: Answer) -> Result<Value, Failure> {
-    accepted(answer?).map_err(|offence| match offence {
-        Offence::Some(failure) | Offence::None(failure) => failure,
-        Offence::Hello => Failure::UnexpectedReply,
-    })
 }
 
 /// Reads the answer to SENTINEL GET-MASTER-ADDR-BY-NAME; `None` if no such primary is monitored.
