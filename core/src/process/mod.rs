@@ -33,10 +33,13 @@ use crate::credentials::Provider;
 use crate::error::Error;
 use crate::net::connections::{Member, Members};
 use crate::net::logins::Logins;
+use crate::net::node::cluster::servers::Servers as ClusterServers;
 use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
+#[cfg(feature = "simulation")]
+use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
 use crate::process::nodes::{Directory, NodeSet};
@@ -60,6 +63,8 @@ pub(crate) struct Process {
     memory: MemoryNodes,
     sentinels: Mutex<HashMap<Address, Arc<Sentinels>>>,
     clusters: Mutex<HashMap<Address, Arc<Cluster>>>,
+    #[cfg(feature = "simulation")]
+    sockets: Option<Arc<dyn SimulatedSockets>>,
 }
 
 /// How many groups of sentinels are remembered, and how many clusters. Only those that clients use may be more.
@@ -96,7 +101,15 @@ impl Process {
             memory: MemoryNodes::default(),
             sentinels: Mutex::default(),
             clusters: Mutex::default(),
+            #[cfg(feature = "simulation")]
+            sockets: None,
         }
+    }
+
+    /// Makes it reach the servers of a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn with_sockets(self, sockets: Arc<dyn SimulatedSockets>) -> Self {
+        Self { sockets: Some(sockets), ..self }
     }
 
     /// Returns the set of nodes at `addresses`, one per process, so that its clients share connections, waiters and
@@ -146,6 +159,10 @@ impl Process {
         logins: Option<&Arc<Logins>>,
         cluster: Option<Arc<Cluster>>,
     ) -> Result<Node, Error> {
+        #[cfg(feature = "simulation")]
+        if let Some(node) = self.sockets.as_ref().and_then(|sockets| sockets.node(address.target())) {
+            return Ok(Node::Simulated(node));
+        }
         Node::new(address, &self.memory, logins, self.sentinels(address)?, cluster)
     }
 
@@ -159,6 +176,7 @@ impl Process {
         if let Some(cluster) = all.get(address) {
             return Ok(Some(Arc::clone(cluster)));
         }
+        let Some(servers) = self.cluster_servers(address, logins)? else { return Ok(None) };
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
         let process = Arc::downgrade(self);
@@ -169,7 +187,7 @@ impl Process {
             }
         };
         let clock = self.clock.clone();
-        let Some(cluster) = Cluster::new(address, logins, clock, spawn, quarantine)? else { return Ok(None) };
+        let Some(cluster) = Cluster::new(address, servers, clock, spawn, quarantine) else { return Ok(None) };
         if address.provider().is_some() {
             // Its logins end with its client.
             return Ok(Some(cluster));
@@ -179,6 +197,19 @@ impl Process {
         }
         all.insert(address.clone(), Arc::clone(&cluster));
         Ok(Some(cluster))
+    }
+
+    #[cfg_attr(not(feature = "simulation"), allow(clippy::unused_self, reason = "a simulation has others"))]
+    fn cluster_servers(
+        &self,
+        address: &Address,
+        logins: Option<&Arc<Logins>>,
+    ) -> Result<Option<ClusterServers>, Error> {
+        #[cfg(feature = "simulation")]
+        if let Some(sockets) = &self.sockets {
+            return Ok(sockets.servers(address.target()));
+        }
+        ClusterServers::dialed(address, logins)
     }
 
     fn logins(&self, provider: &Provider) -> Arc<Logins> {

@@ -12,7 +12,7 @@
 //! When a map changes: what is held on any set is renewed soon, and all waiters look again. A
 //! server that was promoted is in quarantine, like one that restarted, before any map names it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ use crate::net::node::cluster::Follower;
 use crate::net::node::{Cluster, Failure};
 use crate::process::nodes::{Directory, NodeSet};
 use crate::protocol::cluster::Redirect;
-use crate::protocol::name::{SLOTS, slot};
+use crate::protocol::name::slot;
 use crate::protocol::place::Place;
 use crate::protocol::request::Keys;
 
@@ -48,7 +48,7 @@ pub(crate) struct Routes {
     /// The cluster at each node, if it is one.
     clusters: Vec<Option<Arc<Cluster>>>,
     listed: Weak<NodeSet>,
-    sets: Mutex<HashMap<Places, Arc<NodeSet>>>,
+    sets: Mutex<BTreeMap<Places, Arc<NodeSet>>>,
 }
 
 impl Routes {
@@ -71,7 +71,7 @@ impl Routes {
         routes
     }
 
-    fn sets(&self) -> MutexGuard<'_, HashMap<Places, Arc<NodeSet>>> {
+    fn sets(&self) -> MutexGuard<'_, BTreeMap<Places, Arc<NodeSet>>> {
         self.sets.lock().expect("no panic while holding this")
     }
 
@@ -149,16 +149,19 @@ impl Directory for Routes {
 impl Follower for Routes {
     fn changed(self: Arc<Self>) {
         // Every combination of primaries that some slot has.
-        let mut named: Vec<Places> = Vec::new();
-        for places in (0..SLOTS).map(|slot| self.places(slot)) {
-            if named.last() != Some(&places) && !named.contains(&places) {
-                named.push(places);
-            }
-        }
+        let starts: BTreeSet<u16> = self.clusters.iter().flatten().flat_map(|cluster| cluster.starts()).collect();
+        let named: BTreeSet<Places> = starts.into_iter().map(|slot| self.places(slot)).collect();
         let kept: Vec<_> = named.iter().filter_map(|places| self.set_of(places)).collect();
         // Dropped outside of the lock: a set that goes closes its connections.
-        let abandoned: Vec<_> = self.sets().extract_if(|places, _| !named.contains(places)).collect();
-        for set in kept.iter().chain(abandoned.iter().map(|(_, set)| set)) {
+        let mut abandoned = Vec::new();
+        self.sets().retain(|places, set| {
+            let is_named = named.contains(places);
+            if !is_named {
+                abandoned.push(Arc::clone(set));
+            }
+            is_named
+        });
+        for set in kept.iter().chain(&abandoned) {
             set.look_again();
         }
     }

@@ -4,7 +4,7 @@
 //! CLUSTER SLOTS, and in the error MOVED to a request for a slot that is elsewhere. While a slot moves, the error ASK
 //! names the server that may have the key already. See "Redis cluster specification" in the Redis documentation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -92,8 +92,7 @@ impl SlotMap {
         if self.primary(slot) == Some(place) {
             return false;
         }
-        let number = self.number(place);
-        self.primaries[usize::from(slot)] = Some(number);
+        self.put(slot..=slot, place);
         true
     }
 
@@ -101,27 +100,37 @@ impl SlotMap {
     /// is news.
     pub(crate) fn replace(&mut self, told: &[Told], now: Moment) -> bool {
         self.corrections.retain(|_, at| at.after(CORRECTION) > now);
-        let mut places = Vec::new();
-        let mut primaries = vec![None; usize::from(SLOTS)].into_boxed_slice();
-        let mut put = |slot: u16, place: &Place| {
-            let number = places.iter().position(|known| known == place).unwrap_or_else(|| {
-                places.push(place.clone());
-                places.len() - 1
-            });
-            primaries[usize::from(slot)] = u16::try_from(number).ok();
-        };
+        let mut next = Self::default();
         for Told { slots, primary } in told {
-            slots.clone().filter(|slot| *slot < SLOTS).for_each(|slot| put(slot, primary));
+            next.put(slots.clone(), primary);
         }
         for slot in self.corrections.keys() {
             if let Some(place) = self.primary(*slot) {
-                put(*slot, place);
+                next.put(*slot..=*slot, place);
             }
         }
-        let before = std::mem::replace(self, Self { places, primaries, corrections: BTreeMap::new() });
-        let is_news = (0..SLOTS).any(|slot| self.primary(slot) != before.primary(slot));
-        self.corrections = before.corrections;
+        next.corrections = std::mem::take(&mut self.corrections);
+        let starts: BTreeSet<u16> = next.starts().chain(self.starts()).collect();
+        let is_news = starts.into_iter().any(|slot| next.primary(slot) != self.primary(slot));
+        *self = next;
         is_news
+    }
+
+    /// Returns the first slots of all ranges of slots with one primary, or none.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = u16> {
+        let is_start = |slot: &u16| {
+            let slot = usize::from(*slot);
+            slot == 0 || self.primaries[slot] != self.primaries[slot - 1]
+        };
+        (0..SLOTS).filter(is_start)
+    }
+
+    fn put(&mut self, slots: RangeInclusive<u16>, place: &Place) {
+        let number = self.number(place);
+        let (first, last) = (usize::from(*slots.start()), usize::from((*slots.end()).min(SLOTS - 1)));
+        if let Some(primaries) = self.primaries.get_mut(first..=last) {
+            primaries.fill(Some(number));
+        }
     }
 
     fn number(&mut self, place: &Place) -> u16 {

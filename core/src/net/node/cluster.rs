@@ -17,6 +17,8 @@
 //! What may interrupt it: a fork, after which the child has its own. A caller that is cancelled, which ends no asking.
 //! The background cannot be started, or ends: the map stays as it is, and whoever waits for the first one fails.
 
+pub(crate) mod servers;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -26,20 +28,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::info::{former_replid, server_info};
-use super::pipeline::{Answer, Pipeline};
-use super::refusal::unrefused;
-use super::scripts::text;
-use super::setup::authentication;
-use super::{Failure, Role};
+use self::servers::{Servers, Standing};
+use super::Failure;
 use crate::address::{Address, Target};
 use crate::error::Error;
-use crate::net::dial::{Dialer, Stream};
-use crate::net::logins::{LoginSource, Logins};
 use crate::net::tls::Tls;
 use crate::protocol::cluster::{SlotMap, Told};
 use crate::protocol::place::Place;
@@ -75,8 +69,7 @@ pub(crate) trait Follower: fmt::Debug + Send + Sync {
 pub(crate) struct Cluster {
     address: Address,
     seeds: Vec<Place>,
-    tls: Option<Tls>,
-    login: LoginSource,
+    servers: Servers,
     clock: Clock,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
     quarantine: Box<dyn Fn(&Address) + Send + Sync>,
@@ -107,21 +100,19 @@ struct State {
 }
 
 impl Cluster {
-    /// Makes the cluster at `address`, if that is one. `spawn` runs a task in the background. `quarantine` is called,
-    /// before a map names it, with a server that may lack the last grants of the one before.
+    /// Makes the cluster at `address`, if that is one, of `servers`. `spawn` runs a task in the background. `quarantine`
+    /// is called, before a map names it, with a server that may lack the last grants of the one before.
     pub(crate) fn new(
         address: &Address,
-        logins: Option<&Arc<Logins>>,
+        servers: Servers,
         clock: Clock,
         spawn: impl Fn(Task) + Send + Sync + 'static,
         quarantine: impl Fn(&Address) + Send + Sync + 'static,
-    ) -> Result<Option<Arc<Self>>, Error> {
-        let Target::Cluster { seeds, .. } = address.target() else { return Ok(None) };
-        let tls = address.tls().map(|options| Tls::new(options, &seeds[0].0)).transpose()?;
-        Ok(Some(Arc::new(Self {
+    ) -> Option<Arc<Self>> {
+        let Target::Cluster { seeds, .. } = address.target() else { return None };
+        Some(Arc::new(Self {
             seeds: seeds.iter().map(|(host, port)| Place { host: host.clone(), port: *port }).collect(),
-            tls,
-            login: LoginSource::of(address, logins),
+            servers,
             address: address.clone(),
             clock,
             spawn: Box::new(spawn),
@@ -131,7 +122,7 @@ impl Cluster {
             is_wanted: AtomicBool::new(false),
             mapped: AtomicU64::new(0),
             changed: Notify::new(),
-        })))
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,7 +152,12 @@ impl Cluster {
 
     /// Returns what TLS connections to a server of this cluster need, with the files in force.
     pub(super) fn tls_to(&self, host: &str) -> Result<Option<Arc<Tls>>, Error> {
-        Ok(self.tls.as_ref().map(|tls| tls.to(host)).transpose()?.map(Arc::new))
+        self.servers.tls_to(host)
+    }
+
+    /// Returns the first slots of all ranges of slots that have one primary, or none.
+    pub(crate) fn starts(&self) -> Vec<u16> {
+        self.state().map.starts().collect()
     }
 
     /// Returns all primaries that have slots.
@@ -291,13 +287,13 @@ impl Cluster {
     /// Returns whether slots were moved to `place` while the servers that had them are still primaries, whose data
     /// `place` does not continue.
     async fn is_migration(&self, place: &Place, formers: &[Place]) -> bool {
-        let asked = std::iter::once(place).chain(formers).map(|place| self.info(place)).collect();
+        let asked =
+            std::iter::once(place).chain(formers).map(|place| self.servers.standing(place, &self.clock)).collect();
         let Some(answers) = self.clock.timeout(PROOF_MOST, pin!(join_all(asked))).await else { return false };
         let Some((Ok(now), formers)) = answers.split_first() else { return false };
-        let still_has = |former: &Result<String, Failure>| {
+        let still_has = |former: &Result<Standing, Failure>| {
             former.as_ref().is_ok_and(|former| {
-                let former = server_info(former).identity;
-                former.role == Role::Master && !former.replid.is_empty() && former_replid(now) != former.replid
+                former.is_primary && !former.replid.is_empty() && now.former_replid != former.replid
             })
         };
         !formers.is_empty() && formers.iter().all(still_has)
@@ -399,79 +395,12 @@ impl Cluster {
     }
 
     async fn ask_one(&self, place: Place) -> Result<(Place, Vec<Told>), Failure> {
-        let answer = {
-            let question = pin!(self.question(&place, &["CLUSTER", "SLOTS"]));
+        let told = {
+            let question = pin!(self.servers.slots(&place, &self.clock));
             self.clock.timeout(ONE_MOST, question).await.unwrap_or(Err(Failure::Silent(ONE_MOST)))?
         };
-        let told = told_in(&answer, &place.host).filter(|told| !told.is_empty()).ok_or(Failure::UnexpectedReply)?;
-        Ok((place, told))
+        if told.is_empty() { Err(Failure::UnexpectedReply) } else { Ok((place, told)) }
     }
-
-    async fn info(&self, place: &Place) -> Result<String, Failure> {
-        let answer = self.question(place, &["INFO"]).await?;
-        text(&answer).map(str::to_owned).ok_or(Failure::UnexpectedReply)
-    }
-
-    /// Asks one server one question, over a connection of its own.
-    async fn question(&self, place: &Place, words: &[&str]) -> Result<Value, Failure> {
-        let login = self.login.login().await.map_err(Failure::NoLogin)?;
-        let tls = self.tls_to(&place.host).map_err(|error| Failure::Tls(error.to_string().into()))?;
-        let target = self.address.of_server(&place.host, place.port).target().clone();
-        let stream: Stream = Dialer::new(target, tls).dial(&self.clock).await?;
-        let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]);
-        let commands: Vec<Cmd> = authentication(&login.login).into_iter().chain([command]).collect();
-        let mut answers = join_all(line.ask_all(&commands)).await;
-        let last = answers.pop().unwrap_or(Err(Failure::Closed));
-        let answer =
-            answers.into_iter().try_for_each(|answer| answered(answer).map(drop)).and_then(|()| answered(last));
-        if let (Some(logins), Err(Failure::Forbidden(code))) = (self.login.logins(), &answer)
-            && matches!(&**code, "WRONGPASS" | "NOAUTH")
-        {
-            drop(logins.rejected(login.number));
-        }
-        answer
-    }
-}
-
-/// Checks an answer of a server that may not be one of a cluster.
-fn answered(answer: Answer) -> Result<Value, Failure> {
-    match &answer {
-        Ok(Value::ServerError(error))
-            if error.details().is_some_and(|text| text.contains("cluster support disabled")) =>
-        {
-            Err(Failure::Unreachable("it is not a server of a cluster; list it as redis://".into()))
-        }
-        _ => unrefused(answer),
-    }
-}
-
-/// Reads the answer to CLUSTER SLOTS of the server at `host`. Leaves out slots if the host of their primary is not known.
-fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
-    let Value::Array(ranges) = answer else { return None };
-    let mut all = Vec::new();
-    for range in ranges {
-        let Value::Array(items) = range else { return None };
-        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = items.as_slice() else { return None };
-        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-        let [named, Value::Int(port), ..] = primary.as_slice() else { return None };
-        let named = match named {
-            Value::Nil => "",
-            named => text(named)?,
-        };
-        let host = match named {
-            // Its own, as this client reached it.
-            "" => host,
-            "?" => continue,
-            named => named,
-        };
-        all.push(Told {
-            slots: first..=last,
-            primary: Place { host: host.to_owned(), port: u16::try_from(*port).ok()? },
-        });
-    }
-    Some(all)
 }
 
 #[cfg(test)]
@@ -482,40 +411,9 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
+    use tokio::runtime::Handle;
+
     use super::*;
-
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.into())
-    }
-
-    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
-        let primary = Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
-        Value::Array(vec![Value::Int(first), Value::Int(last), primary])
-    }
-
-    #[test]
-    fn a_map_as_servers_tell_it() {
-        let told = |ranges: Vec<Value>| {
-            let told = told_in(&Value::Array(ranges), "seed")?;
-            Some(told.into_iter().map(|told| (told.slots, told.primary.to_string())).collect::<Vec<_>>())
-        };
-        for (host, shown) in [
-            (text("10.0.0.1"), "10.0.0.1:7"),
-            (text("redis.internal"), "redis.internal:7"),
-            (text("::1"), "[::1]:7"),
-            (text(""), "seed:7"),
-            (Value::Nil, "seed:7"),
-        ] {
-            assert_eq!(told(vec![range(0, 99, host, 7)]), Some(vec![(0..=99, shown.to_owned())]));
-        }
-        let unknown = vec![range(0, 99, text("?"), 7), range(100, 199, text("a"), 8)];
-        assert_eq!(told(unknown), Some(vec![(100..=199, "a:8".to_owned())]), "nobody knows its host");
-        assert_eq!(told(vec![]), Some(vec![]), "no slot is assigned");
-        for odd in [range(-1, 99, text("a"), 7), range(0, 99, text("a"), 70_000), Value::Int(1)] {
-            assert_eq!(told(vec![odd]), None);
-        }
-        assert_eq!(told_in(&Value::Okay, "seed"), None);
-    }
 
     /// A server that tells that it has all slots, and counts how often it was asked.
     fn server(asked: &Arc<AtomicUsize>) -> u16 {
@@ -540,7 +438,8 @@ mod tests {
         let address = Address::parse(&format!("redis+cluster://{}", seeds.join(","))).unwrap();
         let runtime = Handle::current();
         let spawn = move |task| drop(runtime.spawn(task));
-        Cluster::new(&address, None, Clock::System, spawn, |_| {}).unwrap().unwrap()
+        let servers = Servers::dialed(&address, None).unwrap().unwrap();
+        Cluster::new(&address, servers, Clock::System, spawn, |_| {}).unwrap()
     }
 
     #[tokio::test]
@@ -590,7 +489,8 @@ mod tests {
     #[tokio::test]
     async fn without_a_background_a_connect_fails() {
         let address = Address::parse("redis+cluster://127.0.0.1:1").unwrap();
-        let cluster = Cluster::new(&address, None, Clock::System, drop::<Task>, |_| {}).unwrap().unwrap();
+        let servers = Servers::dialed(&address, None).unwrap().unwrap();
+        let cluster = Cluster::new(&address, servers, Clock::System, drop::<Task>, |_| {}).unwrap();
         for _ in 0..2 {
             assert!(cluster.map_anew().await.is_err());
         }

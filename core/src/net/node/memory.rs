@@ -40,7 +40,7 @@ pub(crate) struct Store {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+pub(crate) struct Entry {
     value: Content,
     /// In microseconds on the node's clock; `None` never expires.
     expires: Option<u64>,
@@ -302,6 +302,21 @@ impl Store {
     #[cfg(any(test, feature = "simulation", feature = "testing"))]
     pub(crate) fn delete(&mut self, key: &[u8]) {
         self.keys.remove(key);
+    }
+
+    /// Returns what is under a key; for a simulation, whose servers copy keys.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn entry(&self, key: &[u8]) -> Option<&Entry> {
+        self.keys.get(key)
+    }
+
+    /// Puts what another server has under a key, or has not; for a simulation.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn copy(&mut self, key: &[u8], entry: Option<Entry>) {
+        match entry {
+            Some(entry) => drop(self.keys.insert(key.to_vec(), entry)),
+            None => self.delete(key),
+        }
     }
 
     /// Returns every key that has not expired, with its content; for a simulation.

@@ -4,10 +4,6 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
-#[cfg(feature = "simulation")]
-use std::future::Future;
-#[cfg(feature = "simulation")]
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -37,16 +33,16 @@ mod replies;
 mod scripts;
 pub(crate) mod sentinels;
 mod setup;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulated;
 #[cfg(test)]
 pub(crate) mod testing;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use memory::MemoryNodes;
 pub(crate) use sentinels::Sentinels;
-
-/// The result of a call to a simulated node.
 #[cfg(feature = "simulation")]
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+use simulated::{SimulatedLink, SimulatedNode};
 
 /// A node's identity: changes when its server restarts, is replaced or changes its role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -464,7 +460,7 @@ impl Connection {
             Self::Redis(connection) => connection.call(request, by).await,
             Self::Memory(connection) => connection.call(request),
             #[cfg(feature = "simulation")]
-            Self::Simulated(link) => link.call(request.clone(), by).await,
+            Self::Simulated(link) => link.call(request.clone(), by, OpenSlot::default()).await,
         };
         // A node does not report a change over the connection that made it, and a release behind an unanswered create
         // may take the connection on which this process's waiters asked.
@@ -482,7 +478,7 @@ impl Connection {
             Self::Redis(connection) => connection.call_in(request, Eval::Text, way).await,
             Self::Memory(_) => self.call(request, Eval::Text).await,
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => self.call(request, Eval::Text).await,
+            Self::Simulated(link) => link.call(request.clone(), Eval::Text, way).await,
         }
     }
 
@@ -562,36 +558,4 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Connection")
     }
-}
-
-/// A node of a simulation.
-#[cfg(feature = "simulation")]
-#[derive(Clone)]
-pub(crate) struct SimulatedNode(pub(crate) Arc<dyn SimulatedWire>);
-
-#[cfg(feature = "simulation")]
-impl fmt::Debug for SimulatedNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SimulatedNode")
-    }
-}
-
-/// The result of connecting to a simulated node.
-#[cfg(feature = "simulation")]
-pub(crate) type Connecting =
-    Pin<Box<dyn Future<Output = Result<(Arc<dyn SimulatedLink>, ServerInfo), Failure>> + Send>>;
-
-/// The connector of a simulated node.
-#[cfg(feature = "simulation")]
-pub(crate) trait SimulatedWire: Send + Sync {
-    fn connect(&self, events: Option<EventSink>) -> Connecting;
-}
-
-/// One connection to a simulated node.
-#[cfg(feature = "simulation")]
-pub(crate) trait SimulatedLink: Send + Sync {
-    fn call(&self, request: Request, by: Eval) -> Answer;
-
-    /// As [`Connection::reports_to`].
-    fn reports_to(&self) -> Option<&EventSink>;
 }

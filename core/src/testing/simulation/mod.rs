@@ -1,8 +1,9 @@
 //! The seams of the engine, for a simulation: the real client in many simulated processes, on nodes in memory, under
 //! tokio's paused time.
 //!
-//! A [`World`] is made inside a current-thread runtime whose time is paused. It owns the nodes ([`Node`]) and makes the
-//! processes ([`World::process`]), each with its own clock and random source. The [`Network`] decides the [`Fate`] of
+//! A [`World`] is made inside a current-thread runtime whose time is paused. It owns the servers ([`Node`]), which are the
+//! nodes or belong to clusters ([`Shards`]), and makes the processes ([`World::process`]), each with its own clock and
+//! random source. The [`Network`] decides the [`Fate`] of
 //! every message between the two: that is where a seed comes in. This module uses no randomness, real time or threads,
 //! so that the same answers repeat the same run.
 //!
@@ -18,10 +19,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::address::{Address, Addresses};
+use crate::address::Addresses;
 use crate::api::client::Redlock;
 use crate::error::Error;
-use crate::net::node::{Node as EngineNode, SimulatedNode};
+use crate::net::node::simulated::SimulatedSockets;
 use crate::options::Options;
 use crate::process::Process;
 use crate::process::nodes::NodeSet;
@@ -32,15 +33,19 @@ use crate::sys::random::{Random, SimulatedRandom};
 mod link;
 mod program;
 mod server;
+mod shards;
+mod sockets;
 mod time;
 mod wire;
 
+use shards::SERVERS;
+use sockets::Sockets;
 use time::Time;
-use wire::Wire;
 
 pub use crate::fault::{Fault, plant};
 pub use program::{Program, Runtime};
 pub use server::Node;
+pub use shards::Shards;
 pub use time::{Machine, Pace};
 
 /// The part of a message's way that a [`Fate`] decides.
@@ -93,6 +98,7 @@ pub struct World {
     time: Time,
     network: Arc<dyn Network>,
     nodes: Vec<Node>,
+    clusters: Vec<Shards>,
 }
 
 impl fmt::Debug for World {
@@ -105,9 +111,22 @@ impl World {
     /// Makes a world with one node for each of `nodes`, all up. Must be called in the runtime that will run it.
     pub fn new(network: Arc<dyn Network>, nodes: &[Pace]) -> Self {
         let time = Time::here();
-        let node = |(index, pace): (usize, &Pace)| Node::new(index, *pace, time.clone(), Arc::clone(&network));
+        let node = |(index, pace): (usize, &Pace)| Node::new(index, index, *pace, time.clone(), Arc::clone(&network));
         let nodes = nodes.iter().enumerate().map(node).collect();
-        Self { time, network, nodes }
+        Self { time, network, nodes, clusters: Vec::new() }
+    }
+
+    /// Makes a world in which each of `nodes` is a cluster, whose servers have the same clock. Must be called in the
+    /// runtime that will run it.
+    pub fn of_clusters(network: Arc<dyn Network>, nodes: &[Pace]) -> Self {
+        let time = Time::here();
+        let server = |index: usize| {
+            let vote = index / SERVERS;
+            Node::new(index, vote, nodes[vote], time.clone(), Arc::clone(&network))
+        };
+        let servers: Vec<_> = (0..nodes.len() * SERVERS).map(server).collect();
+        let clusters = servers.chunks_exact(SERVERS).map(|servers| Shards::new(servers.to_vec())).collect();
+        Self { time, network, nodes: servers, clusters }
     }
 
     /// Returns the virtual time since the start.
@@ -116,10 +135,21 @@ impl World {
         self.time.passed()
     }
 
-    /// Returns the nodes, by index.
+    /// Returns the nodes, by index, or the servers of all clusters.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// Returns the clusters, by index, if the nodes are clusters.
+    #[must_use]
+    pub fn clusters(&self) -> &[Shards] {
+        &self.clusters
+    }
+
+    /// Returns how many nodes a client lists.
+    fn votes(&self) -> usize {
+        if self.clusters.is_empty() { self.nodes.len() } else { self.clusters.len() }
     }
 
     /// Makes a client in its own process. `index` is the process's number for the network, `random` fills slices with
@@ -157,9 +187,9 @@ impl World {
         random: impl Fn(&mut [u8]) + Send + Sync + 'static,
     ) -> Result<(Redlock, Machine), Error> {
         let machine = Machine::new(self.time.clone(), pace);
-        let process = process(&machine, Box::new(random), Background::on(Handle::current()));
-        let order: Vec<usize> = (0..self.nodes.len()).collect();
-        let set = self.set(index, &order, &process)?;
+        let process = self.process_on(index, &machine, Box::new(random), Background::on(Handle::current()));
+        let order: Vec<usize> = (0..self.votes()).collect();
+        let set = self.set(&order, &process)?;
         Ok((client(index, process, set, Options::default()), machine))
     }
 
@@ -174,14 +204,24 @@ impl World {
     }
 
     /// Returns the nodes in this `order`, as a process sees them.
-    fn set(&self, index: usize, order: &[usize], process: &Arc<Process>) -> Result<Arc<NodeSet>, Error> {
-        let addresses = Addresses::parse(order.iter().map(|node| format!("memory://sim-{}", node + 1)))?;
-        let node = |(address, node): (&Address, &usize)| {
-            let wire = Wire { process: index, node: self.nodes[*node].clone() };
-            (EngineNode::Simulated(SimulatedNode(Arc::new(wire))), address.clone())
+    fn set(&self, order: &[usize], process: &Arc<Process>) -> Result<Arc<NodeSet>, Error> {
+        let address = |node: &usize| match self.clusters.get(*node) {
+            Some(cluster) => {
+                let place = |server: &Node| shards::place(server.0.index).to_string();
+                let places: Vec<_> = cluster.servers().iter().map(place).collect();
+                format!("redis+cluster://{}", places.join(","))
+            }
+            None => format!("memory://server-{}", node + 1),
         };
-        let nodes = addresses.iter().zip(order).map(node);
-        Ok(Arc::new(process.node_set(process.members(nodes), addresses.connect_timeout(), None)))
+        process.set(&Addresses::parse(order.iter().map(address))?)
+    }
+
+    /// Makes the process of this index, which reaches all servers.
+    fn process_on(&self, index: usize, machine: &Machine, random: Fill, background: Background) -> Arc<Process> {
+        let clock = Clock::Simulated(SimulatedClock(machine.clocks()));
+        let random = Random::Simulated(SimulatedRandom(random.into()));
+        let sockets: Arc<dyn SimulatedSockets> = Arc::new(Sockets { process: index, nodes: self.nodes.clone() });
+        Arc::new(Process::new(None, clock, random, background).with_sockets(sockets))
     }
 
     /// Adds a line to the trace.
@@ -192,12 +232,6 @@ impl World {
 
 /// Fills slices with random bits.
 type Fill = Box<dyn Fn(&mut [u8]) + Send + Sync>;
-
-fn process(machine: &Machine, random: Fill, background: Background) -> Arc<Process> {
-    let clock = Clock::Simulated(SimulatedClock(machine.clocks()));
-    let random = Random::Simulated(SimulatedRandom(random.into()));
-    Arc::new(Process::new(None, clock, random, background))
-}
 
 fn client(index: usize, process: Arc<Process>, set: Arc<NodeSet>, options: Options) -> Redlock {
     // Not the host's name: a run must not depend on the machine.

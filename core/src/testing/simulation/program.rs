@@ -1,6 +1,5 @@
 //! A process that can be stopped, continued and killed, with runtimes that can end.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +14,6 @@ use super::time::{Machine, Pace, Time};
 use crate::api::client::{Builder, Redlock};
 use crate::error::Error;
 use crate::process::Process;
-use crate::process::nodes::NodeSet;
 use crate::sys::background::Background;
 use crate::sys::task::simulated::{self, StandIn, Task};
 
@@ -28,7 +26,6 @@ pub struct Program {
     #[expect(dead_code, reason = "held for as long as the process")]
     background: Runtime,
     runtimes: Mutex<Vec<Weak<Host>>>,
-    sets: Mutex<BTreeMap<Vec<usize>, Weak<NodeSet>>>,
 }
 
 impl fmt::Debug for Program {
@@ -41,9 +38,9 @@ impl Program {
     pub(super) fn new(world: &World, index: usize, pace: Pace, random: super::Fill) -> Self {
         let machine = Machine::new(world.time.clone(), pace);
         let background = Runtime::new(&world.time);
-        let process = super::process(&machine, random, Background::on(background.handle().clone()));
+        let process = world.process_on(index, &machine, random, Background::on(background.handle().clone()));
         let runtimes = Mutex::new(vec![Arc::downgrade(&background.0)]);
-        Self { world: world.clone(), index, process, machine, background, runtimes, sets: Mutex::default() }
+        Self { world: world.clone(), index, process, machine, background, runtimes }
     }
 
     /// Makes a client with the options of `builder` and the nodes in this `order`. All clients share their knowledge of
@@ -53,14 +50,7 @@ impl Program {
     ///
     /// `invalid_argument` for a number of nodes that no client may have.
     pub fn client(&self, order: &[usize], builder: &Builder) -> Result<Redlock, Error> {
-        let mut sets = lock(&self.sets);
-        let set = if let Some(set) = sets.get(order).and_then(Weak::upgrade) {
-            set
-        } else {
-            let set = self.world.set(self.index, order, &self.process)?;
-            sets.insert(order.to_vec(), Arc::downgrade(&set));
-            set
-        };
+        let set = self.world.set(order, &self.process)?;
         Ok(super::client(self.index, Arc::clone(&self.process), set, builder.options.clone()))
     }
 

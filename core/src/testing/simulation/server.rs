@@ -1,4 +1,4 @@
-//! A node of a simulation: a server in memory that crashes, freezes and has a clock of its own.
+//! A server of a simulation, in memory: crashes, freezes and has a clock of its own. It is a node, or belongs to a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,18 +9,21 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::link::{Down, Line};
+use super::shards::Membership;
 use super::time::{Pace, Time, WallClock};
 use super::{Fate, Leg, Network};
 use crate::net::node::memory::{Content, Store};
-use crate::net::node::{Eval, Failure};
+use crate::net::node::{Eval, Failure, OpenSlot};
 use crate::protocol::request::{Action, Reply, Request};
 
-/// One node.
+/// One server.
 #[derive(Clone)]
 pub struct Node(pub(super) Arc<Server>);
 
 pub(super) struct Server {
     pub(super) index: usize,
+    /// The index of the node that it is, or whose vote it gives.
+    vote: usize,
     clock: WallClock,
     pub(super) time: Time,
     pub(super) network: Arc<dyn Network>,
@@ -31,7 +34,7 @@ pub(super) struct Server {
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a trouble of its own, and any of them can meet")]
 pub(super) struct State {
-    store: Store,
+    pub(super) store: Store,
     /// The scripts that the server knows by hash.
     scripts: BTreeSet<&'static str>,
     pub(super) up: bool,
@@ -44,8 +47,12 @@ pub(super) struct State {
     pub(super) lacks_tracking: bool,
     /// Number of starts.
     pub(super) run: u32,
-    /// Number of names that its data have had.
-    pub(super) replid: u32,
+    /// The names of the history of its data, and of the one that they continue, and the number of its own names so far.
+    pub(super) replid: String,
+    pub(super) former_replid: String,
+    replids: u32,
+    /// Its part in a cluster, if it is in one.
+    pub(super) membership: Option<Membership>,
     pub(super) started: Instant,
     pub(super) lines: Vec<Weak<Line>>,
     /// The connections to notify of each key's next change, once.
@@ -59,8 +66,8 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    pub(super) fn new(index: usize, pace: Pace, time: Time, network: Arc<dyn Network>) -> Self {
-        let state = State {
+    pub(super) fn new(index: usize, vote: usize, pace: Pace, time: Time, network: Arc<dyn Network>) -> Self {
+        let mut state = State {
             store: Store::default(),
             scripts: BTreeSet::new(),
             up: true,
@@ -69,13 +76,17 @@ impl Node {
             lacks_info: false,
             lacks_tracking: false,
             run: 1,
-            replid: 1,
+            replid: String::new(),
+            former_replid: String::new(),
+            replids: 0,
+            membership: None,
             started: time.now(),
             lines: Vec::new(),
             armed: BTreeMap::new(),
         };
+        state.rename_data(index);
         let clock = WallClock::new(time.clone(), pace);
-        Self(Arc::new(Server { index, clock, time, network, state: Mutex::new(state), changed: Notify::new() }))
+        Self(Arc::new(Server { index, vote, clock, time, network, state: Mutex::new(state), changed: Notify::new() }))
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -97,7 +108,7 @@ impl Node {
             state.scripts.clear();
             state.armed.clear();
             if !keep {
-                state.store = Store::default();
+                state.lose_data();
             }
             std::mem::take(&mut state.lines)
         };
@@ -157,7 +168,7 @@ impl Node {
     /// Gets a first replica, which gives its data a new name. No data is lost.
     pub fn attach_replica(&self) {
         self.note(|| "gets a replica".to_owned());
-        self.state().replid += 1;
+        self.state().rename_data(self.0.index);
     }
 
     /// Closes each new connection before it is set up, and ends the present ones. Or accepts connections as usual.
@@ -211,7 +222,7 @@ impl Node {
     }
 
     /// Notifies connections that a key has changed.
-    fn tell(&self, lines: &[Weak<Line>], key: &[u8]) {
+    pub(super) fn tell(&self, lines: &[Weak<Line>], key: &[u8]) {
         for line in lines.iter().filter_map(Weak::upgrade) {
             self.note(|| format!("tells process {} of a change of {}", line.process + 1, String::from_utf8_lossy(key)));
             self.send(&line, Down::Changed(key.to_vec()));
@@ -238,7 +249,7 @@ impl Node {
         };
         let name = String::from_utf8_lossy(&request.keys.lock);
         let token = String::from_utf8_lossy(request.token.as_bytes());
-        self.0.network.granted(self.0.index, &name, &token, fence);
+        self.0.network.granted(self.0.vote, &name, &token, fence);
     }
 
     /// Waits until the server executes; `None` if its `run` is over.
@@ -265,17 +276,12 @@ impl Node {
         run: u32,
         line: &Arc<Line>,
         request: &Request,
-        by: Eval,
+        (by, open): (Eval, OpenSlot),
     ) -> Option<Result<Reply, Failure>> {
         self.executing(run).await?;
         let mut state = self.state();
         let script = script(&request.action);
-        let answer = if by == Eval::Sha && !state.scripts.contains(script) {
-            Err(Failure::NoScript)
-        } else {
-            state.scripts.insert(script);
-            state.store.execute(self.0.clock.micros(), request)
-        };
+        let answer = state.answer((self.0.index, self.0.time.now(), self.0.clock.micros()), request, (by, open));
         let told = state.arm(line, request, &answer);
         drop(state);
         self.tell(&told, &request.keys.lock);
@@ -290,6 +296,54 @@ impl Node {
 }
 
 impl State {
+    /// Gives the data a new name, which continues the one before.
+    pub(super) fn rename_data(&mut self, index: usize) {
+        self.replids += 1;
+        let name = format!("data-{}-of-node-{}", self.replids, index + 1);
+        self.former_replid = std::mem::replace(&mut self.replid, name);
+    }
+
+    /// Whether the server of this index takes itself for a primary, as one outside of a cluster is.
+    pub(super) fn is_primary(&self, index: usize) -> bool {
+        self.membership.as_ref().is_none_or(|membership| membership.is_primary(index))
+    }
+
+    /// Deletes all data, also those that a replica has: it copies them from an empty primary.
+    fn lose_data(&mut self) {
+        self.store = Store::default();
+        if let Some(membership) = &mut self.membership {
+            membership.lose_copy();
+        }
+    }
+
+    /// Answers a request to the server of this index, at this time and time on its clock.
+    fn answer(
+        &mut self,
+        (index, now, micros): (usize, Instant, u64),
+        request: &Request,
+        (by, open): (Eval, OpenSlot),
+    ) -> Result<Reply, Failure> {
+        let script = script(&request.action);
+        if let Some(membership) = &self.membership {
+            self.store.expire(micros);
+            membership.accept(index, &self.store, request, open)?;
+        }
+        if by == Eval::Sha && !self.scripts.contains(script) {
+            return Err(Failure::NoScript);
+        }
+        self.scripts.insert(script);
+        let answer = self.store.execute(micros, request);
+        if let Some(membership) = &mut self.membership {
+            membership.replicate(now, &self.store, request);
+        }
+        answer
+    }
+
+    /// Takes the connections that are to be notified of a key's next change.
+    pub(super) fn disarm(&mut self, key: &[u8]) -> Vec<Weak<Line>> {
+        self.armed.remove(key).unwrap_or_default()
+    }
+
     /// Registers a reader for the key's next change by another. Returns the connections to notify now.
     fn arm(&mut self, line: &Arc<Line>, request: &Request, answer: &Result<Reply, Failure>) -> Vec<Weak<Line>> {
         let Ok(reply) = answer else { return Vec::new() };

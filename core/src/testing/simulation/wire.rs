@@ -9,13 +9,14 @@ use tokio::time::Instant;
 
 use super::link::{Down, Line};
 use super::server::{Node, script};
+use super::shards::Membership;
 use super::time::Time;
 use super::{Fate, Leg};
-use crate::net::node::{
-    Answer, Connecting, Eval, EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo, SimulatedLink,
-    SimulatedWire,
-};
-use crate::protocol::request::Request;
+use crate::net::node::cluster::servers::Standing;
+use crate::net::node::simulated::{Answer, SimulatedLink, SimulatedWire};
+use crate::net::node::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, OpenSlot, Role, ServerInfo};
+use crate::protocol::cluster::Told;
+use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
 use crate::sys::task::spawn;
 
@@ -47,7 +48,8 @@ impl Wire {
         }
     }
 
-    async fn record_info(self, events: Option<EventSink>) -> Result<(Arc<dyn SimulatedLink>, ServerInfo), Failure> {
+    /// Travels to the server, and waits until it executes. Returns its run.
+    async fn arrive(&self) -> Result<u32, Failure> {
         let refused = || Failure::Unreachable("connection refused".into());
         self.travel(Leg::Connect).await?;
         let run = {
@@ -59,6 +61,34 @@ impl Wire {
             state.run
         };
         self.node.executing(run).await.ok_or(Failure::Closed)?;
+        Ok(run)
+    }
+
+    /// Asks for the map of the server's cluster.
+    pub(super) async fn slots(self) -> Result<Vec<Told>, Failure> {
+        self.arrive().await?;
+        let told = self.node.state().membership.as_ref().map(Membership::told).ok_or(Failure::UnexpectedReply)?;
+        self.travel(Leg::Reply).await?;
+        Ok(told)
+    }
+
+    /// Asks what the server says of its data.
+    pub(super) async fn standing(self) -> Result<Standing, Failure> {
+        self.arrive().await?;
+        let standing = {
+            let state = self.node.state();
+            Standing {
+                is_primary: state.is_primary(self.node.0.index),
+                replid: state.replid.clone(),
+                former_replid: state.former_replid.clone(),
+            }
+        };
+        self.travel(Leg::Reply).await?;
+        Ok(standing)
+    }
+
+    async fn record_info(self, events: Option<EventSink>) -> Result<(Arc<dyn SimulatedLink>, ServerInfo), Failure> {
+        let run = self.arrive().await?;
         let (link, server_info) = {
             let mut state = self.node.state();
             let silent = state.lacks_info;
@@ -66,9 +96,9 @@ impl Wire {
             let told = |text: String| if silent { String::new() } else { text };
             let identity = Identity {
                 run_id: told(format!("run-{}-of-node-{}", state.run, self.node.0.index + 1)),
-                replid: told(format!("data-{}-of-node-{}", state.replid, self.node.0.index + 1)),
-                role: Role::Master,
-                ..Identity::default()
+                replid: told(state.replid.clone()),
+                is_successor: !silent && state.membership.is_some() && !state.former_replid.is_empty(),
+                role: if silent || state.is_primary(self.node.0.index) { Role::Master } else { Role::Replica },
             };
             // Servers report whole seconds.
             let uptime = Duration::from_secs(self.time().now().duration_since(state.started).as_secs());
@@ -90,7 +120,7 @@ impl Wire {
 }
 
 impl SimulatedWire for Wire {
-    fn connect(&self, events: Option<EventSink>) -> Connecting {
+    fn connect(&self, events: Option<EventSink>) -> Answer<(Arc<dyn SimulatedLink>, ServerInfo)> {
         Box::pin(self.clone().record_info(events))
     }
 }
@@ -99,7 +129,7 @@ impl SimulatedWire for Wire {
 struct Call {
     id: u64,
     request: Request,
-    by: Eval,
+    way: (Eval, OpenSlot),
 }
 
 /// The client's end of a connection.
@@ -119,11 +149,11 @@ impl Link {
 }
 
 impl SimulatedLink for Link {
-    fn call(&self, request: Request, by: Eval) -> Answer {
+    fn call(&self, request: Request, by: Eval, open: OpenSlot) -> Answer<Reply> {
         let (line, queue) = (Arc::clone(&self.line), self.queue.clone());
         Box::pin(async move {
             let (id, receiver) = line.ask().ok_or(Failure::Closed)?;
-            if queue.send(Call { id, request, by }).is_err() {
+            if queue.send(Call { id, request, way: (by, open) }).is_err() {
                 return Err(Failure::Closed);
             }
             receiver.await.unwrap_or(Err(Failure::Closed))
@@ -191,7 +221,7 @@ async fn write(
 async fn serve(wire: Wire, line: Arc<Line>, run: u32, mut arriving: mpsc::UnboundedReceiver<(Instant, Call)>) {
     while let Some((at, call)) = arriving.recv().await {
         wire.time().sleep_until(at).await;
-        match wire.node.execute(run, &line, &call.request, call.by).await {
+        match wire.node.execute(run, &line, &call.request, call.way).await {
             Some(answer) => wire.node.send(&line, Down::Answer(call.id, answer)),
             // A crash ends its connections itself. A server that has started anew closes them here.
             None if wire.node.state().up => line.end(),
@@ -205,7 +235,7 @@ async fn repeat(node: Node, line: Arc<Line>, at: Instant, request: Request) {
     node.0.time.sleep_until(at).await;
     node.note(|| format!("hears process {} once more", line.process + 1));
     let run = node.state().run;
-    drop(node.execute(run, &line, &request, Eval::Text).await);
+    drop(node.execute(run, &line, &request, (Eval::Text, OpenSlot::default())).await);
 }
 
 /// Delivers what arrives at the client.

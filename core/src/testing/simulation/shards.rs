@@ -1,0 +1,411 @@
+//! A cluster of a simulation: servers that share slots, agree on them with time, and take over from each other.
+//!
+//! What all servers agree on in the end is one [`Agreement`], the newest. Each server follows the one that it has heard of
+//! ([`Shards::learn`]), so that an older one names a primary that is not one any more, also to itself.
+//!
+//! The replica of a primary is a copy of its keys that is late by a second at most. It becomes the data of the server that
+//! is promoted. Both have one clock, as servers whose clocks are kept right by NTP.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::server::Node;
+use crate::net::node::memory::{Entry, Store};
+use crate::net::node::{Failure, OpenSlot};
+use crate::protocol::cluster::{Redirect, Told};
+use crate::protocol::name::{SLOTS, slot};
+use crate::protocol::place::Place;
+use crate::protocol::request::{Action, Request};
+
+/// How many shards a cluster has.
+pub(super) const SHARDS: usize = 2;
+
+/// How many servers a cluster has: the primaries, and then a replica for each.
+pub(super) const SERVERS: usize = 2 * SHARDS;
+
+/// A replica is not later than this.
+const LATE_MOST: Duration = Duration::from_secs(1);
+
+/// What the servers of a cluster agree on. Servers are indices in the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Agreement {
+    /// The primary of each server; itself, if it is one.
+    primaries: BTreeMap<usize, usize>,
+    /// The owners of ranges of slots.
+    ranges: Vec<(RangeInclusive<u16>, usize)>,
+    /// The owners of slots that were moved away from those.
+    moved: BTreeMap<u16, usize>,
+}
+
+impl Agreement {
+    fn of(servers: &[usize]) -> Self {
+        let size = usize::from(SLOTS) / SHARDS;
+        let first = |shard: usize| u16::try_from(shard * size).unwrap_or(SLOTS);
+        let range = |shard: usize| (first(shard)..=first(shard + 1) - 1, servers[shard]);
+        Self {
+            primaries: servers.iter().enumerate().map(|(index, server)| (*server, servers[index % SHARDS])).collect(),
+            ranges: (0..SHARDS).map(range).collect(),
+            moved: BTreeMap::new(),
+        }
+    }
+
+    fn owner(&self, slot: u16) -> usize {
+        let range = || self.ranges.iter().find(|(range, _)| range.contains(&slot)).map(|(_, owner)| *owner);
+        self.moved.get(&slot).copied().or_else(range).expect("every slot has an owner")
+    }
+
+    fn is_primary(&self, server: usize) -> bool {
+        self.primaries[&server] == server
+    }
+
+    /// Puts `to` in the place of `from`, which becomes its replica.
+    fn promote(&mut self, from: usize, to: usize) {
+        for server in self.primaries.values_mut().filter(|server| **server == from) {
+            *server = to;
+        }
+        let owners = self.ranges.iter_mut().map(|(_, owner)| owner).chain(self.moved.values_mut());
+        for owner in owners.filter(|owner| **owner == from) {
+            *owner = to;
+        }
+    }
+
+    /// Returns the answer to CLUSTER SLOTS.
+    fn told(&self) -> Vec<Told> {
+        let mut told = Vec::new();
+        let mut tell = |slots: RangeInclusive<u16>, owner: usize| {
+            if !slots.is_empty() {
+                told.push(Told { slots, primary: place(owner) });
+            }
+        };
+        for (range, owner) in &self.ranges {
+            let mut first = *range.start();
+            for (slot, other) in self.moved.range(range.clone()) {
+                tell(first..=slot.saturating_sub(1), *owner);
+                tell(*slot..=*slot, *other);
+                first = slot + 1;
+            }
+            tell(first..=*range.end(), *owner);
+        }
+        told
+    }
+}
+
+/// Where the server of this index is.
+pub(super) fn place(server: usize) -> Place {
+    Place { host: format!("server-{}", server + 1), port: 1 }
+}
+
+/// The keys that a request has written, and what is there since.
+type Written = Vec<(Vec<u8>, Option<Entry>)>;
+
+/// The part of one server in its cluster.
+pub(super) struct Membership {
+    /// The newest agreement that it has heard of.
+    known: Arc<Agreement>,
+    /// The slots that are on their way to other servers, or to this one.
+    leaving: BTreeMap<u16, usize>,
+    coming: BTreeSet<u16>,
+    /// What its replica has, and what is on its way there; `None` once that hears nothing any more.
+    copy: Store,
+    way: Option<VecDeque<(Instant, Written)>>,
+}
+
+impl Membership {
+    fn new(known: Arc<Agreement>) -> Self {
+        let (leaving, coming, copy) = Default::default();
+        Self { known, leaving, coming, copy, way: Some(VecDeque::new()) }
+    }
+
+    pub(super) fn is_primary(&self, server: usize) -> bool {
+        self.known.is_primary(server)
+    }
+
+    pub(super) fn told(&self) -> Vec<Told> {
+        self.known.told()
+    }
+
+    /// Accepts a request to this `server`, or says where else it may be accepted, as servers of Redis 7 do.
+    pub(super) fn accept(
+        &self,
+        server: usize,
+        store: &Store,
+        request: &Request,
+        open: OpenSlot,
+    ) -> Result<(), Failure> {
+        let slot = slot(&request.keys.lock);
+        let redirect = |to: usize| Box::new(Redirect { slot, place: place(to) });
+        let keys = keys(request, open.bare);
+        let here = keys.iter().filter(|key| store.entry(key).is_some()).count();
+        let owner = self.known.owner(slot);
+        if owner == server && self.is_primary(server) {
+            return match self.leaving.get(&slot) {
+                Some(_) if here > 0 && here < keys.len() => Err(Failure::Between),
+                Some(to) if here == 0 => Err(Failure::Asked(redirect(*to))),
+                _ => Ok(()),
+            };
+        }
+        if open.asking && self.coming.contains(&slot) {
+            return if keys.len() > 1 && here < keys.len() { Err(Failure::Between) } else { Ok(()) };
+        }
+        Err(Failure::Moved(redirect(owner)))
+    }
+
+    /// Sends to the replica what a request has written.
+    pub(super) fn replicate(&mut self, now: Instant, store: &Store, request: &Request) {
+        let keys = [&*request.keys.lock, &*request.keys.fence, &*request.keys.want];
+        self.send(now, keys.into_iter().map(|key| (key.to_vec(), store.entry(key).cloned())).collect());
+    }
+
+    fn send(&mut self, now: Instant, written: Written) {
+        let Some(way) = &mut self.way else { return };
+        way.push_back((now, written));
+        while way.front().is_some_and(|(at, _)| *at + LATE_MOST < now) {
+            let (_, written) = way.pop_front().expect("it is there");
+            arrive(&mut self.copy, written);
+        }
+    }
+
+    /// Ends the way to the replica, on which the writes of the last `lost` time are lost.
+    fn cut(&mut self, now: Instant, lost: Duration) {
+        for (at, written) in self.way.take().unwrap_or_default() {
+            if at + lost <= now {
+                arrive(&mut self.copy, written);
+            }
+        }
+    }
+
+    pub(super) fn lose_copy(&mut self) {
+        self.copy = Store::default();
+        if let Some(way) = &mut self.way {
+            way.clear();
+        }
+    }
+}
+
+fn arrive(copy: &mut Store, written: Written) {
+    for (key, entry) in written {
+        copy.copy(&key, entry);
+    }
+}
+
+/// Returns the keys that a request names.
+fn keys(request: &Request, bare: bool) -> Vec<&[u8]> {
+    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
+    let mut keys = vec![lock];
+    let names_fence = match &request.action {
+        Action::Acquire { .. } | Action::Confirm { .. } | Action::Restore { .. } | Action::Peek { .. } => true,
+        Action::Extend { .. } => !bare,
+        Action::Release { .. } | Action::Inspect | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => false,
+    };
+    keys.extend(names_fence.then_some(fence));
+    keys.extend((request.action.hints() && !bare).then_some(want));
+    keys
+}
+
+/// A cluster.
+#[derive(Clone)]
+pub struct Shards {
+    servers: Vec<Node>,
+    newest: Arc<Mutex<Arc<Agreement>>>,
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards").field("servers", &self.servers).finish_non_exhaustive()
+    }
+}
+
+impl Shards {
+    /// Makes a cluster of `servers`: the primaries, and then a replica for each.
+    pub(super) fn new(servers: Vec<Node>) -> Self {
+        let indices: Vec<_> = servers.iter().map(|server| server.0.index).collect();
+        let newest = Arc::new(Agreement::of(&indices));
+        for (number, server) in servers.iter().enumerate() {
+            server.state().membership = Some(Membership::new(Arc::clone(&newest)));
+            if number >= SHARDS {
+                let replid = servers[number % SHARDS].state().replid.clone();
+                server.state().replid = replid;
+            }
+        }
+        Self { servers, newest: Arc::new(Mutex::new(newest)) }
+    }
+
+    /// Returns its servers.
+    #[must_use]
+    pub fn servers(&self) -> &[Node] {
+        &self.servers
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Arc<Agreement>> {
+        self.newest.lock().expect("no panic while holding this")
+    }
+
+    fn server(&self, index: usize) -> &Node {
+        self.servers.iter().find(|server| server.0.index == index).expect("it belongs to the cluster")
+    }
+
+    fn members(&self, index: usize, act: impl FnOnce(&mut Membership)) {
+        act(self.server(index).state().membership.as_mut().expect("it belongs to the cluster"));
+    }
+
+    /// Returns the server that has a key's slot now.
+    #[must_use]
+    pub fn owner(&self, key: &[u8]) -> &Node {
+        let owner = self.newest().owner(slot(key));
+        self.server(owner)
+    }
+
+    /// Returns another primary than the one that has a key's slot now.
+    #[must_use]
+    pub fn other(&self, key: &[u8]) -> &Node {
+        let newest = Arc::clone(&self.newest());
+        let owner = newest.owner(slot(key));
+        let other = newest.primaries.values().find(|primary| **primary != owner).expect("there are several shards");
+        self.server(*other)
+    }
+
+    /// Returns the replica of a primary, which takes over from it.
+    #[must_use]
+    pub fn replica(&self, primary: &Node) -> &Node {
+        let index = primary.0.index;
+        let newest = Arc::clone(&self.newest());
+        let is_meant = |(server, of): &(&usize, &usize)| **of == index && **server != index;
+        let replica = newest.primaries.iter().find(is_meant).map(|(server, _)| *server);
+        self.server(replica.expect("a primary has a replica"))
+    }
+
+    /// Opens the slot of a key: it is on its way to another server.
+    pub fn open(&self, key: &[u8], to: &Node) {
+        let (slot, from) = (slot(key), self.owner(key).clone());
+        to.note(|| format!("begins to take over the slot of {}", String::from_utf8_lossy(key)));
+        self.members(to.0.index, |member| member.coming.extend([slot]));
+        self.members(from.0.index, |member| member.leaving.extend([(slot, to.0.index)]));
+    }
+
+    /// Moves one key of an open slot, if it exists.
+    pub fn move_key(&self, key: &[u8]) {
+        let from = self.owner(key).clone();
+        let to = from.state().membership.as_ref().and_then(|member| member.leaving.get(&slot(key)).copied());
+        let Some(to) = to.map(|to| self.server(to).clone()) else { return };
+        let now = from.0.time.now();
+        let moved = {
+            let mut state = from.state();
+            let Some(entry) = state.store.entry(key).cloned() else { return };
+            state.store.delete(key);
+            let told = state.disarm(key);
+            state.membership.as_mut().expect("it belongs to the cluster").send(now, vec![(key.to_vec(), None)]);
+            (entry, told)
+        };
+        let (entry, left) = moved;
+        let found = {
+            let mut state = to.state();
+            state.store.copy(key, Some(entry.clone()));
+            let told = state.disarm(key);
+            state.membership.as_mut().expect("it belongs to the cluster").send(now, vec![(key.to_vec(), Some(entry))]);
+            told
+        };
+        to.note(|| format!("gets key {}", String::from_utf8_lossy(key)));
+        from.tell(&left, key);
+        to.tell(&found, key);
+    }
+
+    /// Moves all keys in the open slot of a key.
+    pub fn move_all(&self, key: &[u8]) {
+        let number = slot(key);
+        let keys: Vec<_> = self.owner(key).keys().into_iter().map(|(key, _)| key.into_bytes()).collect();
+        for key in keys.iter().filter(|key| slot(key) == number) {
+            self.move_key(key);
+        }
+    }
+
+    /// Closes an open slot, all of whose keys have moved: `to` has it. Others have to [`learn`](Self::learn) that.
+    pub fn close(&self, key: &[u8], to: &Node) {
+        let slot = slot(key);
+        let mut agreement = Agreement::clone(&self.newest());
+        agreement.moved.insert(slot, to.0.index);
+        *self.newest() = Arc::new(agreement);
+        self.learn(to);
+    }
+
+    /// Ends the way from a primary to its replica, which lacks the writes of the last `lost` time.
+    pub fn cut(&self, primary: &Node, lost: Duration) {
+        let now = primary.0.time.now();
+        primary.note(|| format!("is cut off from its replica, which lacks the last {lost:?}"));
+        self.members(primary.0.index, |member| member.cut(now, lost));
+    }
+
+    /// Promotes the replica of a primary, which was [cut off](Self::cut), and has to [`learn`](Self::learn) of it.
+    pub fn promote(&self, primary: &Node) {
+        let replica = self.replica(primary);
+        let (data, replid) = {
+            let mut state = primary.state();
+            let member = state.membership.as_mut().expect("it belongs to the cluster");
+            (std::mem::take(&mut member.copy), state.replid.clone())
+        };
+        let mut agreement = Agreement::clone(&self.newest());
+        agreement.promote(primary.0.index, replica.0.index);
+        *self.newest() = Arc::new(agreement);
+        {
+            let mut state = replica.state();
+            state.replid = replid;
+            state.rename_data(replica.0.index);
+            state.store = data.clone();
+            let known = Arc::clone(&self.newest());
+            state.membership = Some(Membership { copy: data, ..Membership::new(known) });
+        }
+        replica.note(|| "is promoted".to_owned());
+    }
+
+    /// Lets a server hear of the newest agreement. A primary that has been replaced becomes a replica.
+    pub fn learn(&self, server: &Node) {
+        let (newest, index) = (Arc::clone(&self.newest()), server.0.index);
+        let primary = newest.primaries[&index];
+        let replid = (primary != index).then(|| self.server(primary).state().replid.clone());
+        let mut state = server.state();
+        let state = &mut *state;
+        let member = state.membership.as_mut().expect("it belongs to the cluster");
+        if member.known == newest {
+            return;
+        }
+        server.note(|| "learns of a change of its cluster".to_owned());
+        member.known = newest;
+        let known = &member.known;
+        // Of a slot that it has given away, or has got, it knows.
+        member.leaving.retain(|slot, _| known.owner(*slot) == index);
+        member.coming.retain(|slot| known.owner(*slot) != index);
+        if let Some(replid) = replid {
+            (state.replid, state.former_replid) = (replid, String::new());
+            state.store = Store::default();
+            state.membership = Some(Membership::new(Arc::clone(known)));
+        }
+    }
+
+    /// Lets all servers hear of the newest agreement, and abandons what is on its way by moving the rest of it.
+    pub fn settle(&self) {
+        for server in &self.servers {
+            let leaving: Vec<_> = {
+                let state = server.state();
+                let member = state.membership.as_ref().expect("it belongs to the cluster");
+                member.leaving.iter().map(|(slot, to)| (*slot, *to)).collect()
+            };
+            for (number, to) in leaving {
+                let keys: Vec<_> = server.keys().into_iter().map(|(key, _)| key.into_bytes()).collect();
+                for key in keys.iter().filter(|key| slot(key) == number) {
+                    self.move_key(key);
+                }
+                let mut agreement = Agreement::clone(&self.newest());
+                if agreement.owner(number) != server.0.index {
+                    continue;
+                }
+                agreement.moved.insert(number, to);
+                *self.newest() = Arc::new(agreement);
+            }
+        }
+        self.servers.iter().for_each(|server| self.learn(server));
+    }
+}
