@@ -248,6 +248,9 @@ impl Acquire {
         let mut moved: Option<Arc<Connections>> = None;
         for _ in 0..MOVES_MOST {
             let (Outcome::Lost(_) | Outcome::Quarantined(..)) = outcome else { break };
+            if self.context.process.clock.now() >= limit {
+                break;
+            }
             let Some(there) = self.context.moved_from(moved.as_ref().unwrap_or(connections)) else { break };
             // With a fresh token, and the health of the servers that are asked then.
             outcome = attempt(&self.context, &there, limit, &mut self.state).await;

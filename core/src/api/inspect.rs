@@ -17,6 +17,7 @@ use crate::process::context::{LockContext, MOVES_MOST};
 use crate::protocol::quorum::{self, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
+use crate::sys::clock::Moment;
 
 /// A node and the state of a lock's name on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,14 +103,15 @@ async fn ask_where_it_is(
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
     let mut connections = context.set().connections(runtime);
-    let mut answers = ask_on(context, &connections, &decided).await;
+    let connect_by = connections.connect_limit();
+    let mut answers = ask_on(context, &connections, connect_by, &decided).await;
     for _ in 0..MOVES_MOST {
         if answers.iter().all(Result::is_ok) {
             break;
         }
         let Some(there) = context.moved_from(&connections) else { break };
         connections = there;
-        answers = ask_on(context, &connections, &decided).await;
+        answers = ask_on(context, &connections, connect_by, &decided).await;
     }
     answers
 }
@@ -117,14 +119,14 @@ async fn ask_where_it_is(
 async fn ask_on(
     context: &LockContext,
     connections: &Arc<Connections>,
+    connect_by: Moment,
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
     let nodes = connections.members.len();
-    let limit = connections.connect_limit();
-    connections.connect_quorum(limit).await;
+    connections.connect_quorum(connect_by).await;
     let node_timeout = context.spec.settings.node_timeout;
     let footprint = Arc::new(Footprint::new(nodes));
-    let mut round = Round::new(connections, &footprint, node_timeout, limit.after(node_timeout));
+    let mut round = Round::new(connections, &footprint, node_timeout, connect_by.after(node_timeout));
     let token = Token::fresh(&context.process.random);
     for node in 0..nodes {
         round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action: Action::Inspect }, None);

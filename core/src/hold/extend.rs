@@ -21,6 +21,7 @@ use crate::net::node::Failure;
 use crate::net::round::{Delivery, Round};
 use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
+use crate::sys::clock::Moment;
 
 /// The result of an extension.
 #[derive(Debug)]
@@ -35,16 +36,17 @@ pub(crate) enum Extended {
     Over,
 }
 
-/// Asks all nodes to keep the lock for `ttl` from now, which later renewals then use, or for the ttl in force. It is
-/// `urgent` if a caller waits for it: a renewal is soon followed by another one.
+/// Asks all nodes to keep the lock for `ttl` from now, which later renewals then use, or for the ttl in force. A caller
+/// that waits for it has a time to `connect_by`: a renewal is soon followed by another one.
 pub(crate) async fn extend(
     lease: &Arc<Lease>,
     connections: &Arc<Connections>,
     ttl: Option<Duration>,
-    urgent: bool,
+    connect_by: Option<Moment>,
 ) -> Extended {
     let limit = lease.valid_until();
-    let connect_by = connections.connect_limit().min(limit);
+    let urgent = connect_by.is_some();
+    let connect_by = connect_by.unwrap_or_else(|| connections.connect_limit()).min(limit);
     connections.connect_quorum(connect_by).await;
     let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
     let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);

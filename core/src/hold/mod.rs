@@ -61,12 +61,13 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
 /// Extends the lock over the connections of `runtime`, and once more wherever it has moved meanwhile.
 async fn extend_on(lease: &Arc<Lease>, runtime: &Handle, ttl: Option<Duration>) -> Extended {
     let mut connections = lease.context.set().connections(runtime);
-    let mut extended = extend::extend(lease, &connections, ttl, true).await;
+    let connect_by = Some(connections.connect_limit());
+    let mut extended = extend::extend(lease, &connections, ttl, connect_by).await;
     for _ in 0..MOVES_MOST {
         let Extended::Unknown(..) = extended else { break };
         let Some(there) = lease.context.moved_from(&connections) else { break };
         connections = there;
-        extended = extend::extend(lease, &connections, ttl, true).await;
+        extended = extend::extend(lease, &connections, ttl, connect_by).await;
     }
     extended
 }

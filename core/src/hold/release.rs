@@ -20,6 +20,7 @@ use crate::net::round::{Delivery, Round};
 use crate::process::context::{LockContext, MOVES_MOST};
 use crate::protocol::quorum::{KeyVerdict, KeyVote, NodeMask};
 use crate::protocol::request::Reply;
+use crate::sys::clock::Moment;
 
 /// Releases the keys of `claim` over `connections`.
 ///
@@ -28,15 +29,15 @@ use crate::protocol::request::Reply;
 /// `lost` if a quorum did not have the lock any more; `unavailable` if the outcome is not known in time (the background
 /// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
-    let mut asked = Arc::clone(connections);
-    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, &asked, NodeMask::NONE).await;
+    let (mut asked, connect_by) = (Arc::clone(connections), connections.connect_limit());
+    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, (&asked, connect_by), NodeMask::NONE).await;
     let mut retried = NodeMask::NONE;
     for _ in 0..MOVES_MOST {
         let (KeyVerdict::Open | KeyVerdict::Unknown) = verdict else { break };
         let Some(there) = lease.context.moved_from(&asked) else { break };
         asked = there;
         retried = retried.union(ballots.unheard());
-        (round, ballots, verdict) = ask(lease, &claim, &asked, retried).await;
+        (round, ballots, verdict) = ask(lease, &claim, (&asked, connect_by), retried).await;
     }
     let answers = || ballots.answers(&asked.members, describe);
     match verdict {
@@ -56,14 +57,13 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Conne
     }
 }
 
-/// Asks the nodes of `connections` to delete the keys of `claim`. Those that were `retried` may have done so before.
+/// Asks the nodes of `connections`, made until `connect_by`, to delete the keys of `claim`. Those that were `retried` may have done so before.
 async fn ask(
     lease: &Lease,
     claim: &Claim,
-    connections: &Arc<Connections>,
+    (connections, connect_by): (&Arc<Connections>, Moment),
     retried: NodeMask,
 ) -> (Round, KeyBallots, KeyVerdict) {
-    let connect_by = connections.connect_limit();
     connections.connect_quorum(connect_by).await;
     let time = lease.context.spec.settings.release_timeout();
     let (mut round, votes) = claim.release_round(connections, time, Some(connect_by));

@@ -131,6 +131,10 @@ impl Round {
     pub(crate) fn urgent(mut self, connect_by: Moment) -> Self {
         self.urgent = true;
         self.limit = self.limit.min(connect_by.after(self.node_timeout));
+        if self.limit < self.deadline {
+            self.deadline = self.limit;
+            self.timer.reset(self.deadline);
+        }
         self
     }
 

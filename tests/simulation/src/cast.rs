@@ -97,9 +97,9 @@ impl Role {
 
     /// Connects to every node, so that its restarts are seen.
     pub(crate) async fn meet_nodes(&self) {
-        for client in self.life.clients.all() {
+        for (client, name) in self.life.clients.all().iter().flat_map(|client| NAMES.map(|name| (client, name))) {
             for _ in 0..100 {
-                let views = client.inspect(NAMES[0]).await.unwrap_or_default();
+                let views = client.inspect(name).await.unwrap_or_default();
                 if views.iter().all(|view| !matches!(view.state, redlock::NodeState::Unavailable { .. }))
                     && !views.is_empty()
                 {
@@ -172,6 +172,7 @@ impl Role {
                 one_ttl: self.plan.has_one_ttl(),
                 stalls: self.plan.trouble == Trouble::Clocks,
                 restarts: self.plan.restarts(),
+                keeps_keys: self.plan.keeps_keys(),
                 mass: if (self.index, *task) == (0, 0) { self.plan.unusual.mass } else { 0 },
                 masses: 0,
                 journey: Duration::from_millis(2 * (self.plan.unusual.least_ms + self.plan.delay_ms)),

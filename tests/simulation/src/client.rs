@@ -104,6 +104,8 @@ pub(crate) struct Task {
     pub(crate) stalls: bool,
     /// Whether nodes end and start again.
     pub(crate) restarts: bool,
+    /// Whether nothing but an owner deletes a key before its time.
+    pub(crate) keeps_keys: bool,
     /// How many locks it takes and drops at once, until it has had most of them.
     pub(crate) mass: usize,
     /// How often it has done so to the end.

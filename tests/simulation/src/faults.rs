@@ -2,19 +2,23 @@
 
 use std::time::Duration;
 
-use redlock::testing::simulation::{Node, World};
+use redlock::testing::simulation::{Node, Shards, World};
 use redlock_history::Kind;
 
 use crate::book::{Shared, nanos, seen};
 use crate::client::NAMES;
 use crate::dice::Dice;
-use crate::plan::{Plan, Trouble};
+use crate::moves;
+use crate::plan::{Plan, Trouble, Unusual};
 
 /// No node's clock is set further from where it was at the start: far less than nodes remember fences.
 const STEP_MOST_MICROS: i64 = 20 * 60 * 1_000_000;
 
 /// Makes trouble for as long as it is polled.
 pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: Dice) {
+    if !world.clusters().is_empty() {
+        return moves::trouble(world, plan, book, dice).await;
+    }
     if matches!(plan.trouble, Trouble::None | Trouble::Network) {
         return std::future::pending().await;
     }
@@ -71,12 +75,14 @@ pub(crate) async fn oddities(world: World, plan: &Plan, mut dice: Dice) {
     for (index, node) in world.nodes().iter().enumerate() {
         node.lack(index < odd.lack_info, index < odd.lack_tracking);
     }
+    // Servers of clusters have replicas anyway.
+    let odd = Unusual { replicas: odd.replicas && world.clusters().is_empty(), ..odd };
     if !odd.replicas && !odd.hang_ups {
         return std::future::pending().await;
     }
     loop {
         world.sleep(dice.millis(0, plan.calm_ms)).await;
-        let node = &world.nodes()[dice.index(plan.nodes.len())];
+        let node = &world.nodes()[dice.index(world.nodes().len())];
         if odd.replicas && (!odd.hang_ups || dice.chance(500)) {
             node.attach_replica();
         } else {
@@ -118,7 +124,7 @@ pub(crate) fn step_clock(world: &World, index: usize, book: &Shared, micros: i64
     node.step_clock(micros);
 }
 
-fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
+pub(crate) fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
     if dice.chance(500) {
         node.freeze();
     } else {
@@ -126,7 +132,7 @@ fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
     }
 }
 
-fn mend(node: &Node) {
+pub(crate) fn mend(node: &Node) {
     node.start();
     node.thaw();
 }
@@ -137,4 +143,5 @@ pub(crate) fn heal(world: &World) {
         node.hang_up(false);
         mend(node);
     }
+    world.clusters().iter().for_each(Shards::settle);
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redlock::{Error, ErrorKind, Guard};
+use redlock::{Error, ErrorKind, Guard, LostReason};
 
 use crate::book::{Pen, Tenure, nanos};
 use crate::client::{CONNECT, RELEASE, Task, cancelled, node_timeout};
@@ -75,7 +75,7 @@ impl Holding {
             let value = tokio::select! {
                 biased;
                 error = &mut lost => {
-                    task.pen.note(&error.to_string());
+                    self.told_lost(task, &error);
                     return Held::Lost;
                 }
                 value = &mut future => Some(value),
@@ -166,11 +166,23 @@ impl Holding {
     fn not_extended(&self, task: &Task, error: &Error) -> Held<()> {
         task.pen.note(&error.to_string());
         match error.kind() {
-            ErrorKind::Lost => return Held::Lost,
+            ErrorKind::Lost => {
+                self.told_lost(task, error);
+                return Held::Lost;
+            }
             ErrorKind::Unavailable => self.look(task),
             _ => task.pen.flaw(&format!("extend failed with {error}")),
         }
         Held::Still(())
+    }
+
+    /// A loss is told, for a reason that may be none.
+    fn told_lost(&self, task: &Task, error: &Error) {
+        task.pen.note(&error.to_string());
+        let is_over = task.pen.now_ns() >= self.valid_until_ns.load(Ordering::Relaxed);
+        if task.keeps_keys && !is_over && matches!(error.reason(), Some(LostReason::Deleted | LostReason::Taken)) {
+            task.pen.flaw(&format!("a lock whose keys are there was told lost: {error}"));
+        }
     }
 
     /// After a loss was told.

@@ -20,6 +20,7 @@ mod client;
 mod dice;
 mod faults;
 mod hold;
+mod moves;
 mod network;
 mod plan;
 mod race;

@@ -72,6 +72,7 @@ pub struct Plan {
 }
 
 /// What most programs and servers are not, and some are.
+#[expect(clippy::struct_excessive_bools, reason = "each is unusual by itself, and any of them can meet")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unusual {
     /// Every message takes so many milliseconds at least.
@@ -88,6 +89,10 @@ pub struct Unusual {
     pub lack_info: usize,
     /// So many nodes, the first ones, do not know CLIENT TRACKING.
     pub lack_tracking: usize,
+    /// Each node is a cluster.
+    pub clusters: bool,
+    /// Their servers answer ASK where others answer TRYAGAIN.
+    pub old_servers: bool,
 }
 
 impl Unusual {
@@ -113,6 +118,8 @@ impl Unusual {
             // Whose restarts cannot be seen is not counted out after one.
             lack_info: if plan.forgets() { 0 } else { some(&mut dice) },
             lack_tracking: some(&mut dice),
+            clusters: dice.chance(150) && !matches!(plan.trouble, Trouble::Meddling | Trouble::Clocks),
+            old_servers: dice.chance(300),
         }
     }
 }
@@ -216,10 +223,16 @@ impl Plan {
         }
     }
 
-    /// Whether any node ever ends and starts again.
+    /// Whether any node ever ends and starts again, or is another server from then on.
     #[must_use]
     pub fn restarts(&self) -> bool {
         !matches!(self.trouble, Trouble::None | Trouble::Network)
+    }
+
+    /// Whether nothing but an owner deletes a key before its time.
+    #[must_use]
+    pub fn keeps_keys(&self) -> bool {
+        !self.lapses() && !self.forgets() && self.trouble != Trouble::Clocks
     }
 
     /// Whether two holders at once would be a fault of the lock. The promise rests on bounded clock rates, on keys that

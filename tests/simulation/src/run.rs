@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock::ErrorKind;
-use redlock::testing::simulation::{Network, World};
+use redlock::testing::simulation::{Network, Shards, World};
 use redlock_history::{Kind, Report, Rules, Violation};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
@@ -20,6 +20,7 @@ use crate::cast::Role;
 use crate::client::{Crew, MASS, NAMES, OLDER, Task};
 use crate::dice::Dice;
 use crate::faults;
+use crate::moves;
 use crate::network::{REFUSED_WITHIN, Weather};
 use crate::plan::{LONG, MASS_MOST, Plan, Trouble};
 use crate::story::Story;
@@ -168,7 +169,15 @@ pub(crate) struct Stage<'a> {
 impl<'a> Stage<'a> {
     fn new(seed: u64, plan: &'a Plan, dice: &mut Dice, weather: &Arc<Weather>) -> Self {
         let weather = Arc::clone(weather);
-        let world = World::new(Arc::clone(&weather) as Arc<dyn Network>, &plan.nodes);
+        let network = Arc::clone(&weather) as Arc<dyn Network>;
+        let world = if plan.unusual.clusters {
+            World::of_clusters(network, &plan.nodes)
+        } else {
+            World::new(network, &plan.nodes)
+        };
+        if plan.unusual.old_servers {
+            world.clusters().iter().for_each(Shards::age);
+        }
         let book = Shared::default();
         weather.write_to(&book);
         let role = |index| Role::new(&world, plan, index, &book, dice.fork());
@@ -251,7 +260,15 @@ impl<'a> Stage<'a> {
     async fn take_turns(&mut self) {
         self.book.open().history.push(seen(Kind::Outage, "the trouble before", "", 0, nanos(self.world.now()), None));
         self.roles.iter_mut().for_each(Role::start_anew);
+        let calm = moves::in_calm(self.world.clone(), Dice::new(self.seed));
         let turns = self.act(2, false, async |task: Task, crew, number| task.take_turns(&crew, number).await);
+        let turns = async {
+            tokio::select! {
+                biased;
+                () = turns => {}
+                () = calm => {}
+            }
+        };
         if timeout(HANGS, turns).await.is_err() {
             self.flaws.push("the run hangs while callers take turns".to_owned());
         }
@@ -344,6 +361,10 @@ impl<'a> Stage<'a> {
         let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
         // So many ways of a message go by until somebody has the lock.
         let mut idle = IDLE + 20 * Duration::from_millis(unusual.least_ms);
+        if unusual.clusters {
+            // A slot moves on the way, so that nodes have to be connected to, and be asked from the start.
+            idle *= 2;
+        }
         if unusual.mass == MASS_MOST && self.plan.lost_per_ten_thousand > 0 {
             // Of so many messages at once one is lost, and its connection is silent for a time-out: in the attempt,
             // and in what it takes back.

@@ -152,6 +152,18 @@ impl Node {
         }
     }
 
+    /// Whether `other` is the same server.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether it has not crashed.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.state().up
+    }
+
     /// Stops executing; requests wait until it thaws.
     pub fn freeze(&self) {
         self.note(|| "freezes".to_owned());

@@ -23,7 +23,7 @@ use crate::protocol::place::Place;
 use crate::protocol::request::{Action, Request};
 
 /// How many shards a cluster has.
-pub(super) const SHARDS: usize = 2;
+pub(super) const SHARDS: usize = 3;
 
 /// How many servers a cluster has: the primaries, and then a replica for each.
 pub(super) const SERVERS: usize = 2 * SHARDS;
@@ -45,7 +45,7 @@ pub(super) struct Agreement {
 impl Agreement {
     fn of(servers: &[usize]) -> Self {
         let size = usize::from(SLOTS) / SHARDS;
-        let first = |shard: usize| u16::try_from(shard * size).unwrap_or(SLOTS);
+        let first = |shard: usize| if shard == SHARDS { SLOTS } else { u16::try_from(shard * size).unwrap_or(SLOTS) };
         let range = |shard: usize| (first(shard)..=first(shard + 1) - 1, servers[shard]);
         Self {
             primaries: servers.iter().enumerate().map(|(index, server)| (*server, servers[index % SHARDS])).collect(),
@@ -113,12 +113,14 @@ pub(super) struct Membership {
     /// What its replica has, and what is on its way there; `None` once that hears nothing any more.
     copy: Store,
     way: Option<VecDeque<(Instant, Written)>>,
+    /// Whether it answers ASK where some keys have left, as servers of Redis 6 do.
+    is_old: bool,
 }
 
 impl Membership {
-    fn new(known: Arc<Agreement>) -> Self {
-        let (leaving, coming, copy) = Default::default();
-        Self { known, leaving, coming, copy, way: Some(VecDeque::new()) }
+    fn new(known: Arc<Agreement>, copy: Store, is_old: bool) -> Self {
+        let (leaving, coming) = Default::default();
+        Self { known, leaving, coming, copy, way: Some(VecDeque::new()), is_old }
     }
 
     pub(super) fn is_primary(&self, server: usize) -> bool {
@@ -129,7 +131,7 @@ impl Membership {
         self.known.told()
     }
 
-    /// Accepts a request to this `server`, or says where else it may be accepted, as servers of Redis 7 do.
+    /// Accepts a request to this `server`, or says where else it may be accepted.
     pub(super) fn accept(
         &self,
         server: usize,
@@ -144,8 +146,8 @@ impl Membership {
         let owner = self.known.owner(slot);
         if owner == server && self.is_primary(server) {
             return match self.leaving.get(&slot) {
-                Some(_) if here > 0 && here < keys.len() => Err(Failure::Between),
-                Some(to) if here == 0 => Err(Failure::Asked(redirect(*to))),
+                Some(to) if here == 0 || (here < keys.len() && self.is_old) => Err(Failure::Asked(redirect(*to))),
+                Some(_) if here < keys.len() => Err(Failure::Between),
                 _ => Ok(()),
             };
         }
@@ -226,13 +228,20 @@ impl Shards {
         let indices: Vec<_> = servers.iter().map(|server| server.0.index).collect();
         let newest = Arc::new(Agreement::of(&indices));
         for (number, server) in servers.iter().enumerate() {
-            server.state().membership = Some(Membership::new(Arc::clone(&newest)));
+            server.state().membership = Some(Membership::new(Arc::clone(&newest), Store::default(), false));
             if number >= SHARDS {
                 let replid = servers[number % SHARDS].state().replid.clone();
                 server.state().replid = replid;
             }
         }
         Self { servers, newest: Arc::new(Mutex::new(newest)) }
+    }
+
+    /// Makes its servers old ones, which answer ASK where some keys of a request have left.
+    pub fn age(&self) {
+        for server in &self.servers {
+            self.members(server.0.index, |member| member.is_old = true);
+        }
     }
 
     /// Returns its servers.
@@ -260,13 +269,18 @@ impl Shards {
         self.server(owner)
     }
 
-    /// Returns another primary than the one that has a key's slot now.
+    /// Returns the primaries.
     #[must_use]
-    pub fn other(&self, key: &[u8]) -> &Node {
+    pub fn primaries(&self) -> Vec<&Node> {
         let newest = Arc::clone(&self.newest());
-        let owner = newest.owner(slot(key));
-        let other = newest.primaries.values().find(|primary| **primary != owner).expect("there are several shards");
-        self.server(*other)
+        self.servers.iter().filter(|server| newest.is_primary(server.0.index)).collect()
+    }
+
+    /// Returns the keys in the slot of a key that have not left it.
+    #[must_use]
+    pub fn keys_beside(&self, key: &[u8]) -> Vec<Vec<u8>> {
+        let keys = self.owner(key).keys().into_iter().map(|(other, _)| other.into_bytes());
+        keys.filter(|other| slot(other) == slot(key)).collect()
     }
 
     /// Returns the replica of a primary, which takes over from it.
@@ -316,10 +330,8 @@ impl Shards {
 
     /// Moves all keys in the open slot of a key.
     pub fn move_all(&self, key: &[u8]) {
-        let number = slot(key);
-        let keys: Vec<_> = self.owner(key).keys().into_iter().map(|(key, _)| key.into_bytes()).collect();
-        for key in keys.iter().filter(|key| slot(key) == number) {
-            self.move_key(key);
+        for key in self.keys_beside(key) {
+            self.move_key(&key);
         }
     }
 
@@ -342,10 +354,11 @@ impl Shards {
     /// Promotes the replica of a primary, which was [cut off](Self::cut), and has to [`learn`](Self::learn) of it.
     pub fn promote(&self, primary: &Node) {
         let replica = self.replica(primary);
-        let (data, replid) = {
+        let (data, replid, is_old) = {
             let mut state = primary.state();
+            let replid = state.replid.clone();
             let member = state.membership.as_mut().expect("it belongs to the cluster");
-            (std::mem::take(&mut member.copy), state.replid.clone())
+            (std::mem::take(&mut member.copy), replid, member.is_old)
         };
         let mut agreement = Agreement::clone(&self.newest());
         agreement.promote(primary.0.index, replica.0.index);
@@ -356,7 +369,7 @@ impl Shards {
             state.rename_data(replica.0.index);
             state.store = data.clone();
             let known = Arc::clone(&self.newest());
-            state.membership = Some(Membership { copy: data, ..Membership::new(known) });
+            state.membership = Some(Membership::new(known, data, is_old));
         }
         replica.note(|| "is promoted".to_owned());
     }
@@ -381,13 +394,14 @@ impl Shards {
         if let Some(replid) = replid {
             (state.replid, state.former_replid) = (replid, String::new());
             state.store = Store::default();
-            state.membership = Some(Membership::new(Arc::clone(known)));
+            state.membership = Some(Membership::new(Arc::clone(known), Store::default(), member.is_old));
         }
     }
 
-    /// Lets all servers hear of the newest agreement, and abandons what is on its way by moving the rest of it.
+    /// Lets all servers hear of the newest agreement. Slots and keys that are on their way arrive.
     pub fn settle(&self) {
         for server in &self.servers {
+            self.members(server.0.index, |member| member.coming.clear());
             let leaving: Vec<_> = {
                 let state = server.state();
                 let member = state.membership.as_ref().expect("it belongs to the cluster");
@@ -406,6 +420,14 @@ impl Shards {
                 *self.newest() = Arc::new(agreement);
             }
         }
-        self.servers.iter().for_each(|server| self.learn(server));
+        for server in &self.servers {
+            self.learn(server);
+            let mut state = server.state();
+            let store = state.store.clone();
+            let member = state.membership.as_mut().expect("it belongs to the cluster");
+            if member.way.is_none() {
+                (member.copy, member.way) = (store, Some(VecDeque::new()));
+            }
+        }
     }
 }

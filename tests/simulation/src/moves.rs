@@ -1,0 +1,206 @@
+//! What happens in clusters: slots move, and replicas take over.
+//!
+//! Slots move in every run but those in which nodes forget under one ttl: at once, key by key, or open for a while, which
+//! loses nothing. A planned failover loses nothing either, and is a trouble of nodes. A failover that loses the last writes is
+//! one where nodes forget. Two primaries for a while void the promise for that time.
+
+use std::time::Duration;
+
+use redlock::testing::simulation::{Node, Shards, World};
+use redlock_history::Kind;
+
+use crate::book::{Shared, nanos, seen};
+use crate::client::{NAMES, OLDER};
+use crate::dice::Dice;
+use crate::faults::{fail, mend};
+use crate::plan::{Plan, Trouble};
+use crate::run::all;
+
+/// Milliseconds until another server hears of a change, at most.
+const GOSSIP_MS: u64 = 200;
+
+/// Milliseconds for which a primary may not know that it has been replaced, at most.
+const STALE_MS: u64 = 3_000;
+
+/// The pause between two moves of a slot in calm, at least: a new map is asked for once a second.
+const CALM_MS: u64 = 1_500;
+
+/// Makes trouble in the clusters for as long as it is polled.
+pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: Dice) {
+    let clusters = world.clusters();
+    // One after the other, or each by itself.
+    let parts = if plan.majority_fails { clusters.chunks(1) } else { clusters.chunks(clusters.len()) };
+    let movers = parts.map(|clusters| Mover { world: &world, clusters, plan, book, dice: dice.fork() });
+    all(movers.map(|mover| Box::pin(mover.run())).collect()).await;
+}
+
+/// Moves a slot to and fro, at once, for as long as it is polled. Whoever waits has to follow.
+pub(crate) async fn in_calm(world: World, mut dice: Dice) {
+    if world.clusters().is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        world.sleep(dice.millis(CALM_MS, 2 * CALM_MS)).await;
+        for cluster in world.clusters() {
+            let (key, to) = (NAMES[0].as_bytes(), another(cluster, NAMES[0], &mut dice));
+            cluster.open(key, &to);
+            cluster.move_all(key);
+            cluster.close(key, &to);
+            cluster.settle();
+        }
+    }
+}
+
+/// Another primary than the one that has a name.
+fn another(cluster: &Shards, name: &str, dice: &mut Dice) -> Node {
+    let owner = cluster.owner(name.as_bytes());
+    let others = cluster.primaries().into_iter().filter(|primary| !primary.is(owner));
+    let others: Vec<_> = others.collect();
+    others[dice.index(others.len())].clone()
+}
+
+/// What happens to a cluster.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A slot moves.
+    Move,
+    /// A replica takes over as planned.
+    Plan,
+    /// A primary ends, and its replica takes over without the last writes.
+    Lose,
+    /// The same, but the former primary goes on for a while.
+    Split,
+    /// Primaries end or freeze, and nobody takes over.
+    Fail,
+}
+
+/// Makes trouble in some clusters, in one of them at a time.
+struct Mover<'a> {
+    world: &'a World,
+    clusters: &'a [Shards],
+    plan: &'a Plan,
+    book: &'a Shared,
+    dice: Dice,
+}
+
+impl Mover<'_> {
+    async fn run(mut self) {
+        let events: &[Event] = match self.plan.trouble {
+            Trouble::Restarts => &[Event::Lose, Event::Lose, Event::Fail],
+            Trouble::Amnesia => &[Event::Move, Event::Plan, Event::Lose, Event::Split, Event::Split, Event::Fail],
+            Trouble::Nodes | Trouble::Both => &[Event::Move, Event::Move, Event::Plan, Event::Fail],
+            _ => &[Event::Move],
+        };
+        loop {
+            self.rest(self.plan.calm_ms).await;
+            let cluster = &self.clusters[self.dice.index(self.clusters.len())];
+            let (event, from_ns) = (self.dice.pick(events), nanos(self.world.now()));
+            match event {
+                Event::Move => self.migrate(cluster).await,
+                Event::Plan => self.take_over(cluster).await,
+                Event::Lose => self.lose(cluster).await,
+                Event::Split => self.split(cluster).await,
+                Event::Fail => self.fail(cluster).await,
+            }
+            if self.plan.trouble == Trouble::Amnesia && !matches!(event, Event::Move | Event::Plan) {
+                // For as long as any lock lives: quarantine holds back for less.
+                let to_ns = nanos(self.world.now() + 2 * self.plan.ttl + Duration::from_secs(1));
+                self.book.open().history.push(seen(Kind::Lapse, "a failover", "", from_ns, to_ns, None));
+            }
+            // Then a quarantine ends, in which nobody can have any lock.
+            if self.dice.chance(50) || (!matches!(event, Event::Move) && self.dice.chance(500)) {
+                self.world.sleep(self.plan.ttl * 4).await;
+            }
+        }
+    }
+
+    async fn rest(&mut self, most_ms: u64) {
+        self.world.sleep(self.dice.millis(0, most_ms)).await;
+    }
+
+    async fn migrate(&mut self, cluster: &Shards) {
+        let name = self.dice.pick(&[NAMES[0], NAMES[1], OLDER]);
+        let (key, from, to) =
+            (name.as_bytes(), cluster.owner(name.as_bytes()).clone(), another(cluster, name, &mut self.dice));
+        let open_ms = self.dice.pick(&[0, 20, 500, 5_000]);
+        cluster.open(key, &to);
+        self.rest(open_ms).await;
+        for _ in 0..self.dice.below(3) {
+            let keys = cluster.keys_beside(key);
+            if !keys.is_empty() {
+                cluster.move_key(&keys[self.dice.index(keys.len())]);
+            }
+            self.rest(open_ms).await;
+        }
+        cluster.move_all(key);
+        self.rest(open_ms).await;
+        cluster.move_all(key);
+        cluster.close(key, &to);
+        self.rest(GOSSIP_MS).await;
+        cluster.learn(&from);
+        self.tell(cluster).await;
+    }
+
+    /// All servers that are up hear of what happened.
+    async fn tell(&mut self, cluster: &Shards) {
+        for server in cluster.servers().iter().filter(|server| server.is_up()) {
+            self.rest(GOSSIP_MS / 4).await;
+            cluster.learn(server);
+        }
+    }
+
+    fn primary(&mut self, cluster: &Shards) -> Node {
+        let primaries = cluster.primaries();
+        primaries[self.dice.index(primaries.len())].clone()
+    }
+
+    /// How much of what was written last a replica lacks.
+    fn lost(&mut self) -> Duration {
+        Duration::from_millis(self.dice.pick(&[0, 5, 100, 1_000]))
+    }
+
+    async fn take_over(&mut self, cluster: &Shards) {
+        let primary = self.primary(cluster);
+        cluster.cut(&primary, Duration::ZERO);
+        cluster.promote(&primary);
+        cluster.learn(&primary);
+        self.tell(cluster).await;
+    }
+
+    async fn lose(&mut self, cluster: &Shards) {
+        let (primary, lost) = (self.primary(cluster), self.lost());
+        cluster.cut(&primary, lost);
+        primary.crash(true);
+        self.rest(6_000).await;
+        cluster.promote(&primary);
+        self.tell(cluster).await;
+        self.rest(2_000).await;
+        primary.start();
+        cluster.learn(&primary);
+    }
+
+    async fn split(&mut self, cluster: &Shards) {
+        let (primary, lost) = (self.primary(cluster), self.lost());
+        if self.dice.chance(500) {
+            primary.freeze();
+        }
+        cluster.cut(&primary, lost);
+        self.rest(3_000).await;
+        cluster.promote(&primary);
+        for server in cluster.servers().iter().filter(|server| !server.is(&primary)) {
+            cluster.learn(server);
+        }
+        self.rest(1_000).await;
+        primary.thaw();
+        self.rest(STALE_MS).await;
+        cluster.learn(&primary);
+    }
+
+    async fn fail(&mut self, cluster: &Shards) {
+        let primary = self.primary(cluster);
+        fail(&primary, self.plan, &mut self.dice);
+        let down_ms = self.dice.pick(&[0, 300, 2_000, 6_000]);
+        self.rest(down_ms).await;
+        mend(&primary);
+    }
+}
