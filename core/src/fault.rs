@@ -54,12 +54,24 @@ pub enum Fault {
     ReleaseBlindly,
     /// The node's SETNX acquire takes a key that has not expired.
     SetnxTakes,
+    /// The server that ASK has named is asked alone, although the lock may not have moved yet.
+    AskRemembered,
+    /// TRYAGAIN says that the key is gone.
+    TryAgainLoses,
+    /// A request that creates a key is sent on to another server, with the same token.
+    CreateFollowed,
+    /// A pending release stays with the server that has given the slot away.
+    ReleaseStays,
+    /// A server counts although it was just promoted.
+    PromotedCounts,
+    /// A waiter stays with the server that has given the slot away.
+    WaiterStays,
 }
 
 #[cfg(feature = "simulation")]
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 31] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -85,6 +97,12 @@ impl Fault {
         Self::RestoreBlindly,
         Self::ReleaseBlindly,
         Self::SetnxTakes,
+        Self::AskRemembered,
+        Self::TryAgainLoses,
+        Self::CreateFollowed,
+        Self::ReleaseStays,
+        Self::PromotedCounts,
+        Self::WaiterStays,
     ];
 }
 

@@ -41,6 +41,7 @@ use tokio::sync::oneshot;
 use crate::acquire::attempt::AttemptState;
 use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind};
+use crate::fault::{Fault, planted};
 use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
 use crate::hold::owner::LeaseOwner;
@@ -452,14 +453,18 @@ impl Acquire {
             match step? {
                 Step::Won(owner) => return Ok(Some(owner)),
                 // What comes next is told elsewhere.
-                Step::Denied(..) if self.context.has_moved(&connections) => return Ok(None),
+                Step::Denied(..) if self.has_moved(&connections) => return Ok(None),
                 Step::Denied(ballots, pause) => wakeup.wait(&ballots, pause, &positions, self.deadline).await,
                 Step::Later(pause) => wakeup.sleep(clock.now().after(pause).min(self.deadline)).await,
             }
-            if self.context.has_moved(&connections) {
+            if self.has_moved(&connections) {
                 return Ok(None);
             }
         }
+    }
+
+    fn has_moved(&self, connections: &Connections) -> bool {
+        self.context.has_moved(connections) && !planted(Fault::WaiterStays)
     }
 
     /// Returns the error of a timeout, even without answers.

@@ -16,9 +16,10 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::fault::{Fault, planted};
 use crate::net::connections::Connections;
 use crate::net::node::{Connection, Failure, OpenSlot};
-use crate::protocol::request::{Reply, Request};
+use crate::protocol::request::{Action, Reply, Request};
 
 /// How often one request is sent on. Two servers may name each other for a while.
 const MOST: u32 = 5;
@@ -37,7 +38,10 @@ pub(crate) async fn follow(
     let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
         return (Some(first), answer.map_err(Failure::without_cluster));
     };
-    if request.action.creates() {
+    if planted(Fault::ReleaseStays) && matches!(request.action, Action::Release { .. }) {
+        return (Some(first), answer);
+    }
+    if request.action.creates() && !planted(Fault::CreateFollowed) {
         if let Err(Failure::Moved(to)) = &answer {
             router.moved(connections, node, to);
         }
@@ -54,6 +58,13 @@ pub(crate) async fn follow(
             Err(Failure::Asked(to)) => {
                 open.asking = true;
                 Some(router.place(&asked, node, to))
+            }
+            Err(Failure::Between) if planted(Fault::TryAgainLoses) => {
+                return (Some(connection), Ok(Reply::Absent));
+            }
+            Err(Failure::Between) if !open.bare && planted(Fault::AskRemembered) => {
+                open.bare = true;
+                None
             }
             Err(Failure::Between) if !open.bare => {
                 open = OpenSlot { asking: false, bare: true };

@@ -31,6 +31,7 @@ use std::time::Duration;
 use crate::address::{Address, Addresses};
 use crate::credentials::Provider;
 use crate::error::Error;
+use crate::fault::{Fault, planted};
 use crate::net::connections::{Member, Members};
 use crate::net::logins::Logins;
 use crate::net::node::cluster::servers::Servers as ClusterServers;
@@ -181,7 +182,9 @@ impl Process {
         let spawn = move |task| environment.background.spawn(task);
         let process = Arc::downgrade(self);
         let quarantine = move |address: &Address| {
-            if let Some(process) = process.upgrade() {
+            if let Some(process) = process.upgrade()
+                && !planted(Fault::PromotedCounts)
+            {
                 let now = process.clock.now();
                 process.endpoints.at(address.target(), true, now).moved(now);
             }

@@ -523,7 +523,7 @@ impl Payer {
 
     /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
-        if self.paying.set.is_abandoned() {
+        if self.paying.set.is_abandoned() && !planted(Fault::ReleaseStays) {
             self.hand_on();
         }
         let now = self.connections.clock.now();
