@@ -270,6 +270,10 @@ impl Creditors for NodeSet {
         (!std::ptr::eq(&raw const *set, self)).then_some(set as Arc<dyn Creditors>)
     }
 
+    fn is_routed(&self) -> bool {
+        !matches!(self.routes, Routing::None)
+    }
+
     fn is_abandoned(&self) -> bool {
         match &self.routes {
             Routing::None => false,

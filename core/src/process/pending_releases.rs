@@ -87,7 +87,10 @@ pub(crate) trait Creditors: fmt::Debug + Send + Sync {
     /// Returns the set that has this key now, if it is another one because a cluster has changed.
     fn successor(&self, lock_key: &[u8]) -> Option<Arc<dyn Creditors>>;
 
-    /// Whether keys are not on this set any more, because a cluster has changed.
+    /// Whether clusters are among the nodes.
+    fn is_routed(&self) -> bool;
+
+    /// Whether no key is on this set any more, because a cluster has changed.
     fn is_abandoned(&self) -> bool;
 }
 
@@ -502,7 +505,10 @@ impl Payer {
             match self.next(until).await {
                 Event::Answers(answers) => self.answered(answers),
                 Event::Opened(Ok(_)) | Event::Added => {}
-                Event::Opened(Err(_)) => self.rest(),
+                Event::Opened(Err(_)) => {
+                    self.hand_on();
+                    self.rest();
+                }
                 Event::Time => self.look().await,
             }
         }
@@ -513,8 +519,12 @@ impl Payer {
         if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
-    /// Leaves the releases to the sets that have their keys now. They stay here while a slot does not have a primary.
+    /// Leaves the releases to the sets that have their keys now. They stay here while a slot does not have a primary. A
+    /// server that answers sends those on whose slots alone have moved, so that this is for one that does not.
     fn hand_on(&self) {
+        if !self.paying.set.is_routed() || planted(Fault::ReleaseStays) {
+            return;
+        }
         for (mut pending, set) in self.paying.ledger().take_moved(&*self.paying.set) {
             pending.account = Arc::new(Account { set, ..(*pending.account).clone() });
             pending.enqueue();
@@ -523,7 +533,7 @@ impl Payer {
 
     /// Sends as many releases as allowed. Returns until when to wait, `None` if there is nothing to wait for.
     fn send(&mut self) -> Option<Moment> {
-        if self.paying.set.is_abandoned() && !planted(Fault::ReleaseStays) {
+        if self.paying.set.is_abandoned() {
             self.hand_on();
         }
         let now = self.connections.clock.now();

@@ -22,7 +22,8 @@ pub(crate) struct Book {
     pub(crate) operations: usize,
     pub(crate) cancelled: usize,
     pub(crate) extended: usize,
-    /// Keys whose node's clock was set back while they stood there: index of the node, key and value.
+    /// Keys whose node's clock was set back while they stood there, or that came back in a failover: index of the node,
+    /// key and value.
     pub(crate) prolonged: BTreeSet<(usize, String, String)>,
     older_fence: u64,
     stores: BTreeMap<&'static str, Store>,

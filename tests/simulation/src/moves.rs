@@ -167,12 +167,26 @@ impl Mover<'_> {
         self.tell(cluster).await;
     }
 
+    /// Promotes a replica that lacks what was written last. A key whose release it has not heard of lives for its ttl.
+    fn promote(&self, cluster: &Shards, primary: &Node) {
+        let promoted = cluster.replica(primary).clone();
+        cluster.promote(primary);
+        let keys = promoted.keys();
+        let mut book = self.book.open();
+        for (index, server) in self.world.nodes().iter().enumerate() {
+            if cluster.servers().iter().any(|other| other.is(server)) {
+                book.prolonged.extend(keys.iter().map(|(key, value)| (index, key.clone(), value.clone())));
+            }
+        }
+    }
+
     async fn lose(&mut self, cluster: &Shards) {
         let (primary, lost) = (self.primary(cluster), self.lost());
         cluster.cut(&primary, lost);
         primary.crash(true);
-        self.rest(6_000).await;
-        cluster.promote(&primary);
+        let down_ms = self.dice.pick(&[30, 300, 6_000]);
+        self.rest(down_ms).await;
+        self.promote(cluster, &primary);
         self.tell(cluster).await;
         self.rest(2_000).await;
         primary.start();
@@ -185,8 +199,9 @@ impl Mover<'_> {
             primary.freeze();
         }
         cluster.cut(&primary, lost);
-        self.rest(3_000).await;
-        cluster.promote(&primary);
+        let down_ms = self.dice.pick(&[30, 300, 3_000]);
+        self.rest(down_ms).await;
+        self.promote(cluster, &primary);
         for server in cluster.servers().iter().filter(|server| !server.is(&primary)) {
             cluster.learn(server);
         }

@@ -360,11 +360,9 @@ impl<'a> Stage<'a> {
     fn rules(&self) -> Rules {
         let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
         // So many ways of a message go by until somebody has the lock.
-        let mut idle = IDLE + 20 * Duration::from_millis(unusual.least_ms);
-        if unusual.clusters {
-            // A slot moves on the way, so that nodes have to be connected to, and be asked from the start.
-            idle *= 2;
-        }
+        // Where a slot moves on the way, servers have to be connected to, and all is asked again.
+        let ways = if unusual.clusters { 40 } else { 20 };
+        let mut idle = IDLE + ways * Duration::from_millis(unusual.least_ms);
         if unusual.mass == MASS_MOST && self.plan.lost_per_ten_thousand > 0 {
             // Of so many messages at once one is lost, and its connection is silent for a time-out: in the attempt,
             // and in what it takes back.
