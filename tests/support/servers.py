@@ -34,7 +34,7 @@ from typing import Self
 from urllib.parse import quote
 
 from support.clock import ShiftedClock, until
-from support.ports import bind_free_port, free_port
+from support.ports import BUS, bind_free_port, free_cluster_port, free_port
 from support.process import die_with_parent, stop_process
 from support.proxy import Proxy
 from support.resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
@@ -129,7 +129,7 @@ class Server:
     user     as whom clients log in by `url`; `command` needs no user
     rules    of a proxy at the unix socket, for single commands of clients; `command` passes by it
     monitored  what it monitors, if it is a sentinel: the text of its file
-    cluster  be a server for a cluster, with a second port for the other servers; needs `tcp` and Redis 7
+    cluster  be a server for a cluster, with a second port for the other servers; needs `tcp`
     options  more options of its command line
     """
 
@@ -150,7 +150,6 @@ class Server:
         self.user = user
         self.rules = rules
         self.port: int | None = None
-        self.bus_port: int | None = None
         self._tcp = tcp
         self._cluster = cluster
         self._persist = persist
@@ -205,6 +204,11 @@ class Server:
     def met(self) -> Counter[str]:
         """How often each command has met its rule so far."""
         return self._proxy.met if self._proxy else Counter()
+
+    @property
+    def bus_port(self) -> int:
+        """The port for the other servers of its cluster."""
+        return (self.port or 0) + BUS
 
     @property
     def data(self) -> Path:
@@ -404,8 +408,7 @@ class Server:
 
     def _start_first(self) -> None:
         while True:
-            self.port = free_port() if self._tcp else None
-            self.bus_port = free_port() if self._cluster else None
+            self.port = (free_cluster_port() if self._cluster else free_port()) if self._tcp else None
             self._start()
             try:
                 return self._wait_ready()
@@ -419,8 +422,8 @@ class Server:
         self.data.mkdir(exist_ok=True)
         command = [str(self.program), *self._sentinel(), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
         command += ["--port", str(self.port or 0), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
-        if self.bus_port:
-            command += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
+        if self._cluster:
+            command += ["--cluster-enabled", "yes"]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.user:

@@ -236,10 +236,11 @@ class Shards:
             # Without equal epochs, which would have to be told apart first.
             server.command("CLUSTER", "SET-CONFIG-EPOCH", number)
         for index, server in enumerate(self.servers[: self.primaries]):
-            first, last = (number * _SLOTS // self.primaries for number in (index, index + 1))
-            server.command("CLUSTER", "ADDSLOTSRANGE", first, last - 1)
+            first, end = (number * _SLOTS // self.primaries for number in (index, index + 1))
+            # Redis 6.2 takes no range.
+            server.command("CLUSTER", "ADDSLOTS", *range(first, end))
         for server in self.servers[1:]:
-            self.servers[0].command("CLUSTER", "MEET", "127.0.0.1", server.port or 0, server.bus_port or 0)
+            self.servers[0].command("CLUSTER", "MEET", "127.0.0.1", server.port or 0, server.bus_port)
         until(self._agree, "all servers of the cluster know each other")
         for number in range(replicas):
             for shard in range(self.primaries):
