@@ -135,6 +135,7 @@ class Server:
     user     as whom clients log in by `url`; `command` needs no user
     rules    of a proxy at the unix socket, for single commands of clients; `command` passes by it
     monitored  what it monitors, if it is a sentinel: the text of its file
+    tls      its options for TLS, which is then all that its port takes; needs `tcp`
     cluster  be a server for a cluster, with a second port for the other servers; needs `tcp`
     options  more options of its command line
     """
@@ -149,12 +150,14 @@ class Server:
         user: User | None = None,
         rules: Sequence[Rule] = (),
         monitored: str | None = None,
+        tls: Sequence[str] = (),
         cluster: bool = False,
         options: Sequence[str] = (),
     ) -> None:
         self.program = program or programs()[0]
         self.user = user
         self.rules = rules
+        self.tls = tuple(tls)
         self.port: int | None = None
         self.group: Group | None = None
         """The group whose address clients use instead of the server's own."""
@@ -196,7 +199,9 @@ class Server:
     @property
     def address(self) -> str:
         """`redis://127.0.0.1:port` with TCP, else `unix:///...`, as the library shows it."""
-        return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self.socket}"
+        if not self.port:
+            return f"unix://{self.socket}"
+        return f"{'rediss' if self.tls else 'redis'}://127.0.0.1:{self.port}"
 
     def url_as(self, user: str, password: str | None = None) -> str:
         """The address for the code under test, with these credentials."""
@@ -446,9 +451,12 @@ class Server:
     def _start(self) -> None:
         self.data.mkdir(exist_ok=True)
         command = [str(self.program), *self._sentinel(), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
-        command += ["--port", str(self.port or 0), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
+        plain, encrypted = (0, self.port) if self.tls else (self.port or 0, None)
+        command += ["--port", str(plain), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
+        if encrypted:
+            command += ["--tls-port", str(encrypted), *self.tls]
         if self._cluster:
-            command += ["--cluster-enabled", "yes"]
+            command += ["--cluster-enabled", "yes", *(("--tls-cluster", "yes") if self.tls else ())]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.user:

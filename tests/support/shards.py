@@ -247,7 +247,8 @@ class Shards(Group):
         return self.servers.index(server) % self.primaries
 
     def _url(self, login: str) -> str:
-        return f"redis+cluster://{login}" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+        scheme = "rediss" if self.servers[0].tls else "redis"
+        return f"{scheme}+cluster://{login}" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
     def _agree(self) -> bool:
         """Whether all servers that answer tell the same of each other, as each does of itself."""
