@@ -166,18 +166,18 @@ class Shards(Group):
         others = [server for server in primaries if server not in {source, target} and server.answers]
         for server in (target, source, *others):
             server.command("CLUSTER", "SETSLOT", slot(key), "NODE", target_id)
-        # A server that has the map and not yet the epoch would give a slot that comes back its own epoch, which is too
-        # old. Then two servers point at each other for good.
-        until(
-            lambda: self._agree() and all(self.owner_by(server, key) is target for server in self._answering()),
-            "all servers know of the move",
-        )
+        self._wait_told(key, target)
 
     def migrate(self, key: str, source: Server, target: Server) -> None:
         """Moves the slot of a key, with all that is in it."""
         self.open(key, source, target)
         self.move_all(key, source, target)
         self.close(key, source, target)
+
+    def hand_over(self, key: str, source: Server, target: Server) -> None:
+        """Has the source move the slot of a key to the target by itself and at once, as Valkey 9 can."""
+        source.command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot(key), slot(key), "NODE", _id(target))
+        self._wait_told(key, target)
 
     def fail_over(self, shard: int) -> Server:
         """Has the first replica of a shard take over, as an operator does, and waits until all servers know of it.
@@ -236,6 +236,15 @@ class Shards(Group):
             for shard in range(self.primaries):
                 self.replica(shard, number).command("CLUSTER", "REPLICATE", _id(self.servers[shard]))
         self.settled()
+
+    def _wait_told(self, key: str, owner: Server) -> None:
+        """Waits until all servers know who has the slot of a key."""
+        # A server that has the map and not yet the epoch would give a slot that comes back its own epoch, which is too
+        # old. Then two servers point at each other for good.
+        until(
+            lambda: self._agree() and all(self.owner_by(server, key) is owner for server in self._answering()),
+            "all servers know of the move",
+        )
 
     def _answering(self) -> list[Server]:
         return [server for server in self.servers if server.answers]
