@@ -22,6 +22,7 @@ class Sentinels(Group):
     """A primary, its replicas and three sentinels. A context manager that stops them.
 
     replicas   how many; without any, no other server can take over
+    failover_timeout_ms  half of the time between two failovers
     options    more options of each server's command line
     setup      options of `Server`
     """
@@ -30,6 +31,7 @@ class Sentinels(Group):
         self,
         *,
         replicas: int = 1,
+        failover_timeout_ms: int = 5000,
         program: Path | None = None,
         user: User | None = None,
         options: Sequence[str] = (),
@@ -46,7 +48,7 @@ class Sentinels(Group):
             monitored = (
                 f"sentinel monitor {MASTER} 127.0.0.1 {primary.port} {_COUNT // 2 + 1}\n"
                 f"sentinel down-after-milliseconds {MASTER} {_DOWN_AFTER_MS}\n"
-                f"sentinel failover-timeout {MASTER} 5000\n"
+                f"sentinel failover-timeout {MASTER} {failover_timeout_ms}\n"
             )
             self.sentinels = [self._start(program=program, monitored=monitored) for _ in range(_COUNT)]
             until(self._is_settled, "the sentinels know each other and the replicas")
