@@ -14,6 +14,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests mostly wait for servers and drivers, so two cores have time for more than two of them.
 PARALLEL := -n 6 --dist worksteal
+# The most telling test cases, which also run on a cluster and behind sentinels.
+TELLING := $(addprefix tests/conformance/,test_life.py test_pairs.py test_loss.py::test_held_locks_are_renewed)
 THREADS := RUST_TEST_THREADS=4
 
 # The dev profile shares most of their dependencies with the tests. They are always built together, because another
@@ -143,6 +145,8 @@ test: ## Run everything that must pass: formatting, lints, types, docs, all test
 	cd node && npm test
 	$(BIN)/python -m pytest $(PARALLEL) tests/conformance tests/examples tests/bench tests/dist \
 		tests/frameworks/test_python.py tests/frameworks/test_page.py
+	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology cluster
+	$(BIN)/python -m pytest $(PARALLEL) $(TELLING) --topology sentinel
 	$(BIN)/python -m pytest -n 2 tests/chaos/test_chaos.py tests/chaos/test_demo.py tests/chaos/test_troubles.py tests/soak
 
 compile:
@@ -155,7 +159,7 @@ simulate: ## Look for seeds that fail, until interrupted (SEED and SEEDS say whi
 	cargo build --locked --release --package redlock-simulation
 	@target/release/simulate $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-matrix: ## Run the conformance suite on old and new servers, with the fewest rights and the fewest commands
+matrix: ## Run the conformance suite on old and new servers, as clusters, behind sentinels, with the fewest rights and commands
 	@sh tests/setup/doctor.sh
 	@$(MAKE) --no-print-directory setup $(TOOLS)
 	cargo build --locked $(PROGRAMS)

@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 
 from conformance.driver import FACES, OLDER, Driver, DriverError
-from conformance.fewest_commands import is_left_out
 from conformance.history import History
+from conformance.left_out import LEFT_OUT, is_about_one_node, is_listed
 from support.process import python
 from support.proxy import Network
 from support.rights import fewest, for_any_name, refused
 from support.rules import OPTIONAL, Rule, unknown
-from support.servers import Cluster, Server, User, programs, system, version
+from support.servers import Cluster, Group, Server, User, programs, system, version
+from support.topology import TOPOLOGIES
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +61,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="let no server know a command that the library can do without, and leave out test cases that need one",
     )
     group.addoption(
+        "--topology",
+        choices=TOPOLOGIES,
+        help="put a cluster, or a primary that sentinels name, in the place of a server, and run what uses one node",
+    )
+    group.addoption(
         "--driver",
         action="append",
         default=[],
@@ -75,10 +81,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what `--fewest-commands` cannot test, and marks known failures, which must fail."""
-    if config.getoption("--fewest-commands"):
-        config.hook.pytest_deselected(items=[item for item in items if is_left_out(item.nodeid)])
-        items[:] = [item for item in items if not is_left_out(item.nodeid)]
+    """Leaves out what the options cannot test, and marks known failures, which must fail."""
+    topology = config.getoption("--topology")
+    lists = [LEFT_OUT[topology]] if topology else []
+    lists += [LEFT_OUT["fewest commands"]] if config.getoption("--fewest-commands") else []
+
+    def stays(item: pytest.Item) -> bool:
+        return not any(is_listed(item, each) for each in lists) and (not topology or is_about_one_node(item))
+
+    config.hook.pytest_deselected(items=[item for item in items if not stays(item)])
+    items[:] = filter(stays, items)
     known = tomllib.loads(config.getoption("--known-failures").read_text(encoding="utf-8"))["failure"]
     for item in items:
         for failure in known:
@@ -93,7 +105,9 @@ def under_test(config: pytest.Config) -> list[Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Looks at the servers before anything runs."""
+    """Looks at the options and the servers before anything runs."""
+    if config.getoption("--topology") and config.getoption("--fewest-commands"):
+        raise pytest.UsageError("servers of a group are used by TCP, and not by a proxy that takes commands away")
     try:
         for program in under_test(config):
             version(program)
@@ -115,9 +129,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     line = ", ".join(f"{version(program)} ({_from_root(program)})" for program in under_test(config))
     if not system() and not config.getoption("--server"):
         line += "; not on a server of the system, because no redis-server or valkey-server is on the PATH"
+    topology = config.getoption("--topology")
+    topology = f", with {topology} in the place of a server" if topology else ""
     rights = ", with the fewest rights" if config.getoption("--acl") else ""
     commands = ", with the fewest commands" if config.getoption("--fewest-commands") else ""
-    terminalreporter.write_line(f"ran on {line}{rights}{commands}")
+    terminalreporter.write_line(f"ran on {line}{topology}{rights}{commands}")
 
 
 class Drivers:
@@ -210,16 +226,34 @@ def rules(pytestconfig: pytest.Config) -> list[Rule]:
     return [unknown(command) for command in OPTIONAL] if pytestconfig.getoption("--fewest-commands") else []
 
 
+@pytest.fixture(scope="session")
+def start_group(pytestconfig: pytest.Config) -> Callable[..., Group] | None:
+    """Starts what is in the place of a server, if anything is."""
+    topology: str | None = pytestconfig.getoption("--topology")
+    return TOPOLOGIES[topology] if topology else None
+
+
 @pytest.fixture
 def start_nodes(
-    request: pytest.FixtureRequest, program: Path, user: User | None, rules: list[Rule]
+    request: pytest.FixtureRequest,
+    program: Path,
+    user: User | None,
+    rules: list[Rule],
+    start_group: Callable[..., Group] | None,
+    name: str,
 ) -> Iterator[Callable[..., Cluster]]:
     """Starts nodes for this test case: `start_nodes(3, persist=True)`, with the options of `Cluster`."""
     started: list[Server] = []
     with ExitStack() as stack:
 
         def start(n: int, **options: Any) -> Cluster:
-            cluster = stack.enter_context(Cluster(n, **{"program": program, "user": user, "rules": rules} | options))
+            options = {"program": program, "user": user, "rules": rules} | options
+            if start_group:
+                assert n == 1, "a test case about several nodes is left out"
+                group = stack.enter_context(start_group(**options))
+                started.extend(group)
+                return group.as_node(name)
+            cluster = stack.enter_context(Cluster(n, **options))
             started.extend(cluster)
             return cluster
 
@@ -240,14 +274,28 @@ def clusters(user: User | None, rules: list[Rule]) -> Iterator[Callable[[Path, i
         yield cache(lambda program, n: stack.enter_context(Cluster(n, program=program, user=user, rules=rules)))
 
 
+@pytest.fixture(scope="session")
+def groups(start_group: Callable[..., Group] | None, user: User | None) -> Iterator[Callable[[Path], Group] | None]:
+    """Groups in the place of a server that test cases share: by their program."""
+    with ExitStack() as stack:
+        yield start_group and cache(lambda program: stack.enter_context(start_group(program=program, user=user)))
+
+
 @pytest.fixture
 def undisturbed(
-    request: pytest.FixtureRequest, program: Path, clusters: Callable[[Path, int], Cluster]
+    request: pytest.FixtureRequest,
+    program: Path,
+    clusters: Callable[[Path, int], Cluster],
+    groups: Callable[[Path], Group] | None,
+    name: str,
 ) -> Iterator[Callable[[int], Cluster]]:
     """Nodes that test cases share, because none of them does anything to a server."""
     shared: list[Server] = []
 
     def cluster(n: int) -> Cluster:
+        if groups:
+            shared.extend(groups(program))
+            return groups(program).as_node(name)
         found = clusters(program, n)
         shared.extend(found)
         return found
@@ -311,6 +359,7 @@ def repeat(item: pytest.Item) -> str:
         words += ["--driver-dir", _from_root(directory)]
     words += [word for program in config.getoption("--server") for word in ("--server", _from_root(program))]
     words += [word for driver in config.getoption("--driver") for word in ("--driver", driver)]
+    words += ["--topology", topology] if (topology := config.getoption("--topology")) else []
     words += [option for option in ("--acl", "--fewest-commands") if config.getoption(option)]
     return shlex.join(words)
 

@@ -60,7 +60,8 @@ def connect_to_all(client: Client, nodes: Iterable[Server], name: str) -> None:
 
     def knows_them() -> bool:
         before = {server: met["EVALSHA"] for server, met in lacking.items()}
-        _use_on_all(client, nodes, f"other {next(numbers)} {client.driver.label} {client.handle} {name}")
+        # In a cluster, the tag makes it a lock of the same server.
+        _use_on_all(client, nodes, f"{{{name}}}, other {next(numbers)}, {client.driver.label} {client.handle}")
         refused = {server for server, met in lacking.items() if met["EVALSHA"] > before[server]}
         known.update(refused)
         # A refusal may have arrived when the client did not wait for it any more.
@@ -92,8 +93,8 @@ def was_asked(nodes: Iterable[Server], name: str) -> bool:
 
 
 def fence_key(name: str) -> str:
-    """The key of the fence of a name without braces."""
-    return f"redlock:fence:{{{name}}}"
+    """The key of the fence of a name that has a hash tag or no braces."""
+    return f"redlock:fence::{name}" if "{" in name else f"redlock:fence:{{{name}}}"
 
 
 def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:

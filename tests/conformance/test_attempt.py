@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -27,15 +28,15 @@ VALUE = re.compile(rb"(?P<token>[0-9a-f]{32}):(?P<fence>[0-9]+):(?P<label>.*)")
 
 @every_face
 @pytest.mark.parametrize("n", [1, 5], ids=["one node", "five nodes"])
-def test_lost_vote_does_not_block_the_retry(drivers: Drivers, own_nodes: Cluster, n: int, face: str, name: str) -> None:
+def test_lost_vote_does_not_block_the_retry(
+    drivers: Drivers, start_nodes: Callable[..., Cluster], n: int, face: str, name: str
+) -> None:
     """The nodes hang, take the lock too late, and are asked again."""
-    servers = list(own_nodes)[:n]
-    client = drivers.start(face).client(
-        [server.url for server in servers], ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS
-    )
+    nodes = start_nodes(n)
+    client = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS, node_timeout_ms=SLACK_MS)
     lock = client.lock(name)
-    connect_to_all(client, servers, name)
-    hung = servers[: n // 2 + 1]
+    connect_to_all(client, nodes, name)
+    hung = list(nodes)[: n // 2 + 1]
     for server in hung:
         server.freeze()
     with pytest.raises(LockError) as refused:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from conformance.conftest import Drivers, log_ends, shown
 from conformance.driver import FACES, LockError
 from conformance.test_waiting import calls
 from support.clock import until
+from support.rights import in_cluster
 from support.servers import Server, User
 from support.shards import Shards
 
@@ -19,14 +19,6 @@ every_face = pytest.mark.parametrize("face", FACES)
 
 TTL_MS = 6000
 """Long enough to outlive a failover here, so that held locks stay held."""
-
-RIGHTS = ("+cluster|slots", "+asking")
-"""What a user needs in a cluster besides, as SECURITY.md says."""
-
-
-def in_cluster(user: User | None) -> User | None:
-    """The user of every other test, with the rights for a cluster."""
-    return user and dataclasses.replace(user, rules=(*user.rules, *RIGHTS))
 
 
 @pytest.fixture

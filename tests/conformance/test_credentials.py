@@ -57,7 +57,7 @@ def test_a_password_file(
     (server,) = start_nodes(1)
     add_user(server, "app")
     path = tmp_path / "password"
-    client = drivers.start(face).client([f"{server.address}?user=app"], password_file=str(path), timeout_ms=0)
+    client = drivers.start(face).client([server.url_as("app")], password_file=str(path), timeout_ms=0)
     with pytest.raises(LockError) as refused:
         client.lock(name).acquire()
     assert refused.value.code == "unavailable"

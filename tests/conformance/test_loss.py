@@ -52,8 +52,8 @@ def test_crashed_holder_blocks_for_one_ttl(drivers: Drivers, nodes: Cluster, fac
 
 
 @every_face
-def test_held_locks_are_renewed(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
-    lock = drivers.start(face).client(five_nodes.urls).lock(name, ttl_ms=TTL_MS)
+def test_held_locks_are_renewed(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
+    lock = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=TTL_MS)
     won = lock.acquire()
     first_end_ns = won["read_ns"] + won["remaining_ms"] * 1e6
 
@@ -129,13 +129,13 @@ def test_late_release_is_quick(drivers: Drivers, nodes: Cluster, face: str, name
 
 @every_face
 def test_paused_holder_learns_of_its_loss(
-    drivers: Drivers, history: History, five_nodes: Cluster, face: str, name: str
+    drivers: Drivers, history: History, nodes: Cluster, face: str, name: str
 ) -> None:
     """A whole process stands still, renewal included. Another takes over, and the first notices it when it wakes up."""
     # Only the holder itself knows how far its last renewal reached.
     history.rule("--no-exclusion")
-    paused = drivers.start(face).client(five_nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS)
-    other = drivers.start("rust").client(five_nodes.urls).lock(name)
+    paused = drivers.start(face).client(nodes.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    other = drivers.start("rust").client(nodes.urls).lock(name)
     paused.acquire()
     paused.driver.freeze()
     won = other.acquire(timeout_ms=SHORT_TTL_MS + SLACK_MS)

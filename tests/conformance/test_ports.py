@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-PROGRAM = "from support.ports import free_port; print(*(free_port() for _ in range(200)))"
+PROGRAM = """
+from support.ports import *
+print(*(port() for _ in range(100) for port in (free_port, free_cluster_port)))
+"""
 
 
 def test_no_two_processes_get_the_same_port() -> None:

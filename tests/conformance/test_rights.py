@@ -35,11 +35,16 @@ def use(client: Client, name: str) -> None:
     lock.release()
 
 
+def tagged(name: str) -> str:
+    """A name that the user may lock; in a cluster, it is on the server that has `name`."""
+    return f"lock:{{{name}}}"
+
+
 @pytest.mark.parametrize("face", FACES)
 def test_fewest_rights(drivers: Drivers, start_nodes: Callable[..., Cluster], face: str, name: str) -> None:
     (server,) = start_nodes(1, user=fewest())
     client = drivers.start(face).client([server.url])
-    use(client, f"lock:{name}")
+    use(client, tagged(name))
     assert not refused(server)
     with pytest.raises(LockError) as outside:
         client.lock(name).acquire()
@@ -54,7 +59,7 @@ def test_every_right_is_needed(drivers: Drivers, start_nodes: Callable[..., Clus
     (server,) = start_nodes(1, user=fewer)
     client = drivers.start("rust").client([server.url], timeout_ms=0)
     with contextlib.suppress(LockError, AssertionError):
-        use(client, f"lock:{name}")
+        use(client, tagged(name))
     # Servers name the command (Redis 6.2 does not name subcommands), the lock's key, or a key beside it.
     lacking = right[1:].rstrip("*")
     assert any(each.startswith(lacking) or each == lacking.partition("|")[0] for each in all_refused(server))

@@ -20,6 +20,9 @@ every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 4000
 """Long enough to outlive a failover here, so that held locks stay held."""
 
+LONG_TTL_MS = 15_000
+"""Long enough for the pause between two failovers besides."""
+
 NOTICE_MS = 1000
 """Sentinels are asked once a second."""
 
@@ -83,6 +86,38 @@ def test_a_held_lock_and_its_waiter_move_to_the_new_primary(
     assert won["fence"] > fence
     waiter.release()
     until(lambda: not sentinels.servers[1].command("EXISTS", name), "the lock is free")
+
+
+@pytest.fixture
+def three(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Sentinels]:
+    """A primary, two replicas and their sentinels, of this test case alone."""
+    with (
+        Sentinels(replicas=2, failover_timeout_ms=2000, program=program, user=user) as three,
+        shown(request, "servers", lambda: log_ends(three)),
+    ):
+        yield three
+
+
+def test_one_primary_dies_after_the_other(drivers: Drivers, three: Sentinels, name: str) -> None:
+    """The lock is held until the last server has it, and then the waiter gets it there."""
+    holder = drivers.start("python").client([three.url], ttl_ms=LONG_TTL_MS).lock(name)
+    fence = holder.acquire()["fence"]
+    waiting = drivers.start("node").client([three.url], ttl_ms=TTL_MS).lock(name).start_acquire()
+    for _ in range(2):
+        until(lambda: all(server.has(name) for server in three.servers if server.running), "all servers have it")
+        three.server_of(name).kill()
+        until(lambda: any(map(three.is_primary, range(3))), "a replica is the primary")
+        primary = three.server_of(name)
+        extended = calls(primary, "pexpire")
+        with within(NOTICE_MS):
+            until(lambda: calls(primary, "pexpire") > extended, "it is extended there")  # noqa: B023
+    holder.check()
+    assert waiting.pending
+    holder.release()
+    with within(NOTICE_MS + TTL_MS + WHOLE_SECONDS_MS):
+        won = waiting.result()
+    assert won["fence"] > fence
+    assert primary.has(name)
 
 
 @every_face

@@ -10,19 +10,18 @@ import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Driver, LockError
-from support.tls import CA, CLIENT, CLIENT_KEY, start_with_tls
+from support.servers import Server
+from support.tls import CA, CLIENT, CLIENT_KEY, options, program_with_tls
 
 every_face = pytest.mark.parametrize("face", FACES)
 
 
 def started(*, certificates: bool) -> Iterator[str]:
     """The address of a server with TLS."""
-    found = start_with_tls(certificates=certificates)
-    if found is None:
+    if not (program := program_with_tls()):
         pytest.skip("no server on this machine has TLS")
-    server, url = found
-    with server:
-        yield url
+    with Server(tcp=True, program=program, tls=options(certificates=certificates)) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")

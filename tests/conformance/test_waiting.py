@@ -171,17 +171,19 @@ def test_waiter_with_one_right_too_few(
     user = fewest() if right.startswith("~") else for_any_name(fewest())
     user = dataclasses.replace(user, rules=tuple(rule for rule in user.rules if rule != right))
     nodes = start_nodes(1, user=user)
-    has = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(f"lock:{name}")
+    # In a cluster, the tag makes it a lock of the server that has `name`.
+    key = f"lock:{{{name}}}"
+    has = drivers.start("rust").client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(key)
     has.acquire()
     has.extend(ttl_ms=LONG_TTL_MS)
-    wants = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(f"lock:{name}")
+    wants = drivers.start(face).client(nodes.urls, ttl_ms=LONG_TTL_MS).lock(key)
     waiting = wait(nodes, wants)
     assert waiting.pending
     with within(0):
         has.release()
         assert waiting.result()["acquired"]
     wants.release()
-    assert not nodes.has(f"lock:{name}")
+    assert not nodes.has(key)
 
 
 @every_face

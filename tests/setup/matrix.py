@@ -1,8 +1,8 @@
 """Runs the conformance suite on every known server, and prints a table.
 
 On each server the suite runs with all rights, with the fewest rights, and with the fewest commands, behind a proxy that
-refuses every command that the library can do without. The servers are those that `make test` uses and those of
-matrix.txt. Arguments are passed on to pytest.
+refuses every command that the library can do without. What uses one node also runs on a cluster and on a primary that
+sentinels name. The servers are those that `make test` uses and those of matrix.txt. Arguments are passed on to pytest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from support.servers import embedded, system, version
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MATRIX = ROOT / "target" / "matrix"
-RUNS = {"all rights": [], "fewest rights": ["--acl"], "fewest commands": ["--fewest-commands"]}
+RUNS = {
+    "all rights": [],
+    "fewest rights": ["--acl"],
+    "fewest commands": ["--fewest-commands"],
+    "a cluster": ["--topology", "cluster"],
+    "sentinels": ["--topology", "sentinel"],
+}
 
 # The subjects of these do not depend on the server.
 ELSEWHERE = ["test_failures.py", "test_options.py", "test_suite_bites.py", "test_surface.py"]

@@ -8,8 +8,13 @@ import os
 import socket
 from pathlib import Path
 
-_PORT_FIRST = 20_000
-_PORT_COUNT = 10_000
+BUS = 10_000
+"""How far the port for the other servers of a cluster is from the one for clients; Redis 6.2 knows no other choice."""
+
+# The ports of servers for a cluster come first. So are their other ports below those that systems give to connections,
+# which begin at 32768, and no connection has the port of a server that was killed and starts again.
+_FOR_CLUSTERS = range(20_000, 22_700)
+_FOR_ALL = range(22_700, 30_000)
 
 # How many ports were handed out on this machine, for this user. All tests count on, those in Rust too. A server binds
 # its port some time after it got it, and until then no other process may get the same one.
@@ -22,14 +27,27 @@ def free_port() -> int:
         return bind_free_port(probe)
 
 
+def free_cluster_port() -> int:
+    """Returns a TCP port for a server of a cluster, which no process uses now, nor the port for the other servers."""
+    while True:
+        with socket.socket() as probe, socket.socket() as bus, contextlib.suppress(OSError):
+            port = _bind(probe, _FOR_CLUSTERS)
+            bus.bind(("127.0.0.1", port + BUS))
+            return port
+
+
 def bind_free_port(to_bind: socket.socket) -> int:
     """Binds a TCP socket to the next unused port of this machine; returns the port."""
-    for _ in range(_PORT_COUNT):
-        port = _PORT_FIRST + _count() % _PORT_COUNT
+    return _bind(to_bind, _FOR_ALL)
+
+
+def _bind(to_bind: socket.socket, ports: range) -> int:
+    for _ in ports:
+        port = ports[_count() % len(ports)]
         with contextlib.suppress(OSError):
             to_bind.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError(f"no port is free between {_PORT_FIRST} and {_PORT_FIRST + _PORT_COUNT - 1}")
+    raise RuntimeError(f"no port is free between {ports[0]} and {ports[-1]}")
 
 
 def _count() -> int:

@@ -28,6 +28,11 @@ def for_any_name(user: User) -> User:
     return dataclasses.replace(user, rules=(*rules, "~*"))
 
 
+def in_cluster(user: User | None) -> User | None:
+    """The same user, with the rights that it needs in a cluster besides, as the page says."""
+    return user and dataclasses.replace(user, rules=(*user.rules, "+cluster|slots", "+asking"))
+
+
 def refused(server: Server) -> set[str]:
     """As `all_refused`, without commands that users need no right to."""
     return all_refused(server) - _OPTIONAL

@@ -1,16 +1,14 @@
-"""A primary with a replica, and the sentinels that watch over them."""
+"""A primary with its replicas, and the sentinels that watch over them."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any
 
 from support.clock import until
 from support.resp import ReplyError
-from support.servers import Server, User
+from support.servers import Group, Server, User
 
 MASTER = "mymaster"
 """The name under which sentinels know the primary."""
@@ -20,47 +18,47 @@ _DOWN_AFTER_MS = 600
 """After what silence a sentinel takes a server for dead."""
 
 
-class Sentinels:
-    """A primary, its replica and three sentinels. A context manager that stops them."""
+class Sentinels(Group):
+    """A primary, its replicas and three sentinels. A context manager that stops them.
 
-    def __init__(self, *, program: Path | None = None, user: User | None = None) -> None:
-        with contextlib.ExitStack() as stack:
-            primary = stack.enter_context(Server(tcp=True, program=program, user=user))
-            options = ("--replicaof", "127.0.0.1", str(primary.port))
-            replica = stack.enter_context(Server(tcp=True, program=program, user=user, options=options))
+    replicas   how many; without any, no other server can take over
+    failover_timeout_ms  half of the time between two failovers
+    options    more options of each server's command line
+    setup      options of `Server`
+    """
+
+    def __init__(
+        self,
+        *,
+        replicas: int = 1,
+        failover_timeout_ms: int = 5000,
+        program: Path | None = None,
+        user: User | None = None,
+        options: Sequence[str] = (),
+        **setup: Any,
+    ) -> None:
+        super().__init__()
+        with self.stack:
+            # A replica counts at once.
+            options = ("--repl-diskless-sync-delay", "0", *options)
+            primary = self._start(program=program, user=user, options=options, **setup)
+            options += ("--replicaof", "127.0.0.1", str(primary.port))
+            following = [self._start(program=program, user=user, options=options, **setup) for _ in range(replicas)]
+            self.servers = [primary, *following]
             monitored = (
                 f"sentinel monitor {MASTER} 127.0.0.1 {primary.port} {_COUNT // 2 + 1}\n"
                 f"sentinel down-after-milliseconds {MASTER} {_DOWN_AFTER_MS}\n"
-                f"sentinel failover-timeout {MASTER} 5000\n"
+                f"sentinel failover-timeout {MASTER} {failover_timeout_ms}\n"
             )
-            self.servers = (primary, replica)
-            self.sentinels = [
-                stack.enter_context(Server(tcp=True, program=program, monitored=monitored)) for _ in range(_COUNT)
-            ]
-            until(self._is_settled, "the sentinels know each other and the replica")
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+            self.sentinels = [self._start(program=program, monitored=monitored) for _ in range(_COUNT)]
+            until(self._is_settled, "the sentinels know each other and the replicas")
+            self.stack = self.stack.pop_all()
 
     def __iter__(self) -> Iterator[Server]:
         return iter((*self.servers, *self.sentinels))
 
-    @property
-    def url(self) -> str:
-        """The address for the code under test."""
-        user = self.servers[0].user
-        login = f"{user.name}:{user.password}@" if user else ""
-        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{login}{places}/{MASTER}"
-
     def fail_over(self) -> None:
-        """Lets the replica take over in good order."""
+        """Lets a replica take over in good order."""
         self.sentinels[0].command("SENTINEL", "FAILOVER", MASTER)
 
     def is_primary(self, server: int) -> bool:
@@ -72,6 +70,18 @@ class Sentinels:
             return False
         return isinstance(role, list) and role[0] == b"master"
 
+    def server_of(self, name: str) -> Server:
+        """The primary, which has every name."""
+        return next(server for number, server in enumerate(self.servers) if self.is_primary(number))
+
+    def _start(self, **setup: Any) -> Server:
+        return self.stack.enter_context(Server(tcp=True, **setup))
+
+    def _url(self, login: str) -> str:
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{login}{places}/{MASTER}"
+
     def _is_settled(self) -> bool:
         told = [sentinel.info("sentinel").decode() for sentinel in self.sentinels]
-        return all("status=ok," in text and f"slaves=1,sentinels={_COUNT}" in text for text in told)
+        known = f"slaves={len(self.servers) - 1},sentinels={_COUNT}"
+        return all("status=ok," in text and known in text for text in told)

@@ -24,6 +24,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from typing import Self
 from urllib.parse import quote
 
 from support.clock import ShiftedClock, until
-from support.ports import bind_free_port, free_port
+from support.ports import BUS, bind_free_port, free_cluster_port, free_port
 from support.process import die_with_parent, stop_process
 from support.proxy import Proxy
 from support.resp import LIMIT_S, Connection, Reply, ReplyError, Word, ask
@@ -107,6 +108,11 @@ class User:
     rules: tuple[str, ...]
 
 
+def login(user: str, password: str | None) -> str:
+    """The part of an address in front of the host."""
+    return ":".join(quote(word, safe="") for word in (user, password) if word is not None) + "@"
+
+
 @dataclass(frozen=True)
 class Direct:
     """The way to a server that passes by the proxy with its rules."""
@@ -129,7 +135,8 @@ class Server:
     user     as whom clients log in by `url`; `command` needs no user
     rules    of a proxy at the unix socket, for single commands of clients; `command` passes by it
     monitored  what it monitors, if it is a sentinel: the text of its file
-    cluster  be a server for a cluster, with a second port for the other servers; needs `tcp` and Redis 7
+    tls      its options for TLS, which is then all that its port takes; needs `tcp`
+    cluster  be a server for a cluster, with a second port for the other servers; needs `tcp`
     options  more options of its command line
     """
 
@@ -143,14 +150,17 @@ class Server:
         user: User | None = None,
         rules: Sequence[Rule] = (),
         monitored: str | None = None,
+        tls: Sequence[str] = (),
         cluster: bool = False,
         options: Sequence[str] = (),
     ) -> None:
         self.program = program or programs()[0]
         self.user = user
         self.rules = rules
+        self.tls = tuple(tls)
         self.port: int | None = None
-        self.bus_port: int | None = None
+        self.group: Group | None = None
+        """The group whose address clients use instead of the server's own."""
         self._tcp = tcp
         self._cluster = cluster
         self._persist = persist
@@ -182,19 +192,24 @@ class Server:
     @property
     def url(self) -> str:
         """The address for the code under test, with the user's credentials if there is one."""
+        if self.group:
+            return self.group.url
         return self.url_as(self.user.name, self.user.password) if self.user else self.address
 
     @property
     def address(self) -> str:
         """`redis://127.0.0.1:port` with TCP, else `unix:///...`, as the library shows it."""
-        return f"redis://127.0.0.1:{self.port}" if self.port else f"unix://{self.socket}"
+        if not self.port:
+            return f"unix://{self.socket}"
+        return f"{'rediss' if self.tls else 'redis'}://127.0.0.1:{self.port}"
 
-    def url_as(self, user: str, password: str) -> str:
-        """The address with these credentials."""
-        name, password = quote(user, safe=""), quote(password, safe="")
+    def url_as(self, user: str, password: str | None = None) -> str:
+        """The address for the code under test, with these credentials."""
+        if self.group:
+            return self.group.url_as(user, password)
         if self.port:
-            return self.address.replace("://", f"://{name}:{password}@")
-        return f"{self.address}?user={name}&pass={password}"
+            return self.address.replace("://", f"://{login(user, password)}")
+        return f"{self.address}?user={quote(user, safe='')}" + (f"&pass={quote(password, safe='')}" if password else "")
 
     @property
     def socket(self) -> Path:
@@ -205,6 +220,11 @@ class Server:
     def met(self) -> Counter[str]:
         """How often each command has met its rule so far."""
         return self._proxy.met if self._proxy else Counter()
+
+    @property
+    def bus_port(self) -> int:
+        """The port for the other servers of its cluster."""
+        return (self.port or 0) + BUS
 
     @property
     def data(self) -> Path:
@@ -263,18 +283,24 @@ class Server:
     def restart(self, *, wait: bool = True) -> None:
         """Starts it again at the same addresses, with the data on its disk; kills it first if it runs.
 
-        Without `persist`, there are only data after a shutdown in good order. It returns when the data are loaded, or
+        Without `persist`, there are only data after a shutdown in good order. It returns when the server is ready, or
         at once if it should not wait for that.
         """
         self.kill()
         self._start()
         if wait:
             self._wait_ready()
+            if self.group and self._cluster:
+                # It takes no writes for 2 s.
+                until(self._is_in_cluster, f"{self} is in its cluster again")
 
     def wipe(self) -> None:
         """Starts it again at the same addresses without data; kills it first if it runs."""
         self.kill()
-        shutil.rmtree(self.data)
+        for file in self.data.iterdir():
+            # It stays a part of its cluster.
+            if file.name != "nodes.conf":
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
         self.restart()
 
     def written(self) -> int:
@@ -358,8 +384,16 @@ class Server:
         return Connection(self.direct.socket)
 
     def command(self, *words: Word) -> Reply:
-        """Runs one command over its own connection; raises `ReplyError`, or `OSError` if the server is down."""
-        return ask(self.direct.socket, *words)
+        """Runs one command over its own connection; raises `ReplyError`, or `OSError` if the server is down.
+
+        A server that stands for its group sends it on to the server that has the key.
+        """
+        try:
+            return ask(self.direct.socket, *words)
+        except ReplyError as error:
+            if not self.group or not str(error).startswith("MOVED "):
+                raise
+            return self.group.at(int(str(error).rpartition(":")[2])).command(*words)
 
     def get(self, key: Word) -> bytes | None:
         """The value of a string key."""
@@ -404,8 +438,7 @@ class Server:
 
     def _start_first(self) -> None:
         while True:
-            self.port = free_port() if self._tcp else None
-            self.bus_port = free_port() if self._cluster else None
+            self.port = (free_cluster_port() if self._cluster else free_port()) if self._tcp else None
             self._start()
             try:
                 return self._wait_ready()
@@ -418,9 +451,12 @@ class Server:
     def _start(self) -> None:
         self.data.mkdir(exist_ok=True)
         command = [str(self.program), *self._sentinel(), "--daemonize", "no", "--save", "", "--bind", "127.0.0.1"]
-        command += ["--port", str(self.port or 0), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
-        if self.bus_port:
-            command += ["--cluster-enabled", "yes", "--cluster-port", str(self.bus_port)]
+        plain, encrypted = (0, self.port) if self.tls else (self.port or 0, None)
+        command += ["--port", str(plain), "--unixsocket", str(self.direct.socket), "--dir", str(self.data)]
+        if encrypted:
+            command += ["--tls-port", str(encrypted), *self.tls]
+        if self._cluster:
+            command += ["--cluster-enabled", "yes", *(("--tls-cluster", "yes") if self.tls else ())]
         if self._persist:
             command += ["--appendonly", "yes", "--appendfsync", "always"]
         if self.user:
@@ -466,6 +502,65 @@ class Server:
             return not str(error).startswith("LOADING")
         return True
 
+    def _is_in_cluster(self) -> bool:
+        text = self.command("CLUSTER", "INFO")
+        assert isinstance(text, bytes)
+        return b"cluster_state:ok" in text
+
+
+class Group(ABC):
+    """Servers behind one address, which are one node for clients. A context manager that stops them.
+
+    Subclasses enter what they start into `stack`, and set `servers`.
+    """
+
+    servers: list[Server]
+
+    def __init__(self) -> None:
+        self.stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stack.close()
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self.servers)
+
+    @property
+    def url(self) -> str:
+        """The address for the code under test, with the user's credentials if there is one."""
+        user = self.servers[0].user
+        return self.url_as(user.name, user.password) if user else self._url("")
+
+    def url_as(self, user: str, password: str | None = None) -> str:
+        """The address for the code under test, with these credentials."""
+        return self._url(login(user, password))
+
+    def at(self, port: int) -> Server:
+        """The server with a port."""
+        return next(server for server in self.servers if server.port == port)
+
+    def as_node(self, name: str) -> Cluster:
+        """The one node that clients see, for a test case about a name.
+
+        It is the server that has the name, with the address of the group.
+        """
+        for server in self.servers:
+            server.group = self
+        return Cluster.of(self.server_of(name))
+
+    @abstractmethod
+    def server_of(self, name: str) -> Server:
+        """The server that has the lock of a name."""
+
+    @abstractmethod
+    def _url(self, login: str) -> str:
+        """The address with a login."""
+
 
 class Cluster:
     """`n` independent servers, the nodes of one lock; takes the options of `Server`. A context manager."""
@@ -508,6 +603,13 @@ class Cluster:
     def urls(self) -> list[str]:
         """The addresses for the code under test."""
         return [server.url for server in self]
+
+    @classmethod
+    def of(cls, *servers: Server) -> Self:
+        """Servers that were started elsewhere, and are stopped there."""
+        cluster = cls(0)
+        cluster._servers = list(servers)
+        return cluster
 
     def has(self, key: str | bytes) -> bool:
         """Whether the key is on any node that runs."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from support.clock import until
 from support.resp import Reply, ReplyError, Word
-from support.servers import Server, User
+from support.servers import Group, Server, User
 
 _SLOTS = 16_384
 _NODE_TIMEOUT_MS = 1000
@@ -52,7 +51,7 @@ def slot(key: str) -> int:
     return crc % _SLOTS
 
 
-class Shards:
+class Shards(Group):
     """A cluster. A context manager that stops it.
 
     A shard is a number from 0. Its servers stay the same; failovers only change their roles. The methods that look for
@@ -65,6 +64,7 @@ class Shards:
     primaries  how many; they come first among `servers`
     replicas   how many each of them has; they come next, in the same order for each round of them
     options    more options of each server's command line; later ones win
+    setup      options of `Server`
     """
 
     def __init__(
@@ -75,36 +75,21 @@ class Shards:
         program: Path | None = None,
         user: User | None = None,
         options: Sequence[str] = (),
+        **setup: Any,
     ) -> None:
+        super().__init__()
         self.primaries = primaries
         self._elections: dict[Server, float] = {}
-        with contextlib.ExitStack() as stack:
+        options = (*_OPTIONS, *options)
+        with self.stack:
             self.servers = [
-                stack.enter_context(
-                    Server(tcp=True, cluster=True, program=program, user=user, options=(*_OPTIONS, *options))
+                self.stack.enter_context(
+                    Server(tcp=True, cluster=True, program=program, user=user, options=options, **setup)
                 )
                 for _ in range(primaries * (1 + replicas))
             ]
             self._join(replicas)
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def __iter__(self) -> Iterator[Server]:
-        return iter(self.servers)
-
-    @property
-    def url(self) -> str:
-        """The address for the code under test."""
-        user = self.servers[0].user
-        login = f"{user.name}:{user.password}@" if user else ""
-        return f"redis+cluster://{login}" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+            self.stack = self.stack.pop_all()
 
     def settled(self) -> None:
         """Waits until all servers that answer find the cluster well, agree on it, and have their primary's data."""
@@ -116,8 +101,8 @@ class Shards:
 
     def primary(self, shard: int) -> Server:
         """The present primary of a shard. It may be down."""
-        ports = {server.port for server in self._of_shard(shard)}
-        return self._latest(lambda member: member.port in ports)
+        servers = self._of_shard(shard)
+        return self._latest(lambda member: self._ids[member.id] in servers)
 
     def replicas(self, shard: int) -> list[Server]:
         """The servers of a shard other than its present primary. They may be down."""
@@ -129,6 +114,10 @@ class Shards:
         number = slot(key)
         return self._latest(lambda member: member.has(number))
 
+    def server_of(self, name: str) -> Server:
+        """The server that has the slot of a name."""
+        return self.owner(name)
+
     def owner_by(self, asked: Server, key: str) -> Server | None:
         """The server that has the slot of a key, as `asked` tells."""
         number = slot(key)
@@ -136,8 +125,8 @@ class Shards:
         assert isinstance(ranges, list)
         for each in ranges:
             match each:
-                case [int() as first, int() as last, [_, int() as port, *_], *_] if first <= number <= last:
-                    return self._at(port)
+                case [int() as first, int() as last, [_, _, bytes() as id_of, *_], *_] if first <= number <= last:
+                    return self._ids[id_of.decode()]
         return None
 
     def shard(self, key: str) -> int:
@@ -177,18 +166,18 @@ class Shards:
         others = [server for server in primaries if server not in {source, target} and server.answers]
         for server in (target, source, *others):
             server.command("CLUSTER", "SETSLOT", slot(key), "NODE", target_id)
-        # A server that has the map and not yet the epoch would give a slot that comes back its own epoch, which is too
-        # old. Then two servers point at each other for good.
-        until(
-            lambda: self._agree() and all(self.owner_by(server, key) is target for server in self._answering()),
-            "all servers know of the move",
-        )
+        self._wait_told(key, target)
 
     def migrate(self, key: str, source: Server, target: Server) -> None:
         """Moves the slot of a key, with all that is in it."""
         self.open(key, source, target)
         self.move_all(key, source, target)
         self.close(key, source, target)
+
+    def hand_over(self, key: str, source: Server, target: Server) -> None:
+        """Has the source move the slot of a key to the target by itself and at once, as Valkey 9 can."""
+        source.command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot(key), slot(key), "NODE", _id(target))
+        self._wait_told(key, target)
 
     def fail_over(self, shard: int) -> Server:
         """Has the first replica of a shard take over, as an operator does, and waits until all servers know of it.
@@ -232,19 +221,30 @@ class Shards:
         return isinstance(role, list) and role[0] == b"master"
 
     def _join(self, replicas: int) -> None:
+        self._ids = {_id(server): server for server in self.servers}
         for number, server in enumerate(self.servers, 1):
             # Without equal epochs, which would have to be told apart first.
             server.command("CLUSTER", "SET-CONFIG-EPOCH", number)
         for index, server in enumerate(self.servers[: self.primaries]):
-            first, last = (number * _SLOTS // self.primaries for number in (index, index + 1))
-            server.command("CLUSTER", "ADDSLOTSRANGE", first, last - 1)
+            first, end = (number * _SLOTS // self.primaries for number in (index, index + 1))
+            # Redis 6.2 takes no range.
+            server.command("CLUSTER", "ADDSLOTS", *range(first, end))
         for server in self.servers[1:]:
-            self.servers[0].command("CLUSTER", "MEET", "127.0.0.1", server.port or 0, server.bus_port or 0)
+            self.servers[0].command("CLUSTER", "MEET", "127.0.0.1", server.port or 0, server.bus_port)
         until(self._agree, "all servers of the cluster know each other")
         for number in range(replicas):
             for shard in range(self.primaries):
                 self.replica(shard, number).command("CLUSTER", "REPLICATE", _id(self.servers[shard]))
         self.settled()
+
+    def _wait_told(self, key: str, owner: Server) -> None:
+        """Waits until all servers know who has the slot of a key."""
+        # A server that has the map and not yet the epoch would give a slot that comes back its own epoch, which is too
+        # old. Then two servers point at each other for good.
+        until(
+            lambda: self._agree() and all(self.owner_by(server, key) is owner for server in self._answering()),
+            "all servers know of the move",
+        )
 
     def _answering(self) -> list[Server]:
         return [server for server in self.servers if server.answers]
@@ -255,8 +255,9 @@ class Shards:
     def _shard_of(self, server: Server) -> int:
         return self.servers.index(server) % self.primaries
 
-    def _at(self, port: int) -> Server:
-        return next(server for server in self.servers if server.port == port)
+    def _url(self, login: str) -> str:
+        scheme = "rediss" if self.servers[0].tls else "redis"
+        return f"{scheme}+cluster://{login}" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
 
     def _agree(self) -> bool:
         """Whether all servers that answer tell the same of each other, as each does of itself."""
@@ -270,11 +271,10 @@ class Shards:
     def _latest(self, wanted: Callable[[_Member], bool]) -> Server:
         """Of the primaries that are wanted, the one with the latest epoch. A server that answers tells of itself."""
         answering = self._answering()
-        ports = {server.port for server in answering}
         told = [member for server in answering for member in _members(server)]
-        told = [member for member in told if member.is_myself or member.port not in ports]
+        told = [member for member in told if member.is_myself or self._ids[member.id] not in answering]
         found = (member for member in told if member.is_primary and wanted(member))
-        return self._at(max(found, key=lambda member: member.epoch).port)
+        return self._ids[max(found, key=lambda member: member.epoch).id]
 
     def _is_settled(self) -> bool:
         answering = self._answering()
@@ -297,7 +297,7 @@ class Shards:
 class _Member:
     """One server of the cluster, as one of them tells in a line of CLUSTER NODES."""
 
-    port: int
+    id: str
     flags: frozenset[str]
     follows: str
     """The id of the primary, if it is a replica."""
@@ -306,11 +306,10 @@ class _Member:
 
     @classmethod
     def read(cls, line: str) -> Self:
-        _, place, flags, follows, _, _, epoch, _, *slots = line.split()
-        port = int(place.split("@")[0].rpartition(":")[2])
+        id_of, _, flags, follows, _, _, epoch, _, *slots = line.split()
         # Without those on their way.
         present = tuple(each for each in slots if not each.startswith("["))
-        return cls(port, frozenset(flags.split(",")), follows, int(epoch), present)
+        return cls(id_of, frozenset(flags.split(",")), follows, int(epoch), present)
 
     @property
     def is_myself(self) -> bool:
@@ -330,8 +329,8 @@ class _Member:
     def is_as(self, itself: _Member) -> bool:
         """Whether it is what the server tells of itself."""
         return not self.flags & {"handshake", "noaddr", "fail", "fail?"} and (
-            (self.port, self.is_primary, self.follows, self.epoch, self.slots)
-            == (itself.port, itself.is_primary, itself.follows, itself.epoch, itself.slots)
+            (self.id, self.is_primary, self.follows, self.epoch, self.slots)
+            == (itself.id, itself.is_primary, itself.follows, itself.epoch, itself.slots)
         )
 
 

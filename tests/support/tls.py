@@ -1,4 +1,4 @@
-"""A server with TLS, and the certificates that tests use.
+"""Servers with TLS, and the certificates that tests use.
 
 The files in tls/ are a CA, a certificate of a server (localhost, redis.internal, 127.0.0.1) and one of a client, both
 signed by the CA. They protect nothing.
@@ -6,9 +6,9 @@ signed by the CA. They protect nothing.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
-from support.ports import free_port
 from support.servers import Server, programs
 
 FILES = Path(__file__).parent / "tls"
@@ -18,22 +18,26 @@ CLIENT = FILES / "client.pem"
 CLIENT_KEY = FILES / "client.key"
 
 
-def start_with_tls(*, certificates: bool = False) -> tuple[Server, str] | None:
-    """Starts a server with TLS, and returns it with its address; none if no server on this machine has TLS.
+def options(*, certificates: bool = False) -> list[str]:
+    """The options of a server with TLS. With `certificates`, clients need one."""
+    return [
+        *("--tls-auth-clients", "yes" if certificates else "no"),
+        *("--tls-cert-file", str(FILES / "server.pem"), "--tls-key-file", str(FILES / "server.key")),
+        *("--tls-ca-cert-file", str(CA)),
+        # Servers of a cluster are each other's clients.
+        *("--tls-client-cert-file", str(CLIENT), "--tls-client-key-file", str(CLIENT_KEY)),
+    ]
 
-    With `certificates`, clients need one.
-    """
+
+@cache
+def program_with_tls() -> Path | None:
+    """The first server on this machine that has TLS, if one has."""
     for program in programs():
-        port = free_port()
-        options = ["--tls-port", str(port), "--tls-auth-clients", "yes" if certificates else "no"]
-        options += ["--tls-cert-file", str(FILES / "server.pem"), "--tls-key-file", str(FILES / "server.key")]
-        options += ["--tls-ca-cert-file", str(CA)]
         try:
-            server = Server(program=program, options=options)
+            with Server(tcp=True, program=program, tls=options()):
+                return program
         except RuntimeError as error:
             # It says so of an option that it does not know.
             if "tls" not in str(error).lower():
                 raise
-            continue
-        return server, f"rediss://127.0.0.1:{port}"
     return None

@@ -29,8 +29,6 @@ pub struct Server {
     setup: Builder,
     dir: TempDir,
     port: Option<u16>,
-    /// The port at which the servers of a cluster talk to each other.
-    bus_port: Option<u16>,
     authority: Option<Authority>,
     child: Mutex<Option<Child>>,
     frozen: AtomicBool,
@@ -88,7 +86,7 @@ impl Builder {
         self
     }
 
-    /// Makes it a server for a cluster, with a second port for the other servers. Needs [`Builder::tcp`] and Redis 7.
+    /// Makes it a server for a cluster, with a second port for the other servers. Needs [`Builder::tcp`].
     #[must_use]
     pub fn cluster(mut self, cluster: bool) -> Self {
         self.cluster = cluster;
@@ -122,12 +120,11 @@ impl Builder {
         let dir = tempfile::Builder::new().prefix("redlock-").tempdir().expect("a temporary directory can be made");
         let authority = self.tls.then(|| Authority::make(dir.path()));
         let with_port = self.tcp || self.tls;
-        let with_bus = self.cluster;
         let (child, frozen) = Default::default();
-        let mut server = Server { setup: self, dir, port: None, bus_port: None, authority, child, frozen };
+        let mut server = Server { setup: self, dir, port: None, authority, child, frozen };
         for _ in 0..PORT_ATTEMPTS {
-            server.port = with_port.then(|| ports::port(&ports::listen()));
-            server.bus_port = with_bus.then(|| ports::port(&ports::listen()));
+            let listen = if server.setup.cluster { ports::listen_for_cluster } else { ports::listen };
+            server.port = with_port.then(|| ports::port(&listen()));
             if server.launch() == Launch::Ready {
                 return server;
             }
@@ -173,7 +170,8 @@ impl Server {
     /// The port for the other servers of the cluster; panics where the server has none.
     #[must_use]
     pub fn bus_port(&self) -> u16 {
-        self.bus_port.expect("this server is not for a cluster: start it with .cluster(true)")
+        assert!(self.setup.cluster, "this server is not for a cluster: start it with .cluster(true)");
+        self.port() + ports::BUS
     }
 
     /// The unix socket, which every server has.
@@ -366,8 +364,8 @@ impl Server {
                 .args(["--tls-key-file".as_ref(), authority.key().as_os_str()])
                 .args(["--tls-ca-cert-file".as_ref(), authority.ca().as_os_str()]);
         }
-        if let Some(port) = self.bus_port {
-            command.args(["--cluster-enabled", "yes", "--cluster-port", &port.to_string()]);
+        if self.setup.cluster {
+            command.args(["--cluster-enabled", "yes"]);
         }
         if self.setup.persist {
             command.args(["--appendonly", "yes", "--appendfsync", "always"]);

@@ -74,9 +74,11 @@ impl Shards {
             server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
         }
         for (index, server) in self.servers[..self.count].iter().enumerate() {
-            let first = index * usize::from(SLOTS) / self.count;
-            let last = (index + 1) * usize::from(SLOTS) / self.count - 1;
-            server.command(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+            let [first, end] = [index, index + 1].map(|number| number * usize::from(SLOTS) / self.count);
+            // Redis 6.2 takes no range.
+            let slots = (first..end).map(|slot| slot.to_string());
+            let command: Vec<_> = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots).collect();
+            server.command(&command);
         }
         for server in &self.servers[1..] {
             let (port, bus_port) = (server.port().to_string(), server.bus_port().to_string());

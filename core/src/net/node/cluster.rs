@@ -361,7 +361,7 @@ impl Cluster {
     async fn ask(&self, candidates: Vec<Place>) -> Result<(Place, Vec<Told>), Failure> {
         let mut candidates = candidates.into_iter();
         let (mut asked, mut said): (Vec<Asking<'_>>, Vec<String>) = (Vec::new(), Vec::new());
-        let mut forbidden = None;
+        let mut own = None;
         loop {
             match candidates.next() {
                 Some(place) => asked.push(Box::pin(self.ask_one(place))),
@@ -382,13 +382,15 @@ impl Cluster {
                 Some(Ok(told)) => return Ok(told),
                 Some(Err(failure)) => {
                     said.push(failure.to_string());
-                    forbidden = forbidden.or_else(|| matches!(failure, Failure::Forbidden(_)).then_some(failure));
+                    let is_own = matches!(failure, Failure::Forbidden(_) | Failure::NoLogin(_) | Failure::Tls(_));
+                    own = own.or_else(|| is_own.then_some(failure));
                 }
                 None => {}
             }
         }
-        // Whoever has wrong rights has to know that, and not that another server is down.
-        Err(forbidden.unwrap_or_else(|| {
+        // Whoever has wrong rights, logins or certificates has to know that, and not that another server is down. To
+        // clients that have others, it is not a failure of the cluster.
+        Err(own.unwrap_or_else(|| {
             said.dedup();
             Failure::Unreachable(format!("the servers of the cluster do not tell its map: {}", said.join(", ")).into())
         }))
@@ -435,7 +437,11 @@ mod tests {
 
     fn cluster(ports: &[u16]) -> Arc<Cluster> {
         let seeds: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let address = Address::parse(&format!("redis+cluster://{}", seeds.join(","))).unwrap();
+        cluster_at(&format!("redis+cluster://{}", seeds.join(",")))
+    }
+
+    fn cluster_at(url: &str) -> Arc<Cluster> {
+        let address = Address::parse(url).unwrap();
         let runtime = Handle::current();
         let spawn = move |task| drop(runtime.spawn(task));
         let servers = Servers::dialed(&address, None).unwrap().unwrap();
@@ -484,6 +490,15 @@ mod tests {
         cluster.state().map.correct(9, &other, Clock::System.now());
         cluster.moved(7, &other);
         assert_eq!((cluster.primary(7), cluster.primary(8)), (Some(other), primary));
+    }
+
+    /// Another client, with another login or other certificates, may not fail.
+    #[tokio::test]
+    async fn a_failure_of_this_client_alone_stays_one() {
+        let port = server(&Arc::default());
+        let cluster = cluster_at(&format!("redis+cluster://127.0.0.1:1,127.0.0.1:{port}?password_file=/no/such/file"));
+        let failure = cluster.map_anew().await.unwrap_err();
+        assert!(matches!(failure, Failure::NoLogin(_)), "{failure}");
     }
 
     #[tokio::test]

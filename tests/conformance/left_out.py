@@ -1,0 +1,95 @@
+"""The test cases, or whole files, that options of the suite leave out, by reason. Brackets name one variant."""
+
+from __future__ import annotations
+
+import pytest
+
+Reasons = dict[str, list[str]]
+
+FEWEST_COMMANDS: Reasons = {
+    "its own proxy takes commands away": [
+        "test_commands.py",
+        "test_rules.py",
+    ],
+    "it is about the commands that are taken away": [
+        "test_diagnose.py",
+        "test_rights.py",
+    ],
+    "only INFO shows that the server restarted": [
+        "test_locked.py::test_a_node_that_may_have_forgotten_the_lock",
+        "test_restart.py::test_nodes_that_have_forgotten_a_lock_do_not_grant_it",
+    ],
+    "only INFO shows which server it is": [
+        "test_network.py::test_one_server_under_two_addresses",
+        "test_network.py::test_servers_that_are_replaced_by_empty_ones",
+        "test_restart.py::test_failover_that_loses_a_lock",
+    ],
+    "a node does not execute a request that is sent by EVALSHA while its answers are held back": [
+        "test_extend.py::test_release_ends_every_extension",
+    ],
+    "without CLIENT TRACKING waiters poll, and have no positions": [
+        "test_waiting.py::test_two_processes_take_turns",
+        "test_waiting.py::test_waiting_costs_next_to_nothing",
+    ],
+}
+
+GROUP: Reasons = {
+    "several nodes": [
+        "test_clock.py::test_clock_of_a_minority_jumps",
+        "test_data_loss.py::test_minority_that_has_lost_a_lock_gets_it_back",
+        "test_diagnose.py::test_nodes_of_every_kind",
+        "test_hang.py::test_late_grant_of_a_released_lock_is_taken_back",
+        "test_quorum.py",
+        "test_refusals.py::test_lock_key_of_another_type_is_held",
+        "test_refusals.py::test_refusing_nodes",
+        "test_refusals.py::test_scripts_are_forgotten",
+        "test_restart.py::test_failover_that_loses_a_lock",
+    ],
+    "a proxy in front of one server, which clients pass by": [
+        "test_commands.py",
+        "test_network.py::test_acquire_that_outlives_its_connection",
+        "test_network.py::test_connections_that_break_within_replies",
+        "test_network.py::test_release_that_is_sent_again_finds_the_next_holder",
+        "test_network.py::test_release_that_overtakes_its_acquire",
+        "test_proxy.py",
+        "test_rules.py",
+        "test_setnx.py::test_crash_anywhere_leaves_no_lock_for_ever",
+        "test_setnx.py::test_crash_in_an_acquire_leaves_no_lock_for_ever",
+        "test_setnx.py::test_late_grant_is_given_back",
+        "test_setnx.py::test_one_of_two_takes_over",
+        "test_setnx.py::test_release_is_not_repeated",
+        "test_setnx.py::test_release_that_arrives_late_leaves_the_next_holder_alone",
+        "test_setnx.py::test_setnx_and_expire_leave_a_lock_for_ever",
+    ],
+}
+"""What no group of servers can be used for."""
+
+CLUSTER: Reasons = GROUP | {
+    "a cluster has one database": [
+        "test_data_loss.py::test_lost_keys_are_noticed[swap]",
+    ],
+    "a server that loads says that its cluster is down": [
+        "test_restart.py::test_node_that_loads_its_data",
+    ],
+}
+SENTINEL: Reasons = GROUP
+
+LEFT_OUT = {"fewest commands": FEWEST_COMMANDS, "cluster": CLUSTER, "sentinel": SENTINEL}
+
+_ONE = {"start_nodes", "undisturbed"}
+_SEVERAL = {"five_nodes", "own_nodes"}
+
+
+def is_listed(item: pytest.Item, reasons: Reasons) -> bool:
+    """Whether a test case is left out for one of these reasons."""
+    case, _, variants = item.nodeid.rpartition("/")[2].removesuffix("]").partition("[")
+    names = {case.partition("::")[0], case, *(f"{case}[{variant}]" for variant in variants.split("-"))}
+    return not names.isdisjoint(each for cases in reasons.values() for each in cases)
+
+
+def is_about_one_node(item: pytest.Item) -> bool:
+    """Whether a test case uses one node, as its fixtures and its parameters tell."""
+    assert isinstance(item, pytest.Function)
+    used, given = set(item.fixturenames), item.callspec.params if hasattr(item, "callspec") else {}
+    numbers = {given.get("nodes", 1), given.get("n", 1)}
+    return bool(used & _ONE) and not used & _SEVERAL and numbers == {1}

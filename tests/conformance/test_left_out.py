@@ -1,0 +1,36 @@
+"""The lists of test cases that options of the suite leave out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from conformance.left_out import LEFT_OUT
+
+HERE = Path(__file__).parent
+
+
+def missing(listed: str) -> str | None:
+    """The part of an entry that does not exist."""
+    file, _, case = listed.partition("::")
+    case, _, variant = case.removesuffix("]").partition("[")
+    text = (HERE / file).read_text(encoding="utf-8") if (HERE / file).exists() else None
+    if text is None:
+        return file
+    if case and f"def {case}(" not in text:
+        return case
+    return variant if variant and not re.search(rf"def {variant}\(|\"{variant}\"", text) else None
+
+
+@pytest.mark.parametrize("option", LEFT_OUT)
+def test_what_is_left_out_exists(option: str) -> None:
+    listed = [each for cases in LEFT_OUT[option].values() for each in cases]
+    assert not {each: what for each in listed if (what := missing(each))}
+    assert len(set(listed)) == len(listed)
+
+
+@pytest.mark.parametrize("stale", ["test_none.py", "test_life.py::test_none", "test_life.py::test_denied[none]"])
+def test_what_does_not_exist_is_missed(stale: str) -> None:
+    assert missing(stale)

@@ -1,0 +1,157 @@
+"""Slots of a cluster that move while every language uses locks in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from conformance.conftest import Drivers, log_ends, shown, under_test
+from conformance.driver import FACES, Lock
+from conformance.story import Asked
+from support.clock import until
+from support.rights import in_cluster
+from support.servers import Server, User, version
+from support.shards import Shards
+
+TTL_MS = 1000
+"""So short that a lock is lost at once if its renewals do not find it."""
+WAIT_MS = 15_000
+LOCKS = 4
+KEYS = 20_000
+"""How many keys of others move along."""
+ROUNDS = 3
+"""How often each slot moves."""
+LIMIT_S = 30
+"""Longest time for everybody to have a turn; every second one lasts longer than the ttl."""
+
+
+@pytest.fixture
+def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
+    """Three primaries, of this test case alone."""
+    with (
+        Shards(3, program=program, user=in_cluster(user)) as shards,
+        shown(request, "servers", lambda: log_ends(shards)),
+    ):
+        yield shards
+
+
+def has_moves(program: Path) -> bool:
+    """Whether the servers of a cluster move slots by themselves."""
+    kind, _, number = version(program).partition("-")
+    return kind == "valkey" and int(number.partition(".")[0]) >= 9
+
+
+@pytest.fixture
+def moving(request: pytest.FixtureRequest, pytestconfig: pytest.Config, user: User | None) -> Iterator[Shards]:
+    """Three primaries that move slots by themselves, of this test case alone."""
+    if not (able := [program for program in under_test(pytestconfig) if has_moves(program)]):
+        pytest.skip("no server under test moves slots by itself")
+    with (
+        Shards(3, program=able[0], user=in_cluster(user)) as shards,
+        shown(request, "servers", lambda: log_ends(shards)),
+    ):
+        yield shards
+
+
+def fill(server: Server, key: str, count: int) -> None:
+    """Makes so many keys whose names begin with a key, and are in its slot."""
+    server.command("EVAL", "for i = 1, ARGV[1] do redis.call('SET', KEYS[1] .. i, i) end", 1, key, count)
+
+
+class Worker:
+    """Takes one turn after the other with a lock."""
+
+    def __init__(self, lock: Lock) -> None:
+        self.lock = lock
+        self.turns = 0
+
+    def work(self, over: threading.Event) -> None:
+        """Works until it is over."""
+        while not over.is_set():
+            self.lock.acquire(timeout_ms=WAIT_MS)
+            if self.turns % 2:
+                assert self.lock.start_wait_lost(limit_ms=TTL_MS).result()["lost"] is None
+            self.lock.extend()
+            self.lock.check()
+            self.lock.release()
+            self.turns += 1
+
+
+def is_on_its_way(key: str, target: Server) -> bool:
+    """Whether a key of an open slot has arrived at the server to which it moves, and is there."""
+    with target.connect() as connection:
+        connection.ask("ASKING")
+        return connection.ask("EXISTS", key) == 1
+
+
+def move(shards: Shards, names: Sequence[str]) -> None:
+    """Moves the slots of all names. Locks that are held there are released while their slots are open."""
+    ways = {each: (shards.owner(each), shards.other(each)) for each in names}
+    for step in (shards.open, shards.move_all):
+        for each, way in ways.items():
+            step(each, *way)
+    until(lambda: not any(is_on_its_way(each, target) for each, (_, target) in ways.items()), "all locks are released")
+    for each, way in ways.items():
+        shards.close(each, *way)
+
+
+def had_turns(before: Mapping[Worker, int], working: Iterable[Future[None]]) -> bool:
+    """Whether each worker has had a turn since then, or one has failed; none ends by itself."""
+    return all(worker.turns > turns for worker, turns in before.items()) or any(each.done() for each in working)
+
+
+def test_many_keys_move_under_holders_and_waiters(drivers: Drivers, shards: Shards, name: str) -> None:
+    """No lock is lost, everybody has turns, and the history judges that there is one holder at a time."""
+    names = [f"{{{name}/{number}}}" for number in range(LOCKS)]
+    for each in names:
+        fill(shards.owner(each), each, KEYS // LOCKS)
+    clients = [drivers.start(face).client([shards.url], ttl_ms=TTL_MS) for face in FACES]
+    workers = [Worker(client.lock(each)) for client in clients for each in names]
+    over = threading.Event()
+    with ThreadPoolExecutor(len(workers)) as threads:
+        working = [threads.submit(worker.work, over) for worker in workers]
+        try:
+            for _ in range(ROUNDS):
+                before = {worker: worker.turns for worker in workers}
+                move(shards, names)
+                until(partial(had_turns, before, working), "everybody has a turn", LIMIT_S)
+        finally:
+            over.set()
+        for ended in working:
+            ended.result()
+    keys = set().union(*(server.keys() for server in shards))
+    assert keys.isdisjoint(each.encode() for each in names), "a lock is left"
+    assert sum(not key.startswith(b"redlock:") for key in keys) == KEYS
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_slot_that_a_server_moves_by_itself(drivers: Drivers, moving: Shards, face: str, name: str) -> None:
+    """Held locks stay held, a waiter gets its turn, and releases find the keys at the new server."""
+    key = f"{{{name}}}"
+    source, target = moving.owner(key), moving.other(key)
+    fill(source, key, KEYS // LOCKS)
+    client = drivers.start(face).client([moving.url], ttl_ms=TTL_MS)
+    holder, kept = client.lock(key), client.lock(f"{key}, kept")
+    fence = holder.acquire()["fence"]
+    kept.acquire()
+    waiter = drivers.start(face).client([moving.url], ttl_ms=TTL_MS).lock(key)
+    asked = Asked([source])
+    waiting = waiter.start_acquire(timeout_ms=WAIT_MS)
+    asked.wait()
+    moving.hand_over(key, source, target)
+    lost = [lock.start_wait_lost(limit_ms=2 * TTL_MS) for lock in (holder, kept)]
+    assert [each.result()["lost"] for each in lost] == [None, None]
+    kept.release()
+    assert not target.has(kept.name)
+    assert waiting.pending
+    holder.release()
+    assert waiting.result()["fence"] > fence
+    assert target.has(key)
+    waiter.release()
+    assert not target.has(key)
+    assert len(target.keys()) >= KEYS // LOCKS
