@@ -147,6 +147,12 @@ const AHEAD_MICROS: i64 = 20_000_000;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 impl Plan {
+    /// The plan of `seed`.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        Self::new(seed).0
+    }
+
     /// The plan of `seed`, and the dice for the rest of its run.
     pub(crate) fn new(seed: u64) -> (Self, Dice) {
         let mut dice = Dice::new(seed);

@@ -1,21 +1,35 @@
 //! Faults planted in the engine and in the nodes: the seeds find every one, and for its own reason. Those that they meet
-//! too rarely have stories of their own, in `plants.rs`.
+//! too rarely have stories of their own, in `plants.rs` and `clusters.rs`.
 
 use redlock::testing::simulation::{Fault, plant};
 use redlock_history::Violation;
-use redlock_simulation::run;
+use redlock_simulation::{Plan, run};
 
 /// The seeds of `make test`.
 const SEEDS: u64 = 2_000;
 
-/// Faults that seeds meet too rarely: the stories of `plants.rs` find them.
-const TOLD: [Fault; 4] = [Fault::LateExtension, Fault::BlindConfirm, Fault::ExtendByToken, Fault::RestoreBlindly];
+/// Faults that seeds meet too rarely: stories find them.
+const TOLD: [Fault; 5] =
+    [Fault::LateExtension, Fault::BlindConfirm, Fault::ExtendByToken, Fault::RestoreBlindly, Fault::WaiterStays];
+
+/// Faults of what is done in clusters alone.
+const IN_CLUSTERS: [Fault; 6] = [
+    Fault::AskRemembered,
+    Fault::TryAgainLoses,
+    Fault::CreateFollowed,
+    Fault::ReleaseStays,
+    Fault::PromotedCounts,
+    Fault::WaiterStays,
+];
 
 /// Whether a violation is what a fault has to show as.
 type Shows = fn(&Violation) -> bool;
 
 /// What a caller notices by itself when it gets a lock too late.
 const NOT_HELD: &str = "acquire returned a lock that is not held";
+
+/// What a holder notices by itself when it is told of a loss that is none.
+const NOT_LOST: &str = "a lock whose keys are there was told lost";
 
 /// Fences come twice, fall, or are no quorum's.
 fn shows_fences(violation: &Violation) -> bool {
@@ -54,14 +68,19 @@ fn shows(fault: Fault) -> Shows {
         | Fault::LateExtension
         | Fault::BlindConfirm
         | Fault::ExtendByToken
-        | Fault::RestoreBlindly => shows_nothing,
+        | Fault::RestoreBlindly
+        | Fault::AskRemembered
+        | Fault::TryAgainLoses
+        | Fault::WaiterStays => shows_nothing,
         Fault::FirstFence | Fault::NoConfirm | Fault::FenceForgotten => shows_fences,
         Fault::NoCleanUp
         | Fault::ReleaseElsewhere
         | Fault::UnansweredLeft
         | Fault::CleanUpWithCaller
         | Fault::ExtendCreates
-        | Fault::RenewedUntaken => shows_leak,
+        | Fault::RenewedUntaken
+        | Fault::CreateFollowed
+        | Fault::ReleaseStays => shows_leak,
         Fault::LossUntold => shows_untold,
         Fault::ChangeMissed => shows_idle,
         Fault::HalfIsQuorum
@@ -72,16 +91,22 @@ fn shows(fault: Fault) -> Shows {
         | Fault::RestoreCounts
         | Fault::AcquireTakes
         | Fault::ReleaseBlindly
-        | Fault::SetnxTakes => shows_overlap,
+        | Fault::SetnxTakes
+        | Fault::PromotedCounts => shows_overlap,
     }
 }
 
 /// The first seed that finds `fault`.
 fn found(fault: Fault) -> Option<u64> {
     plant(Some(fault));
-    let seed = (0..SEEDS).find(|seed| {
+    let is_meant = |seed: &u64| !IN_CLUSTERS.contains(&fault) || Plan::of(*seed).unusual.clusters;
+    let seed = (0..SEEDS).filter(is_meant).find(|seed| {
         let outcome = run(*seed, false).outcome;
-        let is_flaw = |flaw: &String| fault == Fault::LateGrant && flaw.ends_with(NOT_HELD);
+        let is_flaw = |flaw: &String| match fault {
+            Fault::LateGrant => flaw.ends_with(NOT_HELD),
+            Fault::AskRemembered | Fault::TryAgainLoses => flaw.contains(NOT_LOST),
+            _ => false,
+        };
         outcome.violations.iter().any(shows(fault)) || outcome.flaws.iter().any(is_flaw)
     });
     plant(None);
