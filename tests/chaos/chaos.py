@@ -18,10 +18,11 @@ from pathlib import Path
 from rich.console import Console
 
 from chaos import demo, holds, live, outcome, picture, screen
-from chaos.arena import HANDS, ROLES, Arena, ArenaError
+from chaos.arena import HANDS, ROLES, ArenaError
+from chaos.nodes import Nodes
 from chaos.planted import PLANTED
 from chaos.run import Run
-from chaos.schedule import NODES, VIEWS, count, epochs, kinds
+from chaos.schedule import count, epochs, kinds
 from support.clock import now_ns
 
 HERE = Path(__file__).resolve().parent
@@ -39,7 +40,7 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    scheduled = [demo.EPOCH] if args.demo else epochs(args.seed, count(args.seconds))
+    scheduled = [demo.EPOCH] if args.demo else epochs(Nodes.plan, args.seed, count(Nodes.plan, args.seconds))
     if args.schedule:
         for epoch in scheduled:
             console.print(f"epoch {epoch.number + 1}, {epoch.of}", highlight=False)
@@ -54,7 +55,7 @@ def main() -> int:
         old.unlink()
     kind, roles, hands = (demo.Demo, demo.CREW, 1) if args.demo else (Run, ROLES, HANDS)
     try:
-        with Arena(args.programs, args.seed, args.fault, roles, hands) as arena:
+        with Nodes(args.programs, args.seed, args.fault, roles, hands) as arena:
             checker = args.programs / "redlock-history"
             run = kind(arena=arena, checker=checker, out=args.out, scheduled=scheduled, fail_fast=args.fail_fast)
             introduce(console, run)
@@ -72,14 +73,13 @@ def main() -> int:
 def introduce(console: Console, run: Run) -> None:
     """Prints what is about to happen."""
     arena, scheduled = run.arena, run.scheduled
-    programs = ", ".join(sorted({server.program.name for server in arena.servers}))
     if isinstance(run, demo.Demo):
-        demo.introduce(console, run, programs)
+        demo.introduce(console, run)
         return
     told = f"{len(scheduled)} epochs, {sum(len(epoch.troubles) for epoch in scheduled)} troubles"
     console.print(f"seed {arena.seed}: {told} of {len(kinds(scheduled))} kinds (--schedule lists them)")
     crew = f"{len(arena.roles)} processes with {arena.hands} locks at a time"
-    console.print(f"{crew}, {NODES} servers ({programs}), {VIEWS} views\n")
+    console.print(f"{crew}, {arena.what}\n")
 
 
 def report(console: Console, run: Run) -> bool:

@@ -14,8 +14,9 @@ from chaos import outcome
 from chaos.arena import ROLES, Worker
 from chaos.colours import LANGUAGE
 from chaos.holds import Hold
+from chaos.nodes import KINDS, NODES
 from chaos.run import SERVED_S, Done, Run
-from chaos.schedule import KINDS, NODES, TTL_S, Epoch, Kind, Trouble
+from chaos.schedule import TTL_S, Epoch, Kind, Trouble
 from chaos.tally import LANGUAGES
 from chaos.verdict import number_of, tabled, time_of
 from support.clock import now_ns
@@ -143,10 +144,12 @@ def _held_ns(worker: Worker) -> int:
     return now_ns() - acquire["return_ns"] if acquire and acquire["ok"] else 0
 
 
-def introduce(console: Console, run: Demo, programs: str) -> None:
+def introduce(console: Console, run: Demo) -> None:
     """Prints which workers fight for the lock, and on which servers."""
     workers = ", ".join(f"{lane} ({role.language} {role.face})" for lane, role in run.lanes.items() if role)
-    console.print(f"One lock on {NODES} servers ({programs}), fought for by {len(run.arena.roles)} processes:")
+    console.print(
+        f"One lock on {NODES} servers ({run.arena.programs}), fought for by {len(run.arena.roles)} processes:"
+    )
     console.print(f"{workers}\n", highlight=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,9 @@ import psutil
 from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
 from chaos.checker import judge
 from chaos.live import Story
-from chaos.schedule import EPOCH_S, NODES, VIEWS, Epoch, Trouble
+from chaos.schedule import EPOCH_S, Epoch, Trouble
 from chaos.tally import EpochHistory, Tally
-from chaos.troubles import Troubles, locks
+from chaos.troubles import Lapse
 from conformance.history import SLACK_MS
 from support.clock import now_ns
 
@@ -46,16 +46,14 @@ GONE_S = 4.0
 """The time within which the keys of locks that are not held are gone: the longest back-off of a pending release, a
 node_timeout, and the slack. It is less than the ttl of a lease, or a forgotten key would be gone as well."""
 
-IN_FLIGHT_S = 1.0
-"""How long an attempt may have had a grant that a node has forgotten meanwhile."""
-
 GROWTH = {"descriptors": 24, "threads": 4}
 """How many more of them a worker may have than after its first epoch: connections that the library opens when it first
 needs them."""
 
-RUNTIMES = HANDS * (NODES + 3)
+RUNTIMES = HANDS * 8
 """How many more descriptors a worker with blocking hands may have: as many runtimes as hands have ever blocked at once,
-each with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble hands seldom block."""
+each with at most five connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble hands seldom
+block."""
 
 KEPT = 60
 """How many histories of good epochs are kept."""
@@ -111,6 +109,8 @@ class Run(Story):
     waited: int = 0
     excused: int = 0
     _crashes: int = 0
+    _lapses: list[Lapse] = field(default_factory=list)
+    """Those of the present epoch."""
     _to_end: bool = False
     early: list[str] = field(default_factory=list)
     """Losses that were reported while nothing could cause one."""
@@ -120,7 +120,7 @@ class Run(Story):
     def play(self) -> None:
         """Goes through all epochs, or until Ctrl-C reaches `interrupt`."""
         self.start_ns = now_ns()
-        self._troubles = Troubles(self.arena)
+        self._troubles = self.arena.troubles()
         try:
             for epoch in self.scheduled:
                 self._play(epoch)
@@ -153,15 +153,10 @@ class Run(Story):
 
     @cached_property
     def lanes(self) -> dict[str, Role | None]:
-        """Everything that troubles happen to, in the order in which it is shown, with the roles of workers.
-
-        Views are left out if no trouble is in the network.
-        """
-        subjects = {trouble.kind.subject for epoch in self.scheduled for trouble in epoch.troubles}
-        others = [f"node {i}" for i in range(1, NODES + 1)]
-        others += [f"view {'ABC'[i]}" for i in range(VIEWS) if subjects & {"link", "view"}]
+        """Everything that troubles happen to, in the order in which it is shown, with the roles of workers."""
+        subjects: set[str] = {trouble.kind.subject for epoch in self.scheduled for trouble in epoch.troubles}
         workers = {f"worker {i}": role for i, role in enumerate(self.arena.roles, 1)}
-        return dict.fromkeys(others) | workers
+        return dict.fromkeys(self.arena.lanes(subjects)) | workers
 
     def describe(self, trouble: Trouble) -> str:
         """The beginning of a trouble in words."""
@@ -173,7 +168,8 @@ class Run(Story):
         self._history = EpochHistory(self.out / f"epoch-{epoch.number + 1:04}.jsonl")
         if len(self.scheduled) > 1:
             self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
-        self._names = self.names(epoch)
+        self._lapses.clear()
+        self._names = self._troubles.names = self.names(epoch)
         self._order(order="epoch", names=self._names, ways=self.ways)
         self._began_ns = now_ns()
         self.make_trouble(epoch)
@@ -184,10 +180,7 @@ class Run(Story):
         self.phase = "rest"
         self._rest()
         self._keys_gone()
-        self._troubles.put_clocks_right()
-        self._troubles.forget_the_gone()
-        for server in self.arena.servers:
-            server.compact()
+        self._troubles.put_right()
         self._count_open()
         for worker in self.arena.living():
             self._history.never_back(worker, None)
@@ -205,6 +198,7 @@ class Run(Story):
             living.stop()
         for trouble, from_ns in self.active.items():
             self.done.append(Done(trouble, from_ns, now_ns()))
+            self._excuse(trouble, from_ns)
             worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
             if worker:
                 self._history.stopped(worker, from_ns, None)
@@ -221,13 +215,8 @@ class Run(Story):
         self._troubles.begin(trouble)
         self.active[trouble] = at_ns
         self.note(at_ns, self.describe(trouble))
-        match trouble.kind.name:
-            case "worker killed" if worker:
-                self._killed(worker, at_ns)
-            case "clock forward":
-                self._lapse(trouble, at_ns, IN_FLIGHT_S)
-            case _ if trouble.kind.of == "data":
-                self._lapse(trouble, at_ns, IN_FLIGHT_S)
+        if worker and trouble.kind.name == "worker killed":
+            self._killed(worker, at_ns)
         if not trouble.lasts_s:
             self._end(trouble)
 
@@ -239,17 +228,19 @@ class Run(Story):
         self._troubles.storms.clear()
         from_ns, to_ns = self.active.pop(trouble), now_ns()
         self.done.append(Done(trouble, from_ns, to_ns))
+        self._excuse(trouble, from_ns)
         worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None
         if worker and trouble.kind.name == "worker stopped":
             self._history.stopped(worker, from_ns, to_ns)
         elif worker and trouble.kind.name == "worker killed":
             worker.tell(order="epoch", names=self._names, ways=self.ways)
 
-    def _lapse(self, trouble: Trouble, from_ns: int, for_s: float) -> None:
-        self._history.period("lapse", trouble.kind.name, from_ns, now_ns() + round(for_s * 1e9))
-        # Leases do not wait for as long as their ttl after a restart.
-        for name in self._names["lease"]:
-            self._history.period("lapse", trouble.kind.name, from_ns, None, name)
+    def _excuse(self, trouble: Trouble, from_ns: int) -> None:
+        """Records what a trouble excuses that began then."""
+        for lapse in self._troubles.lapses(trouble, from_ns):
+            self._lapses.append(lapse)
+            for name in lapse.names:
+                self._history.period("lapse", lapse.cause, lapse.from_ns, lapse.to_ns, name)
 
     def _killed(self, worker: Worker, at_ns: int) -> None:
         self.tally.hear(worker, self._history)
@@ -278,19 +269,13 @@ class Run(Story):
 
     def _keys_gone(self) -> None:
         """Reports the keys that are left after a while; the checker has to explain them."""
-        if not self._wait(lambda: not list(self._keys()), GONE_S):
-            for server, name, fence in self._keys():
+        if not self._wait(lambda: not list(self._troubles.left()), GONE_S):
+            for node, name, fence in self._troubles.left():
                 at_ns = now_ns()
                 self._history.add(
-                    {"kind": "key", "client": server, "name": name, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
+                    {"kind": "key", "client": node, "name": name, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
                     | {"fence": fence, "valid_until_ns": None}
                 )
-
-    def _keys(self) -> Iterator[tuple[str, str, int]]:
-        for i, server in enumerate(self.arena.servers):
-            for key, value in locks(server):
-                if (i, key, value) not in self._troubles.revived:
-                    yield f"node {i + 1}", key.decode(), int(value.split(b":")[1])
 
     def _count_open(self) -> None:
         for worker in self.arena.living():
@@ -316,8 +301,9 @@ class Run(Story):
         self.violations += judgement.violations
         if excused := re.search(r"(\d+) overlaps excused", judgement.summary):
             self.excused += int(excused[1])
-        if self.epoch and self.epoch.of == "steady":
-            self.early += self.tally.early
+        for early in self.tally.early:
+            if not any(lapse.may_lose(early.name, early.at_ns) for lapse in self._lapses):
+                self.early.append(early.text)
         self.tally.early.clear()
         if judgement.good and len(self.epochs) > KEPT:
             self._history.path.unlink()

@@ -16,11 +16,11 @@ import pytest
 from rich.console import Console
 
 from chaos import demo, holds, live, picture, screen
-from chaos.arena import Arena
 from chaos.demo import CREW, EPOCH, KEEPER, Demo
 from chaos.holds import Hold
+from chaos.nodes import AT_ONCE, NODES, Nodes, struck
 from chaos.run import Done
-from chaos.schedule import AT_ONCE, NODES, TTL_S
+from chaos.schedule import TTL_S
 from chaos.tally import LANGUAGES, Holder
 from support.process import python
 
@@ -91,7 +91,7 @@ def run(tmp_path: Path) -> Demo:
 
 def never_began(folder: Path) -> Demo:
     """A run before its first server."""
-    return Demo(arena=Arena(folder, 1, None, CREW, 1), checker=folder, out=folder, scheduled=[EPOCH])
+    return Demo(arena=Nodes(folder, 1, None, CREW, 1), checker=folder, out=folder, scheduled=[EPOCH])
 
 
 def text_of(show: Callable[[Console], object], width: int = 110) -> str:
@@ -108,10 +108,10 @@ def report(run: Demo, of: list[Hold]) -> str:
 
 
 def test_troubles_leave_a_quorum_and_come_one_after_the_other() -> None:
-    assert len({trouble.where for trouble in EPOCH.troubles if trouble.nodes}) <= AT_ONCE
+    assert len({trouble.where for trouble in EPOCH.troubles if struck(trouble)}) <= AT_ONCE
     for trouble, following in zip(EPOCH.troubles, EPOCH.troubles[1:], strict=False):
         assert trouble.until_s < following.at_s
-    assert {CREW[trouble.where].language for trouble in EPOCH.troubles if not trouble.nodes} == {"Python", "Node"}
+    assert {CREW[trouble.where].language for trouble in EPOCH.troubles if not struck(trouble)} == {"Python", "Node"}
     assert CREW[KEEPER].language == "Rust"
     assert [role.language for role in CREW] == [language for language in LANGUAGES for _ in range(2)]
 
