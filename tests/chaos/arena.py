@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -204,6 +205,8 @@ class Arena:
     def __enter__(self) -> Self:
         self._generations = [0] * len(self.roles)
         with contextlib.ExitStack() as stack:
+            # A server dies with the thread that started it, so this one ends after all of them.
+            self.background = stack.enter_context(ThreadPoolExecutor(1))
             self.dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-")))
             user = for_any_name(fewest())
             self.user = User(user.name, PASSWORD, user.rules)

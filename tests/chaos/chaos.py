@@ -18,7 +18,8 @@ from pathlib import Path
 from rich.console import Console
 
 from chaos import demo, holds, live, outcome, picture, screen
-from chaos.arena import HANDS, ROLES, ArenaError
+from chaos.arena import HANDS, ROLES, Arena, ArenaError
+from chaos.cluster import Cluster
 from chaos.nodes import Nodes
 from chaos.planted import PLANTED
 from chaos.run import Run
@@ -31,6 +32,9 @@ TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 PLAIN_WIDTH = 110
 SHOW_EVERY_S = 0.1
 INTERRUPTED = 130
+ARENAS: dict[str, type[Arena]] = {"nodes": Nodes, "cluster": Cluster}
+"""The kinds of arena, by name."""
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -40,7 +44,8 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    scheduled = [demo.EPOCH] if args.demo else epochs(Nodes.plan, args.seed, count(Nodes.plan, args.seconds))
+    plan = ARENAS[args.arena].plan
+    scheduled = [demo.EPOCH] if args.demo else epochs(plan, args.seed, count(plan, args.seconds))
     if args.schedule:
         for epoch in scheduled:
             console.print(f"epoch {epoch.number + 1}, {epoch.of}", highlight=False)
@@ -55,7 +60,7 @@ def main() -> int:
         old.unlink()
     kind, roles, hands = (demo.Demo, demo.CREW, 1) if args.demo else (Run, ROLES, HANDS)
     try:
-        with Nodes(args.programs, args.seed, args.fault, roles, hands) as arena:
+        with ARENAS[args.arena](args.programs, args.seed, args.fault, roles, hands) as arena:
             checker = args.programs / "redlock-history"
             run = kind(arena=arena, checker=checker, out=args.out, scheduled=scheduled, fail_fast=args.fail_fast)
             introduce(console, run)
@@ -101,6 +106,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long, about (60)")
     parser.add_argument("--seed", type=int, help="which troubles (random)")
     parser.add_argument("--demo", action="store_true", help="one lock and a few troubles, in about 20 s")
+    arena = parser.add_mutually_exclusive_group()
+    arena.add_argument("--arena", choices=list(ARENAS), default="nodes", help="what the locks are on (nodes)")
+    arena.add_argument(
+        "--cluster", action="store_const", const="cluster", dest="arena", help="the same as --arena cluster"
+    )
     parser.add_argument("--schedule", action="store_true", help="only list them")
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")

@@ -21,6 +21,7 @@ from chaos.tally import EpochHistory, Tally
 from chaos.troubles import Lapse
 from conformance.history import SLACK_MS
 from support.clock import now_ns
+from support.resp import ReplyError
 
 POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200, "proof": 1}
 """How many names an epoch has of each kind."""
@@ -121,6 +122,7 @@ class Run(Story):
         """Goes through all epochs, or until Ctrl-C reaches `interrupt`."""
         self.start_ns = now_ns()
         self._troubles = self.arena.troubles()
+        self._troubles.meanwhile = self._meanwhile
         try:
             for epoch in self.scheduled:
                 self._play(epoch)
@@ -173,6 +175,9 @@ class Run(Story):
         self._order(order="epoch", names=self._names, ways=self.ways)
         self._began_ns = now_ns()
         self.make_trouble(epoch)
+        for lapse in self._troubles.settle():
+            self.note(lapse.from_ns, lapse.cause)
+            self._excuse(lapse)
         healed_ns = now_ns()
         self.epochs.append((epoch, self._began_ns, healed_ns))
         # The duration of calls is judged from here on.
@@ -198,7 +203,7 @@ class Run(Story):
             living.stop()
         for trouble, from_ns in self.active.items():
             self.done.append(Done(trouble, from_ns, now_ns()))
-            self._excuse(trouble, from_ns)
+            self._excuse(*self._troubles.lapses(trouble, from_ns))
             worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
             if worker:
                 self._history.stopped(worker, from_ns, None)
@@ -228,16 +233,16 @@ class Run(Story):
         self._troubles.storms.clear()
         from_ns, to_ns = self.active.pop(trouble), now_ns()
         self.done.append(Done(trouble, from_ns, to_ns))
-        self._excuse(trouble, from_ns)
+        self._excuse(*self._troubles.lapses(trouble, from_ns))
         worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None
         if worker and trouble.kind.name == "worker stopped":
             self._history.stopped(worker, from_ns, to_ns)
         elif worker and trouble.kind.name == "worker killed":
             worker.tell(order="epoch", names=self._names, ways=self.ways)
 
-    def _excuse(self, trouble: Trouble, from_ns: int) -> None:
-        """Records what a trouble excuses that began then."""
-        for lapse in self._troubles.lapses(trouble, from_ns):
+    def _excuse(self, *lapses: Lapse) -> None:
+        """Records what is excused."""
+        for lapse in lapses:
             self._lapses.append(lapse)
             for name in lapse.names:
                 self._history.period("lapse", lapse.cause, lapse.from_ns, lapse.to_ns, name)
@@ -328,7 +333,23 @@ class Run(Story):
             self._hear()
             time.sleep(min(TICK_S, left_ns / 1e9))
 
+    def _meanwhile(self, step: Callable[[], object]) -> None:
+        """Goes on hearing while a step is taken, to its end also after Ctrl-C, because nothing may be half done."""
+        taken = self.arena.background.submit(step)
+        while not taken.done():
+            self._listen()
+            time.sleep(TICK_S)
+        try:
+            taken.result()
+        except (AssertionError, ReplyError) as error:
+            raise ArenaError(str(error)) from error
+
     def _hear(self) -> None:
+        self._listen()
+        if self._to_end:
+            raise KeyboardInterrupt
+
+    def _listen(self) -> None:
         for worker in self.arena.living():
             self.tally.hear(worker, self._history)
         self.tally.hear_store(self.arena.accesses, self._history)
@@ -337,8 +358,6 @@ class Run(Story):
                 self._ended(slot, there)
         self.arena.check()
         self.show()
-        if self._to_end:
-            raise KeyboardInterrupt
 
     def _ended(self, slot: int, worker: Worker) -> None:
         """Records that a worker has ended by itself, and replaces it."""

@@ -37,7 +37,7 @@ TTL_S = 1.5
 """The ttl of most locks, which is also the quarantine of a node after a restart."""
 
 Class = Literal["steady", "data", "clock"]
-Subject = Literal["node", "link", "view", "worker"]
+Subject = Literal["node", "link", "view", "worker", "shard", "primary", "sentinel"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Kind:
 
     name: str
     subject: Subject
-    """The subject: a node, the way from a view to a node, all ways of a view, or a worker."""
+    """The subject: a node, the way from a view to a node, all ways of a view, a worker, a shard of a cluster, the
+    primary that sentinels name, or a sentinel."""
     lasts_s: tuple[float, float]
     of: Class = "steady"
     """The class of epochs in which it happens; `steady` means all."""
@@ -97,6 +98,8 @@ class Trouble:
                 return f"view {'ABC'[self.view]} to node {self.where + 1}"
             case "view":
                 return f"view {'ABC'[self.view]}"
+            case "primary":
+                return "primary"
         return f"{self.kind.subject} {self.where + 1}"
 
     @property

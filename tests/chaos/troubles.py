@@ -36,6 +36,18 @@ class Lapse:
         return self.from_ns <= at_ns and bool({"", name} & set(self.names))
 
 
+@dataclass(frozen=True)
+class Takeover:
+    """Another server became a primary."""
+
+    at_ns: int
+    lane: str
+
+
+def _at_once(step: Callable[[], object]) -> None:
+    step()
+
+
 @dataclass
 class Troubles:
     """Makes trouble in an arena, and ends it."""
@@ -47,6 +59,9 @@ class Troubles:
     """Node, key and value of what has come back although it may have been released: it stays for its ttl."""
     storms: list[str] = field(default_factory=list)
     """Reports of processes that made too many connections."""
+    takeovers: list[Takeover] = field(default_factory=list)
+    meanwhile: Callable[[Callable[[], object]], None] = _at_once
+    """Takes a step that may take seconds."""
     opened: dict[Trouble, Connection] = field(default_factory=dict)
     """Connections that stay open until a trouble ends."""
 
@@ -75,6 +90,10 @@ class Troubles:
 
     def lapses(self, _trouble: Trouble, _from_ns: int) -> Iterator[Lapse]:
         """What a trouble that has just ended excuses; it began then."""
+        yield from ()
+
+    def settle(self) -> Iterator[Lapse]:
+        """Waits until all is well, and yields what happened by itself."""
         yield from ()
 
     def put_right(self) -> None:

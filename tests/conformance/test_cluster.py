@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from conformance.conftest import Drivers, log_ends, shown
 from conformance.driver import FACES, LockError
 from conformance.test_waiting import calls
 from support.clock import until
+from support.rights import in_cluster
 from support.servers import Server, User
 from support.shards import Shards
 
@@ -20,20 +20,12 @@ every_face = pytest.mark.parametrize("face", FACES)
 TTL_MS = 6000
 """Long enough to outlive a failover here, so that held locks stay held."""
 
-RIGHTS = ("+cluster|slots", "+asking")
-"""What a user needs in a cluster besides, as SECURITY.md says."""
-
-
-def in_cluster(user: User | None) -> User | None:
-    """The user of every other test, with the rights for a cluster."""
-    return user and dataclasses.replace(user, rules=(*user.rules, *RIGHTS))
-
 
 @pytest.fixture
 def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
     """Three primaries with a replica each, of this test case alone."""
     with (
-        Shards(3, replicas=True, program=program, user=in_cluster(user)) as shards,
+        Shards(3, replicas=True, program=program, user=user and in_cluster(user)) as shards,
         shown(request, "servers", lambda: log_ends(shards)),
     ):
         yield shards
@@ -80,7 +72,7 @@ def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, f
 def test_a_server_that_is_not_in_a_cluster(
     drivers: Drivers, program: Path, user: User | None, face: str, name: str
 ) -> None:
-    with Server(tcp=True, program=program, user=in_cluster(user)) as server:
+    with Server(tcp=True, program=program, user=user and in_cluster(user)) as server:
         url = server.url.replace("redis://", "redis+cluster://")
         with pytest.raises(LockError) as refused:
             drivers.start(face).client([url]).lock(name).acquire(timeout_ms=0)

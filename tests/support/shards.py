@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -149,6 +149,11 @@ class Shards:
         owner = self.owner(key)
         primaries = (self.primary(shard) for shard in range(self.primaries))
         return next(server for server in primaries if server is not owner and server.answers)
+
+    def on_shard(self, shard: int, keys: Iterable[str]) -> list[str]:
+        """Those of the keys whose slots are on a shard, whose primary has to answer."""
+        (itself,) = (member for member in _members(self.primary(shard)) if member.is_myself)
+        return [key for key in keys if itself.has(slot(key))]
 
     def slot(self, key: str) -> int:
         """The slot of a key."""
