@@ -24,6 +24,7 @@ from chaos.nodes import Nodes
 from chaos.planted import PLANTED
 from chaos.run import Run
 from chaos.schedule import count, epochs, kinds
+from chaos.sentinel import Sentinel
 from support.clock import now_ns
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 PLAIN_WIDTH = 110
 SHOW_EVERY_S = 0.1
 INTERRUPTED = 130
-ARENAS: dict[str, type[Arena]] = {"nodes": Nodes, "cluster": Cluster}
+ARENAS: dict[str, type[Arena]] = {"nodes": Nodes, "cluster": Cluster, "sentinel": Sentinel}
 """The kinds of arena, by name."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -108,9 +109,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--demo", action="store_true", help="one lock and a few troubles, in about 20 s")
     arena = parser.add_mutually_exclusive_group()
     arena.add_argument("--arena", choices=list(ARENAS), default="nodes", help="what the locks are on (nodes)")
-    arena.add_argument(
-        "--cluster", action="store_const", const="cluster", dest="arena", help="the same as --arena cluster"
-    )
+    for name in ARENAS:
+        arena.add_argument(f"--{name}", action="store_const", const=name, dest="arena", help=f"--arena {name}")
     parser.add_argument("--schedule", action="store_true", help="only list them")
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
