@@ -18,7 +18,7 @@ from chaos.checker import judge
 from chaos.live import Story
 from chaos.schedule import EPOCH_S, Epoch, Trouble
 from chaos.tally import EpochHistory, Tally
-from chaos.troubles import Lapse
+from chaos.troubles import Lapse, Takeover
 from conformance.history import SLACK_MS
 from support.clock import now_ns
 from support.resp import ReplyError
@@ -100,6 +100,8 @@ class Run(Story):
     active: dict[Trouble, int] = field(default_factory=dict)
     """The present troubles, and when they began."""
     done: list[Done] = field(default_factory=list)
+    takeovers: list[Takeover] = field(default_factory=list)
+    """When other servers became primaries."""
     epochs: list[tuple[Epoch, int, int]] = field(default_factory=list)
     """Past epochs, and when the trouble in them began and ended."""
     violations: list[str] = field(default_factory=list)
@@ -122,7 +124,7 @@ class Run(Story):
         """Goes through all epochs, or until Ctrl-C reaches `interrupt`."""
         self.start_ns = now_ns()
         self._troubles = self.arena.troubles()
-        self._troubles.meanwhile = self._meanwhile
+        self._troubles.meanwhile, self.takeovers = self._meanwhile, self._troubles.takeovers
         try:
             for epoch in self.scheduled:
                 self._play(epoch)

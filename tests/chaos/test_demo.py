@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -67,10 +67,10 @@ HISTORY = (
 """All languages acquire, one node freezes, one crashes under a holder, one holder is killed and one is frozen."""
 
 
-def held(folder: Path, *more: str) -> list[Hold]:
-    """The holds of the canned run."""
+def held(folder: Path, *more: str, of: Sequence[str] = HISTORY) -> list[Hold]:
+    """The holds of a canned run."""
     file = folder / "history.jsonl"
-    file.write_text("".join([*HISTORY, *more]))
+    file.write_text("".join([*of, *more]))
     return holds.read(file)
 
 
@@ -127,7 +127,7 @@ def test_a_killed_holder_holds_until_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_every_trouble_has_a_result(run: Demo, tmp_path: Path) -> None:
-    frozen, crashed, killed, asleep = (demo.result(run, held(tmp_path), done) for done in run.done)
+    frozen, crashed, killed, asleep = (run.result(held(tmp_path), done) for done in run.done)
     assert frozen == "2 acquisitions meanwhile, longest wait 1.50 s"
     assert crashed == "came back empty under worker 1 (Rust), which held the lock for 2.3 s, renewed 1 time"
     assert killed == "worker 3 (Python) had it 1.7 s later, 1.5 s being the ttl"
@@ -136,7 +136,7 @@ def test_every_trouble_has_a_result(run: Demo, tmp_path: Path) -> None:
 
 def test_a_late_write_is_a_result(run: Demo, tmp_path: Path) -> None:
     late = record("python-3.1/0", 40, 9.2, 9.21, kind="write", ok=False)
-    assert demo.result(run, held(tmp_path, late), run.done[3]).endswith("and wrote all the same")
+    assert run.result(held(tmp_path, late), run.done[3]).endswith("and wrote all the same")
 
 
 def test_a_fair_fight_is_good(run: Demo, tmp_path: Path) -> None:

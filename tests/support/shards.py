@@ -52,6 +52,15 @@ def slot(key: str) -> int:
     return crc % _SLOTS
 
 
+def first_shard(key: str, primaries: int) -> int:
+    """The shard that has the slot of a key in a new cluster."""
+    return next(shard for shard in range(primaries) if slot(key) < _first_slot(shard + 1, primaries))
+
+
+def _first_slot(shard: int, primaries: int) -> int:
+    return shard * _SLOTS // primaries
+
+
 class Shards:
     """A cluster. A context manager that stops it.
 
@@ -241,7 +250,7 @@ class Shards:
             # Without equal epochs, which would have to be told apart first.
             server.command("CLUSTER", "SET-CONFIG-EPOCH", number)
         for index, server in enumerate(self.servers[: self.primaries]):
-            first, last = (number * _SLOTS // self.primaries for number in (index, index + 1))
+            first, last = (_first_slot(shard, self.primaries) for shard in (index, index + 1))
             server.command("CLUSTER", "ADDSLOTSRANGE", first, last - 1)
         for server in self.servers[1:]:
             self.servers[0].command("CLUSTER", "MEET", "127.0.0.1", server.port or 0, server.bus_port or 0)
