@@ -198,8 +198,6 @@ class Arena:
     """What can happen here."""
     excuse: ClassVar[str]
     """Where two holders at once are excused, in words."""
-    has_ways: ClassVar[bool] = False
-    """Whether faults can be planted on the ways to the servers."""
     servers: Sequence[Server] = field(init=False, default=())
     workers: list[Worker | None] = field(init=False, default_factory=list)
     gone: list[Worker] = field(init=False, default_factory=list)

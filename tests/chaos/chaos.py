@@ -129,7 +129,7 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if args.demo and args.arena not in DEMOS:
         parser.error(f"there is no demo with --arena {args.arena}")
-    if args.fault and not (PLANTED[args.fault].language or ARENAS[args.arena].has_ways):
+    if args.fault and args.arena not in PLANTED[args.fault].arenas:
         parser.error(f"the fault {args.fault!r} cannot be planted with --arena {args.arena}")
     args.out = args.out or TARGET / ("demo" if args.demo else "chaos")
     if args.seed is None:

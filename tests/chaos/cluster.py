@@ -129,6 +129,14 @@ class ClusterTroubles(FailoverTroubles):
         """Waits until the replica of a primary has taken over."""
         return self.arena.shards.successor(former)
 
+    def heir(self, part: int) -> Server:
+        """The replica of a shard."""
+        return self.arena.shards.replicas(part)[0]
+
+    def is_primary(self, server: Server) -> bool:
+        """Whether a server takes itself for a primary."""
+        return self.arena.shards.is_primary(server)
+
     def concerned(self, part: int) -> Sequence[str]:
         """The names whose slots are on a shard."""
         return self.arena.shards.on_shard(part, (name for pool in self.names.values() for name in pool))
@@ -145,7 +153,7 @@ class ClusterTroubles(FailoverTroubles):
             "slot open": lambda: self._move(trouble, server, _leave),
             "slot half moved": lambda: self._move(trouble, server, self._move_lock),
             "slot emptied": lambda: self._move(trouble, server, self._move_keys),
-            "kill primary": lambda: self._kill(trouble, server),
+            "kill primary": lambda: self.kill(trouble, server),
             "freeze primary": lambda: self.replace(trouble, server, server.freeze),
         }
 
@@ -160,17 +168,15 @@ class ClusterTroubles(FailoverTroubles):
             case "freeze primary":
                 self.finish(trouble)
                 server.thaw()
-                self.meanwhile(lambda: until(lambda: not self.arena.shards.is_primary(server), "it steps back"))
+                self.meanwhile(lambda: until(lambda: not self.is_primary(server), "it steps back"))
                 self.over_ns[trouble] = now_ns()
         super().heal(trouble, server)
 
     def _fail_over(self, trouble: Trouble) -> None:
+        from_ns = now_ns()
         self.meanwhile(lambda: self.arena.shards.fail_over(trouble.where))
-        self.took_over(trouble)
-
-    def _kill(self, trouble: Trouble, server: Server) -> None:
-        self.replace(trouble, server, server.kill)
         self.over_ns[trouble] = now_ns()
+        self.took_over(trouble, from_ns)
 
     def _move(self, trouble: Trouble, source: Server, how_far: Callable[[Move], object]) -> None:
         """Opens a slot of the shard, of a name that is often used if there is one, and moves it so far."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from chaos.quarantine import Quarantine
 from chaos.schedule import Trouble
 from chaos.troubles import Lapse, Takeover, Troubles, locks
-from support.clock import now_ns
+from support.clock import now_ns, until
 from support.servers import Server
 
 
@@ -39,6 +40,10 @@ class FailoverTroubles(Troubles):
 
     def successor(self, former: Server) -> Server:
         """Waits for the server that takes the place of a primary."""
+        raise NotImplementedError
+
+    def heir(self, part: int) -> Server:
+        """The replica of a part of the group, which is there."""
         raise NotImplementedError
 
     def concerned(self, part: int) -> Sequence[str]:
@@ -72,6 +77,10 @@ class FailoverTroubles(Troubles):
             part = trouble.where % self.parts
             yield Lapse(trouble.kind.name, from_ns, self.over_ns.pop(trouble, None), tuple(self.concerned(part)))
 
+    def is_primary(self, server: Server) -> bool:
+        """Whether a server takes itself for a primary."""
+        raise NotImplementedError
+
     def settle(self) -> Iterator[Lapse]:
         """Waits until all is well. Tells of primaries that were replaced although nothing was done to them.
 
@@ -94,8 +103,14 @@ class FailoverTroubles(Troubles):
 
     def replace(self, trouble: Trouble, server: Server, strike: Callable[[], object]) -> None:
         """Does to a primary what has it replaced, and lets that go on in the background."""
+        heir = self.heir(trouble.where % self.parts)
         strike()
-        self._followed[trouble] = self.arena.background.submit(self._follow, trouble, server)
+        self._followed[trouble] = self.arena.background.submit(self._follow, trouble, server, heir)
+
+    def kill(self, trouble: Trouble, server: Server) -> None:
+        """Kills a primary, which grants nothing from then on."""
+        self.replace(trouble, server, server.kill)
+        self.over_ns[trouble] = now_ns()
 
     def finish(self, trouble: Trouble) -> None:
         """Waits until the primary has been replaced."""
@@ -103,15 +118,33 @@ class FailoverTroubles(Troubles):
             # The background takes one step after the other.
             self.meanwhile(followed.result)
 
-    def took_over(self, trouble: Trouble) -> None:
-        """Records that a primary was replaced."""
+    def took_over(self, trouble: Trouble, replaced_ns: int) -> None:
+        """Records that a primary was replaced, not before a given time.
+
+        It may still grant if it hung, or if it is not known when it noticed. Otherwise the new primary's quarantine is
+        seen.
+        """
         part = trouble.where % self.parts
+        if lost_ns := self.over_ns.get(trouble):
+            names = frozenset(self.concerned(part))
+            self.quarantines.append(Quarantine(trouble.lane, names, lost_ns, replaced_ns))
         self.takeovers.append(Takeover(now_ns(), trouble.lane))
         self._primaries[part] = self.primary(part)
 
-    def _follow(self, trouble: Trouble, former: Server) -> None:
+    def _follow(self, trouble: Trouble, former: Server, heir: Server) -> None:
+        replaced_ns = 0
+
+        def is_replaced() -> bool:
+            nonlocal replaced_ns
+            asked_ns = now_ns()
+            if self.is_primary(heir):
+                return True
+            replaced_ns = asked_ns
+            return False
+
+        until(is_replaced, "a replica has taken over")
         primary = self.successor(former)
-        self.took_over(trouble)
+        self.took_over(trouble, replaced_ns)
         self._remember(primary)
 
     def _remember(self, primary: Server) -> None:

@@ -133,7 +133,6 @@ class Nodes(Arena):
 
     plan: ClassVar[Plan] = PLAN
     excuse: ClassVar[str] = "where data were lost or clocks stepped"
-    has_ways: ClassVar[bool] = True
     ways: list[Program] = field(init=False, default_factory=list)
 
     @property

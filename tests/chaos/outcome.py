@@ -20,7 +20,7 @@ from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdict
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",
-    "exclusion": r"two holders at once",
+    "exclusion": r"two holders at once|granted in quarantine",
     "told in time": r"told late|never told|revived",
     "keys gone": r"leaked",
     "calls come back": r"stuck",

@@ -306,13 +306,16 @@ class Run(Story):
         judgement = judge(self.checker, self._history.path, *map(str, rules))
         self.summaries.append(judgement.summary)
         self.violations += judgement.violations
+        for quarantine in self._troubles.quarantines:
+            self.violations += quarantine.broken_in(self._history.path)
+        self._troubles.quarantines.clear()
         if excused := re.search(r"(\d+) overlaps excused", judgement.summary):
             self.excused += int(excused[1])
         for early in self.tally.early:
             if not any(lapse.may_lose(early.name, early.at_ns) for lapse in self._lapses):
                 self.early.append(early.text)
         self.tally.early.clear()
-        if judgement.good and len(self.epochs) > KEPT:
+        if judgement.good and not self.violations and len(self.epochs) > KEPT:
             self._history.path.unlink()
 
     def _order(self, **order: object) -> None:

@@ -20,7 +20,6 @@ from chaos.arena import Arena
 from chaos.failovers import FailoverTroubles
 from chaos.schedule import VIEWS, WORKER_KINDS, Kind, Plan, Trouble, meet
 from conformance.history import SLACK_MS
-from support.clock import now_ns
 from support.sentinels import Sentinels
 from support.servers import Server, programs
 
@@ -125,6 +124,15 @@ class SentinelTroubles(FailoverTroubles):
         """Waits until the other server has taken over."""
         return self.arena.group.successor(former)
 
+    def heir(self, _part: int) -> Server:
+        """The other server."""
+        servers = self.arena.group.servers
+        return servers[1 - servers.index(self.primary(0))]
+
+    def is_primary(self, server: Server) -> bool:
+        """Whether a server takes itself for the primary."""
+        return self.arena.group.is_primary(self.arena.group.servers.index(server))
+
     def concerned(self, _part: int) -> Sequence[str]:
         """All names."""
         return [name for pool in self.names.values() for name in pool]
@@ -145,7 +153,7 @@ class SentinelTroubles(FailoverTroubles):
             "freeze sentinel": server.freeze,
             "kill sentinel": server.kill,
             "planned failover": lambda: self.replace(trouble, server, self.arena.group.fail_over),
-            "kill primary": lambda: self._kill(trouble, server),
+            "kill primary": lambda: self.kill(trouble, server),
             "freeze primary": lambda: self.replace(trouble, server, server.freeze),
         }
 
@@ -163,7 +171,3 @@ class SentinelTroubles(FailoverTroubles):
         if trouble.kind.name in ("planned failover", "freeze primary"):
             self.over_ns[trouble] = self.takeovers[-1].at_ns + (NOTICE_MS + SLACK_MS) * 1_000_000
         super().heal(trouble, server)
-
-    def _kill(self, trouble: Trouble, server: Server) -> None:
-        self.replace(trouble, server, server.kill)
-        self.over_ns[trouble] = now_ns()

@@ -95,8 +95,12 @@ def test_a_primary_is_replaced_and_excuses_what_it_granted_last(troubles: Sentin
     assert former.running
     (takeover,) = troubles.takeovers
     assert lapse.to_ns
+    assert len(troubles.quarantines) == (name == "kill primary")
     if name == "kill primary":
         assert lapse.to_ns <= struck_ns, "a dead server grants nothing"
+        (quarantine,) = troubles.quarantines
+        assert quarantine.lost_ns < quarantine.replaced_ns < takeover.at_ns
+        assert quarantine.names == {"a", "b"}
     else:
         assert lapse.to_ns == takeover.at_ns + (NOTICE_MS + SLACK_MS) * 1_000_000, "until clients have noticed"
     assert set(lapse.names) == {"a", "b"}
@@ -137,9 +141,9 @@ def test_a_real_run_is_good(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_planted_fault_is_found(tmp_path: Path) -> None:
-    given = ["--sentinel", "--fault", "unreleased", "--seed", "1", "--seconds", "20", "--fail-fast"]
+    given = ["--sentinel", "--fault", "validity", "--seed", "1", "--seconds", "20", "--fail-fast"]
     command = [*python("chaos.chaos"), "--out", str(tmp_path), *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     broken = re.findall(r"^ (\w[\w ]*\w) +BAD ", done.stdout, re.M)
-    assert set(broken) & set(PLANTED["unreleased"].found), done.stdout
+    assert set(broken) & set(PLANTED["validity"].found), done.stdout
