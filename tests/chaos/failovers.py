@@ -38,6 +38,10 @@ class FailoverTroubles(Troubles):
         """The present primary of a part of the group."""
         raise NotImplementedError
 
+    def is_primary(self, server: Server) -> bool:
+        """Whether a server takes itself for a primary."""
+        raise NotImplementedError
+
     def successor(self, former: Server) -> Server:
         """Waits for the server that takes the place of a primary."""
         raise NotImplementedError
@@ -72,14 +76,10 @@ class FailoverTroubles(Troubles):
 
     def lapses(self, trouble: Trouble, from_ns: int) -> Iterator[Lapse]:
         """What a failover excuses that may have lost something; nothing else does."""
+        self.finish(trouble)
+        over_ns = self.over_ns.pop(trouble, None)
         if trouble.kind.of == "data":
-            self.finish(trouble)
-            part = trouble.where % self.parts
-            yield Lapse(trouble.kind.name, from_ns, self.over_ns.pop(trouble, None), tuple(self.concerned(part)))
-
-    def is_primary(self, server: Server) -> bool:
-        """Whether a server takes itself for a primary."""
-        raise NotImplementedError
+            yield Lapse(trouble.kind.name, from_ns, over_ns, tuple(self.concerned(trouble.where % self.parts)))
 
     def settle(self) -> Iterator[Lapse]:
         """Waits until all is well. Tells of primaries that were replaced although nothing was done to them.

@@ -137,7 +137,7 @@ class Worker:
         self.ways: dict[str, int] = {}
         self.over = False
         library: Any = redlock.asyncio if self.is_async else redlock
-        altered = {"restart_delay": 0} if args.fault == "unbarred" else {}
+        altered = {"restart_delay": 0} if args.fault == "no quarantine" else {}
         self.client = library.Redlock(label=self.name, ttl=args.ttl, **altered)
         self.hands = [Hand(self, number) for number in range(args.hands)]
         self.loop: asyncio.AbstractEventLoop | None = None

@@ -41,7 +41,9 @@ PLANTED = {
     "cancelled": Planted(
         "asyncio", "a cancelled task keeps what it has won", ("keys gone", "served"), "Python", "asyncio"
     ),
-    "unbarred": Planted("Python", "a new primary is used at once", ("exclusion",), "Python", "sync", arenas=GROUPS),
+    "no quarantine": Planted(
+        "Python", "a new primary is used at once", ("exclusion",), "Python", "sync", arenas=GROUPS
+    ),
     "old fence": Planted("Node", "a lock tells the fence of the hold before", ("fences", "store"), "Node"),
 }
 """All of them, by name."""

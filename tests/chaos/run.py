@@ -198,6 +198,8 @@ class Run(Story):
     def _break_off(self) -> None:
         """Judges what has happened so far."""
         self.interrupted = True
+        for trouble in self.active:
+            self._troubles.finish(trouble)
         # A worker records an acquire before it goes to the store: each access in the store has its acquire.
         # A worker that continued while the others are read would be known only in part.
         self.tally.hear_store(self.arena.accesses, self._history)

@@ -160,8 +160,7 @@ def test_ctrl_c_loses_nothing_of_what_is_being_read(
     won = {"client": "rust-1/1", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "valid_until_ns": 2}
     lines = [won | {"name": name, "fence": fence} for fence, name in enumerate("abc")]
     worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    run.arena.workers, run.arena.gone = [worker], []
-    run.arena.store, run.arena.accesses = worker, Journal(tmp_path / "accesses")
+    only(worker, run, tmp_path)
     heard = []
 
     def add(_: EpochHistory, record: Json) -> None:
@@ -175,6 +174,29 @@ def test_ctrl_c_loses_nothing_of_what_is_being_read(
     run.play()
     assert run.interrupted
     assert [record["name"] for record in heard if record["kind"] == "acquire"] == list("abc")
+
+
+def test_workers_are_stopped_only_when_nothing_goes_on_in_the_background(
+    run: Run, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(worker, run, tmp_path)
+    trouble = next(trouble for trouble in run.scheduled[0].troubles if trouble.kind.subject == "node")
+    run.active[trouble] = run.start_ns
+    stopped = []
+    monkeypatch.setattr("chaos.nodes.NodeTroubles.finish", lambda *_: stopped.append(worker.stopped))
+    monkeypatch.setattr("chaos.run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
+    run.show = lambda: signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, run.interrupt)
+    run.play()
+    assert run.interrupted
+    assert stopped == [False]
+    assert worker.stopped
+
+
+def only(worker: Worker, run: Run, folder: Path) -> None:
+    """Makes this the only process of a run."""
+    run.arena.workers, run.arena.gone = [worker], []
+    run.arena.store, run.arena.accesses = worker, Journal(folder / "accesses")
 
 
 def test_ctrl_c_is_not_for_the_judge(tmp_path: Path) -> None:

@@ -205,9 +205,9 @@ def test_a_real_run_is_good(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_planted_fault_is_found(tmp_path: Path) -> None:
-    given = ["--cluster", "--fault", "unbarred", "--seed", "7", "--seconds", "20", "--fail-fast"]
+    given = ["--cluster", "--fault", "no quarantine", "--seed", "7", "--seconds", "20", "--fail-fast"]
     command = [*python("chaos.chaos"), "--out", str(tmp_path), *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     broken = re.findall(r"^ (\w[\w ]*\w) +BAD ", done.stdout, re.M)
-    assert set(broken) & set(PLANTED["unbarred"].found), done.stdout
+    assert set(broken) & set(PLANTED["no quarantine"].found), done.stdout

@@ -84,6 +84,9 @@ def test_the_picture_and_the_live_view_show_failovers(run: ClusterDemo, tmp_path
     lanes = ["the lock", *(f"shard {i}" for i in range(1, SHARDS + 1)), "worker 6, Node"]
     for word in (*lanes, *(trouble.kind.name for trouble in EPOCH.troubles), "a replica took over", "told of its loss"):
         assert f"<!-- {word}" in text
+    run.takeovers = run.takeovers[:2]
+    picture.draw(run, file, held(tmp_path, of=HISTORY))
+    assert file.read_text().count("<use ") == text.count("<use ") - 1, "each has a mark"
     run.takeovers = [dataclasses.replace(run.takeovers[1], at_ns=at_ns(6))]
     shown = text_of(lambda console: console.print(screen.screen(run, at_ns(6) + 2 * TICK_NS)), width=80)
     (line,) = (line for line in shown.splitlines() if f"shard {NEXT + 1}" in line)

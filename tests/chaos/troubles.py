@@ -91,6 +91,9 @@ class Troubles:
             case _:
                 self.heal(trouble, self.server(trouble))
 
+    def finish(self, _trouble: Trouble) -> None:
+        """Waits for what a trouble has begun and what cannot be broken off."""
+
     def lapses(self, _trouble: Trouble, _from_ns: int) -> Iterator[Lapse]:
         """What a trouble that has just ended excuses; it began then."""
         yield from ()
