@@ -3,7 +3,7 @@
 Epochs are `steady`, or of the class `data`, in which primaries die or hang until their replicas take over. What is
 excused then is what core/docs/failover.md says: two may hold a lock that the former primary has granted last, and a
 lock may be lost before its time, if its slot is on that shard. A planned failover and a slot that moves lose nothing.
-All clocks agree here, so that fences stay in order, also those that the two sides of a failover gave.
+Fences may be out of order only while two servers grant: all clocks agree, so that a lost fence costs nothing.
 
 One server after the other fails over, because a cluster elects nobody without a majority of its primaries. Only one
 thing at a time happens to slots and roles, so that it is known which server has what.

@@ -18,7 +18,8 @@ class FailoverTroubles(Troubles):
     """Makes trouble in such a group, and ends it.
 
     The whole group is one node that may forget. In a failover that was not planned, the last grants and releases can be
-    lost: those before a primary was killed, and those before one that hung has noticed that it is replaced.
+    lost: those before a primary was killed, and those before one that hung has noticed that it is replaced. Until then
+    two servers may grant, and either counts its fences for itself.
     """
 
     over_ns: dict[Trouble, int] = field(default_factory=dict)
@@ -79,7 +80,10 @@ class FailoverTroubles(Troubles):
         self.finish(trouble)
         over_ns = self.over_ns.pop(trouble, None)
         if trouble.kind.of == "data":
-            yield Lapse(trouble.kind.name, from_ns, over_ns, tuple(self.concerned(trouble.where % self.parts)))
+            names = tuple(self.concerned(trouble.where % self.parts))
+            # A server that is dead grants nothing beside its successor.
+            divides = trouble.kind.name != "kill primary"
+            yield Lapse(trouble.kind.name, from_ns, over_ns, names, divides=divides)
 
     def settle(self) -> Iterator[Lapse]:
         """Waits until all is well. Tells of primaries that were replaced although nothing was done to them.
@@ -92,7 +96,7 @@ class FailoverTroubles(Troubles):
             if before is not now:
                 self._remember(now)
                 cause = f"a replica took over from {before} by itself"
-                yield Lapse(cause, self._settled_ns, now_ns(), tuple(self.concerned(part)))
+                yield Lapse(cause, self._settled_ns, now_ns(), tuple(self.concerned(part)), divides=True)
         self._primaries = primaries
         self._settled_ns = now_ns()
 

@@ -220,6 +220,9 @@ class NodeTroubles(Troubles):
 
     def lapses(self, trouble: Trouble, from_ns: int) -> Iterator[Lapse]:
         """What a node that forgets excuses, and a clock that steps forward."""
+        if trouble.kind.name == "crash":
+            # All see it restart, but a lock that only a quorum of the nodes has may be lost.
+            yield Lapse(trouble.kind.name, from_ns, None, ("",), overlaps=False)
         if trouble.kind.of == "data" or trouble.kind.name == "clock forward":
             yield Lapse(trouble.kind.name, from_ns, now_ns() + round(IN_FLIGHT_S * 1e9), ("",))
             # Leases do not wait for as long as their ttl after a restart.

@@ -248,8 +248,9 @@ class Run(Story):
         """Records what is excused."""
         for lapse in lapses:
             self._lapses.append(lapse)
-            for name in lapse.names:
-                self._history.period("lapse", lapse.cause, lapse.from_ns, lapse.to_ns, name)
+            for kind, is_meant in (("lapse", lapse.overlaps), ("divided", lapse.divides)):
+                for name in lapse.names if is_meant else ():
+                    self._history.period(kind, lapse.cause, lapse.from_ns, lapse.to_ns, name)
 
     def _killed(self, worker: Worker, at_ns: int) -> None:
         self.tally.hear(worker, self._history)

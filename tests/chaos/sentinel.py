@@ -3,7 +3,7 @@
 Epochs are `steady`, or of the class `data`, in which the replica takes over. What is excused then is what
 core/docs/failover.md says: a failover can lose the last grants and releases, also a planned one, because Redis does not
 wait until the replica has everything; and a client notices it in about a second, until when either server may grant.
-All clocks agree here, so that fences stay in order, also those that the two servers gave.
+Fences may be out of order only in that time: all clocks agree, so that a lost fence costs nothing.
 
 There is one failover in an epoch. The former primary takes writes until the end of the epoch, unless the sentinels make
 it a replica before, and must not be used.

@@ -135,6 +135,7 @@ def test_a_primary_is_replaced_and_excuses_what_it_granted_last(troubles: Cluste
     assert former.running
     (takeover,) = troubles.takeovers
     assert lapse.to_ns
+    assert lapse.divides == (name != "kill primary")
     if name == "kill primary":
         assert lapse.to_ns <= struck_ns, "a dead server grants nothing"
         (quarantine,) = troubles.quarantines

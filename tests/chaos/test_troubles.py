@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from chaos.demo import CRASH
 from chaos.nodes import CUT_BYTES, KINDS, Nodes, NodeTroubles, node
 from chaos.schedule import Trouble
 from chaos.troubles import locks
@@ -148,6 +149,16 @@ def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(
     until(lambda: not server.command("EXISTS", "later"), "both have expired")
     troubles.put_right()
     assert not list(locks(server))
+
+
+def test_a_crash_of_the_demo_excuses_a_loss_and_no_second_holder(troubles: NodeTroubles) -> None:
+    trouble = Trouble(kind=CRASH, at_s=0, lasts_s=0, where=0)
+    troubles.begin(trouble)
+    troubles.end(trouble)
+    (lapse,) = troubles.lapses(trouble, 1000)
+    assert not lapse.overlaps
+    assert lapse.may_lose("demo", 1000)
+    assert not lapse.may_lose("demo", 999)
 
 
 def test_a_file_that_is_written_anew_is_short_and_keeps_the_data(server: Server) -> None:

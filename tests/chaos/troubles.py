@@ -31,6 +31,10 @@ class Lapse:
     to_ns: int | None
     names: tuple[str, ...]
     """The locks concerned; an empty name means all of them."""
+    overlaps: bool = True
+    """Whether it excuses two holders, and not only early losses."""
+    divides: bool = False
+    """Whether two servers may grant meanwhile, whose fences are not ordered."""
 
     def may_lose(self, name: str, at_ns: int) -> bool:
         """Whether it explains why a lock was lost early."""
