@@ -9,20 +9,23 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 from chaos.planted import PLANTED
-from chaos.schedule import CREW, NODES, TTL_S, VIEWS
+from chaos.schedule import CREW, TTL_S, VIEWS, Plan
 from support.process import python, start, stop_process
 from support.rights import fewest, for_any_name
-from support.servers import Server, User, programs, version
+from support.servers import Server, User
+
+if TYPE_CHECKING:
+    from chaos.troubles import Troubles
 
 HERE = Path(__file__).resolve().parent
 
@@ -57,17 +60,6 @@ ROLES = (
     Role("Node", "async"),
 )
 assert len(ROLES) == CREW
-
-
-def node(i: int, user: User | None = None) -> Server:
-    """A server that keeps its data, can be told to hang, and has a separate clock where possible."""
-    there = programs()
-    program = there[i % len(there)]
-    # Data must survive only a crash of the process, not one of the machine.
-    options = ["--appendfsync", "no"]
-    if not version(program).startswith("redis-6"):
-        options += ["--enable-debug-command", "yes"]
-    return Server(persist=True, clock=sys.platform == "linux", program=program, user=user, options=options)
 
 
 class ArenaError(Exception):
@@ -161,6 +153,8 @@ class Worker(Program):
         """The last acquires of its hands, if nothing has ended the holds."""
         self.releasing_ns: dict[str, int] = {}
         """When a hand began a release whose result is unknown."""
+        self.names: dict[str, str] = {}
+        """The lock that each hand has asked for last."""
         self.ttl_ns: dict[str, int] = {}
         """The ttl that each hand has asked for last."""
         self.valid_until_ns: dict[str, int] = {}
@@ -186,7 +180,7 @@ def lane_of(client: str) -> str:
 
 @dataclass
 class Arena:
-    """Everything that runs; a context manager that ends it all.
+    """Everything that runs; a context manager that ends it all. What the workers' addresses lead to is a subclass's.
 
     binaries   where the Rust worker is
     seed       the seed of the workers
@@ -200,23 +194,26 @@ class Arena:
     fault: str | None = None
     roles: Sequence[Role] = ROLES
     hands: int = HANDS
+    plan: ClassVar[Plan]
+    """What can happen here."""
+    excuse: ClassVar[str]
+    """Where two holders at once are excused, in words."""
+    servers: Sequence[Server] = field(init=False, default=())
     workers: list[Worker | None] = field(init=False, default_factory=list)
     gone: list[Worker] = field(init=False, default_factory=list)
 
     def __enter__(self) -> Self:
         self._generations = [0] * len(self.roles)
         with contextlib.ExitStack() as stack:
+            # A server dies with the thread that started it, so this one ends after all of them.
+            self.background = stack.enter_context(ThreadPoolExecutor(1))
             self.dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-")))
             user = for_any_name(fewest())
             self.user = User(user.name, PASSWORD, user.rules)
-            self.servers = [stack.enter_context(node(i, self.user)) for i in range(NODES)]
+            self._urls = self._open(stack)
             self.accesses = Journal(self.dir / "store.jsonl")
             store = [self.dir / "store.sock", self.dir / "store.db", self.accesses.path]
             self.store = self._program(stack, "store", *map(str, store))
-            altered = ["--fault", self.fault] if self.fault and not PLANTED[self.fault].language else []
-            sockets = [str(server.socket) for server in self.servers]
-            self.ways = [self._program(stack, "ways", *altered, *sockets) for _ in range(VIEWS)]
-            self._urls = [self._addresses(json.loads(way.hear() or "[]")) for way in self.ways]
             assert self.store.hear(), self.store.said()
             self.workers = [None] * len(self.roles)
             stack.callback(self._kill_all)
@@ -230,6 +227,28 @@ class Arena:
     ) -> None:
         self._stack.close()
 
+    @property
+    def what(self) -> str:
+        """What the workers' addresses lead to, in words."""
+        raise NotImplementedError
+
+    @property
+    def programs(self) -> str:
+        """The names of the servers' programs."""
+        return ", ".join(sorted({server.program.name for server in self.servers}))
+
+    def lanes(self, subjects: set[str]) -> list[str]:
+        """The lanes of everything but workers to which these subjects of trouble belong."""
+        raise NotImplementedError
+
+    def troubles(self) -> Troubles:
+        """What makes trouble here."""
+        raise NotImplementedError
+
+    def needed(self) -> list[Program]:
+        """The programs without which no worker can go on."""
+        return [self.store]
+
     def living(self) -> list[Worker]:
         """The present workers, also stopped ones."""
         return [worker for worker in self.workers if worker]
@@ -240,7 +259,7 @@ class Arena:
 
     def check(self) -> None:
         """Raises unless the programs that all workers need are running."""
-        for program in (self.store, *self.ways):
+        for program in self.needed():
             if program.process.poll() is not None:
                 raise ArenaError(f"{program.log.stem} has ended: {program.said()}")
 
@@ -268,15 +287,6 @@ class Arena:
         self.gone.append(worker)
         return worker
 
-    def change_way(self, view: int, nodes: Iterable[int], what: str, amount: float = 0.0) -> int:
-        """Changes the ways from a view to these nodes; returns how many connections they have seen so far."""
-        way = self.ways[view]
-        way.tell(nodes=list(nodes), do=what, amount=amount)
-        said = way.hear()
-        if not said:
-            raise ArenaError(f"the proxies of a view have ended: {way.said()}")
-        return int(said)
-
     def finish(self) -> list[str]:
         """Waits for all workers to end; returns what went wrong."""
         wrong = []
@@ -293,16 +303,15 @@ class Arena:
                 wrong.append(f"{worker.name} ended with {code}")
         return wrong
 
+    def _open(self, stack: contextlib.ExitStack) -> list[str]:
+        """Starts everything that the workers' addresses lead to; returns the addresses for each view."""
+        raise NotImplementedError
+
     def _program(self, stack: contextlib.ExitStack, name: str, *given: str) -> Program:
         log = self.dir / f"{name}-{len(list(self.dir.iterdir()))}.log"
         program = Program([*python(f"chaos.{name}"), *given], log)
         stack.callback(program.kill)
         return program
-
-    def _addresses(self, ports: list[int]) -> str:
-        if not ports:
-            raise ArenaError("the proxies did not start")
-        return ",".join(f"redis://{self.user.name}:{PASSWORD}@127.0.0.1:{port}" for port in ports)
 
     def _command(self, role: Role) -> Sequence[str]:
         if role.language == "Rust":

@@ -1,4 +1,7 @@
-"""Workers in Rust, Python and Node use locks on five servers, amid every kind of trouble, for as long as you like.
+"""Workers in Rust, Python and Node use locks amid every kind of trouble, for as long as you like.
+
+The locks are on five servers (`nodes.py`), on a Redis Cluster (`cluster.py`), or on a primary that sentinels name
+(`sentinel.py`).
 
 Troubles are a function of the seed (`schedule.py`). The workers record what they do to the locks, and `redlock-history`
 judges the records after each epoch. Exit status 0 only if every promise was kept; 1 if not; 130 after Ctrl-C, with a
@@ -19,9 +22,14 @@ from rich.console import Console
 
 from chaos import demo, holds, live, outcome, picture, screen
 from chaos.arena import HANDS, ROLES, Arena, ArenaError
+from chaos.cluster import Cluster
+from chaos.cluster_demo import ClusterDemo
+from chaos.demo import Demo
+from chaos.nodes import Nodes
 from chaos.planted import PLANTED
 from chaos.run import Run
-from chaos.schedule import NODES, VIEWS, count, epochs, kinds
+from chaos.schedule import count, epochs, kinds
+from chaos.sentinel import Sentinel
 from support.clock import now_ns
 
 HERE = Path(__file__).resolve().parent
@@ -30,6 +38,12 @@ TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 PLAIN_WIDTH = 110
 SHOW_EVERY_S = 0.1
 INTERRUPTED = 130
+ARENAS: dict[str, type[Arena]] = {"nodes": Nodes, "cluster": Cluster, "sentinel": Sentinel}
+"""The kinds of arena, by name."""
+
+DEMOS: dict[str, type[Demo]] = {"nodes": Demo, "cluster": ClusterDemo}
+"""The demos, by the kind of arena."""
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -39,7 +53,8 @@ def main() -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    scheduled = [demo.EPOCH] if args.demo else epochs(args.seed, count(args.seconds))
+    plan = ARENAS[args.arena].plan
+    scheduled = [DEMOS[args.arena].plot] if args.demo else epochs(plan, args.seed, count(plan, args.seconds))
     if args.schedule:
         for epoch in scheduled:
             console.print(f"epoch {epoch.number + 1}, {epoch.of}", highlight=False)
@@ -52,9 +67,9 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     for old in args.out.glob("epoch-*.jsonl"):
         old.unlink()
-    kind, roles, hands = (demo.Demo, demo.CREW, 1) if args.demo else (Run, ROLES, HANDS)
+    kind, roles, hands = (DEMOS[args.arena], demo.CREW, 1) if args.demo else (Run, ROLES, HANDS)
     try:
-        with Arena(args.programs, args.seed, args.fault, roles, hands) as arena:
+        with ARENAS[args.arena](args.programs, args.seed, args.fault, roles, hands) as arena:
             checker = args.programs / "redlock-history"
             run = kind(arena=arena, checker=checker, out=args.out, scheduled=scheduled, fail_fast=args.fail_fast)
             introduce(console, run)
@@ -72,20 +87,19 @@ def main() -> int:
 def introduce(console: Console, run: Run) -> None:
     """Prints what is about to happen."""
     arena, scheduled = run.arena, run.scheduled
-    programs = ", ".join(sorted({server.program.name for server in arena.servers}))
-    if isinstance(run, demo.Demo):
-        demo.introduce(console, run, programs)
+    if isinstance(run, Demo):
+        run.introduce(console)
         return
     told = f"{len(scheduled)} epochs, {sum(len(epoch.troubles) for epoch in scheduled)} troubles"
     console.print(f"seed {arena.seed}: {told} of {len(kinds(scheduled))} kinds (--schedule lists them)")
     crew = f"{len(arena.roles)} processes with {arena.hands} locks at a time"
-    console.print(f"{crew}, {NODES} servers ({programs}), {VIEWS} views\n")
+    console.print(f"{crew}, {arena.what}\n")
 
 
 def report(console: Console, run: Run) -> bool:
     """Draws the run and prints its result; `True` if every promise held."""
     histories = sorted(run.out.glob("epoch-*.jsonl"))[-3:]
-    if isinstance(run, demo.Demo):
+    if isinstance(run, Demo):
         drawn, held = run.out / "timeline.svg", holds.read(histories[0])
         picture.draw(run, drawn, held)
         return demo.write(console, run, held, [drawn, *histories])
@@ -101,6 +115,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="how long, about (60)")
     parser.add_argument("--seed", type=int, help="which troubles (random)")
     parser.add_argument("--demo", action="store_true", help="one lock and a few troubles, in about 20 s")
+    arena = parser.add_mutually_exclusive_group()
+    arena.add_argument("--arena", choices=list(ARENAS), default="nodes", help="what the locks are on (nodes)")
+    for name in ARENAS:
+        arena.add_argument(f"--{name}", action="store_const", const=name, dest="arena", help=f"--arena {name}")
     parser.add_argument("--schedule", action="store_true", help="only list them")
     parser.add_argument("--fault", choices=list(PLANTED), help="make this mistake, which has to be found")
     parser.add_argument("--fail-fast", action="store_true", help="end after the first epoch that is bad")
@@ -109,6 +127,10 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="where the picture and the history go (target/chaos or target/demo)")
     args = parser.parse_args()
+    if args.demo and args.arena not in DEMOS:
+        parser.error(f"there is no demo with --arena {args.arena}")
+    if args.fault and args.arena not in PLANTED[args.fault].arenas:
+        parser.error(f"the fault {args.fault!r} cannot be planted with --arena {args.arena}")
     args.out = args.out or TARGET / ("demo" if args.demo else "chaos")
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(10**6)

@@ -14,8 +14,9 @@ from chaos import outcome
 from chaos.arena import ROLES, Worker
 from chaos.colours import LANGUAGE
 from chaos.holds import Hold
+from chaos.nodes import KINDS, NODES
 from chaos.run import SERVED_S, Done, Run
-from chaos.schedule import KINDS, NODES, TTL_S, Epoch, Kind, Trouble
+from chaos.schedule import TTL_S, Epoch, Kind, Trouble
 from chaos.tally import LANGUAGES
 from chaos.verdict import number_of, tabled, time_of
 from support.clock import now_ns
@@ -73,9 +74,15 @@ NOT_SHOWN = (
 
 
 class Demo(Run):
-    """The run of the demo."""
+    """The run of the demo, on independent servers."""
 
-    title: ClassVar[str] = f"one lock on {NODES} servers"
+    place: ClassVar[str] = f"{NODES} servers"
+    """What the lock is on."""
+    title: ClassVar[str] = f"one lock on {place}"
+    plot: ClassVar[Epoch] = EPOCH
+    words: ClassVar[Mapping[Kind, tuple[str, str]]] = WORDS
+    shown: ClassVar[str] = SHOWN
+    not_shown: ClassVar[str] = NOT_SHOWN
     ways: ClassVar[Mapping[str, int]] = {"busy": 4, "block": 1}
 
     def names(self, epoch: Epoch) -> dict[str, list[str]]:
@@ -94,12 +101,56 @@ class Demo(Run):
 
     def describe(self, trouble: Trouble) -> str:
         """The beginning of a trouble in words."""
-        return f"{self.named(trouble.lane)} {WORDS[trouble.kind][0]}"
+        return f"{self.named(trouble.lane)} {self.words[trouble.kind][0]}"
 
     def named(self, lane: str) -> str:
         """The subject of a lane, with its language if it is a worker."""
         role = self.lanes[lane]
         return f"{lane} ({role.language})" if role else lane
+
+    def introduce(self, console: Console) -> None:
+        """Prints which workers fight for the lock, and on what."""
+        workers = ", ".join(f"{lane} ({role.language} {role.face})" for lane, role in self.lanes.items() if role)
+        place, count = f"{self.place} ({self.arena.programs})", len(self.arena.roles)
+        console.print(f"One lock on {place}, fought for by {count} processes:")
+        console.print(f"{workers}\n", highlight=False)
+
+    def result(self, holds: Sequence[Hold], done: Done) -> str:
+        """The result of a trouble, in one sentence."""
+        if done.trouble.kind is FREEZE:
+            meanwhile = [hold for hold in holds if done.from_ns <= hold.since_ns < done.to_ns]
+            longest = max((hold.wait_s for hold in meanwhile), default=0.0)
+            return f"{number_of(len(meanwhile), 'acquisition')} meanwhile, longest wait {time_of(longest)}"
+        lane = f"worker {KEEPER + 1}" if done.trouble.kind is CRASH else done.trouble.lane
+        hold = struck_hold(holds, lane, done)
+        if not hold:
+            return f"{self.named(lane)} never held the lock"
+        return self._kept(done, hold) if done.trouble.kind is CRASH else self._followed(holds, done, hold)
+
+    def _kept(self, done: Done, hold: Hold) -> str:
+        """The result of a node's crash while a worker held the lock."""
+        if not outlived(hold, done):
+            return f"happened under {self.named(hold.lane)}, whose lock was {hold.end or 'kept'}"
+        return f"came back empty under {self.named(hold.lane)}, which {renewals(hold)}"
+
+    def _followed(self, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
+        """The result of what was done to a holder."""
+        had_it = self.had_next(holds, done, hold)
+        if not had_it:
+            return "no worker had the lock afterwards"
+        if done.trouble.kind is KILL:
+            return f"{had_it}, {TTL_S:g} s being the ttl"
+        told = "was told that it was lost" if hold.end == "lost" else f"its lock was {hold.end or 'kept'}"
+        wrote = "wrote all the same" if any(at_ns > done.to_ns for at_ns in hold.accesses_ns) else "wrote nothing"
+        return f"{had_it}; it woke up, {told} and {wrote}"
+
+    def had_next(self, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
+        """Says who had the lock after a hold; nothing if no worker did."""
+        later = [other for other in holds if other.fence > hold.fence]
+        if not later:
+            return ""
+        follower = min(later, key=lambda other: other.fence)
+        return f"{self.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
 
     def _strike(self, trouble: Trouble, slot: int) -> None:
         """Makes trouble while a worker holds the lock for longer than its ttl."""
@@ -116,7 +167,10 @@ class Demo(Run):
         self._go_through(trouble)
         self._reached(lambda: not _held_ns(worker), f"{worker.name} did not end its hold")
         if self.tally.losses.total() > losses:
-            self.note(now_ns(), f"{self.named(worker.lane)} is told that its lock is lost")
+            self._note_loss(worker)
+
+    def _note_loss(self, worker: Worker) -> None:
+        self.note(now_ns(), f"{self.named(worker.lane)} is told that its lock is lost")
 
     def _go_through(self, trouble: Trouble) -> None:
         from_ns, acquired = now_ns(), self.tally.acquired.total()
@@ -128,7 +182,7 @@ class Demo(Run):
             self.note(now_ns(), f"the lock is acquired again {(now_ns() - from_ns) / 1e9:.1f} s later")
         self._wait_until(from_ns + round(trouble.lasts_s * 1e9))
         self._end(trouble)
-        self.note(now_ns(), f"{self.named(trouble.lane)} {WORDS[trouble.kind][1]}")
+        self.note(now_ns(), f"{self.named(trouble.lane)} {self.words[trouble.kind][1]}")
 
     def _reached(self, state: Callable[[], bool], otherwise: str) -> bool:
         reached = self._wait(state)
@@ -137,65 +191,39 @@ class Demo(Run):
         return reached
 
 
+def struck_hold(holds: Sequence[Hold], lane: str, done: Done) -> Hold | None:
+    """The last hold of a worker that began before a trouble; none if there is none."""
+    before = [hold for hold in holds if hold.lane == lane and hold.since_ns <= done.from_ns]
+    return before[-1] if before else None
+
+
+def outlived(hold: Hold, done: Done) -> bool:
+    """Whether a lock was held until after a trouble, and released."""
+    return hold.end == "released" and hold.over_ns >= done.to_ns
+
+
+def renewals(hold: Hold) -> str:
+    """Says for how long a lock was held."""
+    return f"held the lock for {hold.held_s:.1f} s, renewed {number_of(hold.renewed, 'time')}"
+
+
 def _held_ns(worker: Worker) -> int:
     """For how long a worker has held the lock; 0 if it does not."""
     acquire = worker.holding.get(f"{worker.name}/0")
     return now_ns() - acquire["return_ns"] if acquire and acquire["ok"] else 0
 
 
-def introduce(console: Console, run: Demo, programs: str) -> None:
-    """Prints which workers fight for the lock, and on which servers."""
-    workers = ", ".join(f"{lane} ({role.language} {role.face})" for lane, role in run.lanes.items() if role)
-    console.print(f"One lock on {NODES} servers ({programs}), fought for by {len(run.arena.roles)} processes:")
-    console.print(f"{workers}\n", highlight=False)
-
-
 def write(console: Console, run: Demo, holds: Sequence[Hold], files: Sequence[Path]) -> bool:
     """Prints the report; `True` if every promise held."""
-    notes = {"shown": SHOWN, "not shown": NOT_SHOWN}
+    notes = {"shown": run.shown, "not shown": run.not_shown}
     if unavailable := [said for said in run.tally.said if ": unavailable: " in said]:
         # A slow machine alone can cause them.
         notes["allowed"] = "\n".join(unavailable)
     return outcome.write(console, run, [_acquisitions(run, holds), _troubles(run, holds)], notes, files)
 
 
-def result(run: Demo, holds: Sequence[Hold], done: Done) -> str:
-    """The result of a trouble, in one sentence."""
-    if done.trouble.kind is FREEZE:
-        meanwhile = [hold for hold in holds if done.from_ns <= hold.since_ns < done.to_ns]
-        longest = max((hold.wait_s for hold in meanwhile), default=0.0)
-        return f"{number_of(len(meanwhile), 'acquisition')} meanwhile, longest wait {time_of(longest)}"
-    lane = f"worker {KEEPER + 1}" if done.trouble.kind is CRASH else done.trouble.lane
-    struck = [hold for hold in holds if hold.lane == lane and hold.since_ns <= done.from_ns]
-    if not struck:
-        return f"{run.named(lane)} never held the lock"
-    return (_kept if done.trouble.kind is CRASH else _followed)(run, holds, done, struck[-1])
-
-
-def _kept(run: Demo, _: Sequence[Hold], done: Done, hold: Hold) -> str:
-    """The result of a node's crash while a worker held the lock."""
-    if hold.end != "released" or hold.over_ns < done.to_ns:
-        return f"happened under {run.named(hold.lane)}, whose lock was {hold.end or 'kept'}"
-    held = f"held the lock for {hold.held_s:.1f} s, renewed {number_of(hold.renewed, 'time')}"
-    return f"came back empty under {run.named(hold.lane)}, which {held}"
-
-
-def _followed(run: Demo, holds: Sequence[Hold], done: Done, hold: Hold) -> str:
-    """The result of what was done to a holder."""
-    later = [other for other in holds if other.fence > hold.fence]
-    if not later:
-        return "no worker had the lock afterwards"
-    follower = min(later, key=lambda other: other.fence)
-    had_it = f"{run.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
-    if done.trouble.kind is KILL:
-        return f"{had_it}, {TTL_S:g} s being the ttl"
-    told = "was told that it was lost" if hold.end == "lost" else f"its lock was {hold.end or 'kept'}"
-    wrote = "wrote all the same" if any(at_ns > done.to_ns for at_ns in hold.accesses_ns) else "wrote nothing"
-    return f"{had_it}; it woke up, {told} and {wrote}"
-
-
 def _acquisitions(run: Demo, holds: Sequence[Hold]) -> Table:
-    what = f"{len(run.arena.roles)} processes, one lock on {NODES} servers, {run.seconds(run.end_ns):.1f} s"
+    what = f"{len(run.arena.roles)} processes, one lock on {run.place}, {run.seconds(run.end_ns):.1f} s"
     table = tabled(what, "", ">acquisitions", ">mean hold", ">longest", ">mean wait", ">longest")
     lanes = run.lanes
     for language in LANGUAGES:
@@ -217,5 +245,5 @@ def _troubles(run: Demo, holds: Sequence[Hold]) -> Table:
     for done in run.done:
         times = [f"{run.seconds(at_ns):.1f} s" for at_ns in (done.from_ns, done.to_ns)]
         what = f"{run.named(done.trouble.lane)} {done.trouble.kind.name.removeprefix('worker ')}"
-        table.add_row(*times, what, result(run, holds, done))
+        table.add_row(*times, what, run.result(holds, done))
     return table

@@ -31,7 +31,7 @@ const { values: args } = parseArgs({
   ),
 });
 const ttlMs = Number(args.ttl) * 1000;
-const redlock = new Redlock(process.env.REDLOCK_URLS.split(","), { ttl: ttlMs, label: args.name });
+const redlock = new Redlock(undefined, { ttl: ttlMs, label: args.name });
 const journal = openSync(args.journal, "a");
 
 let names;

@@ -137,7 +137,8 @@ class Worker:
         self.ways: dict[str, int] = {}
         self.over = False
         library: Any = redlock.asyncio if self.is_async else redlock
-        self.client = library.Redlock(urls(), label=self.name, ttl=args.ttl)
+        altered = {"restart_delay": 0} if args.fault == "no quarantine" else {}
+        self.client = library.Redlock(label=self.name, ttl=args.ttl, **altered)
         self.hands = [Hand(self, number) for number in range(args.hands)]
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop of the hands, on asyncio."""
@@ -226,7 +227,7 @@ class Worker:
                 raise AssertionError("holds a lock of its parent")
             hand = Hand(self, -1)
             hand.client, hand.is_async = client, False
-            lock = redlock.Redlock(urls(), ttl=self.args.ttl, label=client).lock(name, timeout=PATIENCE_S)
+            lock = redlock.Redlock(ttl=self.args.ttl, label=client).lock(name, timeout=PATIENCE_S)
             complete(hand.use(lock, "brief", self.args.ttl, {}))
         except BaseException as error:
             self.journal.say("trouble", message=f"{client}: {error!r}")
@@ -493,11 +494,6 @@ def complete(call: Coroutine[Any, Any, object]) -> None:
     except StopIteration:
         return
     raise RuntimeError("a call of the blocking face was awaited")
-
-
-def urls() -> list[str]:
-    """The nodes' addresses."""
-    return os.environ["REDLOCK_URLS"].split(",")
 
 
 async def all_of(worker: Worker) -> None:

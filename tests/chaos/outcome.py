@@ -14,13 +14,13 @@ from rich.text import Text
 from chaos.colours import LANGUAGE
 from chaos.planted import PLANTED
 from chaos.run import Run
-from chaos.schedule import KINDS, kinds
+from chaos.schedule import kinds
 from chaos.tally import LANGUAGES
 from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdicts
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",
-    "exclusion": r"two holders at once",
+    "exclusion": r"two holders at once|granted in quarantine",
     "told in time": r"told late|never told|revived",
     "keys gone": r"leaked",
     "calls come back": r"stuck",
@@ -38,7 +38,7 @@ def promises(run: Run) -> list[Promise]:
     expected = kinds(run.scheduled)
     missing = expected - {done.trouble.kind.name for done in run.done}
     kept = [Promise(what, not lines, number_of(len(lines), "violation")) for what, lines in sorted_.items()]
-    excused = f"{kept[1].text}; {run.excused} excused, where data were lost or clocks stepped"
+    excused = f"{kept[1].text}; {run.excused} excused, {run.arena.excuse}"
     kept[1] = Promise(kept[1].what, kept[1].kept, excused)
     writes = f"{tally.accepted} writes accepted, {tally.refused} refused, {tally.lost_updates} lost"
     kept[-1] = Promise("store", kept[-1].kept and not tally.lost_updates, f"{kept[-1].text}; {writes}")
@@ -116,7 +116,7 @@ def _acquisitions(run: Run) -> Table:
 def _troubles(run: Run) -> Table:
     times = Counter(done.trouble.kind.name for done in run.done)
     table = tabled("what was done to them", *["", ">times"] * 3)
-    rows = [f"{kind.name}\0{times[kind.name]}" for kind in KINDS]
+    rows = [f"{kind.name}\0{times[kind.name]}" for kind in run.arena.plan.kinds]
     third = -(-len(rows) // 3)
     rows += ["\0"] * (3 * third - len(rows))
     for i in range(third):

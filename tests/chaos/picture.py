@@ -50,6 +50,10 @@ TOLD: dict[str, Any] = {"marker": "D", "markersize": 7, "color": "black", "marke
 """The mark of a holder that was told of its loss."""
 
 
+TAKEOVER: dict[str, Any] = {"marker": "^", "markersize": 9, "color": "#2e9c5b", "markeredgecolor": "white"}
+"""The mark of a server that became the primary."""
+
+
 def draw(run: Run, file: Path, holds: Sequence[Hold] = ()) -> None:
     """Writes the picture, as SVG or in the format of the file's name; with the holds, if all are of one lock."""
     with mpl.rc_context(STYLE):
@@ -57,6 +61,7 @@ def draw(run: Run, file: Path, holds: Sequence[Hold] = ()) -> None:
         lanes, rate = figure.subplots(2, 1, sharex=True, height_ratios=[7, 2] if holds else [3, 2])
         heights = _frame(lanes, run, holds)
         _troubles(lanes, run, heights, bool(holds))
+        _takeovers(lanes, run, heights)
         _holds(lanes, run, heights, holds)
         _rate(rate, run)
         for epoch, from_ns, to_ns in run.epochs:
@@ -98,6 +103,11 @@ def _troubles(axes: Axes, run: Run, heights: dict[str, int], among_holds: bool) 
             axes.text(from_s, lane - 0.4, kind.name, fontsize=size, color=colour, va="bottom")
 
 
+def _takeovers(axes: Axes, run: Run, heights: dict[str, int]) -> None:
+    for takeover in run.takeovers:
+        axes.plot(run.seconds(takeover.at_ns), heights[takeover.lane], zorder=5, **TAKEOVER)
+
+
 def _colour(kind: Kind) -> str:
     return FAULT if kind.bars or kind.of != "steady" or kind.name == "worker killed" else FROZEN
 
@@ -132,6 +142,8 @@ def _legend(run: Run, holds: Sequence[Hold]) -> list[Patch | Line2D]:
     if holds:
         handles.append(Patch(color=GREY, alpha=0.35, label="waits"))
         handles.append(Line2D([], [], linestyle="", label="told of its loss", **TOLD))
+    if run.takeovers:
+        handles.append(Line2D([], [], linestyle="", label="a replica took over", **TAKEOVER))
     if len(run.scheduled) > 1:
         handles += [Patch(facecolor=colour, edgecolor=GREY, label=f"{of} epoch") for of, colour in CLASS.items()]
     return handles

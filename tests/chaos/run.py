@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,12 @@ import psutil
 from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
 from chaos.checker import judge
 from chaos.live import Story
-from chaos.schedule import EPOCH_S, NODES, VIEWS, Epoch, Trouble
+from chaos.schedule import EPOCH_S, Epoch, Trouble
 from chaos.tally import EpochHistory, Tally
-from chaos.troubles import Troubles, locks
+from chaos.troubles import Lapse, Takeover
 from conformance.history import SLACK_MS
 from support.clock import now_ns
+from support.resp import ReplyError
 
 POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200, "proof": 1}
 """How many names an epoch has of each kind."""
@@ -46,16 +47,14 @@ GONE_S = 4.0
 """The time within which the keys of locks that are not held are gone: the longest back-off of a pending release, a
 node_timeout, and the slack. It is less than the ttl of a lease, or a forgotten key would be gone as well."""
 
-IN_FLIGHT_S = 1.0
-"""How long an attempt may have had a grant that a node has forgotten meanwhile."""
-
 GROWTH = {"descriptors": 24, "threads": 4}
 """How many more of them a worker may have than after its first epoch: connections that the library opens when it first
 needs them."""
 
-RUNTIMES = HANDS * (NODES + 3)
+RUNTIMES = HANDS * 8
 """How many more descriptors a worker with blocking hands may have: as many runtimes as hands have ever blocked at once,
-each with its connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble hands seldom block."""
+each with at most five connections, a poll, a wake-up and a signal pipe. In a first epoch without trouble hands seldom
+block."""
 
 KEPT = 60
 """How many histories of good epochs are kept."""
@@ -101,6 +100,8 @@ class Run(Story):
     active: dict[Trouble, int] = field(default_factory=dict)
     """The present troubles, and when they began."""
     done: list[Done] = field(default_factory=list)
+    takeovers: list[Takeover] = field(default_factory=list)
+    """When other servers became primaries."""
     epochs: list[tuple[Epoch, int, int]] = field(default_factory=list)
     """Past epochs, and when the trouble in them began and ended."""
     violations: list[str] = field(default_factory=list)
@@ -111,6 +112,8 @@ class Run(Story):
     waited: int = 0
     excused: int = 0
     _crashes: int = 0
+    _lapses: list[Lapse] = field(default_factory=list)
+    """Those of the present epoch."""
     _to_end: bool = False
     early: list[str] = field(default_factory=list)
     """Losses that were reported while nothing could cause one."""
@@ -120,7 +123,8 @@ class Run(Story):
     def play(self) -> None:
         """Goes through all epochs, or until Ctrl-C reaches `interrupt`."""
         self.start_ns = now_ns()
-        self._troubles = Troubles(self.arena)
+        self._troubles = self.arena.troubles()
+        self._troubles.meanwhile, self.takeovers = self._meanwhile, self._troubles.takeovers
         try:
             for epoch in self.scheduled:
                 self._play(epoch)
@@ -153,15 +157,10 @@ class Run(Story):
 
     @cached_property
     def lanes(self) -> dict[str, Role | None]:
-        """Everything that troubles happen to, in the order in which it is shown, with the roles of workers.
-
-        Views are left out if no trouble is in the network.
-        """
-        subjects = {trouble.kind.subject for epoch in self.scheduled for trouble in epoch.troubles}
-        others = [f"node {i}" for i in range(1, NODES + 1)]
-        others += [f"view {'ABC'[i]}" for i in range(VIEWS) if subjects & {"link", "view"}]
+        """Everything that troubles happen to, in the order in which it is shown, with the roles of workers."""
+        subjects: set[str] = {trouble.kind.subject for epoch in self.scheduled for trouble in epoch.troubles}
         workers = {f"worker {i}": role for i, role in enumerate(self.arena.roles, 1)}
-        return dict.fromkeys(others) | workers
+        return dict.fromkeys(self.arena.lanes(subjects)) | workers
 
     def describe(self, trouble: Trouble) -> str:
         """The beginning of a trouble in words."""
@@ -173,10 +172,14 @@ class Run(Story):
         self._history = EpochHistory(self.out / f"epoch-{epoch.number + 1:04}.jsonl")
         if len(self.scheduled) > 1:
             self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
-        self._names = self.names(epoch)
+        self._lapses.clear()
+        self._names = self._troubles.names = self.names(epoch)
         self._order(order="epoch", names=self._names, ways=self.ways)
         self._began_ns = now_ns()
         self.make_trouble(epoch)
+        for lapse in self._troubles.settle():
+            self.note(lapse.from_ns, lapse.cause)
+            self._excuse(lapse)
         healed_ns = now_ns()
         self.epochs.append((epoch, self._began_ns, healed_ns))
         # The duration of calls is judged from here on.
@@ -184,10 +187,7 @@ class Run(Story):
         self.phase = "rest"
         self._rest()
         self._keys_gone()
-        self._troubles.put_clocks_right()
-        self._troubles.forget_the_gone()
-        for server in self.arena.servers:
-            server.compact()
+        self._troubles.put_right()
         self._count_open()
         for worker in self.arena.living():
             self._history.never_back(worker, None)
@@ -198,6 +198,8 @@ class Run(Story):
     def _break_off(self) -> None:
         """Judges what has happened so far."""
         self.interrupted = True
+        for trouble in self.active:
+            self._troubles.finish(trouble)
         # A worker records an acquire before it goes to the store: each access in the store has its acquire.
         # A worker that continued while the others are read would be known only in part.
         self.tally.hear_store(self.arena.accesses, self._history)
@@ -205,6 +207,7 @@ class Run(Story):
             living.stop()
         for trouble, from_ns in self.active.items():
             self.done.append(Done(trouble, from_ns, now_ns()))
+            self._excuse(*self._troubles.lapses(trouble, from_ns))
             worker = self.arena.workers[trouble.where] if trouble.kind.name == "worker stopped" else None
             if worker:
                 self._history.stopped(worker, from_ns, None)
@@ -221,13 +224,8 @@ class Run(Story):
         self._troubles.begin(trouble)
         self.active[trouble] = at_ns
         self.note(at_ns, self.describe(trouble))
-        match trouble.kind.name:
-            case "worker killed" if worker:
-                self._killed(worker, at_ns)
-            case "clock forward":
-                self._lapse(trouble, at_ns, IN_FLIGHT_S)
-            case _ if trouble.kind.of == "data":
-                self._lapse(trouble, at_ns, IN_FLIGHT_S)
+        if worker and trouble.kind.name == "worker killed":
+            self._killed(worker, at_ns)
         if not trouble.lasts_s:
             self._end(trouble)
 
@@ -239,17 +237,20 @@ class Run(Story):
         self._troubles.storms.clear()
         from_ns, to_ns = self.active.pop(trouble), now_ns()
         self.done.append(Done(trouble, from_ns, to_ns))
+        self._excuse(*self._troubles.lapses(trouble, from_ns))
         worker = self.arena.workers[trouble.where] if trouble.kind.subject == "worker" else None
         if worker and trouble.kind.name == "worker stopped":
             self._history.stopped(worker, from_ns, to_ns)
         elif worker and trouble.kind.name == "worker killed":
             worker.tell(order="epoch", names=self._names, ways=self.ways)
 
-    def _lapse(self, trouble: Trouble, from_ns: int, for_s: float) -> None:
-        self._history.period("lapse", trouble.kind.name, from_ns, now_ns() + round(for_s * 1e9))
-        # Leases do not wait for as long as their ttl after a restart.
-        for name in self._names["lease"]:
-            self._history.period("lapse", trouble.kind.name, from_ns, None, name)
+    def _excuse(self, *lapses: Lapse) -> None:
+        """Records what is excused."""
+        for lapse in lapses:
+            self._lapses.append(lapse)
+            for kind, is_meant in (("lapse", lapse.overlaps), ("divided", lapse.divides)):
+                for name in lapse.names if is_meant else ():
+                    self._history.period(kind, lapse.cause, lapse.from_ns, lapse.to_ns, name)
 
     def _killed(self, worker: Worker, at_ns: int) -> None:
         self.tally.hear(worker, self._history)
@@ -278,19 +279,13 @@ class Run(Story):
 
     def _keys_gone(self) -> None:
         """Reports the keys that are left after a while; the checker has to explain them."""
-        if not self._wait(lambda: not list(self._keys()), GONE_S):
-            for server, name, fence in self._keys():
+        if not self._wait(lambda: not list(self._troubles.left()), GONE_S):
+            for node, name, fence in self._troubles.left():
                 at_ns = now_ns()
                 self._history.add(
-                    {"kind": "key", "client": server, "name": name, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
+                    {"kind": "key", "client": node, "name": name, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
                     | {"fence": fence, "valid_until_ns": None}
                 )
-
-    def _keys(self) -> Iterator[tuple[str, str, int]]:
-        for i, server in enumerate(self.arena.servers):
-            for key, value in locks(server):
-                if (i, key, value) not in self._troubles.revived:
-                    yield f"node {i + 1}", key.decode(), int(value.split(b":")[1])
 
     def _count_open(self) -> None:
         for worker in self.arena.living():
@@ -314,12 +309,16 @@ class Run(Story):
         judgement = judge(self.checker, self._history.path, *map(str, rules))
         self.summaries.append(judgement.summary)
         self.violations += judgement.violations
+        for quarantine in self._troubles.quarantines:
+            self.violations += quarantine.broken_in(self._history.path)
+        self._troubles.quarantines.clear()
         if excused := re.search(r"(\d+) overlaps excused", judgement.summary):
             self.excused += int(excused[1])
-        if self.epoch and self.epoch.of == "steady":
-            self.early += self.tally.early
+        for early in self.tally.early:
+            if not any(lapse.may_lose(early.name, early.at_ns) for lapse in self._lapses):
+                self.early.append(early.text)
         self.tally.early.clear()
-        if judgement.good and len(self.epochs) > KEPT:
+        if judgement.good and not self.violations and len(self.epochs) > KEPT:
             self._history.path.unlink()
 
     def _order(self, **order: object) -> None:
@@ -342,7 +341,23 @@ class Run(Story):
             self._hear()
             time.sleep(min(TICK_S, left_ns / 1e9))
 
+    def _meanwhile(self, step: Callable[[], object]) -> None:
+        """Goes on hearing while a step is taken, to its end also after Ctrl-C, because nothing may be half done."""
+        taken = self.arena.background.submit(step)
+        while not taken.done():
+            self._listen()
+            time.sleep(TICK_S)
+        try:
+            taken.result()
+        except (AssertionError, ReplyError) as error:
+            raise ArenaError(str(error)) from error
+
     def _hear(self) -> None:
+        self._listen()
+        if self._to_end:
+            raise KeyboardInterrupt
+
+    def _listen(self) -> None:
         for worker in self.arena.living():
             self.tally.hear(worker, self._history)
         self.tally.hear_store(self.arena.accesses, self._history)
@@ -351,8 +366,6 @@ class Run(Story):
                 self._ended(slot, there)
         self.arena.check()
         self.show()
-        if self._to_end:
-            raise KeyboardInterrupt
 
     def _ended(self, slot: int, worker: Worker) -> None:
         """Records that a worker has ended by itself, and replaces it."""

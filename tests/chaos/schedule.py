@@ -1,36 +1,22 @@
 """The troubles of a run, with their subjects and times, as a pure function of the seed. Nothing else in chaos is one.
 
 A run is a sequence of epochs. Each has its own names of locks, and its troubles have ended before the next begins, so a
-trouble voids promises only in its own epoch. Fences are promised as long as no node forgets its fence key. If one does,
-they still grow if clocks differ by less than the time between the forgotten acquisition and the next. So an epoch has
-one of three classes, and no two of them ever meet on one name:
+trouble voids promises only in its own epoch. An epoch has a class, and no two classes ever meet on one name. In
+`steady` epochs no trouble voids anything: fences, order and exclusion hold throughout. Steady kinds happen in all
+epochs. Each kind of arena says what else there is, and which troubles may meet (its `Plan`).
 
-- `steady`: no trouble voids anything. Fences, order and exclusion hold throughout.
-- `data`: nodes lose data, and clocks agree (all processes are on one machine). Fences and their order hold. Two clients
-  may hold a name at once if the first one's key was lost, so exclusion is excused from each loss until all locks that
-  were held then have ended.
-- `clock`: the clocks of nodes step, and no node forgets: all steps of an epoch together stay far below `fence_ttl`, so
-  no fence key expires. Fences and order hold. Exclusion is excused from each step on, because a step ends keys early.
-  Steps back are short, because they prolong the keys of dead holders. Clocks are set right between epochs, when no
-  lock is held.
-
-Steady kinds happen in all epochs. Every kind is dealt before one is repeated, so a short run has all of them. At most
-two nodes are in trouble or in quarantine at a time, because clients must still get the lock, or there would be little
-to judge. Kinds that take the quorum away are separate and short.
+Every kind is dealt before one is repeated, so a short run has all of them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-NODES = 5
-"""How many servers there are."""
-
 VIEWS = 3
-"""How many ways lead to each of them. The workers of a view share one network, and others do not."""
+"""How many networks the workers are in."""
 
 CREW = 8
 """How many worker processes there are."""
@@ -51,7 +37,7 @@ TTL_S = 1.5
 """The ttl of most locks, which is also the quarantine of a node after a restart."""
 
 Class = Literal["steady", "data", "clock"]
-Subject = Literal["node", "link", "view", "worker"]
+Subject = Literal["node", "link", "view", "worker", "shard", "primary", "sentinel"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +46,8 @@ class Kind:
 
     name: str
     subject: Subject
-    """The subject: a node, the way from a view to a node, all ways of a view, or a worker."""
+    """The subject: a node, the way from a view to a node, all ways of a view, a worker, a shard of a cluster, the
+    primary that sentinels name, or a sentinel."""
     lasts_s: tuple[float, float]
     of: Class = "steady"
     """The class of epochs in which it happens; `steady` means all."""
@@ -68,62 +55,17 @@ class Kind:
     """Whether the node is in quarantine for a while after it, because it was restarted."""
     alone: bool = False
     """Whether no other node may be in trouble meanwhile, because it affects several of them."""
+    amount: tuple[float, float] = (0.0, 1.0)
+    """The least and the most of a trouble's `amount`."""
 
 
-KINDS = (
-    Kind("freeze", "node", (0.4, 2.5)),
-    Kind("kill", "node", (0.3, 1.5), bars=True),
-    Kind("restart", "node", (0.0, 0.0), bars=True),
-    Kind("script flush", "node", (0.0, 0.0)),
-    Kind("pause writes", "node", (0.2, 1.5)),
-    Kind("pause all", "node", (0.2, 1.0)),
-    Kind("kill clients", "node", (0.0, 0.0)),
-    Kind("out of memory", "node", (0.5, 2.0)),
-    Kind("read-only replica", "node", (0.3, 1.0), bars=True),
-    Kind("too few replicas", "node", (0.5, 2.0)),
-    Kind("rights withdrawn", "node", (0.5, 2.0)),
-    Kind("user off", "node", (0.3, 1.0)),
-    Kind("busy script", "node", (0.3, 1.5)),
-    Kind("slow command", "node", (0.2, 0.8)),
-    Kind("full house", "node", (0.3, 1.5)),
-    Kind("first replica", "node", (0.0, 0.0)),
-    Kind("delay", "link", (0.5, 2.0)),
-    Kind("requests lost", "link", (0.3, 1.5)),
-    Kind("replies lost", "link", (0.3, 1.5)),
-    Kind("black hole", "link", (0.3, 2.0)),
-    Kind("reset", "link", (0.0, 0.0)),
-    Kind("refused", "link", (0.3, 1.5)),
-    Kind("cut short", "link", (0.2, 1.0)),
-    Kind("short reads", "link", (0.5, 2.0)),
-    Kind("far away", "link", (0.5, 2.0)),
-    Kind("hang-up", "link", (0.3, 1.5)),
-    Kind("unknown command", "link", (0.3, 1.5)),
-    Kind("cut off", "view", (0.3, 2.5), alone=True),
-    Kind("split view", "view", (0.8, 2.5), alone=True),
+WORKER_KINDS = (
     Kind("worker stopped", "worker", (0.5, 3.0)),
     Kind("worker killed", "worker", (0.2, 1.0)),
     Kind("worker forked", "worker", (0.0, 0.0)),
     Kind("mass", "worker", (0.0, 0.0)),
-    Kind("flush", "node", (0.0, 0.0), of="data"),
-    Kind("wipe", "node", (0.0, 0.0), of="data", bars=True),
-    Kind("power cut", "node", (0.0, 0.0), of="data", bars=True),
-    Kind("keys evicted", "node", (0.0, 0.0), of="data"),
-    Kind("clock forward", "node", (0.0, 0.0), of="clock"),
-    Kind("clock back", "node", (0.0, 0.0), of="clock"),
 )
-"""All kinds of trouble."""
-
-CLASSES: tuple[Class, ...] = ("steady", "data", "clock")
-"""The order of epochs, which repeats."""
-
-STEADY_DEALT, OWN_DEALT = 15, 4
-"""How many troubles an epoch has, and how many of its own class."""
-
-FORWARD_S, BACK_S = (2.0, 240.0), (0.2, 2.0)
-"""How far a clock steps. At most `OWN_DEALT` steps forward in an epoch are far less than the hour of `fence_ttl`."""
-
-AT_ONCE = 2
-"""How many nodes may be in trouble at once."""
+"""The kinds of trouble that workers have in every arena."""
 
 PLACES = 1000
 """How often a place is tried before a trouble has to wait for the next epoch."""
@@ -137,7 +79,7 @@ class Trouble:
     at_s: float
     lasts_s: float
     where: int
-    """The node or worker; of a link, the node; of a view, the first node that it is cut off from."""
+    """The number of its subject; of a link, the node; of a view, the first node that it is cut off from."""
     view: int = 0
     """The view, if the trouble is in the network."""
     amount: float = 0.0
@@ -149,27 +91,16 @@ class Trouble:
         return self.at_s + self.lasts_s
 
     @property
-    def nodes(self) -> frozenset[int]:
-        """The nodes that some worker loses."""
-        match self.kind.subject:
-            case "worker":
-                return frozenset()
-            case "view":
-                # A view that is cut off loses a majority. In a split, the first of two loses a minority.
-                return frozenset((self.where + i) % NODES for i in range(NODES // 2 + (self.kind.name == "cut off")))
-        return frozenset({self.where})
-
-    @property
     def subject(self) -> str:
         """The subject in words."""
         match self.kind.subject:
-            case "node":
-                return f"node {self.where + 1}"
             case "link":
                 return f"view {'ABC'[self.view]} to node {self.where + 1}"
             case "view":
                 return f"view {'ABC'[self.view]}"
-        return f"worker {self.where + 1}"
+            case "primary":
+                return "primary"
+        return f"{self.kind.subject} {self.where + 1}"
 
     @property
     def lane(self) -> str:
@@ -190,15 +121,32 @@ class Epoch:
     """Its troubles, in the order of their beginnings."""
 
 
-def epochs(seed: int, count: int) -> list[Epoch]:
+@dataclass(frozen=True)
+class Plan:
+    """What can happen in a kind of arena."""
+
+    kinds: tuple[Kind, ...]
+    classes: tuple[Class, ...]
+    """The order of epochs, which repeats."""
+    steady_dealt: int
+    """How many steady troubles an epoch has."""
+    own_dealt: int
+    """How many troubles of its own class an epoch has besides."""
+    places: int
+    """How many nodes, or parts like them, there are."""
+    fits: Callable[[Trouble, Sequence[Trouble]], bool]
+    """Whether a trouble, which is not one of a worker, may happen among others of its epoch."""
+
+
+def epochs(plan: Plan, seed: int, count: int) -> list[Epoch]:
     """The first `count` epochs of a seed; more of them begin with the same ones."""
-    generator = _epochs(random.Random(seed))
+    generator = _epochs(plan, random.Random(seed))
     return [next(generator) for _ in range(count)]
 
 
-def count(seconds: float) -> int:
+def count(plan: Plan, seconds: float) -> int:
     """How many epochs a run of about so many seconds has: at least one of each class."""
-    return max(len(CLASSES), round(seconds / (EPOCH_S + 1)))
+    return max(len(plan.classes), round(seconds / (EPOCH_S + 1)))
 
 
 def kinds(scheduled: Sequence[Epoch]) -> set[str]:
@@ -206,18 +154,23 @@ def kinds(scheduled: Sequence[Epoch]) -> set[str]:
     return {trouble.kind.name for epoch in scheduled for trouble in epoch.troubles}
 
 
-def _epochs(dice: random.Random) -> Iterator[Epoch]:
-    decks = {of: _Deck(dice, [kind for kind in KINDS if kind.of == of]) for of in CLASSES}
+def meet(one: Trouble, other: Trouble, gap_s: float = 0.0) -> bool:
+    """Whether two troubles happen at the same time, or with less than a gap between them."""
+    return one.at_s <= _over_s(other) + gap_s and other.at_s <= _over_s(one) + gap_s
+
+
+def _epochs(plan: Plan, dice: random.Random) -> Iterator[Epoch]:
+    decks = {of: _Deck(dice, [kind for kind in plan.kinds if kind.of == of]) for of in plan.classes}
     number = 0
     while True:
-        of = CLASSES[number % len(CLASSES)]
+        of = plan.classes[number % len(plan.classes)]
         # The troubles of this class come first, because the class exists for them.
-        dealt = [] if of == "steady" else decks[of].deal(OWN_DEALT)
+        dealt = [] if of == "steady" else decks[of].deal(plan.own_dealt)
         # Then come the troubles that need the most room, which would not find a place later.
-        dealt += sorted(decks["steady"].deal(STEADY_DEALT), key=_takes, reverse=True)
+        dealt += sorted(decks["steady"].deal(plan.steady_dealt), key=_takes, reverse=True)
         placed: list[Trouble] = []
         for kind in dealt:
-            trouble = _place(dice, kind, placed)
+            trouble = _place(plan, dice, kind, placed)
             if trouble:
                 placed.append(trouble)
             else:
@@ -251,37 +204,28 @@ class _Deck:
         return self._left.pop(0)
 
 
-def _place(dice: random.Random, kind: Kind, placed: list[Trouble]) -> Trouble | None:
+def _place(plan: Plan, dice: random.Random, kind: Kind, placed: list[Trouble]) -> Trouble | None:
     """A trouble of this kind that does not conflict with those that have a place."""
     for place in range(PLACES):
         least_s, most_s = kind.lasts_s
         # It is as short as possible if there is little room.
         lasts_s = dice.uniform(least_s, most_s if place < PLACES // 2 else least_s)
         at_s = dice.uniform(CALM_S, EPOCH_S - lasts_s)
-        where = dice.randrange(NODES)
+        where = dice.randrange(plan.places)
         if kind.subject == "worker":
             where = dice.choice({"worker forked": FORKING, "mass": MASSIVE}.get(kind.name, range(CREW)))
         view = dice.randrange(VIEWS)
-        span_s = {"clock forward": FORWARD_S, "clock back": BACK_S}.get(kind.name, (0.0, 1.0))
-        trouble = Trouble(kind, round(at_s, 3), round(lasts_s, 3), where, view, round(dice.uniform(*span_s), 3))
-        if _fits(trouble, placed):
+        amount = dice.uniform(*kind.amount)
+        trouble = Trouble(kind, round(at_s, 3), round(lasts_s, 3), where, view, round(amount, 3))
+        if (_spares_worker if kind.subject == "worker" else plan.fits)(trouble, placed):
             return trouble
     return None
 
 
-def _fits(trouble: Trouble, placed: list[Trouble]) -> bool:
-    meanwhile = [other for other in placed if _meet(trouble, other)]
-    if trouble.kind.subject == "worker":
-        return all(other.kind.subject != "worker" or other.where != trouble.where for other in meanwhile)
-    nodes = [other for other in meanwhile if other.nodes]
-    if trouble.kind.alone or any(other.kind.alone for other in nodes):
-        return not nodes
-    struck = [node for other in nodes for node in other.nodes]
-    return trouble.where not in struck and len(struck) < AT_ONCE
-
-
-def _meet(one: Trouble, other: Trouble) -> bool:
-    return one.at_s <= _over_s(other) and other.at_s <= _over_s(one)
+def _spares_worker(trouble: Trouble, placed: Sequence[Trouble]) -> bool:
+    """Whether nothing else happens to a worker meanwhile."""
+    workers = [other for other in placed if other.kind.subject == "worker" and other.where == trouble.where]
+    return not any(meet(trouble, other) for other in workers)
 
 
 def _over_s(trouble: Trouble) -> float:

@@ -24,13 +24,17 @@ LINES, EVENTS = 21, 5
 
 WIDTH, LANE_WIDTH = 78, 26
 
+TAKEOVER = ("▲", "bold green")
+"""How a replica is shown that takes over."""
+
 HELD = "·▁▂▃▄▅▆▇█"
 """For how much of a tick the hands of a worker held locks, from none of it to all of it."""
 
 UP = ("─", "dim green")
 STOPPED, DOWN, OTHER = ("‖", "cyan"), ("✕", "red"), ("▪", "yellow")
-SIGNS = {"freeze": STOPPED, "worker stopped": STOPPED}
+SIGNS = dict.fromkeys(("freeze", "freeze primary", "freeze sentinel", "worker stopped"), STOPPED)
 SIGNS |= dict.fromkeys(("kill", "crash", "restart", "wipe", "power cut", "worker killed"), DOWN)
+SIGNS |= dict.fromkeys(("kill primary", "kill sentinel"), DOWN)
 """How troubles are shown; all others have the same sign."""
 
 
@@ -112,7 +116,7 @@ def _signs(run: Run, newest: int) -> dict[tuple[str, int], tuple[str, str]]:
     for lane, name, first, last in _spans(run, newest):
         for tick in range(max(first, newest - COLUMNS + 1), last + 1):
             signs[lane, tick] = SIGNS.get(name, OTHER)
-    return signs
+    return signs | {(takeover.lane, takeover.at_ns // TICK_NS): TAKEOVER for takeover in run.takeovers}
 
 
 def _spans(run: Run, newest: int) -> Iterator[tuple[str, str, int, int]]:

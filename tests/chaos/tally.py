@@ -40,6 +40,15 @@ class Holder:
     until_ns: int
 
 
+@dataclass(frozen=True)
+class Early:
+    """The loss of a valid lock."""
+
+    name: str
+    at_ns: int
+    text: str
+
+
 @dataclass
 class Tally:
     """All counts of a run."""
@@ -55,7 +64,7 @@ class Tally:
     """By code."""
     losses: Counter[str] = field(default_factory=Counter)
     """By reason."""
-    early: list[str] = field(default_factory=list)
+    early: list[Early] = field(default_factory=list)
     """Losses of valid locks, except for max_hold or because no node could be asked."""
     extended: int = 0
     forked: int = 0
@@ -101,6 +110,7 @@ class Tally:
         client, name, language = line["client"], line["name"], worker.role.language
         if line["kind"] == "acquire":
             asked = worker.asking.pop(client, None)
+            worker.names[client] = name
             worker.ttl_ns[client] = round(asked["ttl_s"] * 1e9) if asked else 0
             worker.holding[client] = line
             worker.releasing_ns.pop(client, None)
@@ -159,7 +169,7 @@ class Tally:
                     # Before it would be two holders at once, which the history shows.
                     is_ambiguous = line["call"] == "release" and ASKED_TWICE in line["message"]
                     if line["at_ns"] < worker.valid_until_ns[line["client"]] and not is_ambiguous:
-                        self.early.append(text)
+                        self.early.append(Early(worker.names[line["client"]], line["at_ns"], text))
                 if len(self.said) < COMPLAINTS:
                     self.said.append(text)
                 if line["code"] not in ALLOWED:

@@ -18,10 +18,11 @@ import pytest
 from rich.console import Console
 
 from chaos import outcome, picture, screen
-from chaos.arena import PASSWORD, ROLES, Arena, Journal, Json, Worker
+from chaos.arena import PASSWORD, ROLES, Journal, Json, Worker
 from chaos.checker import Judgement, judge
+from chaos.nodes import AT_ONCE, KINDS, NODES, PLAN, Nodes, struck
 from chaos.run import Done, Run
-from chaos.schedule import AT_ONCE, CREW, EPOCH_S, KINDS, NODES, TTL_S, Kind, Trouble, count, epochs, kinds
+from chaos.schedule import CREW, EPOCH_S, TTL_S, Kind, Trouble, count, epochs, kinds
 from chaos.tally import LANGUAGES, TICK_NS, EpochHistory, Holder, Tally
 from chaos.ways import ALTERED
 from support.process import python
@@ -37,20 +38,20 @@ TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 
 def test_a_seed_repeats_its_schedule() -> None:
-    assert epochs(7, 9) == epochs(7, 9)
-    assert epochs(7, 9)[:4] == epochs(7, 4)
-    assert epochs(7, 3) != epochs(8, 3)
+    assert epochs(PLAN, 7, 9) == epochs(PLAN, 7, 9)
+    assert epochs(PLAN, 7, 9)[:4] == epochs(PLAN, 7, 4)
+    assert epochs(PLAN, 7, 3) != epochs(PLAN, 8, 3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_shortest_run_has_every_kind(seed: int) -> None:
     assert len(KINDS) >= 20
-    assert kinds(epochs(seed, count(30))) == {kind.name for kind in KINDS}
+    assert kinds(epochs(PLAN, seed, count(PLAN, 30))) == {kind.name for kind in KINDS}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_data_loss_and_clocks_that_step_never_meet(seed: int) -> None:
-    for epoch in epochs(seed, 12):
+    for epoch in epochs(PLAN, seed, 12):
         assert {trouble.kind.of for trouble in epoch.troubles} <= {"steady", epoch.of}
         steps_s = sum(trouble.amount for trouble in epoch.troubles if trouble.kind.of == "clock")
         assert steps_s < FENCE_TTL_S / 2
@@ -58,20 +59,20 @@ def test_data_loss_and_clocks_that_step_never_meet(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_most_nodes_are_well_at_any_time(seed: int) -> None:
-    for epoch in epochs(seed, 12):
+    for epoch in epochs(PLAN, seed, 12):
         for at_s in (trouble.at_s for trouble in epoch.troubles):
             now = [trouble for trouble in epoch.troubles if trouble.at_s <= at_s <= counted_on_s(trouble)]
-            struck = [trouble for trouble in now if trouble.nodes]
-            nodes = [node for trouble in struck for node in trouble.nodes]
+            troubled = [trouble for trouble in now if struck(trouble)]
+            nodes = [node for trouble in troubled for node in struck(trouble)]
             assert len(nodes) == len(set(nodes)), "a node is struck twice at once"
-            assert len(nodes) <= AT_ONCE or len(struck) == 1
+            assert len(nodes) <= AT_ONCE or len(troubled) == 1
             workers = [trouble.where for trouble in now if trouble.kind.subject == "worker"]
             assert len(workers) == len(set(workers))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_everything_is_over_with_its_epoch(seed: int) -> None:
-    for epoch in epochs(seed, 12):
+    for epoch in epochs(PLAN, seed, 12):
         assert all(0 < trouble.at_s <= trouble.until_s <= EPOCH_S for trouble in epoch.troubles)
         assert all(trouble.where < (CREW if trouble.kind.subject == "worker" else NODES) for trouble in epoch.troubles)
 
@@ -84,8 +85,8 @@ def counted_on_s(trouble: Trouble) -> float:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A good run, without starting anything."""
-    scheduled = epochs(1, 3)
-    run = Run(arena=Arena(tmp_path, 1), checker=tmp_path, out=tmp_path, scheduled=scheduled)
+    scheduled = epochs(PLAN, 1, 3)
+    run = Run(arena=Nodes(tmp_path, 1), checker=tmp_path, out=tmp_path, scheduled=scheduled)
     run.start_ns, run.end_ns = 10**12, 10**12 + 30 * 10**9
     for epoch in scheduled:
         from_ns = run.start_ns + round(epoch.number * 1e10)
@@ -159,8 +160,7 @@ def test_ctrl_c_loses_nothing_of_what_is_being_read(
     won = {"client": "rust-1/1", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "ok": True, "valid_until_ns": 2}
     lines = [won | {"name": name, "fence": fence} for fence, name in enumerate("abc")]
     worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    run.arena.workers, run.arena.gone = [worker], []
-    run.arena.store, run.arena.ways, run.arena.accesses = worker, [], Journal(tmp_path / "accesses")
+    only(worker, run, tmp_path)
     heard = []
 
     def add(_: EpochHistory, record: Json) -> None:
@@ -174,6 +174,29 @@ def test_ctrl_c_loses_nothing_of_what_is_being_read(
     run.play()
     assert run.interrupted
     assert [record["name"] for record in heard if record["kind"] == "acquire"] == list("abc")
+
+
+def test_workers_are_stopped_only_when_nothing_goes_on_in_the_background(
+    run: Run, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(worker, run, tmp_path)
+    trouble = next(trouble for trouble in run.scheduled[0].troubles if trouble.kind.subject == "node")
+    run.active[trouble] = run.start_ns
+    stopped = []
+    monkeypatch.setattr("chaos.nodes.NodeTroubles.finish", lambda *_: stopped.append(worker.stopped))
+    monkeypatch.setattr("chaos.run.judge", lambda *_: Judgement(True, "3 records, 0 violations"))
+    run.show = lambda: signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, run.interrupt)
+    run.play()
+    assert run.interrupted
+    assert stopped == [False]
+    assert worker.stopped
+
+
+def only(worker: Worker, run: Run, folder: Path) -> None:
+    """Makes this the only process of a run."""
+    run.arena.workers, run.arena.gone = [worker], []
+    run.arena.store, run.arena.accesses = worker, Journal(folder / "accesses")
 
 
 def test_ctrl_c_is_not_for_the_judge(tmp_path: Path) -> None:

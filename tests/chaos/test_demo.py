@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -16,11 +16,11 @@ import pytest
 from rich.console import Console
 
 from chaos import demo, holds, live, picture, screen
-from chaos.arena import Arena
 from chaos.demo import CREW, EPOCH, KEEPER, Demo
 from chaos.holds import Hold
+from chaos.nodes import AT_ONCE, NODES, Nodes, struck
 from chaos.run import Done
-from chaos.schedule import AT_ONCE, NODES, TTL_S
+from chaos.schedule import TTL_S
 from chaos.tally import LANGUAGES, Holder
 from support.process import python
 
@@ -67,10 +67,10 @@ HISTORY = (
 """All languages acquire, one node freezes, one crashes under a holder, one holder is killed and one is frozen."""
 
 
-def held(folder: Path, *more: str) -> list[Hold]:
-    """The holds of the canned run."""
+def held(folder: Path, *more: str, of: Sequence[str] = HISTORY) -> list[Hold]:
+    """The holds of a canned run."""
     file = folder / "history.jsonl"
-    file.write_text("".join([*HISTORY, *more]))
+    file.write_text("".join([*of, *more]))
     return holds.read(file)
 
 
@@ -91,7 +91,7 @@ def run(tmp_path: Path) -> Demo:
 
 def never_began(folder: Path) -> Demo:
     """A run before its first server."""
-    return Demo(arena=Arena(folder, 1, None, CREW, 1), checker=folder, out=folder, scheduled=[EPOCH])
+    return Demo(arena=Nodes(folder, 1, None, CREW, 1), checker=folder, out=folder, scheduled=[EPOCH])
 
 
 def text_of(show: Callable[[Console], object], width: int = 110) -> str:
@@ -108,10 +108,10 @@ def report(run: Demo, of: list[Hold]) -> str:
 
 
 def test_troubles_leave_a_quorum_and_come_one_after_the_other() -> None:
-    assert len({trouble.where for trouble in EPOCH.troubles if trouble.nodes}) <= AT_ONCE
+    assert len({trouble.where for trouble in EPOCH.troubles if struck(trouble)}) <= AT_ONCE
     for trouble, following in zip(EPOCH.troubles, EPOCH.troubles[1:], strict=False):
         assert trouble.until_s < following.at_s
-    assert {CREW[trouble.where].language for trouble in EPOCH.troubles if not trouble.nodes} == {"Python", "Node"}
+    assert {CREW[trouble.where].language for trouble in EPOCH.troubles if not struck(trouble)} == {"Python", "Node"}
     assert CREW[KEEPER].language == "Rust"
     assert [role.language for role in CREW] == [language for language in LANGUAGES for _ in range(2)]
 
@@ -127,7 +127,7 @@ def test_a_killed_holder_holds_until_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_every_trouble_has_a_result(run: Demo, tmp_path: Path) -> None:
-    frozen, crashed, killed, asleep = (demo.result(run, held(tmp_path), done) for done in run.done)
+    frozen, crashed, killed, asleep = (run.result(held(tmp_path), done) for done in run.done)
     assert frozen == "2 acquisitions meanwhile, longest wait 1.50 s"
     assert crashed == "came back empty under worker 1 (Rust), which held the lock for 2.3 s, renewed 1 time"
     assert killed == "worker 3 (Python) had it 1.7 s later, 1.5 s being the ttl"
@@ -136,7 +136,7 @@ def test_every_trouble_has_a_result(run: Demo, tmp_path: Path) -> None:
 
 def test_a_late_write_is_a_result(run: Demo, tmp_path: Path) -> None:
     late = record("python-3.1/0", 40, 9.2, 9.21, kind="write", ok=False)
-    assert demo.result(run, held(tmp_path, late), run.done[3]).endswith("and wrote all the same")
+    assert run.result(held(tmp_path, late), run.done[3]).endswith("and wrote all the same")
 
 
 def test_a_fair_fight_is_good(run: Demo, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from support.process import python
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("fault", PLANTED)
-def test_planted_fault_is_found(tmp_path: Path, fault: str) -> None:
-    given = ["--seed", "1", "--seconds", "180", "--fail-fast", "--fault", fault]
+@pytest.mark.parametrize(("arena", "fault"), [(arena, fault) for fault in PLANTED for arena in PLANTED[fault].arenas])
+def test_planted_fault_is_found(tmp_path: Path, arena: str, fault: str) -> None:
+    given = ["--arena", arena, "--seed", "1", "--seconds", "180", "--fail-fast", "--fault", fault]
     command = [*python("chaos.chaos"), "--out", str(tmp_path), *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos.arena import Arena, node
-from chaos.schedule import KINDS, Trouble
-from chaos.troubles import CUT_BYTES, Troubles, locks
+from chaos.demo import CRASH
+from chaos.nodes import CUT_BYTES, KINDS, Nodes, NodeTroubles, node
+from chaos.schedule import Trouble
+from chaos.troubles import locks
 from chaos.ways import UNKNOWN, act
 from support.clock import until
 from support.proxy import NONE, Proxy
@@ -35,12 +36,12 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def troubles(server: Server) -> Troubles:
-    arena: Arena = Alone(server)  # type: ignore[assignment]
-    return Troubles(arena)
+def troubles(server: Server) -> NodeTroubles:
+    arena: Nodes = Alone(server)  # type: ignore[assignment]
+    return NodeTroubles(arena)
 
 
-def strike(troubles: Troubles, name: str, amount: float) -> None:
+def strike(troubles: NodeTroubles, name: str, amount: float) -> None:
     kind = next(kind for kind in KINDS if kind.name == name)
     trouble = Trouble(kind=kind, at_s=0, lasts_s=0, where=0, amount=amount)
     troubles.begin(trouble)
@@ -51,7 +52,7 @@ def test_ctrl_c_is_not_for_servers(server: Server) -> None:
     assert os.getpgid(server.pid) != os.getpgid(0), "a run that is broken off goes on to where nothing is half done"
 
 
-def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles: Troubles) -> None:
+def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles: NodeTroubles) -> None:
     server.command("SET", "held", "a:1", "PX", LONG_MS)
     server.command("SET", "released", "b:2", "PX", LONG_MS)
     before = server.written()
@@ -62,7 +63,7 @@ def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles
     server.command("SET", "held", "c:3", "PX", LONG_MS)
     left = {(0, name, value) for name, value in locks(server)} - troubles.revived
     assert left == {(0, b"held", b"c:3")}, "what came later is nobody's excuse"
-    troubles.forget_the_gone()
+    troubles.put_right()
     assert troubles.revived == {(0, b"released", b"b:2")}
 
 
@@ -73,7 +74,7 @@ def replication(server: Server) -> dict[str, str]:
     return {name: value for name, _, value in lines}
 
 
-def test_a_first_replica_renames_the_data_of_a_node_that_goes_on(server: Server, troubles: Troubles) -> None:
+def test_a_first_replica_renames_the_data_of_a_node_that_goes_on(server: Server, troubles: NodeTroubles) -> None:
     server.command("SET", "kept", "a:1")
     kind = next(kind for kind in KINDS if kind.name == "first replica")
     trouble = Trouble(kind=kind, at_s=0, lasts_s=0, where=0)
@@ -128,8 +129,8 @@ class Eager:
 
 @pytest.mark.parametrize(("made", "storms"), [(40, 0), (41, 1)])
 def test_who_connects_too_often_to_a_node_that_hangs_up_is_told(made: int, storms: int) -> None:
-    arena: Arena = Eager(made)  # type: ignore[assignment]
-    troubles = Troubles(arena)
+    arena: Nodes = Eager(made)  # type: ignore[assignment]
+    troubles = NodeTroubles(arena)
     kind = next(kind for kind in KINDS if kind.name == "hang-up")
     trouble = Trouble(kind=kind, at_s=0, lasts_s=1, where=0)
     troubles.begin(trouble)
@@ -138,7 +139,7 @@ def test_who_connects_too_often_to_a_node_that_hangs_up_is_told(made: int, storm
 
 
 def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(
-    server: Server, troubles: Troubles
+    server: Server, troubles: NodeTroubles
 ) -> None:
     server.command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     server.command("SET", "name", "a:1", "PX", 1000)
@@ -146,8 +147,18 @@ def test_a_key_that_has_expired_by_a_clock_that_is_ahead_is_not_back_with_it(
     strike(troubles, "clock forward", 60)
     # A request for the other key would delete it.
     until(lambda: not server.command("EXISTS", "later"), "both have expired")
-    troubles.put_clocks_right()
+    troubles.put_right()
     assert not list(locks(server))
+
+
+def test_a_crash_of_the_demo_excuses_a_loss_and_no_second_holder(troubles: NodeTroubles) -> None:
+    trouble = Trouble(kind=CRASH, at_s=0, lasts_s=0, where=0)
+    troubles.begin(trouble)
+    troubles.end(trouble)
+    (lapse,) = troubles.lapses(trouble, 1000)
+    assert not lapse.overlaps
+    assert lapse.may_lose("demo", 1000)
+    assert not lapse.may_lose("demo", 999)
 
 
 def test_a_file_that_is_written_anew_is_short_and_keeps_the_data(server: Server) -> None:

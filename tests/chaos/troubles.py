@@ -1,34 +1,56 @@
-"""How every kind of trouble begins and ends."""
+"""How trouble begins and ends that any server or worker can have, and what it excuses."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chaos.arena import Arena, Worker
-from chaos.schedule import NODES, VIEWS, Trouble
+from chaos.quarantine import Quarantine
+from chaos.schedule import Trouble
 from support.resp import Connection
 from support.servers import ReplyError, Server
-
-REPLICA_OF = ("127.0.0.1", 1)
-"""An address where nothing listens, so that the data stay."""
-
-EVICTED = 20
-"""The most keys that an eviction deletes."""
-
-CUT_BYTES = 3000
-"""The most of the last writes that a power cut loses."""
 
 BUSY_AFTER_MS = 20
 """The time after which a server reports that it is busy with a script."""
 
-CONNECTS_MOST = 20
-"""How many connections a process may make in a second to a node that hangs up, and at once before that."""
-
 NO_LIMIT = 10_000
 """The maximum of clients of a server."""
+
+
+@dataclass(frozen=True)
+class Lapse:
+    """A time in which two clients may hold a lock, because a node may have forgotten the first one.
+
+    From its beginning on, a lock that was held then may get lost before its validity ends.
+    """
+
+    cause: str
+    from_ns: int
+    to_ns: int | None
+    names: tuple[str, ...]
+    """The locks concerned; an empty name means all of them."""
+    overlaps: bool = True
+    """Whether it excuses two holders, and not only early losses."""
+    divides: bool = False
+    """Whether two servers may grant meanwhile, whose fences are not ordered."""
+
+    def may_lose(self, name: str, at_ns: int) -> bool:
+        """Whether it explains why a lock was lost early."""
+        return self.from_ns <= at_ns and bool({"", name} & set(self.names))
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """Another server became a primary."""
+
+    at_ns: int
+    lane: str
+
+
+def _at_once(step: Callable[[], object]) -> None:
+    step()
 
 
 @dataclass
@@ -36,132 +58,110 @@ class Troubles:
     """Makes trouble in an arena, and ends it."""
 
     arena: Arena
-    offsets_s: list[float] = field(default_factory=lambda: [0.0] * NODES)
-    """How far each node's clock is off."""
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The names of the present epoch's locks, by pool."""
     revived: set[tuple[int, bytes, bytes]] = field(default_factory=set)
-    """Node, key and value of what came back in a power cut: if its release was lost, the key stays for its ttl."""
+    """Node, key and value of what has come back although it may have been released: it stays for its ttl."""
     storms: list[str] = field(default_factory=list)
     """Reports of processes that made too many connections."""
-    _made: dict[Trouble, int] = field(default_factory=dict)
-    """How many connections a way had seen when it began to hang up."""
-    _open: dict[Trouble, Connection] = field(default_factory=dict)
+    takeovers: list[Takeover] = field(default_factory=list)
+    quarantines: list[Quarantine] = field(default_factory=list)
+    """What has to be kept in the present epoch."""
+    meanwhile: Callable[[Callable[[], object]], None] = _at_once
+    """Takes a step that may take seconds."""
+    opened: dict[Trouble, Connection] = field(default_factory=dict)
+    """Connections that stay open until a trouble ends."""
+
+    def server(self, trouble: Trouble) -> Server:
+        """The server that a trouble strikes."""
+        raise NotImplementedError
 
     def begin(self, trouble: Trouble) -> None:
         """Begins the trouble."""
-        match trouble.kind.subject:
-            case "node":
-                self._strike(trouble, self.arena.servers[trouble.where])
-            case "link":
-                made = self.arena.change_way(trouble.view, [trouble.where], trouble.kind.name, trouble.amount)
-                if trouble.kind.name == "hang-up":
-                    self._made[trouble] = made
-            case "view" if trouble.kind.name == "cut off":
-                self.arena.change_way(trouble.view, trouble.nodes, "cut off")
-            case "view":
-                self.arena.change_way(trouble.view, trouble.nodes, "cut off")
-                others = [(node + NODES // 2) % NODES for node in trouble.nodes]
-                self.arena.change_way((trouble.view + 1) % VIEWS, others, "cut off")
-            case "worker":
-                self._meet(trouble)
+        if trouble.kind.subject == "worker":
+            self._meet(trouble)
+        else:
+            self.rules(trouble, self.server(trouble))[trouble.kind.name]()
 
     def end(self, trouble: Trouble) -> None:
         """Ends the trouble, unless it ends by itself."""
-        match trouble.kind.subject:
-            case "worker" if trouble.kind.name == "worker killed":
+        match trouble.kind.subject, trouble.kind.name:
+            case "worker", "worker killed":
                 self.arena.start(trouble.where)
-            case "worker" if trouble.kind.name == "worker stopped":
+            case "worker", "worker stopped":
                 self._worker(trouble).go_on()
-            case "node":
-                self._heal(trouble, self.arena.servers[trouble.where])
-            case "link":
-                made = self.arena.change_way(trouble.view, [trouble.where], "heal")
-                if trouble in self._made:
-                    self._count(trouble, made - self._made.pop(trouble))
-            case "view":
-                for view in (trouble.view, (trouble.view + 1) % VIEWS):
-                    self.arena.change_way(view, range(NODES), "heal")
+            case "worker", _:
+                pass
+            case _:
+                self.heal(trouble, self.server(trouble))
 
-    def _count(self, trouble: Trouble, made: int) -> None:
-        """Checks how many connections the workers of a view made to a node that hung up."""
-        workers = sum(worker.view == trouble.view for worker in self.arena.living())
-        if made > CONNECTS_MOST * workers * (trouble.lasts_s + 1):
-            said = f"{made} connections in {trouble.lasts_s:.1f} s by {workers} processes"
-            self.storms.append(f"{trouble.subject}: {said}, though the node hung up")
+    def finish(self, _trouble: Trouble) -> None:
+        """Waits for what a trouble has begun and what cannot be broken off."""
 
-    def put_clocks_right(self) -> None:
-        """Sets stepped clocks right again."""
-        for i, server in enumerate(self.arena.servers):
-            if self.offsets_s[i]:
-                # Keys that have expired by a clock that is ahead, and are not deleted yet, would come back.
-                server.keys()
-                self.offsets_s[i] = 0.0
-                server.shift_clock()
+    def lapses(self, _trouble: Trouble, _from_ns: int) -> Iterator[Lapse]:
+        """What a trouble that has just ended excuses; it began then."""
+        yield from ()
 
-    def forget_the_gone(self) -> None:
-        """Forgets the keys that a power cut brought back and that are gone by now."""
-        self.revived &= {(i, *lock) for i, server in enumerate(self.arena.servers) for lock in locks(server)}
+    def settle(self) -> Iterator[Lapse]:
+        """Waits until all is well, and yields what happened by itself."""
+        yield from ()
 
-    def _strike(self, trouble: Trouble, server: Server) -> None:
-        kind, amount = trouble.kind.name, trouble.amount
+    def put_right(self) -> None:
+        """Prepares the next epoch, while no lock is held."""
+        self.revived &= {(node, *lock) for node, server in self.granting() for lock in locks(server)}
+
+    def granting(self) -> Iterator[tuple[int, Server]]:
+        """The servers that may have the keys of locks, with the number of the node to which each belongs."""
+        yield from enumerate(self.arena.servers)
+
+    def left(self) -> Iterator[tuple[str, str, int]]:
+        """The keys of present locks, except what has come back: node, name and fence of each."""
+        for node, server in self.granting():
+            for key, value in locks(server):
+                if (node, key, value) not in self.revived:
+                    yield f"node {node + 1}", key.decode(), int(value.split(b":")[1])
+
+    def rules(self, trouble: Trouble, server: Server) -> dict[str, Callable[[], object]]:
+        """How the kinds of trouble of a server begin."""
         lasts_ms = round(trouble.lasts_s * 1000)
-        rules: dict[str, Callable[[], object]] = {
+        return {
             "freeze": server.freeze,
-            "kill": server.kill,
-            "crash": server.kill,
-            "restart": server.restart,
             "script flush": lambda: server.command("SCRIPT", "FLUSH"),
             "pause writes": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "WRITE"),
             "pause all": lambda: server.command("CLIENT", "PAUSE", lasts_ms, "ALL"),
             "kill clients": lambda: server.command("CLIENT", "KILL", "TYPE", "normal"),
-            "first replica": lambda: self._replicate(trouble, server),
             "out of memory": lambda: server.configure(maxmemory=1),
-            "read-only replica": lambda: server.command("REPLICAOF", *REPLICA_OF),
-            "too few replicas": lambda: server.configure(min_replicas_to_write=1),
             "rights withdrawn": lambda: server.set_user(self.arena.user.name, "-eval", "-evalsha"),
             "user off": lambda: self._lock_out(server),
             "busy script": lambda: self._keep_busy(trouble, server),
-            "slow command": lambda: self._send(trouble, server, "DEBUG", "SLEEP", str(trouble.lasts_s)),
+            "slow command": lambda: self.send(trouble, server, "DEBUG", "SLEEP", str(trouble.lasts_s)),
             "full house": lambda: self._fill(trouble, server),
-            "flush": lambda: server.command("FLUSHALL"),
-            "wipe": server.wipe,
-            "power cut": lambda: self._cut_power(trouble.where, amount),
-            "keys evicted": lambda: _evict(server, round(EVICTED * amount)),
-            "clock forward": lambda: self._step(trouble.where, amount),
-            "clock back": lambda: self._step(trouble.where, -amount),
         }
-        rules[kind]()
 
-    def _heal(self, trouble: Trouble, server: Server) -> None:
+    def heal(self, trouble: Trouble, server: Server) -> None:
+        """Ends the trouble of a server."""
         match trouble.kind.name:
             case "freeze":
                 server.thaw()
-            case "kill":
-                server.restart()
-            case "crash":
-                server.wipe()
             case "out of memory":
                 server.configure(maxmemory=0)
-            case "read-only replica":
-                server.command("REPLICAOF", "NO", "ONE")
-            case "too few replicas":
-                server.configure(min_replicas_to_write=0)
             case "rights withdrawn" | "user off":
                 server.set_user(self.arena.user.name, "on", *self.arena.user.rules)
             case "busy script":
                 # The script is killed only after it was seen to be busy, unless it has ended with its connection.
                 with contextlib.suppress(ReplyError):
                     server.command("SCRIPT", "KILL")
-                self._open.pop(trouble).close()
-            case "slow command" | "first replica":
-                self._open.pop(trouble).close()
+                self.opened.pop(trouble).close()
+            case "slow command":
+                self.opened.pop(trouble).close()
             case "full house":
-                with self._open.pop(trouble) as connection:
+                with self.opened.pop(trouble) as connection:
                     connection.ask("CONFIG", "SET", "maxclients", NO_LIMIT)
 
-    def _cut_power(self, i: int, amount: float) -> None:
-        server = self.arena.servers[i]
-        server.lose_power(max(0, server.written() - round(CUT_BYTES * amount)))
-        self.revived |= {(i, name, value) for name, value in locks(server)}
+    def send(self, trouble: Trouble, server: Server, *words: str | int) -> None:
+        """Sends a command over a connection that stays open until the trouble ends."""
+        connection = self.opened[trouble] = server.connect()
+        connection.send(*words)
 
     def _lock_out(self, server: Server) -> None:
         server.set_user(self.arena.user.name, "off")
@@ -170,29 +170,13 @@ class Troubles:
 
     def _keep_busy(self, trouble: Trouble, server: Server) -> None:
         server.configure(lua_time_limit=BUSY_AFTER_MS)
-        self._send(trouble, server, "EVAL", "while true do end", 0)
-
-    def _send(self, trouble: Trouble, server: Server, *words: str | int) -> None:
-        connection = self._open[trouble] = server.connect()
-        connection.send(*words)
-
-    def _replicate(self, trouble: Trouble, server: Server) -> None:
-        # A node without replicas has a new replication id when one comes, and another one some time after it has gone.
-        server.configure(repl_backlog_ttl=1)
-        self._send(trouble, server, "PSYNC", "?", -1)
+        self.send(trouble, server, "EVAL", "while true do end", 0)
 
     def _fill(self, trouble: Trouble, server: Server) -> None:
         # Only an open connection could undo it later.
-        connection = self._open[trouble] = server.connect()
+        connection = self.opened[trouble] = server.connect()
         connection.ask("CONFIG", "SET", "maxclients", 1)
         connection.ask("CLIENT", "KILL", "TYPE", "normal")
-
-    def _step(self, i: int, by_s: float) -> None:
-        if sys.platform != "linux":
-            # Elsewhere, servers cannot have separate clocks.
-            return
-        self.offsets_s[i] += by_s
-        self.arena.servers[i].shift_clock(seconds=self.offsets_s[i])
 
     def _meet(self, trouble: Trouble) -> None:
         match trouble.kind.name:
@@ -216,10 +200,3 @@ def locks(server: Server) -> Iterator[tuple[bytes, bytes]]:
     for key in server.keys():  # noqa: SIM118  (it is no dictionary)
         if not key.startswith(b"redlock:") and (value := server.get(key)) is not None:
             yield key, value
-
-
-def _evict(server: Server, count: int) -> None:
-    for _ in range(count):
-        key = server.command("RANDOMKEY")
-        if isinstance(key, bytes):
-            server.command("DEL", key)

@@ -25,7 +25,7 @@ TTL_MS = 6000
 def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
     """Three primaries with a replica each, of this test case alone."""
     with (
-        Shards(3, replicas=True, program=program, user=in_cluster(user)) as shards,
+        Shards(3, replicas=True, program=program, user=user and in_cluster(user)) as shards,
         shown(request, "servers", lambda: log_ends(shards)),
     ):
         yield shards
@@ -72,7 +72,7 @@ def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, f
 def test_a_server_that_is_not_in_a_cluster(
     drivers: Drivers, program: Path, user: User | None, face: str, name: str
 ) -> None:
-    with Server(tcp=True, program=program, user=in_cluster(user)) as server:
+    with Server(tcp=True, program=program, user=user and in_cluster(user)) as server:
         url = server.url.replace("redis://", "redis+cluster://")
         with pytest.raises(LockError) as refused:
             drivers.start(face).client([url]).lock(name).acquire(timeout_ms=0)

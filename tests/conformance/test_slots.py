@@ -34,7 +34,7 @@ LIMIT_S = 30
 def shards(request: pytest.FixtureRequest, program: Path, user: User | None) -> Iterator[Shards]:
     """Three primaries, of this test case alone."""
     with (
-        Shards(3, program=program, user=in_cluster(user)) as shards,
+        Shards(3, program=program, user=user and in_cluster(user)) as shards,
         shown(request, "servers", lambda: log_ends(shards)),
     ):
         yield shards
@@ -52,7 +52,7 @@ def moving(request: pytest.FixtureRequest, pytestconfig: pytest.Config, user: Us
     if not (able := [program for program in under_test(pytestconfig) if has_moves(program)]):
         pytest.skip("no server under test moves slots by itself")
     with (
-        Shards(3, program=able[0], user=in_cluster(user)) as shards,
+        Shards(3, program=able[0], user=user and in_cluster(user)) as shards,
         shown(request, "servers", lambda: log_ends(shards)),
     ):
         yield shards

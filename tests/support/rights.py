@@ -14,6 +14,9 @@ SECURITY = Path(__file__).parents[2] / ".github" / "SECURITY.md"
 # reader. Redis 6.2 does not report subcommands.
 _OPTIONAL = {"client|setinfo", "client"}
 
+# As the page says of clusters.
+_IN_CLUSTER = ("+cluster|slots", "+asking")
+
 
 def fewest() -> User:
     """The user, word for word."""
@@ -28,9 +31,9 @@ def for_any_name(user: User) -> User:
     return dataclasses.replace(user, rules=(*rules, "~*"))
 
 
-def in_cluster(user: User | None) -> User | None:
-    """The same user, with the rights that it needs in a cluster besides, as the page says."""
-    return user and dataclasses.replace(user, rules=(*user.rules, "+cluster|slots", "+asking"))
+def in_cluster(user: User) -> User:
+    """The same user, with the rights that are needed in a cluster besides."""
+    return dataclasses.replace(user, rules=(*user.rules, *_IN_CLUSTER))
 
 
 def refused(server: Server) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -49,6 +49,15 @@ def slot(key: str) -> int:
         for _ in range(8):
             crc = (crc << 1 ^ (0x1021 if crc & 0x8000 else 0)) & 0xFFFF
     return crc % _SLOTS
+
+
+def first_shard(key: str, primaries: int) -> int:
+    """The shard that has the slot of a key in a new cluster."""
+    return next(shard for shard in range(primaries) if slot(key) < _first_slot(shard + 1, primaries))
+
+
+def _first_slot(shard: int, primaries: int) -> int:
+    return shard * _SLOTS // primaries
 
 
 class Shards(Group):
@@ -139,6 +148,11 @@ class Shards(Group):
         primaries = (self.primary(shard) for shard in range(self.primaries))
         return next(server for server in primaries if server is not owner and server.answers)
 
+    def on_shard(self, shard: int, keys: Iterable[str]) -> list[str]:
+        """Those of the keys whose slots are on a shard, whose primary has to answer."""
+        (itself,) = (member for member in _members(self.primary(shard)) if member.is_myself)
+        return [key for key in keys if itself.has(slot(key))]
+
     def slot(self, key: str) -> int:
         """The slot of a key."""
         return slot(key)
@@ -226,7 +240,7 @@ class Shards(Group):
             # Without equal epochs, which would have to be told apart first.
             server.command("CLUSTER", "SET-CONFIG-EPOCH", number)
         for index, server in enumerate(self.servers[: self.primaries]):
-            first, end = (number * _SLOTS // self.primaries for number in (index, index + 1))
+            first, end = (_first_slot(shard, self.primaries) for shard in (index, index + 1))
             # Redis 6.2 takes no range.
             server.command("CLUSTER", "ADDSLOTS", *range(first, end))
         for server in self.servers[1:]:

@@ -66,8 +66,8 @@ fn main() {
     let worker = Arc::new(Worker::new(args));
     let listener = Arc::clone(&worker);
     thread::spawn(move || listener.listen());
-    let builder = both!(face::builder(face), builder => builder.nodes(nodes()).label(&worker.args.name));
-    let client = builder.build().expect("the nodes' URLs are right");
+    let builder = both!(face::builder(face), builder => builder.label(&worker.args.name));
+    let client = builder.build().expect("the addresses in REDLOCK_URLS are right");
     let hands = (0..hands).map(|number| Hand::new(&worker, &client, number).run());
     match face {
         Face::Async(()) => {
@@ -81,9 +81,4 @@ fn main() {
             }
         }
     }
-}
-
-fn nodes() -> Vec<String> {
-    let urls = std::env::var("REDLOCK_URLS").expect("REDLOCK_URLS names the nodes");
-    urls.split(',').map(Into::into).collect()
 }

@@ -70,7 +70,7 @@ pub fn check(records: &[Record], rules: &Rules) -> Report {
     let end_ns = end_ns.unwrap_or(0);
     unique(&won, &mut violations);
     if rules.order {
-        order(&holds, &mut violations);
+        order(&holds, &periods, &mut violations);
     }
     let excused = if rules.exclusion { exclusion(&holds, &periods, &mut violations) } else { 0 };
     stores(sorted, &mut violations);
@@ -111,12 +111,12 @@ fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
     let may_be_open = match kind {
         Kind::Acquire | Kind::Extend | Kind::Release | Kind::Write => !ok,
         Kind::Lost | Kind::Read | Kind::Key | Kind::Granted => false,
-        Kind::Lapse | Kind::Outage | Kind::Stopped => true,
+        Kind::Lapse | Kind::Divided | Kind::Outage | Kind::Stopped => true,
     };
     let needs_fence = match kind {
         Kind::Acquire => ok,
         Kind::Extend | Kind::Release | Kind::Lost | Kind::Write | Kind::Granted => true,
-        Kind::Read | Kind::Key | Kind::Lapse | Kind::Outage | Kind::Stopped => false,
+        Kind::Read | Kind::Key | Kind::Lapse | Kind::Divided | Kind::Outage | Kind::Stopped => false,
     };
     let flaw = if record.return_ns.is_none() && !may_be_open {
         Flaw::NotOver

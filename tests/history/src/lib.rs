@@ -6,7 +6,7 @@
 //! | rule | what it demands | what it needs |
 //! | --- | --- | --- |
 //! | unique | no two acquisitions of a name have the same fence | |
-//! | order | no acquire and no extension that is invoked after an acquire has returned succeeds with a smaller fence | |
+//! | order | no acquire and no extension that is invoked after an acquire has returned succeeds with a smaller fence | divisions |
 //! | exclusion | no two clients hold one name at the same time, and none gets it that was superseded before; see below | lapses |
 //! | told late | a holder is notified of its loss by the end of its validity, plus a slack for scheduling; lost is final | losses, stops |
 //! | store | what the lock protects accepts no smaller fence after a larger one, refuses no other, and loses no write | writes, reads |
@@ -33,7 +33,13 @@
 //!
 //! A lapse must therefore last as long as grants cannot be relied on. Grants from before its end are excused until they
 //! are confirmed: two claims whose acquires or extensions were both invoked after it may not overlap. A lock that was
-//! superseded when it was won is excused in the same way. Fences are never excused.
+//! superseded when it was won is excused in the same way. A lapse excuses no fence.
+//!
+//! # What a division excuses
+//!
+//! While two servers grant, each for itself, their fences are not ordered. A smaller fence is excused if the larger one
+//! was returned, and the call with the smaller one was invoked, between the two ends of one division, both included.
+//! Fences stay unique.
 //!
 //! # What a stop excuses
 //!

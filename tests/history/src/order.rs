@@ -1,6 +1,7 @@
 //! The order of records.
 
 use crate::hold::Held;
+use crate::period::Periods;
 use crate::record::{Kind, Record};
 use crate::violation::Violation;
 
@@ -38,13 +39,18 @@ pub(crate) fn largest_before<'a>(
 
 /// A call that was invoked after an acquire had returned does not have a smaller fence: neither another acquire nor an
 /// extension, which would span the time in which another client held. Equal fences are found elsewhere.
-pub(crate) fn order(holds: &[Held], violations: &mut Vec<Violation>) {
+///
+/// Two servers that grant for themselves explain it if the acquire returned, and the call was invoked, in that time.
+pub(crate) fn order(holds: &[Held], periods: &Periods, violations: &mut Vec<Violation>) {
     for holds in holds.chunk_by(|one, next| one.name() == next.name()) {
         let acquires = holds.iter().map(|hold| hold.acquired);
         let calls: Vec<&Record> =
             acquires.chain(holds.iter().flat_map(|hold| hold.extensions.iter().copied())).collect();
         for (&later, earlier) in calls.iter().zip(largest_before(&calls, TIME, |call| call.fence)) {
-            if let Some(earlier) = earlier.filter(|earlier| earlier.fence > later.fence) {
+            let is_wrong = |earlier: &&Record| {
+                earlier.fence > later.fence && !periods.are_divided(&later.name, earlier.over_ns(), later.invoke_ns)
+            };
+            if let Some(earlier) = earlier.filter(is_wrong) {
                 let (earlier, later) = (earlier.clone(), later.clone());
                 violations.push(match later.kind {
                     Kind::Extend => Violation::Bridged { newer: earlier, extended: later },

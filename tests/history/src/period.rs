@@ -36,6 +36,11 @@ impl<'a> Periods<'a> {
         self.ended_ns(&[(Kind::Lapse, ""), (Kind::Lapse, name)], at_ns)
     }
 
+    /// Whether two servers could grant `name` all the time from `from_ns` to `to_ns`.
+    pub(crate) fn are_divided(&self, name: &str, from_ns: u64, to_ns: u64) -> bool {
+        self.ended_ns(&[(Kind::Divided, ""), (Kind::Divided, name)], from_ns) >= Some(to_ns)
+    }
+
     /// The latest time at which the holder must be notified of the end of its validity.
     pub(crate) fn tell_by_ns(&self, client: &str, valid_until_ns: u64, slack_ns: u64) -> u64 {
         self.deadline_ns(&[(Kind::Stopped, client)], valid_until_ns, slack_ns)

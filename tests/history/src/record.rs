@@ -37,6 +37,9 @@ pub enum Kind {
     /// be relied on again; earlier grants can be when they were extended. `client` names the cause, and an empty `name`
     /// means all locks.
     Lapse,
+    /// Two servers may grant, each for itself, because one has taken the other's place: an acquire and an extension of
+    /// the two sides are in no order. `client` names the cause, and an empty `name` means all locks.
+    Divided,
     /// Calls may take long, because no quorum can be expected to answer in time. `client` names the cause, and an empty
     /// `name` means all locks.
     Outage,
@@ -52,7 +55,7 @@ impl Kind {
 
     /// Whether it is a time of trouble.
     pub(crate) fn is_period(self) -> bool {
-        matches!(self, Self::Lapse | Self::Outage | Self::Stopped)
+        matches!(self, Self::Lapse | Self::Divided | Self::Outage | Self::Stopped)
     }
 }
 
@@ -68,6 +71,7 @@ impl fmt::Display for Kind {
             Self::Key => "key",
             Self::Granted => "granted",
             Self::Lapse => "lapse",
+            Self::Divided => "divided",
             Self::Outage => "outage",
             Self::Stopped => "stopped",
         })

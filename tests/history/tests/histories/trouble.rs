@@ -188,6 +188,39 @@ fn a_lapse_excuses_no_fence() {
     assert!(matches!(violation, Violation::OutOfOrder { .. }), "{violation}");
 }
 
+/// `b` acquires at a new server, and then `a` extends or acquires at the former one. Overlaps are excused.
+fn two_sides(call: Record, divided: (u64, u64)) -> Vec<Record> {
+    let b = [acquire("b", (20, 30), 2, 130), release("b", (35, 36), 2)];
+    let a = [acquire("a", (0, 10), 1, 100), call, release("a", (60, 61), 1)];
+    [&a[..], &b[..], &[lapse((0, 100)), period(Kind::Divided, "foo", divided)]].concat()
+}
+
+#[test]
+fn a_division_excuses_an_extension_at_the_other_side() {
+    let extended = |divided| two_sides(extend("a", (40, 50), 1, 150), divided);
+    good(&STRICT, extended((30, 40)));
+    for divided in [(31, 40), (30, 39)] {
+        let violation = bad(extended(divided));
+        assert!(matches!(violation, Violation::Bridged { .. }), "{violation}");
+    }
+}
+
+#[test]
+fn a_division_excuses_a_smaller_fence_of_the_other_side_but_not_the_same_one() {
+    let acquired = |fence, divided| {
+        let c = [acquire("c", (40, 45), fence, 145), release("c", (47, 48), fence)];
+        let b = [acquire("b", (20, 30), 2, 130), release("b", (35, 36), 2)];
+        [&c[..], &b[..], &[period(Kind::Divided, "foo", divided)]].concat()
+    };
+    good(&STRICT, acquired(1, (30, 40)));
+    for divided in [(31, 40), (30, 39)] {
+        let violation = bad(acquired(1, divided));
+        assert!(matches!(violation, Violation::OutOfOrder { .. }), "{violation}");
+    }
+    let violation = bad(acquired(2, (30, 40)));
+    assert!(matches!(violation, Violation::Duplicate { .. }), "{violation}");
+}
+
 /// A hold of `a` that ends at 50, with 10 of slack; it is notified at `at`.
 fn told(at: u64, stops: impl IntoIterator<Item = Record>) -> Vec<Record> {
     [acquire("a", (0, 10), 1, 50), lost("a", at, 1)].into_iter().chain(stops).collect()
