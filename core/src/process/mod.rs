@@ -39,6 +39,7 @@ use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
+use crate::net::node::sentinels::Ways;
 #[cfg(feature = "simulation")]
 use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
@@ -160,11 +161,13 @@ impl Process {
         logins: Option<&Arc<Logins>>,
         cluster: Option<Arc<Cluster>>,
     ) -> Result<Node, Error> {
+        let sentinels = self.sentinels(address)?;
         #[cfg(feature = "simulation")]
-        if let Some(node) = self.sockets.as_ref().and_then(|sockets| sockets.node(address.target())) {
+        if let Some(node) = self.sockets.as_ref().and_then(|sockets| sockets.node(address.target(), sentinels.as_ref()))
+        {
             return Ok(Node::Simulated(node));
         }
-        Node::new(address, &self.memory, logins, self.sentinels(address)?, cluster)
+        Node::new(address, &self.memory, logins, sentinels, cluster)
     }
 
     /// Returns the cluster at an address, if that is one. All clients with this address and login share it.
@@ -230,12 +233,22 @@ impl Process {
         }
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
-        let Some(sentinels) = Sentinels::new(address, self.clock.clone(), spawn)? else { return Ok(None) };
+        let Some(ways) = self.sentinel_ways(address)? else { return Ok(None) };
+        let Some(sentinels) = Sentinels::new(address, ways, self.clock.clone(), spawn) else { return Ok(None) };
         if all.len() >= MOST_GROUPS {
             all.retain(|_, sentinels| Arc::strong_count(sentinels) > 1);
         }
         all.insert(key, Arc::clone(&sentinels));
         Ok(Some(sentinels))
+    }
+
+    #[cfg_attr(not(feature = "simulation"), allow(clippy::unused_self, reason = "a simulation has others"))]
+    fn sentinel_ways(&self, address: &Address) -> Result<Option<Ways>, Error> {
+        #[cfg(feature = "simulation")]
+        if let Some(sockets) = &self.sockets {
+            return Ok(sockets.sentinels(address.target()));
+        }
+        Ways::dialed(address)
     }
 
     /// Returns the node in memory with this name.

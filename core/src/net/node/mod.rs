@@ -388,7 +388,7 @@ impl Node {
             Self::Redis(node) => node.sentinels(),
             Self::Memory(_) | Self::Cluster(_) => None,
             #[cfg(feature = "simulation")]
-            Self::Simulated(_) => None,
+            Self::Simulated(node) => node.sentinels(),
         }
     }
 
@@ -417,7 +417,7 @@ impl Node {
             Self::Memory(node) => Ok((Connection::Memory(node.connect(clock, events)), node.server_info())),
             #[cfg(feature = "simulation")]
             Self::Simulated(node) => {
-                let (link, server_info) = node.0.connect(events).await?;
+                let (link, server_info) = node.connect(events).await?;
                 Ok((Connection::Simulated(link), server_info))
             }
         }

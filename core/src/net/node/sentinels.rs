@@ -33,6 +33,8 @@ use super::pipeline::Pipeline;
 use super::refusal::{refusal, unrefused};
 use super::scripts::text;
 use super::setup::authentication;
+#[cfg(feature = "simulation")]
+use super::simulated::SimulatedSentinels;
 use crate::address::{Address, Target, shown};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
@@ -81,8 +83,7 @@ pub(crate) struct Sentinels {
     master: String,
     /// Where each of them listens.
     listed: Vec<String>,
-    dialers: Vec<Dialer>,
-    login: LoginSource,
+    ways: Ways,
     clock: Clock,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
     state: Mutex<State>,
@@ -93,6 +94,30 @@ pub(crate) struct Sentinels {
     changed: Notify,
     /// Notified when the next asking is wanted sooner.
     wanted: Notify,
+}
+
+/// The ways to sentinels.
+pub(crate) enum Ways {
+    /// To real ones.
+    Dialed { dialers: Vec<Dialer>, login: LoginSource },
+    /// To those of a simulation.
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn SimulatedSentinels>),
+}
+
+impl Ways {
+    /// Returns the ways to the sentinels that `address` lists; `None` if it lists none.
+    pub(crate) fn dialed(address: &Address) -> Result<Option<Self>, Error> {
+        let Target::Sentinel { sentinels, tls, .. } = address.target() else { return Ok(None) };
+        let security = address.tls().map(|options| Tls::new(options, &sentinels[0].0)).transpose()?;
+        let dialer = |(host, port): &(String, u16)| {
+            let security = security.as_ref().map(|security| security.to(host)).transpose()?.map(Arc::new);
+            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security))
+        };
+        let dialers = sentinels.iter().map(dialer).collect::<Result<_, Error>>()?;
+        let (user, file) = address.sentinel_login();
+        Ok(Some(Self::Dialed { dialers, login: LoginSource::file(user, file) }))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -109,24 +134,19 @@ struct State {
 }
 
 impl Sentinels {
-    /// Makes the sentinels that `address` lists, if it lists any. `spawn` runs a task in the background.
+    /// Makes the sentinels that `address` lists, if it lists any, and to which there are these `ways`. `spawn` runs a task
+    /// in the background.
     pub(crate) fn new(
         address: &Address,
+        ways: Ways,
         clock: Clock,
         spawn: impl Fn(Task) + Send + Sync + 'static,
-    ) -> Result<Option<Arc<Self>>, Error> {
-        let Target::Sentinel { sentinels, master, tls } = address.target() else { return Ok(None) };
-        let security = address.tls().map(|options| Tls::new(options, &sentinels[0].0)).transpose()?;
-        let dialer = |(host, port): &(String, u16)| {
-            let security = security.as_ref().map(|security| security.to(host)).transpose()?.map(Arc::new);
-            Ok(Dialer::new(Target::Tcp { host: host.clone(), port: *port, tls: *tls }, security))
-        };
-        let (user, file) = address.sentinel_login();
-        Ok(Some(Arc::new(Self {
+    ) -> Option<Arc<Self>> {
+        let Target::Sentinel { sentinels, master, .. } = address.target() else { return None };
+        Some(Arc::new(Self {
             master: master.clone(),
             listed: sentinels.iter().map(|(host, port)| shown(host, *port)).collect(),
-            dialers: sentinels.iter().map(dialer).collect::<Result<_, Error>>()?,
-            login: LoginSource::file(user, file),
+            ways,
             clock,
             spawn: Box::new(spawn),
             state: Mutex::default(),
@@ -134,7 +154,7 @@ impl Sentinels {
             used: AtomicU64::new(0),
             changed: Notify::new(),
             wanted: Notify::new(),
-        })))
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -187,8 +207,8 @@ impl Sentinels {
 
     fn start(self: &Arc<Self>) {
         if !self.is_asking.swap(true, Ordering::SeqCst) {
-            let lines = self.dialers.iter().map(|_| None).collect();
-            let pending = self.dialers.iter().map(|_| None).collect();
+            let lines = self.listed.iter().map(|_| None).collect();
+            let pending = self.listed.iter().map(|_| None).collect();
             let inquiry = Inquiry { sentinels: Arc::clone(self), lines, pending, is_over: false };
             (self.spawn)(Box::pin(inquiry.run()));
         }
@@ -255,7 +275,7 @@ impl fmt::Debug for Sentinels {
 }
 
 /// The answers of one sentinel, and the connection to keep.
-type One = Result<(Line, Answers), Failure>;
+type One = Result<(Option<Line>, Answers), Failure>;
 
 /// The answers of one sentinel: what it tells, and its answer to SENTINEL MASTER.
 type Answers = (Told, Value);
@@ -310,7 +330,7 @@ impl Inquiry {
                 if let Some(Poll::Ready(one)) = slot.as_mut().map(|receiver| Pin::new(receiver).poll(cx)) {
                     *slot = None;
                     answers[index] = one.unwrap_or(Err(Failure::Closed)).map(|(line, (told, _))| {
-                        lines[index] = Some(line);
+                        lines[index] = line;
                         told
                     });
                 }
@@ -336,16 +356,23 @@ impl Drop for Inquiry {
 impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
     async fn ask_one(&self, index: usize, line: Option<Line>) -> One {
+        let (dialers, login) = match &self.ways {
+            Ways::Dialed { dialers, login } => (dialers, login),
+            #[cfg(feature = "simulation")]
+            Ways::Simulated(sentinels) => {
+                return sentinels.told(index).await.map(|told| (None, (told, Value::Nil)));
+            }
+        };
         if let Some(line) = line
             && let Ok(answers) = question(&line, None, &self.master).await
         {
-            return Ok((line, answers));
+            return Ok((Some(line), answers));
         }
-        let login = self.login.login().await.map_err(Failure::NoLogin)?;
-        let stream = self.dialers[index].dial(&self.clock).await?;
+        let login = login.login().await.map_err(Failure::NoLogin)?;
+        let stream = dialers[index].dial(&self.clock).await?;
         let line = Pipeline::open(&Handle::current(), stream, Box::new(|_| {}));
         let answers = question(&line, authentication(&login.login), &self.master).await?;
-        Ok((line, answers))
+        Ok((Some(line), answers))
     }
 
     /// Asks each sentinel for a diagnosis, on a connection of its own and within `limit`. Cancel safe.
@@ -443,7 +470,9 @@ mod tests {
         let url = format!("redis+sentinel://127.0.0.1:{}/{MASTER}", listed.port());
         let runtime = Handle::current();
         let spawn = move |task| drop(runtime.spawn(task));
-        Sentinels::new(&Address::parse(&url).unwrap(), Clock::System, spawn).unwrap().unwrap()
+        let address = Address::parse(&url).unwrap();
+        let ways = Ways::dialed(&address).unwrap().unwrap();
+        Sentinels::new(&address, ways, Clock::System, spawn).unwrap()
     }
 
     #[tokio::test]
@@ -481,7 +510,9 @@ mod tests {
     #[tokio::test]
     async fn without_a_background_a_connect_fails() {
         let url = format!("redis+sentinel://127.0.0.1:1/{MASTER}");
-        let sentinels = Sentinels::new(&Address::parse(&url).unwrap(), Clock::System, drop::<Task>).unwrap().unwrap();
+        let address = Address::parse(&url).unwrap();
+        let ways = Ways::dialed(&address).unwrap().unwrap();
+        let sentinels = Sentinels::new(&address, ways, Clock::System, drop::<Task>).unwrap();
         for _ in 0..2 {
             assert!(sentinels.primary().await.is_err());
         }

@@ -38,7 +38,7 @@ mod sockets;
 mod time;
 mod wire;
 
-use shards::SERVERS;
+use shards::SHARDS;
 use sockets::Sockets;
 use time::Time;
 
@@ -119,13 +119,23 @@ impl World {
     /// Makes a world in which each of `nodes` is a cluster, whose servers have the same clock. Must be called in the
     /// runtime that will run it.
     pub fn of_clusters(network: Arc<dyn Network>, nodes: &[Pace]) -> Self {
+        Self::of_groups(network, nodes, 2 * SHARDS, Shards::new)
+    }
+
+    /// Makes a world in which each of `nodes` is a primary that sentinels name. Its replica has the same clock. Must be
+    /// called in the runtime that will run it.
+    pub fn of_sentinels(network: Arc<dyn Network>, nodes: &[Pace]) -> Self {
+        Self::of_groups(network, nodes, 2, Shards::watched)
+    }
+
+    fn of_groups(network: Arc<dyn Network>, nodes: &[Pace], size: usize, group: fn(Vec<Node>) -> Shards) -> Self {
         let time = Time::here();
         let server = |index: usize| {
-            let vote = index / SERVERS;
+            let vote = index / size;
             Node::new(index, vote, nodes[vote], time.clone(), Arc::clone(&network))
         };
-        let servers: Vec<_> = (0..nodes.len() * SERVERS).map(server).collect();
-        let clusters = servers.chunks_exact(SERVERS).map(|servers| Shards::new(servers.to_vec())).collect();
+        let servers: Vec<_> = (0..nodes.len() * size).map(server).collect();
+        let clusters = servers.chunks_exact(size).map(|servers| group(servers.to_vec())).collect();
         Self { time, network, nodes: servers, clusters }
     }
 
@@ -141,7 +151,7 @@ impl World {
         &self.nodes
     }
 
-    /// Returns the clusters, by index, if the nodes are clusters.
+    /// Returns the clusters, or groups with sentinels, by index, if the nodes are such.
     #[must_use]
     pub fn clusters(&self) -> &[Shards] {
         &self.clusters
@@ -206,6 +216,11 @@ impl World {
     /// Returns the nodes in this `order`, as a process sees them.
     fn set(&self, order: &[usize], process: &Arc<Process>) -> Result<Arc<NodeSet>, Error> {
         let address = |node: &usize| match self.clusters.get(*node) {
+            Some(group) if group.sentinels() > 0 => {
+                let listed = |sentinel: usize| format!("sentinel-{}-{}:1", node + 1, sentinel + 1);
+                let listed: Vec<_> = (0..group.sentinels()).map(listed).collect();
+                format!("redis+sentinel://{}/primary", listed.join(","))
+            }
             Some(cluster) => {
                 let place = |server: &Node| shards::place(server.0.index).to_string();
                 let places: Vec<_> = cluster.servers().iter().map(place).collect();
@@ -220,7 +235,13 @@ impl World {
     fn process_on(&self, index: usize, machine: &Machine, random: Fill, background: Background) -> Arc<Process> {
         let clock = Clock::Simulated(SimulatedClock(machine.clocks()));
         let random = Random::Simulated(SimulatedRandom(random.into()));
-        let sockets: Arc<dyn SimulatedSockets> = Arc::new(Sockets { process: index, nodes: self.nodes.clone() });
+        let sockets: Arc<dyn SimulatedSockets> = Arc::new(Sockets {
+            process: index,
+            nodes: self.nodes.clone(),
+            groups: self.clusters.clone(),
+            time: self.time.clone(),
+            network: Arc::clone(&self.network),
+        });
         Arc::new(Process::new(None, clock, random, background).with_sockets(sockets))
     }
 

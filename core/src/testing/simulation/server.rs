@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// Ends connections. Their clients see it in time, if at all.
-    fn end_lines(&self, lines: Vec<Weak<Line>>) {
+    pub(super) fn end_lines(&self, lines: Vec<Weak<Line>>) {
         for line in lines.into_iter().filter_map(|line| line.upgrade()) {
             match self.0.network.fate(line.process, self.0.index, Leg::Reply) {
                 // The machine crashed too, so the client is not notified.

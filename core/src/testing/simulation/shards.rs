@@ -1,4 +1,5 @@
-//! A cluster of a simulation: servers that share slots, agree on them with time, and take over from each other.
+//! Servers of a simulation that take over from each other: a cluster, which also shares slots, or a primary and its replica,
+//! with sentinels that name the primary.
 //!
 //! What all servers agree on in the end is one [`Agreement`], the newest. Each server follows the one that it has heard of
 //! ([`Shards::learn`]), so that an older one names a primary that is not one any more, also to itself.
@@ -25,8 +26,8 @@ use crate::protocol::request::{Action, Request};
 /// How many shards a cluster has.
 pub(super) const SHARDS: usize = 3;
 
-/// How many servers a cluster has: the primaries, and then a replica for each.
-pub(super) const SERVERS: usize = 2 * SHARDS;
+/// How many sentinels a group has.
+pub(super) const SENTINELS: usize = 3;
 
 /// A replica is not later than this.
 const LATE_MOST: Duration = Duration::from_secs(1);
@@ -40,17 +41,21 @@ pub(super) struct Agreement {
     ranges: Vec<(RangeInclusive<u16>, usize)>,
     /// The owners of slots that were moved away from those.
     moved: BTreeMap<u16, usize>,
+    /// How often a replica has taken over.
+    epoch: u64,
 }
 
 impl Agreement {
+    /// The first half of `servers` are the primaries, and the others their replicas.
     fn of(servers: &[usize]) -> Self {
-        let size = usize::from(SLOTS) / SHARDS;
-        let first = |shard: usize| if shard == SHARDS { SLOTS } else { u16::try_from(shard * size).unwrap_or(SLOTS) };
+        let shards = servers.len() / 2;
+        let first = |shard: usize| u16::try_from(shard * usize::from(SLOTS) / shards).unwrap_or(SLOTS);
         let range = |shard: usize| (first(shard)..=first(shard + 1) - 1, servers[shard]);
         Self {
-            primaries: servers.iter().enumerate().map(|(index, server)| (*server, servers[index % SHARDS])).collect(),
-            ranges: (0..SHARDS).map(range).collect(),
+            primaries: servers.iter().enumerate().map(|(index, server)| (*server, servers[index % shards])).collect(),
+            ranges: (0..shards).map(range).collect(),
             moved: BTreeMap::new(),
+            epoch: 0,
         }
     }
 
@@ -65,6 +70,7 @@ impl Agreement {
 
     /// Puts `to` in the place of `from`, which becomes its replica.
     fn promote(&mut self, from: usize, to: usize) {
+        self.epoch += 1;
         for server in self.primaries.values_mut().filter(|server| **server == from) {
             *server = to;
         }
@@ -113,14 +119,24 @@ pub(super) struct Membership {
     /// What its replica has, and what is on its way there; `None` once that hears nothing any more.
     copy: Store,
     way: Option<VecDeque<(Instant, Written)>>,
-    /// Whether it answers ASK where some keys have left, as servers of Redis 6 do.
-    is_old: bool,
+    habits: Habits,
+}
+
+/// How a server answers a request that it does not accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Habits {
+    /// As one of a cluster.
+    Cluster,
+    /// As one of Redis 6 in a cluster: with ASK where some keys have left.
+    OldCluster,
+    /// As a replica that sentinels watch.
+    Watched,
 }
 
 impl Membership {
-    fn new(known: Arc<Agreement>, copy: Store, is_old: bool) -> Self {
+    fn new(known: Arc<Agreement>, copy: Store, habits: Habits) -> Self {
         let (leaving, coming) = Default::default();
-        Self { known, leaving, coming, copy, way: Some(VecDeque::new()), is_old }
+        Self { known, leaving, coming, copy, way: Some(VecDeque::new()), habits }
     }
 
     pub(super) fn is_primary(&self, server: usize) -> bool {
@@ -139,6 +155,10 @@ impl Membership {
         request: &Request,
         open: OpenSlot,
     ) -> Result<(), Failure> {
+        if self.habits == Habits::Watched {
+            let is_allowed = self.is_primary(server) || matches!(request.action, Action::Inspect);
+            return if is_allowed { Ok(()) } else { Err(Failure::of_code("READONLY")) };
+        }
         let slot = slot(&request.keys.lock);
         let redirect = |to: usize| Box::new(Redirect { slot, place: place(to) });
         let keys = keys(request, open.bare);
@@ -146,7 +166,9 @@ impl Membership {
         let owner = self.known.owner(slot);
         if owner == server && self.is_primary(server) {
             return match self.leaving.get(&slot) {
-                Some(to) if here == 0 || (here < keys.len() && self.is_old) => Err(Failure::Asked(redirect(*to))),
+                Some(to) if here == 0 || (here < keys.len() && self.habits == Habits::OldCluster) => {
+                    Err(Failure::Asked(redirect(*to)))
+                }
                 Some(_) if here < keys.len() => Err(Failure::Between),
                 _ => Ok(()),
             };
@@ -209,11 +231,13 @@ fn keys(request: &Request, bare: bool) -> Vec<&[u8]> {
     keys
 }
 
-/// A cluster.
+/// A cluster, or a primary and its replica with sentinels.
 #[derive(Clone)]
 pub struct Shards {
     servers: Vec<Node>,
     newest: Arc<Mutex<Arc<Agreement>>>,
+    /// What each sentinel has heard of, if there are any.
+    heard: Arc<Mutex<Vec<Arc<Agreement>>>>,
 }
 
 impl fmt::Debug for Shards {
@@ -225,23 +249,60 @@ impl fmt::Debug for Shards {
 impl Shards {
     /// Makes a cluster of `servers`: the primaries, and then a replica for each.
     pub(super) fn new(servers: Vec<Node>) -> Self {
+        Self::with(servers, Habits::Cluster, 0)
+    }
+
+    /// Makes a group of a primary and its replica, and their sentinels.
+    pub(super) fn watched(servers: Vec<Node>) -> Self {
+        Self::with(servers, Habits::Watched, SENTINELS)
+    }
+
+    fn with(servers: Vec<Node>, habits: Habits, sentinels: usize) -> Self {
         let indices: Vec<_> = servers.iter().map(|server| server.0.index).collect();
-        let newest = Arc::new(Agreement::of(&indices));
+        let (newest, shards) = (Arc::new(Agreement::of(&indices)), servers.len() / 2);
         for (number, server) in servers.iter().enumerate() {
-            server.state().membership = Some(Membership::new(Arc::clone(&newest), Store::default(), false));
-            if number >= SHARDS {
-                let replid = servers[number % SHARDS].state().replid.clone();
+            server.state().membership = Some(Membership::new(Arc::clone(&newest), Store::default(), habits));
+            if number >= shards {
+                let replid = servers[number % shards].state().replid.clone();
                 server.state().replid = replid;
             }
         }
-        Self { servers, newest: Arc::new(Mutex::new(newest)) }
+        let heard = Arc::new(Mutex::new(vec![Arc::clone(&newest); sentinels]));
+        Self { servers, newest: Arc::new(Mutex::new(newest)), heard }
     }
 
     /// Makes its servers old ones, which answer ASK where some keys of a request have left.
     pub fn age(&self) {
         for server in &self.servers {
-            self.members(server.0.index, |member| member.is_old = true);
+            self.members(server.0.index, |member| {
+                if member.habits == Habits::Cluster {
+                    member.habits = Habits::OldCluster;
+                }
+            });
         }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Vec<Arc<Agreement>>> {
+        self.heard.lock().expect("no panic while holding this")
+    }
+
+    /// Returns how many sentinels name its primary; none, if it is a cluster.
+    #[must_use]
+    pub fn sentinels(&self) -> usize {
+        self.heard().len()
+    }
+
+    /// Lets a sentinel hear of the newest agreement.
+    pub fn hear(&self, sentinel: usize) {
+        let newest = Arc::clone(&self.newest());
+        self.servers[0].note(|| format!("its sentinel {} hears of epoch {}", sentinel + 1, newest.epoch));
+        self.heard()[sentinel] = newest;
+    }
+
+    /// Returns what a sentinel tells: the primary, and the epoch.
+    pub(super) fn named_by(&self, sentinel: usize) -> (Place, u64) {
+        let heard = self.heard();
+        (place(heard[sentinel].owner(0)), heard[sentinel].epoch)
     }
 
     /// Returns its servers.
@@ -354,11 +415,11 @@ impl Shards {
     /// Promotes the replica of a primary, which was [cut off](Self::cut), and has to [`learn`](Self::learn) of it.
     pub fn promote(&self, primary: &Node) {
         let replica = self.replica(primary);
-        let (data, replid, is_old) = {
+        let (data, replid, habits) = {
             let mut state = primary.state();
             let replid = state.replid.clone();
             let member = state.membership.as_mut().expect("it belongs to the cluster");
-            (std::mem::take(&mut member.copy), replid, member.is_old)
+            (std::mem::take(&mut member.copy), replid, member.habits)
         };
         let mut agreement = Agreement::clone(&self.newest());
         agreement.promote(primary.0.index, replica.0.index);
@@ -369,7 +430,7 @@ impl Shards {
             state.rename_data(replica.0.index);
             state.store = data.clone();
             let known = Arc::clone(&self.newest());
-            state.membership = Some(Membership::new(known, data, is_old));
+            state.membership = Some(Membership::new(known, data, habits));
         }
         replica.note(|| "is promoted".to_owned());
     }
@@ -379,8 +440,8 @@ impl Shards {
         let (newest, index) = (Arc::clone(&self.newest()), server.0.index);
         let primary = newest.primaries[&index];
         let replid = (primary != index).then(|| self.server(primary).state().replid.clone());
-        let mut state = server.state();
-        let state = &mut *state;
+        let mut guard = server.state();
+        let (state, mut ended) = (&mut *guard, Vec::new());
         let member = state.membership.as_mut().expect("it belongs to the cluster");
         if member.known == newest {
             return;
@@ -394,8 +455,15 @@ impl Shards {
         if let Some(replid) = replid {
             (state.replid, state.former_replid) = (replid, String::new());
             state.store = Store::default();
-            state.membership = Some(Membership::new(Arc::clone(known), Store::default(), member.is_old));
+            let habits = member.habits;
+            state.membership = Some(Membership::new(Arc::clone(known), Store::default(), habits));
+            if habits == Habits::Watched {
+                // A sentinel ends the connections of a server whose role it changes.
+                ended = std::mem::take(&mut state.lines);
+            }
         }
+        drop(guard);
+        server.end_lines(ended);
     }
 
     /// Lets all servers hear of the newest agreement. Slots and keys that are on their way arrive.
@@ -420,6 +488,7 @@ impl Shards {
                 *self.newest() = Arc::new(agreement);
             }
         }
+        (0..self.sentinels()).for_each(|sentinel| self.hear(sentinel));
         for server in &self.servers {
             self.learn(server);
             let mut state = server.state();

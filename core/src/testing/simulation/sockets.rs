@@ -4,23 +4,33 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::server::Node;
-use super::wire::Wire;
+use super::shards::Shards;
+use super::time::Time;
+use super::wire::{Wire, travel};
+use super::{Leg, Network};
 use crate::address::Target;
 use crate::net::node::Failure;
 use crate::net::node::cluster::servers::{Servers, Standing};
-use crate::net::node::simulated::{Answer, SimulatedNode, SimulatedServers, SimulatedSockets};
+use crate::net::node::sentinels::{Sentinels, Ways};
+use crate::net::node::simulated::{
+    Answer, SimulatedNode, SimulatedSentinels, SimulatedServers, SimulatedSockets, SimulatedWire,
+};
 use crate::protocol::cluster::Told;
 use crate::protocol::place::Place;
+use crate::protocol::sentinel::Told as NamedBy;
 
 /// The ways from a process to all servers.
 #[derive(Clone)]
 pub(super) struct Sockets {
     pub(super) process: usize,
     pub(super) nodes: Vec<Node>,
+    pub(super) groups: Vec<Shards>,
+    pub(super) time: Time,
+    pub(super) network: Arc<dyn Network>,
 }
 
 impl Sockets {
-    fn wire(&self, name: &str) -> Option<Wire> {
+    fn server(&self, name: &str) -> Option<Wire> {
         let number: usize = name.strip_prefix("server-")?.parse().ok()?;
         let node = self.nodes.get(number.checked_sub(1)?)?.clone();
         Some(Wire { process: self.process, node })
@@ -32,7 +42,7 @@ impl Sockets {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        match self.wire(&place.host) {
+        match self.server(&place.host) {
             Some(wire) => Box::pin(question(wire)),
             None => Box::pin(async { Err(Failure::Unreachable("no such server".into())) }),
         }
@@ -40,13 +50,49 @@ impl Sockets {
 }
 
 impl SimulatedSockets for Sockets {
-    fn node(&self, target: &Target) -> Option<SimulatedNode> {
-        let (Target::Memory { name } | Target::Tcp { host: name, .. }) = target else { return None };
-        Some(SimulatedNode(Arc::new(self.wire(name)?)))
+    fn node(&self, target: &Target, sentinels: Option<&Arc<Sentinels>>) -> Option<SimulatedNode> {
+        match target {
+            Target::Memory { name } | Target::Tcp { host: name, .. } => {
+                Some(SimulatedNode::Server(Arc::new(self.server(name)?)))
+            }
+            _ => Some(SimulatedNode::Primary(Arc::clone(sentinels?), Arc::new(self.clone()))),
+        }
     }
 
     fn servers(&self, target: &Target) -> Option<Servers> {
         matches!(target, Target::Cluster { .. }).then(|| Servers::Simulated(Arc::new(self.clone())))
+    }
+
+    fn sentinels(&self, target: &Target) -> Option<Ways> {
+        let Target::Sentinel { sentinels, .. } = target else { return None };
+        let number: usize = sentinels.first()?.0.split('-').nth(1)?.parse().ok()?;
+        let group = number.checked_sub(1).filter(|group| *group < self.groups.len())?;
+        Some(Ways::Simulated(Arc::new(Watch { sockets: self.clone(), group })))
+    }
+
+    fn wire(&self, place: &Place) -> Option<Arc<dyn SimulatedWire>> {
+        Some(Arc::new(self.server(&place.host)?))
+    }
+}
+
+/// The ways from a process to the sentinels of a group.
+struct Watch {
+    sockets: Sockets,
+    group: usize,
+}
+
+impl SimulatedSentinels for Watch {
+    fn told(&self, index: usize) -> Answer<NamedBy> {
+        let Sockets { process, time, network, .. } = self.sockets.clone();
+        let group = self.sockets.groups[self.group].clone();
+        // They are as far as the servers.
+        let near = group.servers()[0].0.index;
+        Box::pin(async move {
+            travel(network.fate(process, near, Leg::Connect), &time).await?;
+            let (place, epoch) = group.named_by(index);
+            travel(network.fate(process, near, Leg::Reply), &time).await?;
+            Ok(NamedBy::Primary { place, epoch: Some(epoch) })
+        })
     }
 }
 

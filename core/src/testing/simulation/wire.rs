@@ -38,14 +38,7 @@ impl Wire {
 
     /// Travels one leg of a connect.
     async fn travel(&self, leg: Leg) -> Result<(), Failure> {
-        match self.fate(leg) {
-            Fate::Deliver(delay) => {
-                self.time().sleep(delay).await;
-                Ok(())
-            }
-            Fate::Drop => std::future::pending().await,
-            Fate::Break => Err(Failure::Unreachable("connection reset".into())),
-        }
+        travel(self.fate(leg), self.time()).await
     }
 
     /// Travels to the server, and waits until it executes. Returns its run.
@@ -122,6 +115,18 @@ impl Wire {
 impl SimulatedWire for Wire {
     fn connect(&self, events: Option<EventSink>) -> Answer<(Arc<dyn SimulatedLink>, ServerInfo)> {
         Box::pin(self.clone().record_info(events))
+    }
+}
+
+/// Travels one leg with this `fate`.
+pub(super) async fn travel(fate: Fate, time: &Time) -> Result<(), Failure> {
+    match fate {
+        Fate::Deliver(delay) => {
+            time.sleep(delay).await;
+            Ok(())
+        }
+        Fate::Drop => std::future::pending().await,
+        Fate::Break => Err(Failure::Unreachable("connection reset".into())),
     }
 }
 
