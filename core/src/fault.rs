@@ -66,12 +66,16 @@ pub enum Fault {
     PromotedCounts,
     /// A waiter stays with the server that has given the slot away.
     WaiterStays,
+    /// A server counts that sentinels have just named in place of another one.
+    NamedCounts,
+    /// The primary is the one that most sentinels name, of whatever epoch.
+    OldEpoch,
 }
 
 #[cfg(feature = "simulation")]
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -103,6 +107,8 @@ impl Fault {
         Self::ReleaseStays,
         Self::PromotedCounts,
         Self::WaiterStays,
+        Self::NamedCounts,
+        Self::OldEpoch,
     ];
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::runtime::Handle;
 
 use crate::address::Address;
+use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
 use crate::net::node::list::NodeList;
 use crate::net::node::sentinels::{Follower, Sentinels};
@@ -230,7 +231,9 @@ impl Follower for NodeSet {
         for (node, member) in self.members.nodes.iter().enumerate() {
             if member.node.sentinels().is_some_and(|of| Arc::ptr_eq(of, sentinels)) {
                 // First, so that no grant of the server before counts.
-                member.endpoint.moved(self.environment.clock.now());
+                if !planted(Fault::NamedCounts) {
+                    member.endpoint.moved(self.environment.clock.now());
+                }
                 for connections in &all_connections {
                     connections.renounce(node);
                 }

@@ -27,7 +27,7 @@ mod race;
 mod run;
 mod story;
 
-pub use plan::{Mishaps, Plan, Trouble, Unusual};
+pub use plan::{Mishaps, Plan, Topology, Trouble, Unusual};
 pub use race::{FAR, Latency, NEAR, Race, race};
 pub use run::{Outcome, Run, run, tell};
 pub use story::{Hold, Story};

@@ -1,4 +1,4 @@
-//! What happens in clusters: slots move, and replicas take over.
+//! What happens in clusters, and to primaries that sentinels name: slots move, and replicas take over.
 //!
 //! Slots move in every run but those in which nodes forget under one ttl: at once, key by key, or open for a while, which
 //! loses nothing. A planned failover loses nothing either, and is a trouble of nodes. A failover that loses the last writes is
@@ -13,7 +13,7 @@ use crate::book::{Shared, nanos, seen};
 use crate::client::{NAMES, OLDER};
 use crate::dice::Dice;
 use crate::faults::{fail, mend};
-use crate::plan::{Plan, Trouble};
+use crate::plan::{Plan, Topology, Trouble};
 use crate::run::all;
 
 /// Milliseconds until another server hears of a change, at most.
@@ -25,7 +25,7 @@ const STALE_MS: u64 = 3_000;
 /// The pause between two moves of a slot in calm, at least: a new map is asked for once a second.
 const CALM_MS: u64 = 1_500;
 
-/// Makes trouble in the clusters for as long as it is polled.
+/// Makes trouble in the clusters, or groups, for as long as it is polled.
 pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: Dice) {
     let clusters = world.clusters();
     // One after the other, or each by itself.
@@ -36,7 +36,7 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
 
 /// Moves a slot to and fro, at once, for as long as it is polled. Whoever waits has to follow.
 pub(crate) async fn in_calm(world: World, mut dice: Dice) {
-    if world.clusters().is_empty() {
+    if world.clusters().iter().all(|group| group.sentinels() > 0) {
         return std::future::pending().await;
     }
     loop {
@@ -85,7 +85,12 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     async fn run(mut self) {
+        let is_watched = self.plan.unusual.topology == Topology::Sentinels;
         let events: &[Event] = match self.plan.trouble {
+            // Slots are not there to be moved, and a failover always loses the last writes.
+            Trouble::None | Trouble::Network if is_watched => return std::future::pending().await,
+            Trouble::Nodes | Trouble::Both if is_watched => &[Event::Fail],
+            Trouble::Amnesia if is_watched => &[Event::Lose, Event::Split, Event::Split, Event::Fail],
             Trouble::Restarts => &[Event::Lose, Event::Lose, Event::Fail],
             Trouble::Amnesia => &[Event::Move, Event::Plan, Event::Lose, Event::Split, Event::Split, Event::Fail],
             Trouble::Nodes | Trouble::Both => &[Event::Move, Event::Move, Event::Plan, Event::Fail],
@@ -141,8 +146,12 @@ impl Mover<'_> {
         self.tell(cluster).await;
     }
 
-    /// All servers that are up hear of what happened.
+    /// All servers that are up hear of what happened, and all sentinels.
     async fn tell(&mut self, cluster: &Shards) {
+        for sentinel in 0..cluster.sentinels() {
+            cluster.hear(sentinel);
+            self.rest(GOSSIP_MS).await;
+        }
         for server in cluster.servers().iter().filter(|server| server.is_up()) {
             self.rest(GOSSIP_MS / 4).await;
             cluster.learn(server);
@@ -202,6 +211,7 @@ impl Mover<'_> {
         let down_ms = self.dice.pick(&[30, 300, 3_000]);
         self.rest(down_ms).await;
         self.promote(cluster, &primary);
+        (0..cluster.sentinels()).for_each(|sentinel| cluster.hear(sentinel));
         for server in cluster.servers().iter().filter(|server| !server.is(&primary)) {
             cluster.learn(server);
         }

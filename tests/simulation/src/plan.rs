@@ -71,6 +71,18 @@ pub struct Plan {
     pub unusual: Unusual,
 }
 
+/// What a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    #[default]
+    Server,
+    /// A cluster.
+    Cluster,
+    /// The primary that sentinels name.
+    Sentinels,
+}
+
 /// What most programs and servers are not, and some are.
 #[expect(clippy::struct_excessive_bools, reason = "each is unusual by itself, and any of them can meet")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,8 +101,8 @@ pub struct Unusual {
     pub lack_info: usize,
     /// So many nodes, the first ones, do not know CLIENT TRACKING.
     pub lack_tracking: usize,
-    /// Each node is a cluster.
-    pub clusters: bool,
+    /// What each node is.
+    pub topology: Topology,
     /// Their servers answer ASK where others answer TRYAGAIN.
     pub old_servers: bool,
 }
@@ -118,7 +130,12 @@ impl Unusual {
             // Whose restarts cannot be seen is not counted out after one.
             lack_info: if plan.forgets() { 0 } else { some(&mut dice) },
             lack_tracking: some(&mut dice),
-            clusters: dice.chance(150) && !matches!(plan.trouble, Trouble::Meddling | Trouble::Clocks),
+            topology: match dice.below(1_000) {
+                _ if matches!(plan.trouble, Trouble::Meddling | Trouble::Clocks) => Topology::Server,
+                0..150 => Topology::Cluster,
+                150..230 => Topology::Sentinels,
+                _ => Topology::Server,
+            },
             old_servers: dice.chance(300),
         }
     }

@@ -22,7 +22,7 @@ use crate::dice::Dice;
 use crate::faults;
 use crate::moves;
 use crate::network::{REFUSED_WITHIN, Weather};
-use crate::plan::{LONG, MASS_MOST, Plan, Trouble};
+use crate::plan::{LONG, MASS_MOST, Plan, Topology, Trouble};
 use crate::story::Story;
 
 /// Virtual time after which a run that has not ended hangs.
@@ -170,10 +170,10 @@ impl<'a> Stage<'a> {
     fn new(seed: u64, plan: &'a Plan, dice: &mut Dice, weather: &Arc<Weather>) -> Self {
         let weather = Arc::clone(weather);
         let network = Arc::clone(&weather) as Arc<dyn Network>;
-        let world = if plan.unusual.clusters {
-            World::of_clusters(network, &plan.nodes)
-        } else {
-            World::new(network, &plan.nodes)
+        let world = match plan.unusual.topology {
+            Topology::Server => World::new(network, &plan.nodes),
+            Topology::Cluster => World::of_clusters(network, &plan.nodes),
+            Topology::Sentinels => World::of_sentinels(network, &plan.nodes),
         };
         if plan.unusual.old_servers {
             world.clusters().iter().for_each(Shards::age);
@@ -361,7 +361,7 @@ impl<'a> Stage<'a> {
         let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
         // So many ways of a message go by until somebody has the lock.
         // Where a slot moves on the way, servers have to be connected to, and all is asked again.
-        let ways = if unusual.clusters { 40 } else { 20 };
+        let ways = if unusual.topology == Topology::Server { 20 } else { 40 };
         let mut idle = IDLE + ways * Duration::from_millis(unusual.least_ms);
         if unusual.mass == MASS_MOST && self.plan.lost_per_ten_thousand > 0 {
             // Of so many messages at once one is lost, and its connection is silent for a time-out: in the attempt,

@@ -1,16 +1,23 @@
 //! Faults planted in the engine and in the nodes: the seeds find every one, and for its own reason. Those that they meet
-//! too rarely have stories of their own, in `plants.rs` and `clusters.rs`.
+//! too rarely have stories of their own, in `plants.rs` and `failovers.rs`.
 
 use redlock::testing::simulation::{Fault, plant};
 use redlock_history::Violation;
-use redlock_simulation::{Plan, run};
+use redlock_simulation::{Plan, Topology, run};
 
 /// The seeds of `make test`.
 const SEEDS: u64 = 2_000;
 
 /// Faults that seeds meet too rarely: stories find them.
-const TOLD: [Fault; 5] =
-    [Fault::LateExtension, Fault::BlindConfirm, Fault::ExtendByToken, Fault::RestoreBlindly, Fault::WaiterStays];
+const TOLD: [Fault; 7] = [
+    Fault::LateExtension,
+    Fault::BlindConfirm,
+    Fault::ExtendByToken,
+    Fault::RestoreBlindly,
+    Fault::WaiterStays,
+    Fault::NamedCounts,
+    Fault::OldEpoch,
+];
 
 /// Faults of what is done in clusters alone.
 const IN_CLUSTERS: [Fault; 6] = [
@@ -71,7 +78,9 @@ fn shows(fault: Fault) -> Shows {
         | Fault::RestoreBlindly
         | Fault::AskRemembered
         | Fault::TryAgainLoses
-        | Fault::WaiterStays => shows_nothing,
+        | Fault::WaiterStays
+        | Fault::NamedCounts
+        | Fault::OldEpoch => shows_nothing,
         Fault::FirstFence | Fault::NoConfirm | Fault::FenceForgotten => shows_fences,
         Fault::NoCleanUp
         | Fault::ReleaseElsewhere
@@ -99,7 +108,8 @@ fn shows(fault: Fault) -> Shows {
 /// The first seed that finds `fault`.
 fn found(fault: Fault) -> Option<u64> {
     plant(Some(fault));
-    let is_meant = |seed: &u64| !IN_CLUSTERS.contains(&fault) || Plan::of(*seed).unusual.clusters;
+    let is_cluster = |seed: u64| Plan::of(seed).unusual.topology == Topology::Cluster;
+    let is_meant = |seed: &u64| !IN_CLUSTERS.contains(&fault) || is_cluster(*seed);
     let seed = (0..SEEDS).filter(is_meant).find(|seed| {
         let outcome = run(*seed, false).outcome;
         let is_flaw = |flaw: &String| match fault {

@@ -1,5 +1,5 @@
-//! Stories of clusters that seeds meet too rarely. The engine as it is keeps the promise there; with the fault planted it
-//! does not.
+//! Stories of clusters, and of primaries that sentinels name, which seeds meet too rarely. The engine as it is keeps the
+//! promise there; with the fault planted it does not.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ const TTL: Duration = Duration::from_secs(10);
 /// that is not told.
 const SOON: Duration = Duration::from_millis(500);
 
-/// One cluster, and two clients in processes of their own that have its map.
+/// One cluster, or group with sentinels, and two clients in processes of their own that know it.
 struct Stage {
     world: World,
     clients: Vec<Redlock>,
 }
 
 impl Stage {
-    async fn new() -> Self {
-        let world = World::of_clusters(Arc::new(Calm) as Arc<dyn Network>, &[Pace::default()]);
+    async fn new(world: fn(Arc<dyn Network>, &[Pace]) -> World) -> Self {
+        let world = world(Arc::new(Calm) as Arc<dyn Network>, &[Pace::default()]);
         let client = |index: u8| world.process(usize::from(index), Pace::default(), bits(index)).expect("a client");
         let stage = Self { clients: (0..2).map(client).collect(), world };
         for client in &stage.clients {
-            client.inspect(NAME).await.expect("the cluster answers");
+            client.inspect(NAME).await.expect("it answers");
         }
         stage
     }
 
-    fn cluster(&self) -> &Shards {
+    fn group(&self) -> &Shards {
         &self.world.clusters()[0]
     }
 
@@ -46,13 +46,13 @@ impl Stage {
 
     /// Moves the lock's slot to another server at once, with all that is in it.
     fn migrate(&self) {
-        let owner = self.cluster().owner(KEY);
-        let to = self.cluster().primaries().into_iter().find(|server| !server.is(owner));
+        let owner = self.group().owner(KEY);
+        let to = self.group().primaries().into_iter().find(|server| !server.is(owner));
         let to = to.expect("there are several shards").clone();
-        self.cluster().open(KEY, &to);
-        self.cluster().move_all(KEY);
-        self.cluster().close(KEY, &to);
-        self.cluster().settle();
+        self.group().open(KEY, &to);
+        self.group().move_all(KEY);
+        self.group().close(KEY, &to);
+        self.group().settle();
     }
 }
 
@@ -67,20 +67,48 @@ fn bites(fault: Fault, story: impl AsyncFn() -> bool) {
     }
 }
 
-/// The replica has not heard of the lock when it is promoted.
+/// The replica has not heard of the lock when it is promoted. Whether another client is refused.
+async fn a_replica_takes_over(world: fn(Arc<dyn Network>, &[Pace]) -> World) -> bool {
+    let stage = Stage::new(world).await;
+    // The other client has heard nothing of the former primary for so long that a restart would not matter any more.
+    sleep(TTL).await;
+    let held = stage.acquire(0).await.expect("it is free");
+    let primary = stage.group().owner(KEY).clone();
+    stage.group().cut(&primary, SOON);
+    primary.crash(true);
+    stage.group().promote(&primary);
+    stage.group().settle();
+    let taken = stage.acquire(1).await;
+    held.check().expect("nobody has told its holder yet");
+    taken.is_err()
+}
+
 #[test]
 fn a_server_that_was_promoted_does_not_count_for_a_ttl() {
-    bites(Fault::PromotedCounts, async || {
-        let stage = Stage::new().await;
+    bites(Fault::PromotedCounts, async || a_replica_takes_over(World::of_clusters).await);
+}
+
+#[test]
+fn a_server_that_sentinels_name_anew_does_not_count_for_a_ttl() {
+    bites(Fault::NamedCounts, async || a_replica_takes_over(World::of_sentinels).await);
+}
+
+/// Two sentinels were cut off, and the former primary with them.
+#[test]
+fn a_former_primary_is_not_used_whoever_names_it() {
+    bites(Fault::OldEpoch, async || {
+        let stage = Stage::new(World::of_sentinels).await;
+        let primary = stage.group().owner(KEY).clone();
+        stage.group().cut(&primary, Duration::ZERO);
+        stage.group().promote(&primary);
+        stage.group().hear(0);
+        sleep(2 * TTL).await;
+        // The first request goes over a connection that exists, and has the sentinels asked.
+        drop(stage.acquire(0).await);
+        sleep(2 * TTL).await;
         let held = stage.acquire(0).await.expect("it is free");
-        let primary = stage.cluster().owner(KEY).clone();
-        stage.cluster().cut(&primary, SOON);
-        primary.crash(true);
-        stage.cluster().promote(&primary);
-        stage.cluster().settle();
-        let taken = stage.acquire(1).await;
-        held.check().expect("nobody has told its holder yet");
-        taken.is_err()
+        held.check().expect("it is held");
+        primary.keys().iter().all(|(key, _)| key != NAME)
     });
 }
 
@@ -88,7 +116,7 @@ fn a_server_that_was_promoted_does_not_count_for_a_ttl() {
 #[test]
 fn who_waits_follows_the_slot() {
     bites(Fault::WaiterStays, async || {
-        let stage = Stage::new().await;
+        let stage = Stage::new(World::of_clusters).await;
         let held = stage.acquire(0).await.expect("it is free");
         let waiting = tokio::spawn(stage.clients[1].lock(NAME).ttl(TTL).into_future());
         sleep(SOON).await;
@@ -103,9 +131,9 @@ fn who_waits_follows_the_slot() {
 #[test]
 fn what_is_given_back_is_released_where_its_slot_is_then() {
     bites(Fault::ReleaseStays, async || {
-        let stage = Stage::new().await;
+        let stage = Stage::new(World::of_clusters).await;
         let held = stage.acquire(0).await.expect("it is free");
-        stage.cluster().owner(KEY).clone().hang_up(true);
+        stage.group().owner(KEY).clone().hang_up(true);
         drop(held);
         stage.migrate();
         sleep(TTL / 2).await;
