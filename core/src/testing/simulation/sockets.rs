@@ -67,7 +67,7 @@ impl SimulatedSockets for Sockets {
         let Target::Sentinel { sentinels, .. } = target else { return None };
         let number: usize = sentinels.first()?.0.split('-').nth(1)?.parse().ok()?;
         let group = number.checked_sub(1).filter(|group| *group < self.groups.len())?;
-        Some(Ways::Simulated(Arc::new(Watch { sockets: self.clone(), group })))
+        Some(Ways::Simulated(Arc::new(Group { sockets: self.clone(), group })))
     }
 
     fn wire(&self, place: &Place) -> Option<Arc<dyn SimulatedWire>> {
@@ -76,12 +76,12 @@ impl SimulatedSockets for Sockets {
 }
 
 /// The ways from a process to the sentinels of a group.
-struct Watch {
+struct Group {
     sockets: Sockets,
     group: usize,
 }
 
-impl SimulatedSentinels for Watch {
+impl SimulatedSentinels for Group {
     fn told(&self, index: usize) -> Answer<NamedBy> {
         let Sockets { process, time, network, .. } = self.sockets.clone();
         let group = self.sockets.groups[self.group].clone();
