@@ -19,7 +19,9 @@ use crate::net::connections::Connections;
 use crate::net::node::{Connection, EventSink, Failure};
 use crate::process::Process;
 use crate::process::nodes::{Directory, NodeSet};
-use crate::protocol::diagnosis::{Facts, Finding, GroupFacts, Level};
+use crate::protocol::diagnosis::sentinels::GroupFacts;
+use crate::protocol::diagnosis::server::Facts;
+use crate::protocol::diagnosis::{Finding, Level};
 use crate::protocol::token::Token;
 use crate::sys::future::join_all;
 

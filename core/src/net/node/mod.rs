@@ -12,7 +12,7 @@ use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::logins::{Logins, NoLogin};
 use crate::protocol::cluster::Redirect;
-use crate::protocol::diagnosis::Facts;
+use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 

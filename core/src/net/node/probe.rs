@@ -13,7 +13,8 @@ use super::redis::RedisConnection;
 use super::refusal::{is_unknown, refusal};
 use super::scripts::text;
 use crate::net::node::{Failure, Role};
-use crate::protocol::diagnosis::{COUNTING, Facts, NEEDED, Refusal, Rights};
+use crate::protocol::diagnosis::Refusal;
+use crate::protocol::diagnosis::server::{COUNTING, Facts, NEEDED, Rights};
 use crate::sys::clock::Clock;
 
 /// How long a key of the probe lives if it is not deleted, in milliseconds.

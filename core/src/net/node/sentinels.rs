@@ -38,7 +38,7 @@ use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::LoginSource;
 use crate::net::tls::Tls;
-use crate::protocol::diagnosis::{GroupFacts, SentinelFacts};
+use crate::protocol::diagnosis::sentinels::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
 use crate::protocol::sentinel::{Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
