@@ -148,7 +148,8 @@ fn answered(answer: Answer) -> Result<Value, Failure> {
     }
 }
 
-/// Reads the answer to CLUSTER SLOTS of the server at `host`. Leaves out slots if the host of their primary is not known.
+/// Reads the answer to CLUSTER SLOTS of the server at `host`. Leaves out slots if the address of their primary is not
+/// known: the port of a server that lost its file of the cluster is 0, until it is met again.
 fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
     let Value::Array(ranges) = answer else { return None };
     let mut all = Vec::new();
@@ -162,9 +163,10 @@ fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
             named => text(named)?,
         };
         let host = match named {
+            "?" => continue,
+            _ if *port == 0 => continue,
             // Its own, as this client reached it.
             "" => host,
-            "?" => continue,
             named => named,
         };
         all.push(Told {
@@ -206,6 +208,10 @@ mod tests {
         }
         let unknown = vec![range(0, 99, text("?"), 7), range(100, 199, text("a"), 8)];
         assert_eq!(told(unknown), Some(vec![(100..=199, "a:8".to_owned())]), "nobody knows its host");
+        for host in [text(""), text("10.0.0.1"), Value::Nil] {
+            let lost = vec![range(0, 99, host, 0), range(100, 199, text("a"), 8)];
+            assert_eq!(told(lost), Some(vec![(100..=199, "a:8".to_owned())]), "nobody knows its port");
+        }
         assert_eq!(told(vec![]), Some(vec![]), "no slot is assigned");
         for odd in [range(-1, 99, text("a"), 7), range(0, 99, text("a"), 70_000), Value::Int(1)] {
             assert_eq!(told(vec![odd]), None);
