@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) mod cluster;
 pub(crate) mod sentinels;
 pub(crate) mod server;
 
@@ -45,8 +46,8 @@ impl fmt::Display for Level {
 #[non_exhaustive]
 pub struct Finding {
     /// What was looked at: `connection`, `tls`, `role`, `version`, `resp3`, `info`, `tracking`, `evalsha`, `rights`,
-    /// `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `sentinel`, `primary`, `failover`, `alias`
-    /// or `vote`.
+    /// `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `slots`, `coverage`, `map`, `sentinel`,
+    /// `primary`, `failover`, `alias` or `vote`.
     pub check: &'static str,
     /// How serious it is.
     pub level: Level,

@@ -12,6 +12,7 @@ use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::logins::{Logins, NoLogin};
 use crate::protocol::cluster::Redirect;
+use crate::protocol::diagnosis::cluster::ClusterFacts;
 use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
@@ -499,6 +500,16 @@ impl Connection {
             Self::Memory(_) => Ok(None),
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => Ok(None),
+        }
+    }
+
+    /// Asks what the server tells of its cluster; `None` for a node in this process.
+    pub(crate) async fn probe_cluster(&self) -> Option<ClusterFacts> {
+        match self {
+            Self::Redis(connection) => Some(probe::cluster(connection).await),
+            Self::Memory(_) => None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
         }
     }
 

@@ -15,7 +15,6 @@
 //! or does not answer for [`ONE_MOST`], which is dialed again then. The background cannot be started, or ends: a connect goes on
 //! with the primary in use, or fails at once.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,6 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::Failure;
+use super::info::{fields_in, owned_fields};
 use super::pipeline::Pipeline;
 use super::refusal::{refusal, unrefused};
 use super::scripts::text;
@@ -355,7 +355,7 @@ impl Sentinels {
             async move {
                 let one = self.clock.timeout(limit, pin!(self.ask_one(index, None))).await;
                 let one = one.unwrap_or(Err(Failure::Silent(limit)));
-                let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned(&whole))));
+                let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned_fields(&whole))));
                 SentinelFacts { at, told: told.map_err(|failure| failure.to_string()) }
             }
         };
@@ -406,20 +406,6 @@ fn place_in(answer: &Value) -> Result<Option<Place>, Failure> {
 /// Reads the epoch in the answer to SENTINEL MASTER; `None` if that was refused.
 fn epoch_in(answer: &Value) -> Option<u64> {
     fields_in(answer).get("config-epoch")?.parse().ok()
-}
-
-/// Reads the answer to SENTINEL MASTER.
-fn fields_in(answer: &Value) -> HashMap<&str, &str> {
-    let pair = |(name, value)| text(name).zip(text(value));
-    match answer {
-        Value::Array(items) => items.chunks_exact(2).filter_map(|items| pair((&items[0], &items[1]))).collect(),
-        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
-        _ => HashMap::new(),
-    }
-}
-
-fn owned(answer: &Value) -> HashMap<String, String> {
-    fields_in(answer).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Facts {
             version(&info),
             eviction(&info),
             persistence(&info, self.is_restart_delay_off),
-            replicas(&info, self.has_sentinels),
+            self.replicas(&info),
             clients(&info),
             cluster(&info, self.follows_slots),
         ];
@@ -94,6 +94,31 @@ impl Facts {
             Some("") | None => Finding::new("role", Level::Warning, "not reported: a replica would not be noticed"),
             Some(_) => Finding::new("role", Level::Unusable, "a replica; list its master instead"),
         }
+    }
+
+    fn replicas(&self, info: &Fields<'_>) -> Option<Finding> {
+        let replicas = number(info, "connected_slaves")?;
+        let in_sync = info.values().filter(|value| value.contains(",state=online,")).count() as u64;
+        let can_fail_over = self.has_sentinels || self.follows_slots;
+        if can_fail_over && in_sync == 0 {
+            let loss = if self.follows_slots { "its slots are down with it" } else { "no server can take over" };
+            let message = format!("none in sync, so {loss}; add a replica");
+            return Some(Finding::new("replicas", Level::Warning, message));
+        }
+        if replicas == 0 {
+            return Some(Finding::new("replicas", Level::Ok, "none"));
+        }
+        let bound = match number(info, "min_slaves_good_slaves") {
+            Some(_) => "min-replicas-to-write bounds how much",
+            None => "min-replicas-to-write would bound how much",
+        };
+        let known = if can_fail_over && in_sync < replicas {
+            format!("{in_sync} of {replicas} in sync")
+        } else {
+            replicas.to_string()
+        };
+        let message = format!("{known}: a failover forgets locks that were not replicated yet; {bound}");
+        Some(Finding::new("replicas", Level::Warning, message))
     }
 
     fn rights(&self) -> Vec<Finding> {
@@ -187,23 +212,6 @@ fn persistence(info: &Fields<'_>, is_restart_delay_off: bool) -> Option<Finding>
             Finding::new("persistence", Level::Warning, message)
         }
     })
-}
-
-fn replicas(info: &Fields<'_>, has_sentinels: bool) -> Option<Finding> {
-    let replicas = number(info, "connected_slaves")?;
-    if has_sentinels && !info.values().any(|value| value.contains(",state=online,")) {
-        let message = "none in sync, so no server can take over; add a replica";
-        return Some(Finding::new("replicas", Level::Warning, message));
-    }
-    if replicas == 0 {
-        return Some(Finding::new("replicas", Level::Ok, "none"));
-    }
-    let bound = match number(info, "min_slaves_good_slaves") {
-        Some(_) => "min-replicas-to-write bounds how much",
-        None => "min-replicas-to-write would bound how much",
-    };
-    let message = format!("{replicas}: a failover forgets locks that were not replicated yet; {bound}");
-    Some(Finding::new("replicas", Level::Warning, message))
 }
 
 fn clients(info: &Fields<'_>) -> Option<Finding> {
@@ -353,6 +361,17 @@ mod tests {
         };
         assert!(message(replica("online")).starts_with("1: "));
         assert!(message(replica("wait_bgsave")).starts_with("none in sync"));
-        assert!(message(facts(INFO)).starts_with("none in sync"));
+        assert!(message(facts(INFO)).starts_with("none in sync, so no server can take over"));
+        let two = || {
+            let one = replica("online").info.unwrap().replace("connected_slaves:1", "connected_slaves:2");
+            facts(&format!("{one}slave1:ip=::1,port=6381,state=wait_bgsave,offset=0,lag=0\r\n"))
+        };
+        assert!(message(two()).starts_with("1 of 2 in sync: "));
+        let shard = |facts| message(Facts { follows_slots: true, ..facts });
+        assert!(shard(two()).starts_with("1 of 2 in sync: "));
+        assert!(shard(replica("online")).starts_with("1: "));
+        assert!(
+            message(Facts { follows_slots: true, has_sentinels: false, ..facts(INFO) }).starts_with("none in sync")
+        );
     }
 }
