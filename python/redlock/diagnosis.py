@@ -17,8 +17,8 @@ class Finding:
 
     check: str
     """What was looked at: `connection`, `tls`, `role`, `version`, `resp3`, `info`, `tracking`, `evalsha`, `rights`,
-    `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `sentinel`, `primary`, `failover`, `alias` or
-    `vote`."""
+    `eviction`, `persistence`, `replicas`, `clients`, `clock`, `cluster`, `slots`, `coverage`, `map`, `sentinel`,
+    `primary`, `failover`, `alias` or `vote`."""
 
     level: Level
     """How serious it is."""

@@ -69,6 +69,30 @@ def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, f
 
 
 @every_face
+def test_a_diagnosis_tells_of_an_open_slot(
+    drivers: Drivers, shards: Shards, user: User | None, face: str, name: str
+) -> None:
+    shard = shards.shard(name)
+    source, target = shards.servers[shard], shards.servers[(shard + 1) % shards.primaries]
+    if user:
+        for server in shards.servers:
+            server.set_user(user.name, "+cluster|nodes")
+    shards.open(name, source, target)
+    diagnoses = drivers.start(face).client([shards.url]).diagnose()
+    found = {
+        diagnosis["node"]: finding
+        for diagnosis in diagnoses
+        for finding in diagnosis["findings"]
+        if "open, on the way" in finding["message"]
+    }
+    assert found.keys() == {source.address, target.address}
+    assert {(finding["check"], finding["level"]) for finding in found.values()} == {("slots", "warning")}
+    begin = f"slot {shards.slot(name)} open, on the way "
+    assert found[source.address]["message"].startswith(f"{begin}to 127.0.0.1:{target.port}: held locks stay held")
+    assert found[target.address]["message"].startswith(f"{begin}here from 127.0.0.1:{source.port}; ")
+
+
+@every_face
 def test_a_server_that_is_not_in_a_cluster(
     drivers: Drivers, program: Path, user: User | None, face: str, name: str
 ) -> None:

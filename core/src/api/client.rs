@@ -139,7 +139,8 @@ impl Redlock {
     /// Finds out, for each node in the order of the addresses, what it can do, what this user may do, and what may lose
     /// locks there: reachable, encrypted, role, version, optional commands, rights, eviction, persistence, replicas, free
     /// connections, clock, and addresses that lead to the same server. Where sentinels name the node's primary, also
-    /// which of them answer, and whether locks outlive a failover.
+    /// which of them answer, and whether locks outlive a failover. Each server with slots of a cluster is diagnosed, also
+    /// slots that cannot be locked, and whether locks outlive a failover.
     ///
     /// For an operator: it asks more than locks do, on connections of its own, and writes keys that begin with
     /// `redlock:diagnose:` (after the client's `key_prefix`) and expire after 10 s. Takes at most five times the client's

@@ -19,7 +19,10 @@ use crate::net::connections::Connections;
 use crate::net::node::{Connection, EventSink, Failure};
 use crate::process::Process;
 use crate::process::nodes::{Directory, NodeSet};
-use crate::protocol::diagnosis::{Facts, Finding, GroupFacts, Level};
+use crate::protocol::diagnosis::cluster::{ClusterFacts, compared};
+use crate::protocol::diagnosis::sentinels::GroupFacts;
+use crate::protocol::diagnosis::server::Facts;
+use crate::protocol::diagnosis::{Finding, Level};
 use crate::protocol::token::Token;
 use crate::sys::future::join_all;
 
@@ -105,7 +108,11 @@ impl Subject {
         let (connected, asked) = tokio::join!(connected, asked);
         let keys: Vec<_> = nodes.clone().map(|node| self.key(node)).collect();
         let probed = |node: usize| self.probe(node, &connected[node], &keys[node]);
-        let mut findings = join_all(nodes.clone().map(probed).collect()).await;
+        let (mut findings, clusters): (Vec<_>, Vec<_>) =
+            join_all(nodes.clone().map(probed).collect()).await.into_iter().unzip();
+        for (node, finding) in compared(&clusters) {
+            findings[node].push(finding);
+        }
         for (findings, group) in findings.iter_mut().zip(&asked) {
             findings.extend(group.iter().flat_map(|group| group.findings(self.ttl)));
         }
@@ -164,23 +171,36 @@ impl Subject {
         Some(members.nodes[node].node.sentinels()?.probe(members.connect_timeout).await)
     }
 
-    async fn probe(&self, node: usize, connected: &Result<Connection, Failure>, key: &str) -> Vec<Finding> {
+    /// Asks the node's server, in a cluster about that, too.
+    async fn probe(
+        &self,
+        node: usize,
+        connected: &Result<Connection, Failure>,
+        key: &str,
+    ) -> (Vec<Finding>, Option<ClusterFacts>) {
+        let follows_slots = self.is_in_cluster(node);
+        let probe = async |connection: &Connection| {
+            let facts = connection.probe(key, &self.process.clock).await?;
+            Ok((facts, if follows_slots { connection.probe_cluster().await } else { None }))
+        };
         let probed = match connected {
-            Ok(connection) => self.within(connection.probe(key, &self.process.clock)).await,
+            Ok(connection) => self.within(probe(connection)).await,
             Err(failure) => Err(failure.clone()),
         };
         match probed {
-            Ok(Some(facts)) => {
+            Ok((Some(facts), cluster)) => {
                 let encrypted = self.is_encrypted(node);
-                let (is_restart_delay_off, follows_slots) = (self.restart_delay.is_zero(), self.is_in_cluster(node));
+                let is_restart_delay_off = self.restart_delay.is_zero();
                 let has_sentinels = self.set.members.nodes[node].node.sentinels().is_some();
-                Facts { encrypted, is_restart_delay_off, follows_slots, has_sentinels, ..facts }.findings()
+                let facts = Facts { encrypted, is_restart_delay_off, follows_slots, has_sentinels, ..facts };
+                let of_cluster = cluster.iter().flat_map(|cluster| cluster.findings(self.ttl));
+                (facts.findings().into_iter().chain(of_cluster).collect(), cluster)
             }
-            Ok(None) => {
+            Ok((None, _)) => {
                 let message = "a store in this process, which excludes nobody outside of it";
-                vec![Finding::new("connection", Level::Ok, message)]
+                (vec![Finding::new("connection", Level::Ok, message)], None)
             }
-            Err(failure) => vec![Finding::new("connection", Level::Unusable, failure.to_string())],
+            Err(failure) => (vec![Finding::new("connection", Level::Unusable, failure.to_string())], None),
         }
     }
 

@@ -103,15 +103,18 @@ async fn ask_where_it_is(
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
     let mut connections = context.set().connections(runtime);
-    let connect_by = connections.connect_limit();
-    let mut answers = ask_on(context, &connections, connect_by, &decided).await;
+    let end = connections.connect_limit().after(context.spec.settings.node_timeout);
+    let mut answers = ask_on(context, &connections, None, &decided).await;
     for _ in 0..MOVES_MOST {
-        if answers.iter().all(Result::is_ok) {
+        if answers.iter().all(Result::is_ok) || connections.clock.now() >= end {
             break;
         }
         let Some(there) = context.moved_from(&connections) else { break };
         connections = there;
-        answers = ask_on(context, &connections, connect_by, &decided).await;
+        let again = ask_on(context, &connections, Some(end), &decided).await;
+        // What a node has said stays said.
+        let merged = answers.into_iter().zip(again).map(|(before, now)| if now.is_ok() { now } else { before.or(now) });
+        answers = merged.collect();
     }
     answers
 }
@@ -119,14 +122,16 @@ async fn ask_where_it_is(
 async fn ask_on(
     context: &LockContext,
     connections: &Arc<Connections>,
-    connect_by: Moment,
+    end: Option<Moment>,
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
     let nodes = connections.members.len();
-    connections.connect_quorum(connect_by).await;
+    let limit = connections.connect_limit();
+    connections.connect_quorum(end.map_or(limit, |end| limit.min(end))).await;
     let node_timeout = context.spec.settings.node_timeout;
     let footprint = Arc::new(Footprint::new(nodes));
-    let mut round = Round::new(connections, &footprint, node_timeout, connect_by.after(node_timeout));
+    let round = Round::new(connections, &footprint, node_timeout, limit.after(node_timeout));
+    let mut round = if let Some(end) = end { round.until(end) } else { round };
     let token = Token::fresh(&context.process.random);
     for node in 0..nodes {
         round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action: Action::Inspect }, None);

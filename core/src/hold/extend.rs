@@ -23,6 +23,17 @@ use crate::protocol::quorum::{KeyVerdict, KeyVote};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
+/// For how long a caller waits for an extension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Nobody waits: it is a renewal, which is soon followed by another one.
+    Renewal,
+    /// For as long as an extension takes.
+    Call,
+    /// Until then at the latest: it has begun again where the lock is now.
+    Until(Moment),
+}
+
 /// The result of an extension.
 #[derive(Debug)]
 pub(crate) enum Extended {
@@ -36,23 +47,24 @@ pub(crate) enum Extended {
     Over,
 }
 
-/// Asks all nodes to keep the lock for `ttl` from now, which later renewals then use, or for the ttl in force. A caller
-/// that waits for it has a time to `connect_by`: a renewal is soon followed by another one.
+/// Asks all nodes to keep the lock for `ttl` from now, which later renewals then use, or for the ttl in force.
 pub(crate) async fn extend(
     lease: &Arc<Lease>,
     connections: &Arc<Connections>,
     ttl: Option<Duration>,
-    connect_by: Option<Moment>,
+    wait: Wait,
 ) -> Extended {
     let limit = lease.valid_until();
-    let urgent = connect_by.is_some();
-    let connect_by = connect_by.unwrap_or_else(|| connections.connect_limit()).min(limit);
+    let connect_by = connections.connect_limit().min(limit);
+    let connect_by = if let Wait::Until(end) = wait { connect_by.min(end) } else { connect_by };
     connections.connect_quorum(connect_by).await;
     let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
     let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);
-    if urgent {
-        round = round.urgent(connect_by);
-    }
+    round = match wait {
+        Wait::Renewal => round,
+        Wait::Call => round.urgent(connect_by),
+        Wait::Until(end) => round.urgent(connect_by).until(end),
+    };
     let start = round.started();
     let mut ballots = KeyBallots::new(vec![KeyVote::Pending; connections.members.len()]);
     for node in 0..connections.members.len() {

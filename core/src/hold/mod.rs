@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind};
-use crate::hold::extend::Extended;
+use crate::hold::extend::{Extended, Wait};
 use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
@@ -61,13 +61,16 @@ pub(crate) async fn extend(lease: Arc<Lease>, ttl: Option<Duration>) -> Result<(
 /// Extends the lock over the connections of `runtime`, and once more wherever it has moved meanwhile.
 async fn extend_on(lease: &Arc<Lease>, runtime: &Handle, ttl: Option<Duration>) -> Extended {
     let mut connections = lease.context.set().connections(runtime);
-    let connect_by = Some(connections.connect_limit());
-    let mut extended = extend::extend(lease, &connections, ttl, connect_by).await;
+    let end = connections.connect_limit().after(lease.context.spec.settings.node_timeout);
+    let mut extended = extend::extend(lease, &connections, ttl, Wait::Call).await;
     for _ in 0..MOVES_MOST {
         let Extended::Unknown(..) = extended else { break };
+        if connections.clock.now() >= end {
+            break;
+        }
         let Some(there) = lease.context.moved_from(&connections) else { break };
         connections = there;
-        extended = extend::extend(lease, &connections, ttl, connect_by).await;
+        extended = extend::extend(lease, &connections, ttl, Wait::Until(end)).await;
     }
     extended
 }

@@ -29,15 +29,19 @@ use crate::sys::clock::Moment;
 /// `lost` if a quorum did not have the lock any more; `unavailable` if the outcome is not known in time (the background
 /// goes on).
 pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Connections>) -> Result<(), Error> {
-    let (mut asked, connect_by) = (Arc::clone(connections), connections.connect_limit());
-    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, (&asked, connect_by), NodeMask::NONE).await;
+    let mut asked = Arc::clone(connections);
+    let end = asked.connect_limit().after(lease.context.spec.settings.release_timeout());
+    let (mut round, mut ballots, mut verdict) = ask(lease, &claim, (&asked, None), NodeMask::NONE).await;
     let mut retried = NodeMask::NONE;
     for _ in 0..MOVES_MOST {
         let (KeyVerdict::Open | KeyVerdict::Unknown) = verdict else { break };
+        if asked.clock.now() >= end {
+            break;
+        }
         let Some(there) = lease.context.moved_from(&asked) else { break };
         asked = there;
         retried = retried.union(ballots.unheard());
-        (round, ballots, verdict) = ask(lease, &claim, (&asked, connect_by), retried).await;
+        (round, ballots, verdict) = ask(lease, &claim, (&asked, Some(end)), retried).await;
     }
     let answers = || ballots.answers(&asked.members, describe);
     match verdict {
@@ -57,16 +61,20 @@ pub(crate) async fn release(lease: &Lease, claim: Claim, connections: &Arc<Conne
     }
 }
 
-/// Asks the nodes of `connections`, made until `connect_by`, to delete the keys of `claim`. Those that were `retried` may have done so before.
+/// Asks the nodes of `connections` to delete the keys of `claim`, until `end` if it has begun again. Those that were
+/// `retried` may have done so before.
 async fn ask(
     lease: &Lease,
     claim: &Claim,
-    (connections, connect_by): (&Arc<Connections>, Moment),
+    (connections, end): (&Arc<Connections>, Option<Moment>),
     retried: NodeMask,
 ) -> (Round, KeyBallots, KeyVerdict) {
+    let connect_by = connections.connect_limit();
+    let connect_by = end.map_or(connect_by, |end| connect_by.min(end));
     connections.connect_quorum(connect_by).await;
     let time = lease.context.spec.settings.release_timeout();
-    let (mut round, votes) = claim.release_round(connections, time, Some(connect_by));
+    let (round, votes) = claim.release_round(connections, time, Some(connect_by));
+    let mut round = if let Some(end) = end { round.until(end) } else { round };
     let mut ballots = KeyBallots::new(votes);
     let as_sent = |node, sent| match sent {
         Delivery::InOrder if retried.contains(node) => Delivery::Retried,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::hold::extend::{self, Extended};
+use crate::hold::extend::{self, Extended, Wait};
 use crate::hold::lease::Lease;
 use crate::hold::restore;
 use crate::net::connections::Members;
@@ -60,7 +60,7 @@ impl Timed for Lease {
 async fn renew(lease: Arc<Lease>) {
     let connections = lease.context.set().connections(&Handle::current());
     lease.context.process.lists.used(&lease.context.listed.list, &lease.context.spec.name);
-    match extend::extend(&lease, &connections, None, None).await {
+    match extend::extend(&lease, &connections, None, Wait::Renewal).await {
         Extended::Done | Extended::Over => {}
         Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),
         Extended::Lost(loss) => lease.lose(&loss),

@@ -131,6 +131,12 @@ impl Round {
     pub(crate) fn urgent(mut self, connect_by: Moment) -> Self {
         self.urgent = true;
         self.limit = self.limit.min(connect_by.after(self.node_timeout));
+        self
+    }
+
+    /// Gives the nodes no time after `limit`, at which the caller has been promised an end.
+    pub(crate) fn until(mut self, limit: Moment) -> Self {
+        self.limit = self.limit.min(limit);
         if self.limit < self.deadline {
             self.deadline = self.limit;
             self.timer.reset(self.deadline);

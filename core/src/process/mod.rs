@@ -34,12 +34,12 @@ use crate::error::Error;
 use crate::fault::{Fault, planted};
 use crate::net::connections::{Member, Members};
 use crate::net::logins::Logins;
-use crate::net::node::cluster::servers::Servers as ClusterServers;
+use crate::net::node::cluster::servers::ServerAccess;
 use crate::net::node::endpoint::Endpoints;
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
-use crate::net::node::sentinels::Ways;
+use crate::net::node::sentinels::SentinelAccess;
 #[cfg(feature = "simulation")]
 use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
@@ -180,7 +180,7 @@ impl Process {
         if let Some(cluster) = all.get(address) {
             return Ok(Some(Arc::clone(cluster)));
         }
-        let Some(servers) = self.cluster_servers(address, logins)? else { return Ok(None) };
+        let Some(servers) = self.server_access(address, logins)? else { return Ok(None) };
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
         let process = Arc::downgrade(self);
@@ -206,16 +206,12 @@ impl Process {
     }
 
     #[cfg_attr(not(feature = "simulation"), allow(clippy::unused_self, reason = "a simulation has others"))]
-    fn cluster_servers(
-        &self,
-        address: &Address,
-        logins: Option<&Arc<Logins>>,
-    ) -> Result<Option<ClusterServers>, Error> {
+    fn server_access(&self, address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<ServerAccess>, Error> {
         #[cfg(feature = "simulation")]
         if let Some(sockets) = &self.sockets {
             return Ok(sockets.servers(address.target()));
         }
-        ClusterServers::dialed(address, logins)
+        ServerAccess::dialed(address, logins)
     }
 
     fn logins(&self, provider: &Provider) -> Arc<Logins> {
@@ -233,8 +229,8 @@ impl Process {
         }
         let environment = Arc::clone(&self.environment);
         let spawn = move |task| environment.background.spawn(task);
-        let Some(ways) = self.sentinel_ways(address)? else { return Ok(None) };
-        let Some(sentinels) = Sentinels::new(address, ways, self.clock.clone(), spawn) else { return Ok(None) };
+        let Some(access) = self.sentinel_access(address)? else { return Ok(None) };
+        let Some(sentinels) = Sentinels::new(address, access, self.clock.clone(), spawn) else { return Ok(None) };
         if all.len() >= MOST_GROUPS {
             all.retain(|_, sentinels| Arc::strong_count(sentinels) > 1);
         }
@@ -243,12 +239,12 @@ impl Process {
     }
 
     #[cfg_attr(not(feature = "simulation"), allow(clippy::unused_self, reason = "a simulation has others"))]
-    fn sentinel_ways(&self, address: &Address) -> Result<Option<Ways>, Error> {
+    fn sentinel_access(&self, address: &Address) -> Result<Option<SentinelAccess>, Error> {
         #[cfg(feature = "simulation")]
         if let Some(sockets) = &self.sockets {
             return Ok(sockets.sentinels(address.target()));
         }
-        Ways::dialed(address)
+        SentinelAccess::dialed(address)
     }
 
     /// Returns the node in memory with this name.

@@ -27,7 +27,7 @@
 //! - A new release becomes pending during a rest: the rest ends, because the node may be back.
 //! - A release is older than its ttl: the key has expired, and the release is dropped.
 //! - A cluster moves the key: the server says where it is, and the release follows. Once the set does not have any key,
-//!   its ledgers hand their releases on.
+//!   or at each rest while the server does not answer, its ledgers hand their releases on.
 //! - The background cannot start, or ends in a simulation: the ledger drops all releases, and the keys expire.
 //! - The process forks: the child has its own, empty ledgers.
 
@@ -505,10 +505,7 @@ impl Payer {
             match self.next(until).await {
                 Event::Answers(answers) => self.answered(answers),
                 Event::Opened(Ok(_)) | Event::Added => {}
-                Event::Opened(Err(_)) => {
-                    self.hand_on();
-                    self.rest();
-                }
+                Event::Opened(Err(_)) => self.rest(),
                 Event::Time => self.look().await,
             }
         }
@@ -519,8 +516,8 @@ impl Payer {
         if is_whole && self.paying.environment.shutdown.has_started() { WINDOW_AT_END } else { self.window }
     }
 
-    /// Leaves the releases to the sets that have their keys now. They stay here while a slot does not have a primary. A
-    /// server that answers sends those on whose slots alone have moved, so that this is for one that does not.
+    /// Leaves the releases to the sets that have their keys now: where the set is abandoned, and where the server does not
+    /// answer, because one that does says where a key has moved. They stay here while a slot does not have a primary.
     fn hand_on(&self) {
         if !self.paying.set.is_routed() || planted(Fault::ReleaseStays) {
             return;
@@ -698,6 +695,7 @@ impl Payer {
             self.rest = now.after(backoff::release_retry(self.rests, Duration::ZERO));
             self.rests = self.rests.saturating_add(1);
             self.paying.ledger().sweep(now);
+            self.hand_on();
         }
         self.window = 1;
     }

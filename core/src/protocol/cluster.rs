@@ -41,6 +41,29 @@ pub(crate) struct Told {
     pub(crate) primary: Place,
 }
 
+/// What a server says of its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) is_primary: bool,
+    /// Since its start, in whole seconds.
+    pub(crate) uptime: Duration,
+    /// The name of the history of its data; empty if it does not tell.
+    pub(crate) replid: String,
+    /// The name of the history that its data continue.
+    pub(crate) former_replid: String,
+}
+
+impl Standing {
+    /// Whether a server that was known as a primary at `known` still is that primary `now`, and the one that is `promoted`
+    /// does not continue its data. One that was restarted since may have been replaced, and not have heard of it.
+    pub(crate) fn is_kept(&self, promoted: &Self, known: Moment, now: Moment) -> bool {
+        self.is_primary
+            && !self.replid.is_empty()
+            && promoted.former_replid != self.replid
+            && now.before(self.uptime) <= known
+    }
+}
+
 /// The primary of each slot.
 #[derive(Debug)]
 pub(crate) struct SlotMap {
@@ -126,11 +149,12 @@ impl SlotMap {
     }
 
     fn put(&mut self, slots: RangeInclusive<u16>, place: &Place) {
-        let number = self.number(place);
-        let (first, last) = (usize::from(*slots.start()), usize::from((*slots.end()).min(SLOTS - 1)));
-        if let Some(primaries) = self.primaries.get_mut(first..=last) {
-            primaries.fill(Some(number));
+        let slots = *slots.start()..=(*slots.end()).min(SLOTS - 1);
+        if slots.is_empty() {
+            return;
         }
+        let number = self.number(place);
+        self.primaries[usize::from(*slots.start())..=usize::from(*slots.end())].fill(Some(number));
     }
 
     fn number(&mut self, place: &Place) -> u16 {
@@ -193,6 +217,22 @@ mod tests {
         assert_eq!(map.primary(7), Some(&place(1)));
         assert!(map.replace(&[told(0..=99, 1)], at(3_000)));
         assert_eq!((map.primary(100), map.primaries()), (None, vec![&place(1)]));
+    }
+
+    #[test]
+    fn a_primary_that_was_restarted_or_is_continued_is_not_kept() {
+        let standing = |replid: &str, former_replid: &str| Standing {
+            is_primary: true,
+            uptime: Duration::from_millis(100),
+            replid: replid.to_owned(),
+            former_replid: former_replid.to_owned(),
+        };
+        let (kept, other, heir) = (standing("a", ""), standing("b", ""), standing("b", "a"));
+        assert!(kept.is_kept(&other, at(50), at(150)), "it runs since then");
+        assert!(!kept.is_kept(&other, at(50), at(151)), "it was started after that");
+        assert!(!kept.is_kept(&heir, at(50), at(150)), "its data go on elsewhere");
+        assert!(!standing("", "").is_kept(&other, at(50), at(150)), "it does not tell");
+        assert!(!Standing { is_primary: false, ..kept }.is_kept(&other, at(50), at(150)));
     }
 
     #[test]

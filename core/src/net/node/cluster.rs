@@ -30,12 +30,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use self::servers::{Servers, Standing};
+use self::servers::ServerAccess;
 use super::Failure;
 use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::tls::Tls;
-use crate::protocol::cluster::{SlotMap, Told};
+use crate::protocol::cluster::{SlotMap, Standing, Told};
 use crate::protocol::place::Place;
 use crate::sys::clock::{Clock, Moment};
 use crate::sys::future::{join_all, notified_until};
@@ -69,7 +69,7 @@ pub(crate) trait Follower: fmt::Debug + Send + Sync {
 pub(crate) struct Cluster {
     address: Address,
     seeds: Vec<Place>,
-    servers: Servers,
+    servers: ServerAccess,
     clock: Clock,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
     quarantine: Box<dyn Fn(&Address) + Send + Sync>,
@@ -104,7 +104,7 @@ impl Cluster {
     /// is called, before a map names it, with a server that may lack the last grants of the one before.
     pub(crate) fn new(
         address: &Address,
-        servers: Servers,
+        servers: ServerAccess,
         clock: Clock,
         spawn: impl Fn(Task) + Send + Sync + 'static,
         quarantine: impl Fn(&Address) + Send + Sync + 'static,
@@ -291,11 +291,9 @@ impl Cluster {
             std::iter::once(place).chain(formers).map(|place| self.servers.standing(place, &self.clock)).collect();
         let Some(answers) = self.clock.timeout(PROOF_MOST, pin!(join_all(asked))).await else { return false };
         let Some((Ok(now), formers)) = answers.split_first() else { return false };
-        let still_has = |former: &Result<Standing, Failure>| {
-            former.as_ref().is_ok_and(|former| {
-                former.is_primary && !former.replid.is_empty() && now.former_replid != former.replid
-            })
-        };
+        let (known, at) = (Moment::from_nanos(self.mapped.load(Ordering::Relaxed)), self.clock.now());
+        let still_has =
+            |former: &Result<Standing, Failure>| former.as_ref().is_ok_and(|former| former.is_kept(now, known, at));
         !formers.is_empty() && formers.iter().all(still_has)
     }
 }
@@ -444,7 +442,7 @@ mod tests {
         let address = Address::parse(url).unwrap();
         let runtime = Handle::current();
         let spawn = move |task| drop(runtime.spawn(task));
-        let servers = Servers::dialed(&address, None).unwrap().unwrap();
+        let servers = ServerAccess::dialed(&address, None).unwrap().unwrap();
         Cluster::new(&address, servers, Clock::System, spawn, |_| {}).unwrap()
     }
 
@@ -504,7 +502,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_background_a_connect_fails() {
         let address = Address::parse("redis+cluster://127.0.0.1:1").unwrap();
-        let servers = Servers::dialed(&address, None).unwrap().unwrap();
+        let servers = ServerAccess::dialed(&address, None).unwrap().unwrap();
         let cluster = Cluster::new(&address, servers, Clock::System, drop::<Task>, |_| {}).unwrap();
         for _ in 0..2 {
             assert!(cluster.map_anew().await.is_err());

@@ -1,4 +1,4 @@
-//! What a server tells of itself, in its answers to INFO and HELLO. Pure.
+//! What a server tells of itself, in its answers to INFO and HELLO, and in pairs of names and values. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,6 +26,21 @@ fn role(said: &str) -> Role {
         "master" => Role::Master,
         _ => Role::Replica,
     }
+}
+
+/// Reads pairs of a name and a value, as SENTINEL MASTER and CONFIG GET answer; none if the answer is another one.
+pub(super) fn fields_in(answer: &Value) -> HashMap<&str, &str> {
+    let pair = |(name, value)| text(name).zip(text(value));
+    match answer {
+        Value::Array(items) => items.chunks_exact(2).filter_map(|items| pair((&items[0], &items[1]))).collect(),
+        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
+        _ => HashMap::new(),
+    }
+}
+
+/// As [`fields_in`].
+pub(super) fn owned_fields(answer: &Value) -> HashMap<String, String> {
+    fields_in(answer).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Returns the name of the history that a server's data continues; zeros or empty where there is none.

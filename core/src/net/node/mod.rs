@@ -12,7 +12,8 @@ use crate::address::{Address, Target};
 use crate::error::Error;
 use crate::net::logins::{Logins, NoLogin};
 use crate::protocol::cluster::Redirect;
-use crate::protocol::diagnosis::Facts;
+use crate::protocol::diagnosis::cluster::ClusterFacts;
+use crate::protocol::diagnosis::server::Facts;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 
@@ -42,7 +43,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use memory::MemoryNodes;
 pub(crate) use sentinels::Sentinels;
 #[cfg(feature = "simulation")]
-use simulated::{SimulatedLink, SimulatedNode};
+use simulated::{SimulatedNode, answers::SimulatedLink};
 
 /// A node's identity: changes when its server restarts, is replaced or changes its role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -499,6 +500,16 @@ impl Connection {
             Self::Memory(_) => Ok(None),
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => Ok(None),
+        }
+    }
+
+    /// Asks what the server tells of its cluster; `None` for a node in this process.
+    pub(crate) async fn probe_cluster(&self) -> Option<ClusterFacts> {
+        match self {
+            Self::Redis(connection) => Some(probe::cluster(connection).await),
+            Self::Memory(_) => None,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
         }
     }
 

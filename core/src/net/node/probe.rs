@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::info::role_of_hello;
+use super::info::{owned_fields, role_of_hello};
 use super::pipeline::Answer;
 use super::redis::RedisConnection;
 use super::refusal::{is_unknown, refusal};
 use super::scripts::text;
 use crate::net::node::{Failure, Role};
-use crate::protocol::diagnosis::{COUNTING, Facts, NEEDED, Refusal, Rights};
+use crate::protocol::diagnosis::Refusal;
+use crate::protocol::diagnosis::cluster::{ClusterFacts, View};
+use crate::protocol::diagnosis::server::{COUNTING, Facts, NEEDED, Rights};
 use crate::sys::clock::Clock;
 
 /// How long a key of the probe lives if it is not deleted, in milliseconds.
@@ -54,6 +56,23 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
         follows_slots: false,
         has_sentinels: false,
     })
+}
+
+/// Asks a server about its cluster.
+pub(super) async fn cluster(connection: &RedisConnection) -> ClusterFacts {
+    // Redis 6.2 takes one name or pattern.
+    let commands = [vec!["CLUSTER", "INFO"], vec!["CLUSTER", "NODES"], vec!["CONFIG", "GET", "cluster-*"]];
+    let mut answers = connection.ask(&commands).await.into_iter();
+    let mut next = || match answers.next() {
+        Some(Ok(answer)) => refusal(answer),
+        Some(Err(_)) | None => Err("hang-up".to_owned()),
+    };
+    let unreadable = || "not understood".to_owned();
+    ClusterFacts {
+        info: next().and_then(|info| text(&info).map(str::to_owned).ok_or_else(unreadable)),
+        view: next().and_then(|nodes| text(&nodes).and_then(View::parse).ok_or_else(unreadable)),
+        settings: next().map(|settings| owned_fields(&settings)),
+    }
 }
 
 /// Returns the numbers of the keys that exist.

@@ -15,7 +15,6 @@
 //! or does not answer for [`ONE_MOST`], which is dialed again then. The background cannot be started, or ends: a connect goes on
 //! with the primary in use, or fails at once.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -29,18 +28,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::Failure;
+use super::info::{fields_in, owned_fields};
 use super::pipeline::Pipeline;
 use super::refusal::{refusal, unrefused};
 use super::scripts::text;
 use super::setup::authentication;
 #[cfg(feature = "simulation")]
-use super::simulated::SimulatedSentinels;
+use super::simulated::answers::SimulatedSentinels;
 use crate::address::{Address, Target, shown};
 use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::LoginSource;
 use crate::net::tls::Tls;
-use crate::protocol::diagnosis::{GroupFacts, SentinelFacts};
+use crate::protocol::diagnosis::sentinels::{GroupFacts, SentinelFacts};
 use crate::protocol::place::Place;
 use crate::protocol::sentinel::{Primary, Told, primary};
 use crate::sys::clock::{Clock, Moment};
@@ -83,7 +83,7 @@ pub(crate) struct Sentinels {
     master: String,
     /// Where each of them listens.
     listed: Vec<String>,
-    ways: Ways,
+    access: SentinelAccess,
     clock: Clock,
     spawn: Box<dyn Fn(Task) + Send + Sync>,
     state: Mutex<State>,
@@ -96,17 +96,17 @@ pub(crate) struct Sentinels {
     wanted: Notify,
 }
 
-/// The ways to sentinels.
-pub(crate) enum Ways {
-    /// To real ones.
+/// The way to ask sentinels.
+pub(crate) enum SentinelAccess {
+    /// Real ones.
     Dialed { dialers: Vec<Dialer>, login: LoginSource },
-    /// To those of a simulation.
+    /// Those of a simulation.
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn SimulatedSentinels>),
 }
 
-impl Ways {
-    /// Returns the ways to the sentinels that `address` lists; `None` if it lists none.
+impl SentinelAccess {
+    /// Returns the way to the sentinels that `address` lists; `None` if it lists none.
     pub(crate) fn dialed(address: &Address) -> Result<Option<Self>, Error> {
         let Target::Sentinel { sentinels, tls, .. } = address.target() else { return Ok(None) };
         let security = address.tls().map(|options| Tls::new(options, &sentinels[0].0)).transpose()?;
@@ -134,11 +134,11 @@ struct State {
 }
 
 impl Sentinels {
-    /// Makes the sentinels that `address` lists, if it lists any, and to which there are these `ways`. `spawn` runs a task
+    /// Makes the sentinels that `address` lists, if it lists any, over this `access`. `spawn` runs a task
     /// in the background.
     pub(crate) fn new(
         address: &Address,
-        ways: Ways,
+        access: SentinelAccess,
         clock: Clock,
         spawn: impl Fn(Task) + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
@@ -146,7 +146,7 @@ impl Sentinels {
         Some(Arc::new(Self {
             master: master.clone(),
             listed: sentinels.iter().map(|(host, port)| shown(host, *port)).collect(),
-            ways,
+            access,
             clock,
             spawn: Box::new(spawn),
             state: Mutex::default(),
@@ -356,10 +356,10 @@ impl Drop for Inquiry {
 impl Sentinels {
     /// Asks one sentinel, over `line` if that still works. Returns the connection to keep.
     async fn ask_one(&self, index: usize, line: Option<Line>) -> One {
-        let (dialers, login) = match &self.ways {
-            Ways::Dialed { dialers, login } => (dialers, login),
+        let (dialers, login) = match &self.access {
+            SentinelAccess::Dialed { dialers, login } => (dialers, login),
             #[cfg(feature = "simulation")]
-            Ways::Simulated(sentinels) => {
+            SentinelAccess::Simulated(sentinels) => {
                 return sentinels.told(index).await.map(|told| (None, (told, Value::Nil)));
             }
         };
@@ -382,7 +382,7 @@ impl Sentinels {
             async move {
                 let one = self.clock.timeout(limit, pin!(self.ask_one(index, None))).await;
                 let one = one.unwrap_or(Err(Failure::Silent(limit)));
-                let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned(&whole))));
+                let told = one.map(|(_, (told, whole))| (told, refusal(whole).map(|whole| owned_fields(&whole))));
                 SentinelFacts { at, told: told.map_err(|failure| failure.to_string()) }
             }
         };
@@ -435,20 +435,6 @@ fn epoch_in(answer: &Value) -> Option<u64> {
     fields_in(answer).get("config-epoch")?.parse().ok()
 }
 
-/// Reads the answer to SENTINEL MASTER.
-fn fields_in(answer: &Value) -> HashMap<&str, &str> {
-    let pair = |(name, value)| text(name).zip(text(value));
-    match answer {
-        Value::Array(items) => items.chunks_exact(2).filter_map(|items| pair((&items[0], &items[1]))).collect(),
-        Value::Map(pairs) => pairs.iter().filter_map(|(name, value)| pair((name, value))).collect(),
-        _ => HashMap::new(),
-    }
-}
-
-fn owned(answer: &Value) -> HashMap<String, String> {
-    fields_in(answer).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use harness::{FakeSentinel, MASTER};
@@ -471,8 +457,8 @@ mod tests {
         let runtime = Handle::current();
         let spawn = move |task| drop(runtime.spawn(task));
         let address = Address::parse(&url).unwrap();
-        let ways = Ways::dialed(&address).unwrap().unwrap();
-        Sentinels::new(&address, ways, Clock::System, spawn).unwrap()
+        let access = SentinelAccess::dialed(&address).unwrap().unwrap();
+        Sentinels::new(&address, access, Clock::System, spawn).unwrap()
     }
 
     #[tokio::test]
@@ -511,8 +497,8 @@ mod tests {
     async fn without_a_background_a_connect_fails() {
         let url = format!("redis+sentinel://127.0.0.1:1/{MASTER}");
         let address = Address::parse(&url).unwrap();
-        let ways = Ways::dialed(&address).unwrap().unwrap();
-        let sentinels = Sentinels::new(&address, ways, Clock::System, drop::<Task>).unwrap();
+        let access = SentinelAccess::dialed(&address).unwrap().unwrap();
+        let sentinels = Sentinels::new(&address, access, Clock::System, drop::<Task>).unwrap();
         for _ in 0..2 {
             assert!(sentinels.primary().await.is_err());
         }

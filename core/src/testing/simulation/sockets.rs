@@ -10,14 +10,13 @@ use super::wire::{Wire, travel};
 use super::{Leg, Network};
 use crate::address::Target;
 use crate::net::node::Failure;
-use crate::net::node::cluster::servers::{Servers, Standing};
-use crate::net::node::sentinels::{Sentinels, Ways};
-use crate::net::node::simulated::{
-    Answer, SimulatedNode, SimulatedSentinels, SimulatedServers, SimulatedSockets, SimulatedWire,
-};
-use crate::protocol::cluster::Told;
+use crate::net::node::cluster::servers::ServerAccess;
+use crate::net::node::sentinels::{SentinelAccess, Sentinels};
+use crate::net::node::simulated::answers::{Answer, SimulatedSentinels, SimulatedServers, SimulatedWire};
+use crate::net::node::simulated::{SimulatedNode, SimulatedSockets};
+use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
-use crate::protocol::sentinel::Told as NamedBy;
+use crate::protocol::sentinel;
 
 /// The ways from a process to all servers.
 #[derive(Clone)]
@@ -59,15 +58,15 @@ impl SimulatedSockets for Sockets {
         }
     }
 
-    fn servers(&self, target: &Target) -> Option<Servers> {
-        matches!(target, Target::Cluster { .. }).then(|| Servers::Simulated(Arc::new(self.clone())))
+    fn servers(&self, target: &Target) -> Option<ServerAccess> {
+        matches!(target, Target::Cluster { .. }).then(|| ServerAccess::Simulated(Arc::new(self.clone())))
     }
 
-    fn sentinels(&self, target: &Target) -> Option<Ways> {
+    fn sentinels(&self, target: &Target) -> Option<SentinelAccess> {
         let Target::Sentinel { sentinels, .. } = target else { return None };
         let number: usize = sentinels.first()?.0.split('-').nth(1)?.parse().ok()?;
         let group = number.checked_sub(1).filter(|group| *group < self.groups.len())?;
-        Some(Ways::Simulated(Arc::new(Group { sockets: self.clone(), group })))
+        Some(SentinelAccess::Simulated(Arc::new(Group { sockets: self.clone(), group })))
     }
 
     fn wire(&self, place: &Place) -> Option<Arc<dyn SimulatedWire>> {
@@ -82,7 +81,7 @@ struct Group {
 }
 
 impl SimulatedSentinels for Group {
-    fn told(&self, index: usize) -> Answer<NamedBy> {
+    fn told(&self, index: usize) -> Answer<sentinel::Told> {
         let Sockets { process, time, network, .. } = self.sockets.clone();
         let group = self.sockets.groups[self.group].clone();
         // They are as far as the servers.
@@ -91,7 +90,7 @@ impl SimulatedSentinels for Group {
             travel(network.fate(process, near, Leg::Connect), &time).await?;
             let (place, epoch) = group.named_by(index);
             travel(network.fate(process, near, Leg::Reply), &time).await?;
-            Ok(NamedBy::Primary { place, epoch: Some(epoch) })
+            Ok(sentinel::Told::Primary { place, epoch: Some(epoch) })
         })
     }
 }

@@ -12,10 +12,9 @@ use super::server::{Node, script};
 use super::shards::Membership;
 use super::time::Time;
 use super::{Fate, Leg};
-use crate::net::node::cluster::servers::Standing;
-use crate::net::node::simulated::{Answer, SimulatedLink, SimulatedWire};
+use crate::net::node::simulated::answers::{Answer, SimulatedLink, SimulatedWire};
 use crate::net::node::{Eval, EventSink, Failure, Identity, Lacks, NodeEvent, OpenSlot, Role, ServerInfo};
-use crate::protocol::cluster::Told;
+use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::Moment;
 use crate::sys::task::spawn;
@@ -70,8 +69,13 @@ impl Wire {
         self.arrive().await?;
         let standing = {
             let state = self.node.state();
+            if state.lacks_info {
+                return Err(Failure::of_code("ERR"));
+            }
+            let uptime = self.time().now().duration_since(state.started).as_secs();
             Standing {
                 is_primary: state.is_primary(self.node.0.index),
+                uptime: Duration::from_secs(uptime),
                 replid: state.replid.clone(),
                 former_replid: state.former_replid.clone(),
             }
@@ -91,7 +95,11 @@ impl Wire {
                 run_id: told(format!("run-{}-of-node-{}", state.run, self.node.0.index + 1)),
                 replid: told(state.replid.clone()),
                 is_successor: !silent && state.membership.is_some() && !state.former_replid.is_empty(),
-                role: if silent || state.is_primary(self.node.0.index) { Role::Master } else { Role::Replica },
+                role: match state.is_primary(self.node.0.index) {
+                    _ if silent => Role::Untold,
+                    true => Role::Master,
+                    false => Role::Replica,
+                },
             };
             // Servers report whole seconds.
             let uptime = Duration::from_secs(self.time().now().duration_since(state.started).as_secs());

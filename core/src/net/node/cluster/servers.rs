@@ -18,26 +18,16 @@ use crate::net::node::refusal::unrefused;
 use crate::net::node::scripts::text;
 use crate::net::node::setup::authentication;
 #[cfg(feature = "simulation")]
-use crate::net::node::simulated::SimulatedServers;
+use crate::net::node::simulated::answers::SimulatedServers;
 use crate::net::node::{Failure, Role};
 use crate::net::tls::Tls;
-use crate::protocol::cluster::Told;
+use crate::protocol::cluster::{Standing, Told};
 use crate::protocol::place::Place;
 use crate::sys::clock::Clock;
 use crate::sys::future::join_all;
 
-/// What a server says of its data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) is_primary: bool,
-    /// The name of the history of its data; empty if it does not tell.
-    pub(crate) replid: String,
-    /// The name of the history that its data continue.
-    pub(crate) former_replid: String,
-}
-
 /// The way to ask the servers of a cluster.
-pub(crate) enum Servers {
+pub(crate) enum ServerAccess {
     /// Redis or Valkey servers.
     Dialed(Box<Dialed>),
     /// Those of a simulation.
@@ -45,7 +35,7 @@ pub(crate) enum Servers {
     Simulated(Arc<dyn SimulatedServers>),
 }
 
-impl Servers {
+impl ServerAccess {
     /// Returns the way to the servers of the cluster at `address`; `None` if that is not one.
     pub(crate) fn dialed(address: &Address, logins: Option<&Arc<Logins>>) -> Result<Option<Self>, Error> {
         let Target::Cluster { seeds, .. } = address.target() else { return Ok(None) };
@@ -72,10 +62,11 @@ impl Servers {
             Self::Dialed(servers) => {
                 let answer = servers.ask(place, &["INFO"], clock).await?;
                 let info = text(&answer).ok_or(Failure::UnexpectedReply)?;
-                let identity = server_info(info).identity;
+                let told = server_info(info);
                 Ok(Standing {
-                    is_primary: identity.role == Role::Master,
-                    replid: identity.replid,
+                    is_primary: told.identity.role == Role::Master,
+                    uptime: told.uptime,
+                    replid: told.identity.replid,
                     former_replid: former_replid(info).to_owned(),
                 })
             }
@@ -94,9 +85,9 @@ impl Servers {
     }
 }
 
-impl fmt::Debug for Servers {
+impl fmt::Debug for ServerAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Servers")
+        f.write_str("ServerAccess")
     }
 }
 
@@ -148,7 +139,8 @@ fn answered(answer: Answer) -> Result<Value, Failure> {
     }
 }
 
-/// Reads the answer to CLUSTER SLOTS of the server at `host`. Leaves out slots if the host of their primary is not known.
+/// Reads the answer to CLUSTER SLOTS of the server at `host`. Leaves out slots if the address of their primary is not
+/// known: the port of a server that lost its file of the cluster is 0, until it is met again.
 fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
     let Value::Array(ranges) = answer else { return None };
     let mut all = Vec::new();
@@ -162,9 +154,10 @@ fn told_in(answer: &Value, host: &str) -> Option<Vec<Told>> {
             named => text(named)?,
         };
         let host = match named {
+            "?" => continue,
+            _ if *port == 0 => continue,
             // Its own, as this client reached it.
             "" => host,
-            "?" => continue,
             named => named,
         };
         all.push(Told {
@@ -206,6 +199,10 @@ mod tests {
         }
         let unknown = vec![range(0, 99, text("?"), 7), range(100, 199, text("a"), 8)];
         assert_eq!(told(unknown), Some(vec![(100..=199, "a:8".to_owned())]), "nobody knows its host");
+        for host in [text(""), text("10.0.0.1"), Value::Nil] {
+            let lost = vec![range(0, 99, host, 0), range(100, 199, text("a"), 8)];
+            assert_eq!(told(lost), Some(vec![(100..=199, "a:8".to_owned())]), "nobody knows its port");
+        }
         assert_eq!(told(vec![]), Some(vec![]), "no slot is assigned");
         for odd in [range(-1, 99, text("a"), 7), range(0, 99, text("a"), 70_000), Value::Int(1)] {
             assert_eq!(told(vec![odd]), None);
