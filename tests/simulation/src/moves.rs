@@ -180,7 +180,13 @@ impl Mover<'_> {
     fn promote(&self, cluster: &Shards, primary: &Node) {
         let promoted = cluster.replica(primary).clone();
         cluster.promote(primary);
-        let keys = promoted.keys();
+        self.excuse_revived(cluster, primary, &promoted);
+    }
+
+    /// Excuses the keys that a promoted server has, and its former primary has not.
+    fn excuse_revived(&self, cluster: &Shards, former: &Node, promoted: &Node) {
+        let released = former.keys();
+        let keys: Vec<_> = promoted.keys().into_iter().filter(|key| !released.contains(key)).collect();
         let mut book = self.book.open();
         for (index, server) in self.world.nodes().iter().enumerate() {
             if cluster.servers().iter().any(|other| other.is(server)) {
@@ -199,11 +205,16 @@ impl Mover<'_> {
         self.tell(cluster).await;
         self.rest(2_000).await;
         primary.start();
+        if cluster.sentinels() == 0 {
+            // It has the map of before, and takes no requests until it has heard from others.
+            self.rest(2_000).await;
+        }
         cluster.learn(&primary);
     }
 
     async fn split(&mut self, cluster: &Shards) {
         let (primary, lost) = (self.primary(cluster), self.lost());
+        let promoted = cluster.replica(&primary).clone();
         if self.dice.chance(500) {
             primary.freeze();
         }
@@ -218,6 +229,8 @@ impl Mover<'_> {
         self.rest(1_000).await;
         primary.thaw();
         self.rest(STALE_MS).await;
+        // What was released at the former primary meanwhile.
+        self.excuse_revived(cluster, &primary, &promoted);
         cluster.learn(&primary);
     }
 
@@ -227,5 +240,7 @@ impl Mover<'_> {
         let down_ms = self.dice.pick(&[0, 300, 2_000, 6_000]);
         self.rest(down_ms).await;
         mend(&primary);
+        self.rest(2_000).await;
+        cluster.learn(&primary);
     }
 }

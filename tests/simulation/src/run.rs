@@ -361,7 +361,7 @@ impl<'a> Stage<'a> {
         let Plan { ttl, trouble, nodes, unusual, .. } = self.plan;
         // So many ways of a message go by until somebody has the lock.
         // Where a slot moves on the way, servers have to be connected to, and all is asked again.
-        let ways = if unusual.topology == Topology::Server { 20 } else { 40 };
+        let ways = if unusual.topology == Topology::Cluster { 40 } else { 20 };
         let mut idle = IDLE + ways * Duration::from_millis(unusual.least_ms);
         if unusual.mass == MASS_MOST && self.plan.lost_per_ten_thousand > 0 {
             // Of so many messages at once one is lost, and its connection is silent for a time-out: in the attempt,

@@ -20,14 +20,8 @@ const TOLD: [Fault; 7] = [
 ];
 
 /// Faults of what is done in clusters alone.
-const IN_CLUSTERS: [Fault; 6] = [
-    Fault::AskRemembered,
-    Fault::TryAgainLoses,
-    Fault::CreateFollowed,
-    Fault::ReleaseStays,
-    Fault::PromotedCounts,
-    Fault::WaiterStays,
-];
+const IN_CLUSTERS: [Fault; 5] =
+    [Fault::AskRemembered, Fault::TryAgainLoses, Fault::CreateFollowed, Fault::ReleaseStays, Fault::PromotedCounts];
 
 /// Whether a violation is what a fault has to show as.
 type Shows = fn(&Violation) -> bool;

@@ -31,6 +31,7 @@ use crate::sys::clock::{Clock, SimulatedClock};
 use crate::sys::random::{Random, SimulatedRandom};
 
 mod link;
+mod membership;
 mod program;
 mod server;
 mod shards;
@@ -222,7 +223,7 @@ impl World {
                 format!("redis+sentinel://{}/primary", listed.join(","))
             }
             Some(cluster) => {
-                let place = |server: &Node| shards::place(server.0.index).to_string();
+                let place = |server: &Node| membership::place(server.0.index).to_string();
                 let places: Vec<_> = cluster.servers().iter().map(place).collect();
                 format!("redis+cluster://{}", places.join(","))
             }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::link::{Down, Line};
-use super::shards::Membership;
+use super::membership::Membership;
 use super::time::{Pace, Time, WallClock};
 use super::{Fate, Leg, Network};
 use crate::net::node::memory::{Content, Store};
@@ -146,6 +146,11 @@ impl Node {
             state.up = true;
             state.run += 1;
             state.started = self.0.time.now();
+            if let Some(membership) = &mut state.membership {
+                membership.is_new = true;
+                state.rename_data(self.0.index);
+                state.former_replid.clear();
+            }
             drop(state);
             self.note(|| "starts".to_owned());
             self.0.changed.notify_waiters();

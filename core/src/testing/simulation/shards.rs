@@ -7,229 +7,22 @@
 //! The replica of a primary is a copy of its keys that is late by a second at most. It becomes the data of the server that
 //! is promoted. Both have one clock, as servers whose clocks are kept right by NTP.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::membership::{Agreement, Habits, Membership, place};
 use super::server::Node;
-use crate::net::node::memory::{Entry, Store};
-use crate::net::node::{Failure, OpenSlot};
-use crate::protocol::cluster::{Redirect, Told};
-use crate::protocol::name::{SLOTS, slot};
+use crate::net::node::memory::Store;
+use crate::protocol::name::slot;
 use crate::protocol::place::Place;
-use crate::protocol::request::{Action, Request};
 
 /// How many shards a cluster has.
 pub(super) const SHARDS: usize = 3;
 
 /// How many sentinels a group has.
 pub(super) const SENTINELS: usize = 3;
-
-/// A replica is not later than this.
-const LATE_MOST: Duration = Duration::from_secs(1);
-
-/// What the servers of a cluster agree on. Servers are indices in the world.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Agreement {
-    /// The primary of each server; itself, if it is one.
-    primaries: BTreeMap<usize, usize>,
-    /// The owners of ranges of slots.
-    ranges: Vec<(RangeInclusive<u16>, usize)>,
-    /// The owners of slots that were moved away from those.
-    moved: BTreeMap<u16, usize>,
-    /// How often a replica has taken over.
-    epoch: u64,
-}
-
-impl Agreement {
-    /// The first half of `servers` are the primaries, and the others their replicas.
-    fn of(servers: &[usize]) -> Self {
-        let shards = servers.len() / 2;
-        let first = |shard: usize| u16::try_from(shard * usize::from(SLOTS) / shards).unwrap_or(SLOTS);
-        let range = |shard: usize| (first(shard)..=first(shard + 1) - 1, servers[shard]);
-        Self {
-            primaries: servers.iter().enumerate().map(|(index, server)| (*server, servers[index % shards])).collect(),
-            ranges: (0..shards).map(range).collect(),
-            moved: BTreeMap::new(),
-            epoch: 0,
-        }
-    }
-
-    fn owner(&self, slot: u16) -> usize {
-        let range = || self.ranges.iter().find(|(range, _)| range.contains(&slot)).map(|(_, owner)| *owner);
-        self.moved.get(&slot).copied().or_else(range).expect("every slot has an owner")
-    }
-
-    fn is_primary(&self, server: usize) -> bool {
-        self.primaries[&server] == server
-    }
-
-    /// Puts `to` in the place of `from`, which becomes its replica.
-    fn promote(&mut self, from: usize, to: usize) {
-        self.epoch += 1;
-        for server in self.primaries.values_mut().filter(|server| **server == from) {
-            *server = to;
-        }
-        let owners = self.ranges.iter_mut().map(|(_, owner)| owner).chain(self.moved.values_mut());
-        for owner in owners.filter(|owner| **owner == from) {
-            *owner = to;
-        }
-    }
-
-    /// Returns the answer to CLUSTER SLOTS.
-    fn told(&self) -> Vec<Told> {
-        let mut told = Vec::new();
-        let mut tell = |slots: RangeInclusive<u16>, owner: usize| {
-            if !slots.is_empty() {
-                told.push(Told { slots, primary: place(owner) });
-            }
-        };
-        for (range, owner) in &self.ranges {
-            let mut first = *range.start();
-            for (slot, other) in self.moved.range(range.clone()) {
-                tell(first..=slot.saturating_sub(1), *owner);
-                tell(*slot..=*slot, *other);
-                first = slot + 1;
-            }
-            tell(first..=*range.end(), *owner);
-        }
-        told
-    }
-}
-
-/// Where the server of this index is.
-pub(super) fn place(server: usize) -> Place {
-    Place { host: format!("server-{}", server + 1), port: 1 }
-}
-
-/// The keys that a request has written, and what is there since.
-type Written = Vec<(Vec<u8>, Option<Entry>)>;
-
-/// The part of one server in its cluster.
-pub(super) struct Membership {
-    /// The newest agreement that it has heard of.
-    known: Arc<Agreement>,
-    /// The slots that are on their way to other servers, or to this one.
-    leaving: BTreeMap<u16, usize>,
-    coming: BTreeSet<u16>,
-    /// What its replica has, and what is on its way there; `None` once that hears nothing any more.
-    copy: Store,
-    way: Option<VecDeque<(Instant, Written)>>,
-    habits: Habits,
-}
-
-/// How a server answers a request that it does not accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Habits {
-    /// As one of a cluster.
-    Cluster,
-    /// As one of Redis 6 in a cluster: with ASK where some keys have left.
-    OldCluster,
-    /// As a replica that sentinels watch.
-    Watched,
-}
-
-impl Membership {
-    fn new(known: Arc<Agreement>, copy: Store, habits: Habits) -> Self {
-        let (leaving, coming) = Default::default();
-        Self { known, leaving, coming, copy, way: Some(VecDeque::new()), habits }
-    }
-
-    pub(super) fn is_primary(&self, server: usize) -> bool {
-        self.known.is_primary(server)
-    }
-
-    pub(super) fn told(&self) -> Vec<Told> {
-        self.known.told()
-    }
-
-    /// Accepts a request to this `server`, or says where else it may be accepted.
-    pub(super) fn accept(
-        &self,
-        server: usize,
-        store: &Store,
-        request: &Request,
-        open: OpenSlot,
-    ) -> Result<(), Failure> {
-        if self.habits == Habits::Watched {
-            let is_allowed = self.is_primary(server) || matches!(request.action, Action::Inspect);
-            return if is_allowed { Ok(()) } else { Err(Failure::of_code("READONLY")) };
-        }
-        let slot = slot(&request.keys.lock);
-        let redirect = |to: usize| Box::new(Redirect { slot, place: place(to) });
-        let keys = keys(request, open.bare);
-        let here = keys.iter().filter(|key| store.entry(key).is_some()).count();
-        let owner = self.known.owner(slot);
-        if owner == server && self.is_primary(server) {
-            return match self.leaving.get(&slot) {
-                Some(to) if here == 0 || (here < keys.len() && self.habits == Habits::OldCluster) => {
-                    Err(Failure::Asked(redirect(*to)))
-                }
-                Some(_) if here < keys.len() => Err(Failure::Between),
-                _ => Ok(()),
-            };
-        }
-        if open.asking && self.coming.contains(&slot) {
-            return if keys.len() > 1 && here < keys.len() { Err(Failure::Between) } else { Ok(()) };
-        }
-        Err(Failure::Moved(redirect(owner)))
-    }
-
-    /// Sends to the replica what a request has written.
-    pub(super) fn replicate(&mut self, now: Instant, store: &Store, request: &Request) {
-        let keys = [&*request.keys.lock, &*request.keys.fence, &*request.keys.want];
-        self.send(now, keys.into_iter().map(|key| (key.to_vec(), store.entry(key).cloned())).collect());
-    }
-
-    fn send(&mut self, now: Instant, written: Written) {
-        let Some(way) = &mut self.way else { return };
-        way.push_back((now, written));
-        while way.front().is_some_and(|(at, _)| *at + LATE_MOST < now) {
-            let (_, written) = way.pop_front().expect("it is there");
-            arrive(&mut self.copy, written);
-        }
-    }
-
-    /// Ends the way to the replica, on which the writes of the last `lost` time are lost.
-    fn cut(&mut self, now: Instant, lost: Duration) {
-        for (at, written) in self.way.take().unwrap_or_default() {
-            if at + lost <= now {
-                arrive(&mut self.copy, written);
-            }
-        }
-    }
-
-    pub(super) fn lose_copy(&mut self) {
-        self.copy = Store::default();
-        if let Some(way) = &mut self.way {
-            way.clear();
-        }
-    }
-}
-
-fn arrive(copy: &mut Store, written: Written) {
-    for (key, entry) in written {
-        copy.copy(&key, entry);
-    }
-}
-
-/// Returns the keys that a request names.
-fn keys(request: &Request, bare: bool) -> Vec<&[u8]> {
-    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
-    let mut keys = vec![lock];
-    let names_fence = match &request.action {
-        Action::Acquire { .. } | Action::Confirm { .. } | Action::Restore { .. } | Action::Peek { .. } => true,
-        Action::Extend { .. } => !bare,
-        Action::Release { .. } | Action::Inspect | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => false,
-    };
-    keys.extend(names_fence.then_some(fence));
-    keys.extend((request.action.hints() && !bare).then_some(want));
-    keys
-}
 
 /// A cluster, or a primary and its replica with sentinels.
 #[derive(Clone)]
@@ -443,6 +236,7 @@ impl Shards {
         let mut guard = server.state();
         let (state, mut ended) = (&mut *guard, Vec::new());
         let member = state.membership.as_mut().expect("it belongs to the cluster");
+        member.is_new = false;
         if member.known == newest {
             return;
         }
@@ -494,8 +288,8 @@ impl Shards {
             let mut state = server.state();
             let store = state.store.clone();
             let member = state.membership.as_mut().expect("it belongs to the cluster");
-            if member.way.is_none() {
-                (member.copy, member.way) = (store, Some(VecDeque::new()));
+            if member.backlog.is_none() {
+                (member.copy, member.backlog) = (store, Some(VecDeque::new()));
             }
         }
     }

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::link::{Down, Line};
+use super::membership::Membership;
 use super::server::{Node, script};
-use super::shards::Membership;
 use super::time::Time;
 use super::{Fate, Leg};
 use crate::net::node::simulated::answers::{Answer, SimulatedLink, SimulatedWire};
