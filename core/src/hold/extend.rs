@@ -26,8 +26,8 @@ use crate::sys::clock::Moment;
 /// For how long a caller waits for an extension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// Nobody waits: it is a renewal, which is soon followed by another one.
-    Renewal,
+    /// It is a renewal, which is soon followed by another one.
+    Nobody,
     /// For as long as an extension takes.
     Call,
     /// Until then at the latest: it has begun again where the lock is now.
@@ -61,7 +61,7 @@ pub(crate) async fn extend(
     let Some((extending, request, footprint)) = lease.extension(ttl) else { return Extended::Over };
     let mut round = Round::new(connections, &footprint, lease.context.spec.settings.node_timeout, limit);
     round = match wait {
-        Wait::Renewal => round,
+        Wait::Nobody => round,
         Wait::Call => round.urgent(connect_by),
         Wait::Until(end) => round.urgent(connect_by).until(end),
     };

@@ -60,7 +60,7 @@ impl Timed for Lease {
 async fn renew(lease: Arc<Lease>) {
     let connections = lease.context.set().connections(&Handle::current());
     lease.context.process.lists.used(&lease.context.listed.list, &lease.context.spec.name);
-    match extend::extend(&lease, &connections, None, Wait::Renewal).await {
+    match extend::extend(&lease, &connections, None, Wait::Nobody).await {
         Extended::Done | Extended::Over => {}
         Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),
         Extended::Lost(loss) => lease.lose(&loss),
