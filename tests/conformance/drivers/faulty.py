@@ -386,7 +386,9 @@ class Lock:
     def command(self, script: str, *words: Word) -> list[Word]:
         """The command that runs a script on a node."""
         key = self.rules.key(self.name)
-        return ["EVAL", script, 2, key, b"redlock:fence:{" + key + b"}", self.token, *words]
+        # A hash tag in the name is that of all its keys.
+        fence_key = b"redlock:fence::" + key if b"{" in key else b"redlock:fence:{" + key + b"}"
+        return ["EVAL", script, 2, key, fence_key, self.token, *words]
 
     def round(self, script: str, *words: Word, but: Sequence[Node] = ()) -> dict[Node, Answer]:
         """Runs a script on all nodes; returns the answers that came before enough agreed, or before node_timeout."""
