@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -179,7 +180,7 @@ def lane_of(client: str) -> str:
 
 
 @dataclass
-class Arena:
+class Arena(ABC):
     """Everything that runs; a context manager that ends it all. What the workers' addresses lead to is a subclass's.
 
     binaries   where the Rust worker is
@@ -228,22 +229,22 @@ class Arena:
         self._stack.close()
 
     @property
+    @abstractmethod
     def what(self) -> str:
         """What the workers' addresses lead to, in words."""
-        raise NotImplementedError
 
     @property
     def programs(self) -> str:
         """The names of the servers' programs."""
         return ", ".join(sorted({server.program.name for server in self.servers}))
 
+    @abstractmethod
     def lanes(self, subjects: set[str]) -> list[str]:
         """The lanes of everything but workers to which these subjects of trouble belong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def troubles(self) -> Troubles:
         """What makes trouble here."""
-        raise NotImplementedError
 
     def needed(self) -> list[Program]:
         """The programs without which no worker can go on."""
@@ -303,9 +304,9 @@ class Arena:
                 wrong.append(f"{worker.name} ended with {code}")
         return wrong
 
+    @abstractmethod
     def _open(self, stack: contextlib.ExitStack) -> list[str]:
         """Starts everything that the workers' addresses lead to; returns the addresses for each view."""
-        raise NotImplementedError
 
     def _program(self, stack: contextlib.ExitStack, name: str, *given: str) -> Program:
         log = self.dir / f"{name}-{len(list(self.dir.iterdir()))}.log"

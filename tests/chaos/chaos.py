@@ -128,7 +128,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="where the picture and the history go (target/chaos or target/demo)")
     args = parser.parse_args()
     if args.demo and args.arena not in DEMOS:
-        parser.error(f"there is no demo with --arena {args.arena}")
+        parser.error(f"the demo is not played with --arena {args.arena}")
     if args.fault and args.arena not in PLANTED[args.fault].arenas:
         parser.error(f"the fault {args.fault!r} cannot be planted with --arena {args.arena}")
     args.out = args.out or TARGET / ("demo" if args.demo else "chaos")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -35,34 +36,34 @@ class FailoverTroubles(Troubles):
     def __post_init__(self) -> None:
         self._primaries = [self.primary(part) for part in range(self.parts)]
 
+    @abstractmethod
     def primary(self, part: int) -> Server:
         """The present primary of a part of the group."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_primary(self, server: Server) -> bool:
         """Whether a server takes itself for a primary."""
-        raise NotImplementedError
 
+    @abstractmethod
     def successor(self, former: Server) -> Server:
         """Waits for the server that takes the place of a primary."""
-        raise NotImplementedError
 
+    @abstractmethod
     def heir(self, part: int) -> Server:
         """The replica of a part of the group, which is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def concerned(self, part: int) -> Sequence[str]:
         """The names of the locks that this part of the group grants."""
-        raise NotImplementedError
 
+    @abstractmethod
     def recover(self) -> None:
         """Waits until all servers do their part again."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def parts(self) -> int:
         """How many primaries there are."""
-        raise NotImplementedError
 
     def server(self, trouble: Trouble) -> Server:
         """The primary that the trouble strikes, also after it has been replaced."""

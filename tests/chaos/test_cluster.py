@@ -1,22 +1,17 @@
-"""Trouble in a cluster does what it says, excuses what a failover may cost and nothing else, and a real run is good."""
+"""Trouble in a cluster does what it says, and excuses what a failover may cost and nothing else."""
 
 from __future__ import annotations
 
-import re
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from chaos.cluster import FAILOVERS, KINDS, PLAN, SHARDS, Cluster, ClusterTroubles
-from chaos.planted import PLANTED
 from chaos.schedule import CREW, EPOCH_S, Trouble, epochs, kinds, meet
 from chaos.troubles import Lapse
 from support.clock import now_ns
-from support.process import python
 from support.resp import ReplyError
 from support.servers import Server
 from support.shards import Shards
@@ -149,7 +144,7 @@ def test_a_primary_is_replaced_and_excuses_what_it_granted_last(troubles: Cluste
     assert not lapse.may_lose(lock, from_ns - 1)
     assert not lapse.may_lose(troubles.concerned(0)[0], struck_ns)
     assert (0, lock.encode(), b"a:1") in troubles.revived
-    assert list(troubles.settle()) == [], "it is no surprise"
+    assert list(troubles.settle()) == [], "it was made here"
 
 
 def test_a_slot_moves_with_its_lock(troubles: ClusterTroubles) -> None:
@@ -193,22 +188,3 @@ def test_a_failover_that_nobody_made_is_told(troubles: ClusterTroubles) -> None:
     assert set(lapse.names) == set(troubles.concerned(1))
     assert (0, lock.encode(), b"a:1") in troubles.revived
     assert list(troubles.settle()) == []
-
-
-@pytest.mark.timeout(180)
-def test_a_real_run_is_good(tmp_path: Path) -> None:
-    command = [*python("chaos.chaos"), "--arena", "cluster", "--out", str(tmp_path), "--seed", "1", "--seconds", "20"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "a cluster of 3 shards with a replica each" in done.stdout
-    assert re.search(r"freeze primary +[1-9]", done.stdout), done.stdout
-
-
-@pytest.mark.timeout(180)
-def test_a_planted_fault_is_found(tmp_path: Path) -> None:
-    given = ["--cluster", "--fault", "no quarantine", "--seed", "7", "--seconds", "20", "--fail-fast"]
-    command = [*python("chaos.chaos"), "--out", str(tmp_path), *given]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    broken = re.findall(r"^ (\w[\w ]*\w) +BAD ", done.stdout, re.M)
-    assert set(broken) & set(PLANTED["no quarantine"].found), done.stdout

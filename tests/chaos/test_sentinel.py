@@ -1,22 +1,17 @@
-"""Trouble in a group with sentinels does what it says, excuses what a failover may cost, and a real run is good."""
+"""Trouble in a group with sentinels does what it says, and excuses what a failover may cost."""
 
 from __future__ import annotations
 
-import re
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
-from chaos.planted import PLANTED
 from chaos.schedule import CREW, EPOCH_S, Trouble, epochs, kinds, meet
 from chaos.sentinel import DOWN_AFTER_MS, KINDS, NOTICE_MS, PLAN, SENTINELS, Sentinel, SentinelTroubles, look_often
 from conformance.history import SLACK_MS
 from support.clock import now_ns
-from support.process import python
 from support.sentinels import Sentinels
 from support.servers import Server
 
@@ -106,7 +101,7 @@ def test_a_primary_is_replaced_and_excuses_what_it_granted_last(troubles: Sentin
         assert lapse.to_ns == takeover.at_ns + (NOTICE_MS + SLACK_MS) * 1_000_000, "until clients have noticed"
     assert set(lapse.names) == {"a", "b"}
     assert (0, b"a", b"a:1") in troubles.revived
-    assert list(troubles.settle()) == [], "it is no surprise"
+    assert list(troubles.settle()) == [], "it was made here"
     assert not troubles.arena.group.is_primary(troubles.arena.group.servers.index(former)), "it follows"
 
 
@@ -129,22 +124,3 @@ def test_a_failover_that_nobody_made_is_told(troubles: SentinelTroubles) -> None
     (lapse,) = troubles.settle()
     assert "by itself" in lapse.cause
     assert set(lapse.names) == {"a", "b"}
-
-
-@pytest.mark.timeout(180)
-def test_a_real_run_is_good(tmp_path: Path) -> None:
-    command = [*python("chaos.chaos"), "--arena", "sentinel", "--out", str(tmp_path), "--seed", "1", "--seconds", "20"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "a primary with a replica and 3 sentinels" in done.stdout
-    assert re.search(r"planned failover +[1-9]", done.stdout), done.stdout
-
-
-@pytest.mark.timeout(180)
-def test_a_planted_fault_is_found(tmp_path: Path) -> None:
-    given = ["--sentinel", "--fault", "validity", "--seed", "1", "--seconds", "20", "--fail-fast"]
-    command = [*python("chaos.chaos"), "--out", str(tmp_path), *given]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr
-    broken = re.findall(r"^ (\w[\w ]*\w) +BAD ", done.stdout, re.M)
-    assert set(broken) & set(PLANTED["validity"].found), done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -54,7 +55,7 @@ def _at_once(step: Callable[[], object]) -> None:
 
 
 @dataclass
-class Troubles:
+class Troubles(ABC):
     """Makes trouble in an arena, and ends it."""
 
     arena: Arena
@@ -72,9 +73,9 @@ class Troubles:
     opened: dict[Trouble, Connection] = field(default_factory=dict)
     """Connections that stay open until a trouble ends."""
 
+    @abstractmethod
     def server(self, trouble: Trouble) -> Server:
         """The server that a trouble strikes."""
-        raise NotImplementedError
 
     def begin(self, trouble: Trouble) -> None:
         """Begins the trouble."""
@@ -95,7 +96,7 @@ class Troubles:
             case _:
                 self.heal(trouble, self.server(trouble))
 
-    def finish(self, _trouble: Trouble) -> None:
+    def finish(self, _trouble: Trouble) -> None:  # noqa: B027 - most troubles begin and end at once
         """Waits for what a trouble has begun and what cannot be broken off."""
 
     def lapses(self, _trouble: Trouble, _from_ns: int) -> Iterator[Lapse]:

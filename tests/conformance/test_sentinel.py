@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.conftest import Drivers, log_ends, shown
-from conformance.driver import FACES, Lock, LockError
+from conformance.driver import FACES, Call, Lock, LockError
 from conformance.story import Asked, within
 from conformance.test_waiting import calls
 from support.clock import until
@@ -59,6 +59,16 @@ def held(sentinels: Sentinels, lock: Lock, name: str) -> int:
     return fence
 
 
+def passes_on(holder: Lock, fence: int, waiting: Call) -> None:
+    """The lock is still held, and who waits gets it after its release."""
+    holder.check()
+    assert waiting.pending
+    holder.release()
+    with within(NOTICE_MS + TTL_MS + WHOLE_SECONDS_MS):
+        won = waiting.result()
+    assert won["fence"] > fence
+
+
 @every_face
 @pytest.mark.parametrize("end", [planned, killed, frozen])
 def test_a_held_lock_and_its_waiter_move_to_the_new_primary(
@@ -78,12 +88,7 @@ def test_a_held_lock_and_its_waiter_move_to_the_new_primary(
         sentinels.servers[0].thaw()
     with within(NOTICE_MS):
         until(lambda: calls(sentinels.servers[1], "pexpire") > extended, "it is extended there")
-    holder.check()
-    assert waiting.pending
-    holder.release()
-    with within(NOTICE_MS + TTL_MS + WHOLE_SECONDS_MS):
-        won = waiting.result()
-    assert won["fence"] > fence
+    passes_on(holder, fence, waiting)
     waiter.release()
     until(lambda: not sentinels.servers[1].command("EXISTS", name), "the lock is free")
 
@@ -111,12 +116,7 @@ def test_one_primary_dies_after_the_other(drivers: Drivers, three: Sentinels, na
         extended = calls(primary, "pexpire")
         with within(NOTICE_MS):
             until(lambda: calls(primary, "pexpire") > extended, "it is extended there")  # noqa: B023
-    holder.check()
-    assert waiting.pending
-    holder.release()
-    with within(NOTICE_MS + TTL_MS + WHOLE_SECONDS_MS):
-        won = waiting.result()
-    assert won["fence"] > fence
+    passes_on(holder, fence, waiting)
     assert primary.has(name)
 
 

@@ -1,10 +1,10 @@
 //! A network and processes in which nothing is left to chance, for stories that make their own trouble.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fate, Leg, Network};
+use redlock::testing::simulation::{Fate, Fault, Leg, Network, plant};
 
 /// What every message takes.
 pub const DELAY: Duration = Duration::from_millis(1);
@@ -49,6 +49,21 @@ impl Network for Counting {
 pub fn bits(process: u8) -> impl Fn(&mut [u8]) + Send + Sync + 'static {
     let calls = AtomicU8::new(process * 100);
     move |bytes| bytes.fill(calls.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether `story` ends well as it is, and does not with the `fault` planted.
+///
+/// # Panics
+///
+/// If not, or as [`in_virtual_time`].
+pub fn bites(fault: Fault, story: impl AsyncFn() -> bool) {
+    for planted in [None, Some(fault)] {
+        plant(planted);
+        let kept = AtomicBool::new(false);
+        in_virtual_time(async { kept.store(story().await, Ordering::Relaxed) });
+        plant(None);
+        assert_eq!(kept.into_inner(), planted.is_none(), "with {planted:?} planted");
+    }
 }
 
 /// Runs `story` in virtual time.

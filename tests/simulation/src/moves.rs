@@ -42,11 +42,8 @@ pub(crate) async fn in_calm(world: World, mut dice: Dice) {
     loop {
         world.sleep(dice.millis(CALM_MS, 2 * CALM_MS)).await;
         for cluster in world.clusters() {
-            let (key, to) = (NAMES[0].as_bytes(), another(cluster, NAMES[0], &mut dice));
-            cluster.open(key, &to);
-            cluster.move_all(key);
-            cluster.close(key, &to);
-            cluster.settle();
+            let to = another(cluster, NAMES[0], &mut dice);
+            cluster.migrate(NAMES[0].as_bytes(), &to);
         }
     }
 }

@@ -3,12 +3,11 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fault, Network, Pace, Shards, World, plant};
+use redlock::testing::simulation::{Fault, Network, Pace, Shards, World};
 use redlock::{Guard, Redlock};
-use redlock_simulation::calm::{Calm, bits, in_virtual_time};
+use redlock_simulation::calm::{Calm, bites, bits};
 use tokio::time::{sleep, timeout};
 
 const NAME: &str = "job";
@@ -49,21 +48,7 @@ impl Stage {
         let owner = self.group().owner(KEY);
         let to = self.group().primaries().into_iter().find(|server| !server.is(owner));
         let to = to.expect("there are several shards").clone();
-        self.group().open(KEY, &to);
-        self.group().move_all(KEY);
-        self.group().close(KEY, &to);
-        self.group().settle();
-    }
-}
-
-/// Whether `story` ends well as it is, and with the fault only if that is none.
-fn bites(fault: Fault, story: impl AsyncFn() -> bool) {
-    for planted in [None, Some(fault)] {
-        plant(planted);
-        let kept = AtomicBool::new(false);
-        in_virtual_time(async { kept.store(story().await, Ordering::Relaxed) });
-        plant(None);
-        assert_eq!(kept.into_inner(), planted.is_none(), "with {planted:?} planted");
+        self.group().migrate(KEY, &to);
     }
 }
 

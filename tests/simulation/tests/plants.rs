@@ -2,13 +2,12 @@
 //! keeps the promise there; with the fault planted it does not. All other faults are found by seeds, in `bites.rs`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fate, Fault, Leg, Network, Pace, World, plant};
+use redlock::testing::simulation::{Fate, Fault, Leg, Network, Pace, World};
 use redlock::{Guard, Redlock};
-use redlock_simulation::calm::{bits, in_virtual_time};
+use redlock_simulation::calm::{bites, bits};
 use tokio::time::sleep;
 
 const NAME: &str = "job";
@@ -110,17 +109,6 @@ impl Stage {
         let fence = guard.fence();
         guard.release().await.expect("it is held");
         fence
-    }
-}
-
-/// Whether `story` ends well as it is, and only then.
-fn bites(fault: Fault, story: impl AsyncFn() -> bool) {
-    for planted in [None, Some(fault)] {
-        plant(planted);
-        let kept = AtomicBool::new(false);
-        in_virtual_time(async { kept.store(story().await, Ordering::Relaxed) });
-        plant(None);
-        assert_eq!(kept.into_inner(), planted.is_none(), "with {planted:?} planted");
     }
 }
 

@@ -67,7 +67,7 @@ impl Shards {
     /// Makes its servers old ones, which answer ASK where some keys of a request have left.
     pub fn age(&self) {
         for server in &self.servers {
-            self.members(server.0.index, |member| {
+            self.member(server.0.index, |member| {
                 if member.habits == Habits::Cluster {
                     member.habits = Habits::OldCluster;
                 }
@@ -112,7 +112,7 @@ impl Shards {
         self.servers.iter().find(|server| server.0.index == index).expect("it belongs to the cluster")
     }
 
-    fn members(&self, index: usize, act: impl FnOnce(&mut Membership)) {
+    fn member(&self, index: usize, act: impl FnOnce(&mut Membership)) {
         act(self.server(index).state().membership.as_mut().expect("it belongs to the cluster"));
     }
 
@@ -151,8 +151,8 @@ impl Shards {
     pub fn open(&self, key: &[u8], to: &Node) {
         let (slot, from) = (slot(key), self.owner(key).clone());
         to.note(|| format!("begins to take over the slot of {}", String::from_utf8_lossy(key)));
-        self.members(to.0.index, |member| member.coming.extend([slot]));
-        self.members(from.0.index, |member| member.leaving.extend([(slot, to.0.index)]));
+        self.member(to.0.index, |member| member.coming.extend([slot]));
+        self.member(from.0.index, |member| member.leaving.extend([(slot, to.0.index)]));
     }
 
     /// Moves one key of an open slot, if it exists.
@@ -161,7 +161,7 @@ impl Shards {
         let to = from.state().membership.as_ref().and_then(|member| member.leaving.get(&slot(key)).copied());
         let Some(to) = to.map(|to| self.server(to).clone()) else { return };
         let now = from.0.time.now();
-        let moved = {
+        let (entry, left) = {
             let mut state = from.state();
             let Some(entry) = state.store.entry(key).cloned() else { return };
             state.store.delete(key);
@@ -169,7 +169,6 @@ impl Shards {
             state.membership.as_mut().expect("it belongs to the cluster").send(now, vec![(key.to_vec(), None)]);
             (entry, told)
         };
-        let (entry, left) = moved;
         let found = {
             let mut state = to.state();
             state.store.copy(key, Some(entry.clone()));
@@ -191,18 +190,31 @@ impl Shards {
 
     /// Closes an open slot, all of whose keys have moved: `to` has it. Others have to [`learn`](Self::learn) that.
     pub fn close(&self, key: &[u8], to: &Node) {
-        let slot = slot(key);
-        let mut agreement = Agreement::clone(&self.newest());
-        agreement.moved.insert(slot, to.0.index);
-        *self.newest() = Arc::new(agreement);
+        self.agree(|agreement| agreement.moved.extend([(slot(key), to.0.index)]));
         self.learn(to);
+    }
+
+    /// Moves the slot of a key at once, with all that is in it. All servers hear of it.
+    pub fn migrate(&self, key: &[u8], to: &Node) {
+        self.open(key, to);
+        self.move_all(key);
+        self.close(key, to);
+        self.settle();
+    }
+
+    /// Makes another agreement.
+    fn agree(&self, change: impl FnOnce(&mut Agreement)) {
+        let mut newest = self.newest();
+        let mut agreement = Agreement::clone(&newest);
+        change(&mut agreement);
+        *newest = Arc::new(agreement);
     }
 
     /// Ends the way from a primary to its replica, which lacks the writes of the last `lost` time.
     pub fn cut(&self, primary: &Node, lost: Duration) {
         let now = primary.0.time.now();
         primary.note(|| format!("is cut off from its replica, which lacks the last {lost:?}"));
-        self.members(primary.0.index, |member| member.cut(now, lost));
+        self.member(primary.0.index, |member| member.cut(now, lost));
     }
 
     /// Promotes the replica of a primary, which was [cut off](Self::cut), and has to [`learn`](Self::learn) of it.
@@ -214,9 +226,7 @@ impl Shards {
             let member = state.membership.as_mut().expect("it belongs to the cluster");
             (std::mem::take(&mut member.copy), replid, member.habits)
         };
-        let mut agreement = Agreement::clone(&self.newest());
-        agreement.promote(primary.0.index, replica.0.index);
-        *self.newest() = Arc::new(agreement);
+        self.agree(|agreement| agreement.promote(primary.0.index, replica.0.index));
         {
             let mut state = replica.state();
             state.replid = replid;
@@ -263,23 +273,19 @@ impl Shards {
     /// Lets all servers hear of the newest agreement. Slots and keys that are on their way arrive.
     pub fn settle(&self) {
         for server in &self.servers {
-            self.members(server.0.index, |member| member.coming.clear());
+            self.member(server.0.index, |member| member.coming.clear());
             let leaving: Vec<_> = {
                 let state = server.state();
                 let member = state.membership.as_ref().expect("it belongs to the cluster");
                 member.leaving.iter().map(|(slot, to)| (*slot, *to)).collect()
             };
             for (number, to) in leaving {
-                let keys: Vec<_> = server.keys().into_iter().map(|(key, _)| key.into_bytes()).collect();
-                for key in keys.iter().filter(|key| slot(key) == number) {
-                    self.move_key(key);
+                // Otherwise it has been given away, or replaced, and has not heard of that.
+                if self.newest().owner(number) == server.0.index {
+                    let keys = server.keys().into_iter().map(|(key, _)| key.into_bytes());
+                    keys.filter(|key| slot(key) == number).for_each(|key| self.move_key(&key));
+                    self.agree(|agreement| agreement.moved.extend([(number, to)]));
                 }
-                let mut agreement = Agreement::clone(&self.newest());
-                if agreement.owner(number) != server.0.index {
-                    continue;
-                }
-                agreement.moved.insert(number, to);
-                *self.newest() = Arc::new(agreement);
             }
         }
         (0..self.sentinels()).for_each(|sentinel| self.hear(sentinel));
