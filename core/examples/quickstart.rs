@@ -1,4 +1,4 @@
-//! The quick start of the README: `REDLOCK_URLS=redis://127.0.0.1:6379 cargo run --example quickstart`.
+//! The program of docs/quick-start.md: `REDLOCK_URLS=redis://127.0.0.1:6379 cargo run --example quickstart`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn main() -> Result<(), redlock::Error> {
     let lines = redlock.lock("report").ttl(Duration::from_secs(30)).run(async |_guard| 3).await?;
     println!("{lines} lines");
 
-    // Or only if nobody has it, or not for longer than this.
+    // Or try once, or wait for no longer than this.
     if let Some(guard) = redlock.lock("cron:nightly").try_acquire().await? {
         match redlock.lock("cron:nightly").timeout(Duration::from_millis(50)).acquire().await {
             Err(error) if error.kind() == ErrorKind::Timeout => println!("{error}"),

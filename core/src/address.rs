@@ -138,6 +138,11 @@ impl Address {
         Ok(())
     }
 
+    /// Whether it leads to a cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.target, Target::Cluster { .. })
+    }
+
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
@@ -250,38 +255,33 @@ impl TlsOptions {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = |tls: &bool| if *tls { "rediss" } else { "redis" };
+        let places = |servers: &[(String, u16)]| {
+            let places: Vec<_> = servers.iter().map(|(host, port)| shown(host, *port)).collect();
+            places.join(",")
+        };
+        match self {
+            Self::Tcp { host, port, tls } => write!(f, "{}://{}", scheme(tls), shown(host, *port)),
+            Self::Sentinel { sentinels, master, tls } => {
+                write!(f, "{}+sentinel://{}/{master}", scheme(tls), places(sentinels))
+            }
+            Self::Cluster { seeds, tls } => write!(f, "{}+cluster://{}", scheme(tls), places(seeds)),
+            Self::Unix { path } => write!(f, "unix://{}", encoded(path)),
+            Self::Memory { name } => write!(f, "memory://{name}"),
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.target)?;
         match &self.target {
-            Target::Tcp { host, port, tls } => {
-                let scheme = if *tls { "rediss" } else { "redis" };
-                write!(f, "{scheme}://{}", shown(host, *port))?;
-                if self.db != 0 {
-                    write!(f, "/{}", self.db)?;
-                }
-            }
-            Target::Sentinel { sentinels, master, tls } => {
-                let scheme = if *tls { "rediss" } else { "redis" };
-                let sentinels: Vec<_> = sentinels.iter().map(|(host, port)| shown(host, *port)).collect();
-                write!(f, "{scheme}+sentinel://{}/{master}", sentinels.join(","))?;
-                if self.db != 0 {
-                    write!(f, "/{}", self.db)?;
-                }
-            }
-            Target::Cluster { seeds, tls } => {
-                let scheme = if *tls { "rediss" } else { "redis" };
-                let seeds: Vec<_> = seeds.iter().map(|(host, port)| shown(host, *port)).collect();
-                write!(f, "{scheme}+cluster://{}", seeds.join(","))?;
-            }
-            Target::Unix { path } => {
-                write!(f, "unix://{}", encoded(path))?;
-                if self.db != 0 {
-                    write!(f, "?db={}", self.db)?;
-                }
-            }
-            Target::Memory { name } => write!(f, "memory://{name}")?,
+            _ if self.db == 0 => Ok(()),
+            Target::Unix { .. } => write!(f, "?db={}", self.db),
+            _ => write!(f, "/{}", self.db),
         }
-        Ok(())
     }
 }
 

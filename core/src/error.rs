@@ -89,6 +89,11 @@ impl LostReason {
     /// Every reason, in the order of the documentation.
     pub const ALL: [Self; 5] = [Self::Expired, Self::Taken, Self::Unreachable, Self::MaxHold, Self::Deleted];
 
+    /// Whether the time of the lock was over, as far as is known, and no other owner was seen.
+    pub(crate) const fn is_by_time(self) -> bool {
+        matches!(self, Self::Expired | Self::Unreachable | Self::MaxHold)
+    }
+
     /// Returns the stable text of this reason: `expired`, `taken`, `unreachable`, `max_hold` or `deleted`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -114,7 +119,8 @@ impl fmt::Display for LostReason {
 pub struct NodeAnswer {
     /// The node's address without user name or password.
     pub node: String,
-    /// The answer in a few words: `held by another`, `no answer within 500 ms`, `refused: READONLY`.
+    /// The answer in a few words: `held by another`, `shared, and a writer waits for it`, `no answer within 500 ms`,
+    /// `refused: READONLY`.
     pub answer: String,
 }
 

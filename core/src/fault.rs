@@ -64,18 +64,62 @@ pub enum Fault {
     ReleaseStays,
     /// A server counts although it was just promoted.
     PromotedCounts,
+    /// A server that restarted counts a while after its start, although it was promoted since.
+    ReturnedCounts,
     /// A waiter stays with the server that has given the slot away.
     WaiterStays,
     /// A server counts that sentinels have just named in place of another one.
     NamedCounts,
     /// The primary is the one that most sentinels name, of whatever epoch.
     OldEpoch,
+    /// A lock whose time is over is released at once, without its margin.
+    NoMargin,
+    /// The fence of several names is above the first name's last fence only.
+    FloorOfFirst,
+    /// The node's acquire takes those of several names that are free.
+    TakesFree,
+    /// The node's confirm looks at the first of several names only.
+    ConfirmFirst,
+    /// The node's extend counts if any of several names is ours.
+    ExtendAny,
+    /// The node's release deletes the first of several names only.
+    ReleaseFirst,
+    /// The node's restore compares the first of several names' fences only.
+    RestoreFirst,
+    /// A lost attempt at a slot keeps its keys, and the next slot is tried.
+    SlotKept,
+    /// A lock that is left for its least time can still be extended.
+    LeaveForgotten,
+    /// A lock that is left gets its least time even if less was left.
+    LeaveLengthens,
+    /// The key of a shared lock ends with the owner that joined last.
+    EndOfLast,
+    /// All owners of a shared lock end with the last of them.
+    OneEndForAll,
+    /// The ends of owners are compared with the server's clock, although their key came from another server.
+    EndsByTime,
+    /// The node's release deletes the key that others share.
+    ReleaseForAll,
+    /// The node does not remember the fence of an owner that shares the lock.
+    ReaderForgotten,
+    /// Whoever joins those who share a lock gets the last fence, not the next one.
+    JoinsWithCurrent,
+    /// The node's extend of a shared lock does not look at the period.
+    ExtendWithoutPeriod,
+    /// The node's confirm of a shared lock does not look at the period.
+    ConfirmWithoutPeriod,
+    /// The node's restore of a shared lock begins a period with a fence smaller than the node has granted since.
+    RestoreWithoutFence,
+    /// Owners join those who share a lock although somebody waits for it alone.
+    NoIntent,
+    /// Somebody's sorted set under a lock key is changed as if its members were owners.
+    DropsForeign,
 }
 
 #[cfg(feature = "simulation")]
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 55] = [
         Self::HalfIsQuorum,
         Self::NoDrift,
         Self::ValidFromAnswer,
@@ -106,9 +150,31 @@ impl Fault {
         Self::CreateFollowed,
         Self::ReleaseStays,
         Self::PromotedCounts,
+        Self::ReturnedCounts,
         Self::WaiterStays,
         Self::NamedCounts,
         Self::OldEpoch,
+        Self::NoMargin,
+        Self::FloorOfFirst,
+        Self::TakesFree,
+        Self::ConfirmFirst,
+        Self::ExtendAny,
+        Self::ReleaseFirst,
+        Self::RestoreFirst,
+        Self::SlotKept,
+        Self::LeaveForgotten,
+        Self::LeaveLengthens,
+        Self::EndOfLast,
+        Self::OneEndForAll,
+        Self::EndsByTime,
+        Self::ReleaseForAll,
+        Self::ReaderForgotten,
+        Self::JoinsWithCurrent,
+        Self::ExtendWithoutPeriod,
+        Self::ConfirmWithoutPeriod,
+        Self::RestoreWithoutFence,
+        Self::NoIntent,
+        Self::DropsForeign,
     ];
 }
 

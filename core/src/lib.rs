@@ -13,6 +13,8 @@
 //!
 #![doc = include_str!("../docs/promise.md")]
 //!
+#![doc = include_str!("../docs/which-lock.md")]
+//!
 #![doc = include_str!("../docs/flow.md")]
 //!
 #![doc = include_str!("../docs/protocol.md")]
@@ -22,6 +24,10 @@
 #![doc = include_str!("../docs/compatibility.md")]
 //!
 #![doc = include_str!("../docs/processes.md")]
+//!
+#![doc = include_str!("../docs/command-line.md")]
+//!
+#![doc = include_str!("../docs/observing.md")]
 //!
 #![doc = include_str!("../docs/setnx.md")]
 //!
@@ -40,8 +46,12 @@ mod address;
 mod api;
 #[doc(hidden)]
 pub mod bindings;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
 mod credentials;
 mod error;
+mod event;
 mod fault;
 mod hold;
 mod net;
@@ -55,11 +65,16 @@ pub mod testing;
 pub use api::blocking;
 pub use api::client::{Builder, IntoNodes, Redlock};
 pub use api::diagnose::Diagnosis;
+pub use api::election::{Election, Leader};
 pub use api::guard::Guard;
-pub use api::inspect::{NodeState, NodeView};
+pub use api::inspect::{LockView, NodeState, NodeView};
 pub use api::lock::Lock;
+#[cfg(feature = "metrics")]
+pub use api::publish::publish_metrics;
 pub use api::setnx::{SetnxGuard, SetnxLock};
 pub use api::shutdown::shutdown;
+pub use api::stats::{Metric, MetricKind, Point, PointValue, Stats, count_by_name, stats};
 pub use credentials::{Credentials, Login};
 pub use error::{Error, ErrorKind, LostReason, NodeAnswer};
 pub use protocol::diagnosis::{Finding, Level};
+pub use protocol::quorum::LockState;

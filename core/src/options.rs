@@ -48,6 +48,9 @@ pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 /// A node that needs a longer quarantine should be taken off the list.
 const RESTART_DELAY_MOST: Duration = hours(24 * 7);
 
+/// With less than half the ttl to rely on, a renewal that is not answered at once would end the lock.
+const MARGINS_PER_TTL: u32 = 2;
+
 /// A fence must outlive its lease, even if an extension is sent just before the lease ends.
 const FENCE_TTLS_PER_TTL: u32 = 2;
 /// Keys of unused names should expire. One hour is much longer than the clock error of servers.
@@ -131,6 +134,14 @@ impl Protocol {
                  the work",
             )),
             Self::Setnx => Ok(false),
+        }
+    }
+
+    /// Returns a duration that only the plain protocol keeps.
+    fn kept(self, duration: Duration) -> Duration {
+        match self {
+            Self::Plain => duration,
+            Self::Setnx => Duration::ZERO,
         }
     }
 
@@ -287,6 +298,8 @@ options! {
     timeout: Option<Duration>, Lock, Timeout(given) => given;
     auto_renew: bool, Lock, Flag(given) => given;
     max_hold: Duration, Lock, Duration(given) => given;
+    at_least: Duration, Lock, Duration(given) => given;
+    margin: Duration, Lock, Duration(given) => given;
     node_timeout: Duration, Lock, Duration(given) => given;
     restart_delay: Duration, Lock, Duration(given) => given;
     fence_ttl: Duration, Lock, Duration(given) => given;
@@ -311,6 +324,10 @@ pub(crate) struct Settings {
     pub(crate) auto_renew: bool,
     /// The longest time for which the lock may be held; at least the ttl.
     pub(crate) max_hold: Option<Duration>,
+    /// How long after it was acquired nobody else has the lock, even if it is released; at most the ttl.
+    pub(crate) at_least: Duration,
+    /// By how much the lock counts as lost before its keys can expire; at most half the ttl.
+    pub(crate) margin: Duration,
     /// The longest wait for one node's vote; shorter than the ttl.
     pub(crate) node_timeout: Duration,
     /// How long a node's grants do not count after its restart; zero is off.
@@ -335,7 +352,13 @@ impl Options {
         if in_force.protocol != Some(Protocol::Setnx) {
             return Ok(());
         }
-        for (option, is_given) in [("fence_ttl", self.fence_ttl.is_some()), ("label", self.label.is_some())] {
+        let given = [
+            ("at_least", self.at_least.is_some()),
+            ("margin", self.margin.is_some()),
+            ("fence_ttl", self.fence_ttl.is_some()),
+            ("label", self.label.is_some()),
+        ];
+        for (option, is_given) in given {
             if is_given {
                 return Err(Error::about(option, " means nothing with protocol \"setnx\"; remove it"));
             }
@@ -353,6 +376,8 @@ impl Options {
             timeout: self.timeout.flatten().map(checked_timeout),
             auto_renew: protocol.checked_auto_renew(self.auto_renew)?,
             max_hold: self.max_hold.map(|max_hold| checked_max_hold(max_hold, ttl)).transpose()?,
+            at_least: protocol.kept(checked_at_least(self.at_least.unwrap_or_default(), ttl)?),
+            margin: protocol.kept(checked_margin(self.margin.unwrap_or_default(), ttl)?),
             node_timeout: checked_node_timeout(self.node_timeout, ttl)?,
             restart_delay: checked_restart_delay(self.restart_delay.unwrap_or(ttl))?,
             fence_ttl: checked_fence_ttl(self.fence_ttl, ttl)?,
@@ -388,6 +413,25 @@ fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, Error
         return Err(out_of_range("max_hold", max_hold, &limits, "raise it or shorten the ttl"));
     }
     Ok(max_hold.min(MAX_HOLD_MOST))
+}
+
+/// Checks the limits of the time that a lock is kept at least: its key may not live for longer.
+fn checked_at_least(at_least: Duration, ttl: Duration) -> Result<Duration, Error> {
+    if at_least > ttl {
+        let limits = format!("at most the ttl ({})", readable(ttl));
+        return Err(out_of_range("at_least", at_least, &limits, "shorten it or use a longer ttl"));
+    }
+    Ok(at_least)
+}
+
+/// Checks the limit of a margin, also of that of a lock that is extended to another `ttl`.
+pub(crate) fn checked_margin(margin: Duration, ttl: Duration) -> Result<Duration, Error> {
+    let most = ttl / MARGINS_PER_TTL;
+    if margin > most {
+        let limits = format!("at most half the ttl ({})", readable(most));
+        return Err(out_of_range("margin", margin, &limits, "shorten it or use a longer ttl"));
+    }
+    Ok(margin)
 }
 
 fn checked_node_timeout(node_timeout: Option<Duration>, ttl: Duration) -> Result<Duration, Error> {
@@ -521,6 +565,10 @@ mod tests {
         timeout_ms: Option<f64>,
         auto_renew: bool,
         max_hold_ms: Option<f64>,
+        #[serde(default)]
+        at_least_ms: f64,
+        #[serde(default)]
+        margin_ms: f64,
         node_timeout_ms: f64,
         restart_delay_ms: f64,
         fence_ttl_ms: f64,
@@ -571,6 +619,8 @@ mod tests {
             timeout: effective.timeout_ms.map(ms),
             auto_renew: effective.auto_renew,
             max_hold: effective.max_hold_ms.map(ms),
+            at_least: ms(effective.at_least_ms),
+            margin: ms(effective.margin_ms),
             node_timeout: ms(effective.node_timeout_ms),
             restart_delay: ms(effective.restart_delay_ms),
             fence_ttl: ms(effective.fence_ttl_ms),
@@ -669,16 +719,20 @@ mod tests {
             ttl in prop::option::of(any_duration()),
             timeout in prop::option::of(prop::option::of(any_duration())),
             max_hold in prop::option::of(any_duration()),
+            at_least in prop::option::of(any_duration()),
+            margin in prop::option::of(any_duration()),
             node_timeout in prop::option::of(any_duration()),
             restart_delay in prop::option::of(any_duration()),
             fence_ttl in prop::option::of(any_duration()),
         ) {
-            let options =
-                Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_ttl, ..Options::default() };
+            let others = Options { at_least, margin, ..Options::default() };
+            let options = Options { ttl, timeout, max_hold, node_timeout, restart_delay, fence_ttl, ..others };
             if let Ok(s) = options.check(&default_label(), 3) {
                 prop_assert!(s.ttl >= TTL_LEAST && s.ttl <= TTL_MOST && s.ttl.subsec_nanos() % 1_000_000 == 0);
                 prop_assert!(s.timeout.is_none_or(|timeout| timeout <= TIMEOUT_MOST));
                 prop_assert!(s.max_hold.is_none_or(|max_hold| max_hold >= s.ttl && max_hold <= MAX_HOLD_MOST));
+                prop_assert!(s.at_least <= s.ttl);
+                prop_assert!(s.margin <= s.ttl / 2);
                 prop_assert!(s.node_timeout >= NODE_TIMEOUT_LEAST && s.node_timeout < s.ttl);
                 prop_assert!(s.restart_delay <= RESTART_DELAY_MOST);
                 prop_assert!(s.fence_ttl >= 2 * s.ttl && s.fence_ttl <= FENCE_TTL_MOST);

@@ -118,6 +118,46 @@ async fn a_held_lock_outlives_an_open_slot() {
     }
 }
 
+/// The same with two readers, of whom one ends while the slot is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_outlive_an_open_slot_and_follow_it() {
+    const TTL: Duration = Duration::from_secs(1);
+    let shards = Shards::start(2, 0);
+    let redlock = client(&shards);
+    let mut held = Vec::new();
+    for (name, moved) in
+        [("a", &[][..]), ("b", &["redlock:fence:{b}"]), ("c", &["c"]), ("d", &["d", "redlock:fence:{d}"])]
+    {
+        let (from, to) = (shards.owner(name), shards.other(name));
+        let lock = || redlock.lock(name).shared().ttl(TTL);
+        let readers = [lock().await.unwrap(), lock().await.unwrap()];
+        // They have the scripts there, as servers in use have.
+        readers[0].extend().await.unwrap();
+        shards.open(name, from, to);
+        if !moved.is_empty() {
+            shards.move_keys(moved, from, to);
+        }
+        held.push((name, from, to, readers));
+    }
+    for (name, .., [first, second]) in &held {
+        stays_held(first, if *name == "a" { 3 * TTL } else { Duration::ZERO }).await;
+        second.check().unwrap();
+    }
+    for (name, from, to, [first, second]) in held {
+        first.extend().await.unwrap();
+        first.release().await.unwrap();
+        second.extend().await.unwrap();
+        shards.move_all(name, from, to);
+        shards.close(name, from, to);
+        second.extend().await.unwrap();
+        let error = redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+        second.release().await.unwrap();
+        assert!(!has(to, name) && !has(from, name), "{name}");
+        redlock.lock(name).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_follows_the_slot() {
     let shards = Shards::start(2, 0);
@@ -131,6 +171,48 @@ async fn a_waiter_follows_the_slot() {
     guard.release().await.unwrap();
     let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
     assert!(to.get(NAME).is_some());
+    guard.release().await.unwrap();
+}
+
+/// How many scripts a server has run, or refused because of where their keys are.
+fn scripts(server: &Server) -> u64 {
+    let told: String = redis::from_redis_value(server.command(&["INFO", "commandstats"])).unwrap();
+    let lines = told.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    let counts = lines.flat_map(|line| line.split([':', ','])).filter_map(|part| {
+        part.strip_prefix("calls=").or_else(|| part.strip_prefix("rejected_calls="))?.parse::<u64>().ok()
+    });
+    counts.sum()
+}
+
+/// One permit has left the server, so that no server can be asked for all of them at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_for_a_permit_does_not_poll_while_the_slot_is_open() {
+    const PERMITS: u32 = 3;
+    const TIME: Duration = Duration::from_secs(6);
+    /// Every 1.5 s at most: all of them at once, without the count of waiters, each alone, and the moved one elsewhere.
+    const SCRIPTS_MOST: u64 = 6 * 6;
+    let shards = Shards::start(2, 0);
+    let (redlock, other) = (client(&shards), client(&shards));
+    let (from, to) = (shards.owner(NAME), shards.other(NAME));
+    let mut guards = Vec::new();
+    for _ in 0..PERMITS {
+        guards.push(redlock.semaphore(NAME, PERMITS).await.unwrap());
+    }
+    let waiter = tokio::spawn(other.semaphore(NAME, PERMITS).into_future());
+    eventually("it waits", || has(from, "redlock:waiters::redlock:slot:0:{foo}"));
+    shards.open(NAME, from, to);
+    shards.move_keys(&["redlock:slot:1:{foo}"], from, to);
+    let before = scripts(from) + scripts(to);
+    tokio::time::sleep(TIME).await;
+    let asked = scripts(from) + scripts(to) - before;
+    assert!((1..=SCRIPTS_MOST).contains(&asked), "{asked} scripts");
+    assert!(!waiter.is_finished(), "all permits are held");
+    shards.move_all(NAME, from, to);
+    shards.close(NAME, from, to);
+    let slot = guards[0].slot();
+    guards.swap_remove(0).release().await.unwrap();
+    let guard = tokio::time::timeout(harness::LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    assert_eq!(guard.slot(), slot);
     guard.release().await.unwrap();
 }
 

@@ -24,6 +24,12 @@ fn client(url: &str) -> Redlock {
     Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap()
 }
 
+/// A client of a server that is not near. One round trip has to take less than `node_timeout` on a busy machine too.
+fn far(url: &str) -> Redlock {
+    let builder = Redlock::builder().nodes(url).ttl(LONG).restart_delay(Duration::ZERO);
+    builder.node_timeout(Duration::from_secs(1)).build().unwrap()
+}
+
 /// How long the connections of clients other than this one have stood, in whole seconds.
 fn ages(server: &Server) -> impl Iterator<Item = Duration> {
     let list: String = from_redis_value(server.command(&["CLIENT", "LIST", "TYPE", "normal"])).unwrap();
@@ -257,10 +263,10 @@ async fn a_server_far_away_is_waited_for_without_asking() {
 async fn a_server_far_away_may_have_forgotten_the_scripts() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    let redlock = client(&proxy.url());
+    let redlock = far(&proxy.url());
     redlock.lock("other").await.unwrap().release().await.unwrap();
-    // Two round trips take longer than the default of node_timeout.
-    proxy.delay(Duration::from_millis(170));
+    // Two round trips take longer than node_timeout.
+    proxy.delay(Duration::from_millis(350));
     server.command(&["SCRIPT", "FLUSH"]);
     let guard = redlock.lock(NAME).try_acquire().await.unwrap().unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
@@ -273,11 +279,11 @@ async fn a_server_far_away_may_have_forgotten_the_scripts() {
 async fn a_server_far_away_may_have_hung_up() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    let redlock = client(&proxy.url());
+    let redlock = far(&proxy.url());
     let guard = redlock.lock(NAME).ttl(LONG).try_acquire().await.unwrap().unwrap();
     let hang_up = || drop(server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]));
-    // Another connection and an answer take longer than the default of node_timeout.
-    proxy.delay(Duration::from_millis(170));
+    // Another connection and an answer take longer than node_timeout.
+    proxy.delay(Duration::from_millis(350));
     hang_up();
     guard.extend().await.unwrap();
     hang_up();

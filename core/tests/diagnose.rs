@@ -115,7 +115,8 @@ fn settings_that_can_lose_locks() {
 
 #[test]
 fn each_right_that_is_missing_is_named() {
-    let all = "+eval +evalsha +get +set +del +pexpire +pttl +time +incr +getdel +info +client|tracking +hello";
+    let all = "+eval +evalsha +get +set +del +pexpire +pttl +time +incr +getex +getdel +type +zadd +zrem +zrange +zscore \
+               +zremrangebyscore +zcount +info +client|tracking +hello";
     let diagnose_as = |rights: &str, prefix: &str| {
         let server = Server::start();
         let rules = format!("on nopass resetkeys ~lock:* ~redlock:* resetchannels nocommands {rights}");
@@ -136,7 +137,15 @@ fn each_right_that_is_missing_is_named() {
         ("+pttl", "rights", Level::Unusable),
         ("+time", "rights", Level::Unusable),
         ("+incr", "rights", Level::Warning),
+        ("+getex", "rights", Level::Warning),
         ("+getdel", "rights", Level::Warning),
+        ("+type", "rights", Level::Warning),
+        ("+zadd", "rights", Level::Warning),
+        ("+zrem", "rights", Level::Warning),
+        ("+zrange", "rights", Level::Warning),
+        ("+zscore", "rights", Level::Warning),
+        ("+zremrangebyscore", "rights", Level::Warning),
+        ("+zcount", "rights", Level::Warning),
         ("+info", "info", Level::Warning),
         ("+client|tracking", "tracking", Level::Warning),
     ] {

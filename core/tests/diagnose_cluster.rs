@@ -159,7 +159,7 @@ fn servers_that_disagree_about_a_slot() {
 fn a_right_that_is_missing_leaves_something_unknown() {
     let shards = Shards::start(2, 0);
     let fewest = "on nopass ~* resetchannels nocommands +eval +evalsha +get +set +del +pexpire +pttl +time +incr \
-                  +getdel +info +client|tracking +cluster|slots +asking";
+                  +getex +getdel +type +zadd +zrem +zrange +zscore +zremrangebyscore +zcount +info +client|tracking +cluster|slots +asking";
     let grant = |rules: &str| {
         for server in &shards.servers {
             server.command(&[&["ACL", "SETUSER", "app"], &rules.split(' ').collect::<Vec<_>>()[..]].concat());

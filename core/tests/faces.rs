@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use harness::redis::cmd;
 use harness::{Proxy, SLACK, Server, cluster, eventually};
-use redlock::{ErrorKind, LostReason, NodeState, NodeView, Redlock, blocking};
+use redlock::{ErrorKind, LockState, LostReason, NodeState, NodeView, Redlock, blocking};
 
 /// Drives a future without any runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -48,10 +48,11 @@ async fn cycle(redlock: &Redlock) {
     assert!(redlock.lock("foo").try_acquire().await.unwrap().is_none());
     guard.extend().await.unwrap();
     guard.check().unwrap();
+    let view = redlock.inspect("foo").await.unwrap();
+    assert!(view.state == LockState::Held && view.fence <= Some(guard.fence()), "{view:?}");
     // Not on every node: one may have been connected too late to be asked.
-    let views = redlock.inspect("foo").await.unwrap();
-    let ours = |view: &NodeView| matches!(view.state, NodeState::Held { fence, .. } if fence == guard.fence());
-    assert!(views.iter().any(ours), "{views:?}");
+    let ours = |node: &NodeView| matches!(node.state, NodeState::Held { fence, .. } if fence == guard.fence());
+    assert!(view.nodes.iter().any(ours), "{view:?}");
     guard.release().await.unwrap();
 }
 
@@ -170,7 +171,7 @@ fn blocking_cycle(redlock: &blocking::Redlock) {
     assert!(redlock.lock("foo").try_acquire().unwrap().is_none());
     guard.extend().unwrap();
     guard.check().unwrap();
-    assert_eq!(redlock.inspect("foo").unwrap().len(), 1);
+    assert_eq!(redlock.inspect("foo").unwrap().nodes.len(), 1);
     assert!(guard.wait_lost(Duration::from_millis(10)).is_none());
     guard.release().unwrap();
     assert!(redlock.lock("foo").run(blocking::Guard::is_held).unwrap());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use harness::redis::from_redis_value;
 use harness::{Proxy, SLACK, Server, cluster, eventually};
-use redlock::{Error, ErrorKind, Guard, Lock, LostReason, NodeState, Redlock, blocking};
+use redlock::{Error, ErrorKind, Guard, Lock, LockState, LostReason, NodeState, Redlock, blocking};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -474,12 +474,14 @@ async fn a_connection_that_breaks_often_is_no_reason_to_renew_without_end() {
 /// Returns once the background has read all that the nodes had answered it. An answer to a restore that was not read
 /// when its connection ends keeps the next restore away.
 fn answers_are_read(client: &blocking::Redlock) {
-    let is_held = |view: &redlock::NodeView| matches!(view.state, NodeState::Held { .. });
     let read = || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         // Inside a runtime, the background makes the call, over the connections on which it restores.
         let _inside = runtime.enter();
-        eventually("all answers are read", || client.inspect("foo").unwrap().iter().all(is_held));
+        eventually("all answers are read", || {
+            let view = client.inspect("foo").unwrap();
+            view.holders == view.nodes.len()
+        });
     };
     // The test's own thread may have a runtime already.
     thread::scope(|scope| scope.spawn(read).join().unwrap());
@@ -621,11 +623,12 @@ async fn nothing_overtakes_a_release() {
     let redlock = Redlock::new(["memory://hold-1", "memory://hold-2", "memory://hold-3"]).unwrap();
     for _ in 0..3 {
         let guard = redlock.lock("foo").await.unwrap();
-        let views = redlock.inspect("foo").await.unwrap();
-        assert!(views.iter().all(|view| matches!(view.state, NodeState::Held { .. })), "{views:?}");
+        let view = redlock.inspect("foo").await.unwrap();
+        assert_eq!((view.state, view.holders), (LockState::Held, 3), "{view:?}");
         guard.release().await.unwrap();
-        let views = redlock.inspect("foo").await.unwrap();
-        assert!(views.iter().all(|view| view.state == NodeState::Free), "{views:?}");
+        let view = redlock.inspect("foo").await.unwrap();
+        assert_eq!((view.state, view.holders), (LockState::Free, 0), "{view:?}");
+        assert!(view.nodes.iter().all(|node| node.state == NodeState::Free), "{view:?}");
     }
 }
 

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of the crate's root, from the lowest to the highest. Each imports from its own folder and from
 /// what stands before it.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 18] = [
     "error",
+    "event",
     "fault",
     "sys",
     "options",
@@ -23,6 +24,8 @@ const LAYERS: [&str; 15] = [
     "acquire",
     "api",
     "bindings",
+    "cli",
+    "main",
     "testing",
     "lib",
 ];

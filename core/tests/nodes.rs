@@ -76,11 +76,11 @@ impl Client {
 
     /// How many nodes hold the lock, by inspection.
     fn holders(&self) -> usize {
-        let views = match self {
+        let view = match self {
             Self::Async(runtime, client) => runtime.block_on(client.inspect(NAME)),
             Self::Blocking(client) => client.inspect(NAME),
         };
-        views.unwrap().iter().filter(|view| matches!(view.state, NodeState::Held { .. })).count()
+        view.unwrap().nodes.iter().filter(|node| matches!(node.state, NodeState::Held { .. })).count()
     }
 
     /// Acquires and releases, which must work at once.

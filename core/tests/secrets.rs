@@ -498,7 +498,8 @@ fn tokens() {
         seen.error(&guard.release().await.unwrap_err());
     });
     for token in tokens {
-        seen.lacks(token);
+        // Neither a token nor the half of it by which an inspection tells owners apart.
+        seen.lacks(&token[..16]);
     }
     seen.lacks(CORE);
 }
@@ -525,5 +526,5 @@ fn tokens_of_a_quorum() {
     seen.error(&guard.wait_lost(harness::LIMIT).unwrap());
     seen.show(&guard);
     seen.error(&guard.release().unwrap_err());
-    seen.lacks(token);
+    seen.lacks(&token[..16]);
 }

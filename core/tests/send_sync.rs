@@ -1,7 +1,10 @@
 //! Compiles only if every public type can be shared between threads and every call can be spawned.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use redlock::{Builder, Error, ErrorKind, Guard, Lock, LostReason, NodeAnswer, NodeState, NodeView, Redlock, blocking};
+use redlock::{
+    Builder, Error, ErrorKind, Guard, Lock, LockState, LockView, LostReason, NodeAnswer, NodeState, NodeView, Redlock,
+    blocking,
+};
 
 fn shared<T: Send + Sync>() {}
 
@@ -23,6 +26,8 @@ fn types_are_send_and_sync() {
     shared::<ErrorKind>();
     shared::<LostReason>();
     shared::<NodeAnswer>();
+    shared::<LockState>();
+    shared::<LockView>();
     shared::<NodeState>();
     shared::<NodeView>();
     shared::<blocking::Redlock>();
@@ -38,7 +43,7 @@ async fn futures_are_send() {
     assert!(sendable(lock.try_acquire()).await.unwrap().is_none());
     sendable(guard.extend()).await.unwrap();
     sendable(guard.extend_for(std::time::Duration::from_secs(5))).await.unwrap();
-    assert_eq!(sendable(redlock.inspect("foo")).await.unwrap().len(), 1);
+    assert_eq!(sendable(redlock.inspect("foo")).await.unwrap().nodes.len(), 1);
     drop(outliving(guard.lost()));
     outliving(guard.release()).await.unwrap();
     outliving(IntoFuture::into_future(lock.clone())).await.unwrap().release().await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use harness::redis::from_redis_value;
 use harness::{Proxy, SLACK, Server, eventually};
-use redlock::{ErrorKind, LostReason, NodeState, Redlock, SetnxGuard, SetnxLock, blocking};
+use redlock::{ErrorKind, LockState, LostReason, NodeState, Redlock, SetnxGuard, SetnxLock, blocking};
 use tokio::runtime::Runtime;
 
 /// How much longer than its ttl a key may live.
@@ -78,8 +78,9 @@ async fn the_value_is_what_an_older_client_expects() {
     );
     assert_eq!(guard.name(), b"foo");
     assert_eq!(number(&server, &["DBSIZE"]), 1, "no fence");
-    let views = redlock.inspect("foo").await.unwrap();
-    assert!(matches!(views[0].state, NodeState::Foreign { ttl_left: Some(_) }), "{views:?}");
+    let view = redlock.inspect("foo").await.unwrap();
+    assert!(matches!(view.nodes[0].state, NodeState::Foreign { ttl_left: Some(_) }), "{view:?}");
+    assert!(view.state == LockState::Foreign && view.ttl_left.is_some() && view.since.is_none(), "{view:?}");
     guard.release().await.unwrap();
     assert_eq!(server.get("foo"), None);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::Server;
 use harness::redis::FromRedisValue;
-use redlock::{ErrorKind, NodeState, Redlock};
+use redlock::{ErrorKind, LockState, Redlock};
 
 #[tokio::test]
 async fn a_lock_is_acquired_extended_and_released() {
@@ -24,7 +24,8 @@ async fn a_lock_is_acquired_extended_and_released() {
     assert_eq!(server.get("foo"), None);
     let next = redlock.lock("foo").await.unwrap();
     assert!(next.fence() > fence);
-    assert!(matches!(redlock.inspect("foo").await.unwrap()[0].state, NodeState::Held { .. }));
+    let view = redlock.inspect("foo").await.unwrap();
+    assert_eq!((view.state, view.fence, view.holders), (LockState::Held, Some(next.fence()), 1), "{view:?}");
 }
 
 #[tokio::test]

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use redlock::bindings::options::{OPTIONS, Scope};
 use redlock::{
-    Builder, Credentials, Diagnosis, Error, ErrorKind, Finding, Guard, IntoNodes, Level, Lock, Login, LostReason,
-    NodeAnswer, NodeState, NodeView, Redlock, SetnxGuard, SetnxLock, blocking, shutdown, testing,
+    Builder, Credentials, Diagnosis, Election, Error, ErrorKind, Finding, Guard, IntoNodes, Leader, Level, Lock,
+    LockState, LockView, Login, LostReason, Metric, MetricKind, NodeAnswer, NodeState, NodeView, Point, PointValue,
+    Redlock, SetnxGuard, SetnxLock, Stats, blocking, count_by_name, publish_metrics, shutdown, stats, testing,
 };
 use serde_json::Value;
 
@@ -44,6 +45,21 @@ async fn tests_of_programs() -> Result<(), Error> {
 }
 
 #[test]
+fn metrics() {
+    let snapshot: Stats = stats();
+    let metric: &Metric = Stats::metric(&snapshot, "redlock_held").unwrap();
+    let _: &'static str = MetricKind::as_str(metric.kind);
+    let _: fn(usize) = count_by_name;
+    let _: fn() = publish_metrics;
+    let _ = (field!(Stats.metrics), field!(Metric.name), field!(Metric.kind), field!(Metric.about));
+    let _ = (field!(Metric.points), field!(Point.labels), field!(Point.value));
+    let _ = |value: PointValue| matches!(value, PointValue::Number(_) | PointValue::Histogram { .. });
+    let _ = [MetricKind::Counter, MetricKind::Gauge, MetricKind::Histogram];
+    let _ =
+        (field!(PointValue::Histogram.count), field!(PointValue::Histogram.sum), field!(PointValue::Histogram.buckets));
+}
+
+#[test]
 fn tests_of_blocking_programs() -> Result<(), Error> {
     let redlock = blocking::Redlock::new(testing::MemoryServer::new().url())?;
     let guard: blocking::Guard = redlock.lock("plain").acquire()?;
@@ -74,6 +90,8 @@ async fn client_and_lock() -> Result<(), Error> {
     let builder = Builder::no_timeout(builder);
     let builder = Builder::auto_renew(builder, true);
     let builder = Builder::max_hold(builder, Duration::from_secs(60));
+    let builder = Builder::at_least(builder, Duration::ZERO);
+    let builder = Builder::margin(builder, Duration::ZERO);
     let builder = Builder::node_timeout(builder, Duration::from_secs(1));
     let builder = Builder::restart_delay(builder, Duration::ZERO);
     let builder = Builder::fence_ttl(builder, Duration::from_secs(60));
@@ -86,6 +104,8 @@ async fn client_and_lock() -> Result<(), Error> {
     let lock = Lock::no_timeout(lock);
     let lock = Lock::auto_renew(lock, true);
     let lock = Lock::max_hold(lock, Duration::from_secs(60));
+    let lock = Lock::at_least(lock, Duration::ZERO);
+    let lock = Lock::margin(lock, Duration::from_secs(1));
     let lock = Lock::node_timeout(lock, Duration::from_secs(1));
     let lock = Lock::restart_delay(lock, Duration::ZERO);
     let lock = Lock::fence_ttl(lock, Duration::from_secs(60));
@@ -96,16 +116,67 @@ async fn client_and_lock() -> Result<(), Error> {
     let guard: Guard = Lock::try_acquire(&lock).await?.unwrap();
     let _: bool = Lock::is_locked(&lock).await?;
     let _: &[u8] = Guard::name(&guard);
+    let _: Vec<&[u8]> = Guard::names(&guard);
+    let _: Option<u32> = Guard::slot(&guard);
     let _: bool = Guard::is_held(&guard);
     let _: Duration = Guard::remaining(&guard);
     Guard::check(&guard)?;
     Guard::extend(&guard).await?;
     Guard::extend_for(&guard, Duration::from_secs(20)).await?;
     let lost = Guard::lost(&guard);
-    drop::<Vec<NodeView>>(Redlock::inspect(&redlock, "async").await?);
+    drop::<LockView>(Redlock::inspect(&redlock, "async").await?);
     drop::<Vec<Diagnosis>>(Redlock::diagnose(&redlock).await?);
     Guard::release(guard).await?;
     drop::<std::pin::Pin<Box<dyn Future<Output = Error>>>>(Box::pin(lost));
+    Ok(())
+}
+
+#[tokio::test]
+async fn several_names_semaphores_and_elections() -> Result<(), Error> {
+    let redlock: Redlock = Redlock::new(nodes())?;
+    let lock: Lock = Redlock::lock_all(&redlock, ["a", "b"]);
+    Guard::release(Lock::acquire(&lock).await?).await?;
+    let lock: Lock = Lock::shared(Redlock::lock(&redlock, "shared"));
+    Guard::release(Lock::acquire(&lock).await?).await?;
+    let lock: Lock = Redlock::semaphore(&redlock, "pool", 2);
+    Guard::release(Lock::acquire(&lock).await?).await?;
+    drop::<Vec<LockView>>(Redlock::inspect_semaphore(&redlock, "pool", 2).await?);
+    let election: Election = Redlock::election(&redlock, "leader");
+    let election = Election::ttl(election, Duration::from_secs(10));
+    let election = Election::margin(election, Duration::from_secs(1));
+    let election = Election::node_timeout(election, Duration::from_secs(1));
+    let election = Election::restart_delay(election, Duration::ZERO);
+    let election = Election::fence_ttl(election, Duration::from_secs(60));
+    let election = Election::label(election, "surface");
+    let _: Option<u64> = Election::run(&election, async |guard: &Guard| Guard::fence(guard)).await?;
+    drop::<Option<Leader>>(Election::leader(&election).await?);
+    Election::stop(&election);
+    let _: bool = Election::is_stopped(&election);
+    let _ = (field!(Leader.label), field!(Leader.term));
+    Ok(())
+}
+
+#[test]
+fn blocking_several_names_semaphores_and_elections() -> Result<(), Error> {
+    let redlock: blocking::Redlock = blocking::Redlock::new(nodes())?;
+    let lock: blocking::Lock = blocking::Redlock::lock_all(&redlock, ["a", "b"]);
+    blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
+    let lock: blocking::Lock = blocking::Lock::shared(blocking::Redlock::lock(&redlock, "blocking shared"));
+    blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
+    let lock: blocking::Lock = blocking::Redlock::semaphore(&redlock, "blocking pool", 2);
+    blocking::Guard::release(blocking::Lock::acquire(&lock)?)?;
+    drop::<Vec<LockView>>(blocking::Redlock::inspect_semaphore(&redlock, "blocking pool", 2)?);
+    let election: blocking::Election = blocking::Redlock::election(&redlock, "blocking leader");
+    let election = blocking::Election::ttl(election, Duration::from_secs(10));
+    let election = blocking::Election::margin(election, Duration::from_secs(1));
+    let election = blocking::Election::node_timeout(election, Duration::from_secs(1));
+    let election = blocking::Election::restart_delay(election, Duration::ZERO);
+    let election = blocking::Election::fence_ttl(election, Duration::from_secs(60));
+    let election = blocking::Election::label(election, "surface");
+    let _: Option<u64> = blocking::Election::run(&election, |guard: &blocking::Guard| blocking::Guard::fence(guard))?;
+    drop::<Option<Leader>>(blocking::Election::leader(&election)?);
+    blocking::Election::stop(&election);
+    let _: bool = blocking::Election::is_stopped(&election);
     Ok(())
 }
 
@@ -172,6 +243,8 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let builder = blocking::Builder::no_timeout(builder);
     let builder = blocking::Builder::auto_renew(builder, true);
     let builder = blocking::Builder::max_hold(builder, Duration::from_secs(60));
+    let builder = blocking::Builder::at_least(builder, Duration::ZERO);
+    let builder = blocking::Builder::margin(builder, Duration::ZERO);
     let builder = blocking::Builder::node_timeout(builder, Duration::from_secs(1));
     let builder = blocking::Builder::restart_delay(builder, Duration::ZERO);
     let builder = blocking::Builder::fence_ttl(builder, Duration::from_secs(60));
@@ -184,6 +257,8 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let lock = blocking::Lock::no_timeout(lock);
     let lock = blocking::Lock::auto_renew(lock, true);
     let lock = blocking::Lock::max_hold(lock, Duration::from_secs(60));
+    let lock = blocking::Lock::at_least(lock, Duration::ZERO);
+    let lock = blocking::Lock::margin(lock, Duration::from_secs(1));
     let lock = blocking::Lock::node_timeout(lock, Duration::from_secs(1));
     let lock = blocking::Lock::restart_delay(lock, Duration::ZERO);
     let lock = blocking::Lock::fence_ttl(lock, Duration::from_secs(60));
@@ -193,13 +268,16 @@ fn blocking_client_and_lock() -> Result<(), Error> {
     let guard: blocking::Guard = blocking::Lock::try_acquire(&lock)?.unwrap();
     let _: bool = blocking::Lock::is_locked(&lock)?;
     let _: &[u8] = blocking::Guard::name(&guard);
+    let _: Vec<&[u8]> = blocking::Guard::names(&guard);
+    let _: Option<u32> = blocking::Guard::slot(&guard);
     let _: bool = blocking::Guard::is_held(&guard);
     let _: Duration = blocking::Guard::remaining(&guard);
     blocking::Guard::check(&guard)?;
     blocking::Guard::extend(&guard)?;
     blocking::Guard::extend_for(&guard, Duration::from_secs(20))?;
     drop::<Option<Error>>(blocking::Guard::wait_lost(&guard, Duration::ZERO));
-    drop::<Vec<NodeView>>(blocking::Redlock::inspect(&redlock, "blocking")?);
+    let view: LockView = blocking::Redlock::inspect(&redlock, "blocking")?;
+    let _: &'static str = LockState::as_str(view.state);
     let diagnoses: Vec<Diagnosis> = blocking::Redlock::diagnose(&redlock)?;
     let level: Level = Diagnosis::level(&diagnoses[0]);
     let _: &'static str = Level::as_str(level);
@@ -241,11 +319,22 @@ fn errors_and_views() {
     let _ = (field!(Diagnosis.node), field!(Diagnosis.findings));
     let _ = (field!(Finding.check), field!(Finding.level), field!(Finding.message));
     let _ = (field!(NodeAnswer.node), field!(NodeAnswer.answer));
+    let _ = (field!(LockView.name), field!(LockView.key), field!(LockView.state), field!(LockView.label));
+    let _ = (field!(LockView.fence), field!(LockView.since), field!(LockView.ttl_left), field!(LockView.holders));
+    let _ = (field!(LockView.quorum), field!(LockView.waiting), field!(LockView.nodes));
+    let _ = (field!(LockView.slot), field!(LockView.readers), field!(LockView.labels));
+    let _ = |state: LockState| match state {
+        LockState::Free | LockState::Held | LockState::Shared => 0,
+        LockState::Foreign | LockState::Unknown => 1,
+        _ => 2,
+    };
     let _ = (field!(NodeView.node), field!(NodeView.key), field!(NodeView.state));
     let _ = (field!(NodeState::Held.label), field!(NodeState::Held.fence), field!(NodeState::Held.ttl_left));
+    let _ = (field!(NodeState::Shared.readers), field!(NodeState::Shared.labels));
+    let _ = (field!(NodeState::Shared.fence), field!(NodeState::Shared.ttl_left));
     let _ = (field!(NodeState::Foreign.ttl_left), field!(NodeState::Unavailable.error));
     let _ = |state: &NodeState| match state {
-        NodeState::Free | NodeState::Held { .. } => 0,
+        NodeState::Free | NodeState::Held { .. } | NodeState::Shared { .. } => 0,
         NodeState::Foreign { .. } | NodeState::Unavailable { .. } => 1,
         _ => 2,
     };
@@ -280,8 +369,8 @@ fn listed() -> BTreeSet<String> {
 fn options_are_those_of_the_table() {
     let rows = rows();
     let typed = rows.iter().filter_map(|row| row["python"].as_str()?.split_once("Options."));
-    // A provider is a function, and no value of the table.
-    let typed = typed.filter(|(_, option)| *option != "credentials");
+    // A provider is a function, and whether a lock is shared is its shape: neither is a value of the table.
+    let typed = typed.filter(|(_, option)| !["credentials", "shared"].contains(option));
     let typed: Vec<_> = typed.map(|(owner, option)| (option, owner == "Client")).collect();
     let known: Vec<_> = OPTIONS.iter().map(|row| (row.name, row.scope == Scope::Client)).collect();
     assert_eq!(BTreeSet::from_iter(typed), BTreeSet::from_iter(known));
@@ -367,8 +456,12 @@ fn nothing_else_is_public() {
         include_str!("../src/api/diagnose.rs"),
         include_str!("../src/credentials.rs"),
         include_str!("../src/protocol/diagnosis.rs"),
+        include_str!("../src/protocol/quorum.rs"),
         include_str!("../src/error.rs"),
+        include_str!("../src/api/publish.rs"),
         include_str!("../src/api/shutdown.rs"),
+        include_str!("../src/api/stats.rs"),
+        include_str!("../src/api/election.rs"),
         include_str!("../src/api/guard.rs"),
         include_str!("../src/api/inspect.rs"),
         include_str!("../src/api/lock.rs"),

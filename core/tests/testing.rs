@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use harness::LIMIT;
 use redlock::testing::MemoryServer;
-use redlock::{Error, ErrorKind, Guard, LostReason, NodeState, Redlock};
+use redlock::{Error, ErrorKind, Guard, LockState, LostReason, NodeState, Redlock};
 use tokio::task::JoinHandle;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -35,10 +35,9 @@ async fn each_server_is_new() {
 async fn somebody_else_holds_a_name_until_they_release_it() {
     let (server, redlock) = one();
     server.hold("foo", None).unwrap();
-    let state = redlock.inspect("foo").await.unwrap().remove(0).state;
-    let NodeState::Held { label, ttl_left, .. } = state else { panic!("{state:?}") };
-    assert_eq!(label.as_deref(), Some("somebody else"));
-    assert!(ttl_left > Some(Duration::from_secs(86_000)));
+    let view = redlock.inspect("foo").await.unwrap();
+    assert_eq!((view.state, view.label.as_deref()), (LockState::Held, Some("somebody else")));
+    assert!(view.ttl_left > Some(Duration::from_secs(86_000)), "{view:?}");
     assert!(redlock.lock("foo").is_locked().await.unwrap());
     assert_eq!(redlock.lock("foo").acquire().await.unwrap_err().kind(), ErrorKind::Timeout);
     assert!(redlock.lock("bar").try_acquire().await.unwrap().is_some(), "another name");
@@ -112,7 +111,9 @@ async fn an_unavailable_server_answers_nothing_and_comes_back_at_once() {
         let error = redlock.lock("foo").acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("a test has made this server unavailable"), "{error}");
-        assert!(matches!(redlock.inspect("foo").await.unwrap()[0].state, NodeState::Unavailable { .. }));
+        let view = redlock.inspect("foo").await.unwrap();
+        assert!(matches!(view.nodes[0].state, NodeState::Unavailable { .. }), "{view:?}");
+        assert_eq!((view.state, view.holders, view.waiting), (LockState::Unknown, 0, None));
         server.set_available(true);
         assert!(server.is_available());
         redlock.lock("foo").acquire().await.unwrap().release().await.unwrap();

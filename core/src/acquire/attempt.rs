@@ -16,10 +16,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::Address;
 use crate::fault::{Fault, planted};
 use crate::hold::claim::Claim;
 use crate::hold::outcome::{Outcome, Won};
-use crate::net::ballots::{Ballots, explain, precheck};
+use crate::net::ballots::{self, Ballots, explain, precheck};
 use crate::net::connections::Connections;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
@@ -28,6 +29,7 @@ use crate::protocol::positions::Positions;
 use crate::protocol::quorum::{self, NodeMask, Verdict, Vote};
 use crate::protocol::request::{Action, Reply, Wants};
 use crate::sys::clock::Moment;
+use crate::sys::log::Trace;
 
 /// The most that a proposed fence may differ from the server's clock with several nodes. With one node only the
 /// server's clock counts, and no client's.
@@ -41,6 +43,10 @@ pub(crate) struct AttemptState {
     /// Its positions, once it is in front of its process's queue. The nodes count it only then: before that it has not
     /// waited, or the front is counted for it, and most calls get the lock without waiting.
     pub(crate) positions: Option<Arc<Positions>>,
+    /// The slot to try, of a semaphore.
+    pub(crate) slot: Option<u32>,
+    /// The span of the call.
+    pub(crate) trace: Trace,
 }
 
 /// Runs one try on `connections`. Votes end after `node_timeout`, or at `limit` if sooner.
@@ -56,8 +62,10 @@ pub(crate) async fn attempt(
     if let Some(precheck) = precheck(connections, settings.restart_delay) {
         return precheck.into();
     }
-    let claim =
-        Claim::new(&context.process, &context.listed, &context.spec.keys, (settings.ttl, settings.node_timeout));
+    let keys = state.slot.map_or_else(|| Arc::clone(&context.spec.keys), |slot| context.spec.names.slot_keys(slot));
+    let claim = Claim::new(&context.process, &context.listed, keys, (settings.ttl, settings.node_timeout));
+    // Those who wait for a slot are counted when they look.
+    let positions = state.positions.clone().filter(|_| state.slot.is_none());
     let mut round = Round::new(connections, claim.footprint(), settings.node_timeout, limit);
     let start = round.started();
     let mut ballots = Ballots::new(nodes);
@@ -66,14 +74,14 @@ pub(crate) async fn attempt(
         if round.leaves_out(node) {
             ballots.fail(node, Failure::Unresponsive);
         } else {
-            let wants = state.positions.as_ref().map(|positions| positions.asks(node, start));
+            let wants = positions.as_ref().map(|positions| positions.asks(node, start));
             round.ask(node, claim.request(acquire(&context.spec, nodes, proposal, wants)), None);
         }
     }
     let verdict = vote(context, connections, &claim, &mut round, &mut ballots, state).await;
     let limit = settings.max_hold.map(|max_hold| start.after(max_hold));
     let start = if planted(Fault::ValidFromAnswer) { connections.clock.now() } else { start };
-    let valid_until = quorum::valid_until(start, settings.ttl, limit);
+    let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, limit);
     if let Some(fence) = verdict
         && (connections.clock.now() < valid_until || planted(Fault::LateGrant))
     {
@@ -89,10 +97,10 @@ pub(crate) async fn attempt(
         });
         let missed = unsent.union(failed);
         let unit = claim.unit();
-        return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed });
+        return Outcome::Won(Won { right: claim, fence, acquired: start, valid_until, unit, missed, slot: state.slot });
     }
     ballots.took = connections.clock.now().since(start);
-    match &state.positions {
+    match &positions {
         // A vote ends early, and the nodes that answer later have counted the waiter too.
         Some(positions) => {
             round.drain_in_background(Arc::clone(positions), |positions, node, answer, _| {
@@ -102,7 +110,7 @@ pub(crate) async fn attempt(
         // Takes back unwritten requests.
         None => drop(round),
     }
-    if planted(Fault::NoCleanUp) {
+    if planted(Fault::NoCleanUp) || planted(Fault::SlotKept) && state.slot.is_some() {
         std::mem::forget(claim);
         return Outcome::Lost(ballots);
     }
@@ -156,6 +164,7 @@ async fn vote(
                 if let Some(positions) = &state.positions {
                     count(positions, node, &answer);
                 }
+                trace(&state.trace, &connections.members.nodes[node].address, &answer);
                 take(ballots, node, answer, &mut state.highest);
             }
             Some(Event::TimeUp) | None => {
@@ -184,10 +193,35 @@ fn confirm(spec: &Spec, claim: &Claim, round: &mut Round, ballots: &mut Ballots,
     }
 }
 
+/// Tells an answer to the subscriber, if it wants to know.
+fn trace(trace: &Trace, node: &Address, answer: &Result<Reply, Failure>) {
+    if trace.is_wanted() {
+        match answer {
+            Ok(reply) => trace.answered(node, &describe(reply)),
+            Err(failure) => trace.answered(node, failure),
+        }
+    }
+}
+
+/// Describes one node's reply for people.
+fn describe(reply: &Reply) -> String {
+    match reply {
+        Reply::Granted(_) | Reply::Held { ours: Some(_), .. } => "granted".to_owned(),
+        Reply::Held { label: Some(label), .. } => format!("held by {label}"),
+        Reply::Held { .. } => ballots::HELD.to_owned(),
+        Reply::HeldOff { .. } => ballots::HELD_OFF.to_owned(),
+        Reply::Confirmed => "confirmed the fence".to_owned(),
+        Reply::Refused => "granted, and lost the key before it confirmed the fence".to_owned(),
+        _ => Failure::UnexpectedReply.to_string(),
+    }
+}
+
 /// Records the position that a node has given.
 pub(crate) fn count(positions: &Positions, node: usize, answer: &Result<Reply, Failure>) {
-    if let Ok(Reply::Held { ours: None, position, hold, .. }) = answer {
-        positions.given(node, *position, *hold);
+    match answer {
+        Ok(Reply::Held { ours: None, position, hold, .. }) => positions.given(node, *position, *hold),
+        Ok(Reply::HeldOff { waiting, hold, .. }) => positions.held_off(node, *waiting, *hold),
+        _ => {}
     }
 }
 
@@ -202,10 +236,14 @@ fn take(ballots: &mut Ballots, node: usize, answer: Result<Reply, Failure>, high
         Ok(Reply::Held { ttl_left, label, hold, .. }) => {
             ballots.votes[node] = Vote::Held;
             ballots.report_owner(hold, label);
-            ballots.ttl_left = match (ballots.ttl_left, ttl_left) {
-                (Some(one), Some(two)) => Some(one.min(two)),
-                (one, two) => one.or(two),
-            };
+            ballots.report_ttl(ttl_left);
+        }
+        Ok(Reply::HeldOff { ttl_left, .. }) => {
+            ballots.votes[node] = Vote::Held;
+            ballots.held_off = ballots.held_off.with(node);
+            // Each node knows another beginning of the same sharing, which splits no votes.
+            ballots.report_owner(0, None);
+            ballots.report_ttl(ttl_left);
         }
         Ok(Reply::Confirmed) => ballots.votes[node] = Vote::Confirmed,
         // The grant was gone when the confirm came: expired, deleted or taken.

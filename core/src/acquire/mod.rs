@@ -20,6 +20,10 @@
 //! After a split vote a call backs off for a random time before it tries again, in front of its queue too: the same
 //! calls would split the next vote.
 //!
+//! A semaphore's queue moves on when its front has won, not when the lock is free again: another slot may be. So does a
+//! shared lock's. Readers and writers of one name have a queue each. A writer that readers keep waiting is counted by the
+//! nodes, which then deny new readers; where it gives up, it takes this back ([`Counted`]).
+//!
 //! Each call keeps its own timeout, in the queue too. When it ends, the call reports the front's last answers.
 //!
 //! Nodes in *quarantine* after a restart are `unavailable` in every call, never `timeout`. Their time is not part of
@@ -28,7 +32,9 @@
 //! May import `hold` and what lies below it.
 
 pub(crate) mod attempt;
+mod meter;
 pub(crate) mod thread;
+mod vacancy;
 pub(crate) mod wakeup;
 
 use std::mem;
@@ -39,6 +45,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::acquire::attempt::AttemptState;
+use crate::acquire::meter::Meter;
+use crate::acquire::vacancy::Slots;
 use crate::acquire::wakeup::Wakeup;
 use crate::error::{Error, ErrorKind};
 use crate::fault::{Fault, planted};
@@ -46,16 +54,22 @@ use crate::hold::lease::{Lease, Ownership};
 use crate::hold::outcome::Outcome;
 use crate::hold::owner::LeaseOwner;
 use crate::hold::setnx;
-use crate::net::ballots::Ballots;
+use crate::net::ballots::{self, Ballots};
 use crate::net::connections::Connections;
+use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
+use crate::net::round::{Event, Round};
 use crate::options::Protocol;
 use crate::process::context::{LockContext, MOVES_MOST};
 use crate::process::nodes::NodeSet;
 use crate::process::waiters::{SharedOutcome, Waiter};
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
-use crate::protocol::positions::Positions;
+use crate::protocol::positions::{Positions, Sought};
+use crate::protocol::quorum::NodeMask;
+use crate::protocol::request::{Action, Request};
+use crate::protocol::shape::Names;
+use crate::protocol::token::Token;
 use crate::sys::background;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
@@ -63,11 +77,13 @@ use crate::sys::log::log;
 /// How long a call without a timeout tries nodes that give no quorum.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 
+/// The votes in a single try at a semaphore: two attempts with their clean-ups, and a look between them.
+const VOTES_FOR_SLOT: u32 = 5;
+
 /// A call to acquire, wherever it runs at the moment.
 #[derive(Debug)]
 pub(crate) struct Acquire {
     context: LockContext,
-    began: Moment,
     deadline: Moment,
     /// The latest end of votes: the deadline or, for a timeout of zero, the time that one whole try may take.
     limit: Moment,
@@ -77,12 +93,17 @@ pub(crate) struct Acquire {
     splits: u32,
     /// How long the background waits before its first attempt.
     pause: Duration,
+    /// The slots of a semaphore that a look showed to be free, and nobody has tried since.
+    free: Slots,
     /// Each node's answer in the last attempt that gave them their time.
     last: Option<Arc<Ballots>>,
     /// How long no quorum has answered, quarantine excluded.
     outage: Outage,
+    /// Whether it wants to share a lock that its process has just had, and others wait for.
+    defers: bool,
     /// Whether the wait for quarantined nodes was logged.
     quarantine_logged: bool,
+    meter: Meter,
 }
 
 /// The result of an attempt.
@@ -117,7 +138,7 @@ async fn attempt(
     limit: Moment,
     state: &mut AttemptState,
 ) -> Outcome<Ownership> {
-    context.process.lists.used(&context.listed.list, &context.spec.name);
+    context.process.lists.used(&context.listed.list, context.spec.names.each());
     match context.spec.settings.protocol {
         Protocol::Plain => attempt::attempt(context, connections, limit, state).await.map(Ownership::Fenced),
         Protocol::Setnx => setnx::attempt(context, connections, limit).await.map(Ownership::Setnx),
@@ -136,31 +157,38 @@ impl Acquire {
     ///
     /// `unavailable` if the background cannot be started, or redlock is shut down.
     pub(crate) fn begin(context: LockContext) -> Result<Self, Error> {
-        if context.process.shutdown.has_started() {
-            return Err(shut_down(&context));
-        }
-        context.process.background.start()?;
         let now = context.process.clock.now();
+        let mut meter = Meter::new(&context, now);
+        let refusal = if context.process.shutdown.has_started() {
+            Err(shut_down(&context))
+        } else {
+            context.process.background.start().map(drop)
+        };
+        meter.record_result(&refusal);
+        refusal?;
         let timeout = context.spec.settings.timeout;
         let deadline = timeout.map_or(Moment::NEVER, |timeout| now.after(timeout));
         let limit = match timeout {
             Some(Duration::ZERO) => {
-                now.after(context.listed.members.connect_timeout + 2 * context.spec.settings.node_timeout)
+                let votes = if context.spec.names.permits().is_some() { VOTES_FOR_SLOT } else { 2 };
+                now.after(context.listed.members.connect_timeout + votes * context.spec.settings.node_timeout)
             }
             _ => deadline,
         };
         Ok(Self {
             context,
-            began: now,
             deadline,
             limit,
-            state: AttemptState::default(),
+            state: AttemptState { trace: meter.trace().clone(), ..AttemptState::default() },
             attempts: 0,
             splits: 0,
             pause: Duration::ZERO,
+            free: Slots::default(),
             last: None,
             outage: Outage::default(),
+            defers: false,
             quarantine_logged: false,
+            meter,
         })
     }
 
@@ -180,6 +208,8 @@ impl Acquire {
     pub(crate) async fn win(mut self) -> Result<(Self, LeaseOwner), Error> {
         if let Some(pause) = self.must_wait() {
             self.pause = pause;
+            self.meter.record_contention();
+            self.meter.record_wait();
         } else if self.attempts == 0
             && let Ok(runtime) = Handle::try_current()
             && let Some(owner) = self.first(&runtime).await?
@@ -192,10 +222,13 @@ impl Acquire {
     /// Makes a call's first attempt, on the caller's `runtime`. Returns `None` if the background goes on.
     pub(crate) async fn first(&mut self, runtime: &Handle) -> Result<Option<LeaseOwner>, Error> {
         let connections = self.context.set().connections(runtime);
-        match self.attempt(&connections).await? {
+        let step = self.attempt(&connections).await;
+        self.meter.record_result(&step);
+        match step? {
             Step::Won(owner) => return Ok(Some(owner)),
             Step::Denied(_, pause) | Step::Later(pause) => self.pause = pause,
         }
+        self.meter.record_wait();
         Ok(None)
     }
 
@@ -204,12 +237,23 @@ impl Acquire {
     /// # Errors
     ///
     /// `unavailable` for a timeout of zero, which has no second try, and once redlock is shut down.
-    pub(crate) fn activate(self, owner: LeaseOwner) -> Result<Result<LeaseOwner, Self>, Error> {
+    pub(crate) fn activate(mut self, owner: LeaseOwner) -> Result<Result<LeaseOwner, Self>, Error> {
         if owner.activate() {
+            self.meter.record_acquired(owner.lease().fence);
             return Ok(Ok(owner));
         }
         // Releases it.
         drop(owner);
+        let again = self.after_late();
+        self.meter.record_result(&again);
+        match again {
+            Ok(()) => Ok(Err(self)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether a call whose lock has expired goes on.
+    fn after_late(&self) -> Result<(), Error> {
         if self.context.process.shutdown.has_started() {
             return Err(shut_down(&self.context));
         }
@@ -218,7 +262,7 @@ impl Acquire {
                 "acquired too late and released: the nodes answered slower than the ttl allows; use a longer ttl";
             return Err(Error::new(ErrorKind::Unavailable, message).with_name(self.context.spec.name.bytes()));
         }
-        Ok(Err(self))
+        Ok(())
     }
 
     /// Returns how long a call that begins now has to leave the lock to others; zero to join the queue behind them.
@@ -228,7 +272,7 @@ impl Acquire {
             return None;
         }
         let now = self.context.process.clock.now();
-        let until = self.context.listed.waiters.must_wait_until(&self.context.spec.keys.lock, now)?;
+        let until = self.context.listed.waiters.must_wait_until(self.context.spec.keys.line(), now)?;
         (until < self.deadline).then(|| until.since(now))
     }
 
@@ -236,11 +280,55 @@ impl Acquire {
         self.context.spec.settings.timeout == Some(Duration::ZERO)
     }
 
-    /// Makes one attempt.
+    /// Makes one attempt, or for a slot as many as it takes to know whether one is free.
     async fn attempt(&mut self, connections: &Arc<Connections>) -> Result<Step, Error> {
-        // A single try leaves the nodes `node_timeout` for its clean-up.
-        let node_timeout = self.context.spec.settings.node_timeout;
-        let limit = if self.is_one_try() { self.limit.before(node_timeout) } else { self.limit };
+        let outcome = match self.context.spec.names.permits() {
+            // On the heap, or every attempt at a lock would carry the room for it.
+            Some(permits) => Box::pin(self.attempt_at_a_slot(connections, permits)).await,
+            None => self.attempt_at(connections, 1).await,
+        };
+        self.attempts = self.attempts.saturating_add(1);
+        match outcome {
+            Outcome::Won(won) => {
+                Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), won, self.meter.of_hold()))))
+            }
+            Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
+            Outcome::Quarantined(until, ballots) => self.quarantined(until, &Arc::new(ballots)),
+            Outcome::Lost(ballots) => {
+                // An attempt that the timeout cut short says less than the one before it.
+                if ballots.complete || self.last.is_none() {
+                    self.last = Some(Arc::new(ballots));
+                }
+                self.lost()
+            }
+        }
+    }
+
+    /// Tries one slot, at random or of those that a look showed to be free. If others have it, looks which slots are free,
+    /// and tries one of those. Each attempt at a slot is over, with its clean-up, before the next one begins: the keys of
+    /// both would stand in the way of others.
+    async fn attempt_at_a_slot(&mut self, connections: &Arc<Connections>, permits: u32) -> Outcome<Ownership> {
+        let random = self.context.process.random.clone();
+        self.state.slot = mem::take(&mut self.free).or(Slots::below(permits)).choose(random.unit());
+        let outcome = self.attempt_at(connections, VOTES_FOR_SLOT - 1).await;
+        let is_contended = matches!(&outcome, Outcome::Lost(ballots) if ballots.is_contended());
+        let limit = self.limit_before(2);
+        if !is_contended || self.context.process.clock.now() >= limit {
+            return outcome;
+        }
+        let there = self.context.moved_from(connections);
+        let there = there.as_ref().unwrap_or(connections);
+        let positions = self.state.positions.as_ref().map(|positions| (positions, false));
+        let looked = vacancy::look(&self.context, there, positions, limit).await;
+        let Some(slot) = looked.free.choose(random.unit()) else { return outcome };
+        self.state.slot = Some(slot);
+        self.attempt_at(there, 1).await
+    }
+
+    /// Makes one attempt, and again where the lock has moved. A single try leaves the nodes `node_timeout` for each of
+    /// these `votes` that follow, its clean-up included.
+    async fn attempt_at(&mut self, connections: &Arc<Connections>, votes: u32) -> Outcome<Ownership> {
+        let limit = self.limit_before(votes);
         let mut outcome = attempt(&self.context, connections, limit, &mut self.state).await;
         if matches!(&outcome, Outcome::Lost(ballots) if ballots.saw_closed()) && connections.clock.now() < limit {
             // A closed idle connection says nothing about the lock: retries at once, with a fresh token.
@@ -257,19 +345,12 @@ impl Acquire {
             outcome = attempt(&self.context, &there, limit, &mut self.state).await;
             moved = Some(there);
         }
-        self.attempts = self.attempts.saturating_add(1);
-        match outcome {
-            Outcome::Won(won) => Ok(Step::Won(LeaseOwner::new(Lease::new(self.context.clone(), won)))),
-            Outcome::Indistinct(ballots) => Err(self.indistinct(&ballots)),
-            Outcome::Quarantined(until, ballots) => self.quarantined(until, &Arc::new(ballots)),
-            Outcome::Lost(ballots) => {
-                // An attempt that the timeout cut short says less than the one before it.
-                if ballots.complete || self.last.is_none() {
-                    self.last = Some(Arc::new(ballots));
-                }
-                self.lost()
-            }
-        }
+        outcome
+    }
+
+    /// Returns when the call has to end, before these `votes` if it is a single try.
+    fn limit_before(&self, votes: u32) -> Moment {
+        if self.is_one_try() { self.limit.before(votes * self.context.spec.settings.node_timeout) } else { self.limit }
     }
 
     /// Decides the step after a lost attempt.
@@ -282,6 +363,7 @@ impl Acquire {
         let now = self.context.process.clock.now();
         let quarantine = ballots.quarantined_for();
         if ballots.is_contended() {
+            self.meter.record_contention();
             self.outage = Outage::default();
         } else if let Some(left) = quarantine {
             self.wait_for_quarantine(now, now.after(left), &ballots);
@@ -333,7 +415,7 @@ impl Acquire {
         if now < self.deadline && !mem::replace(&mut self.quarantine_logged, true) {
             let (name, nodes, wait) =
                 (&self.context.spec.name, ballots.quarantines(&self.context.set().members), until.since(now));
-            log!(info, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
+            log!(QUARANTINE_AWAITED, %name, %nodes, ?wait, "nodes restarted and do not count yet; waiting for them");
         }
     }
 
@@ -356,6 +438,7 @@ impl Acquire {
             () = context.client.wait_started() => Err(closed().with_name(context.spec.name.bytes())),
             result = self.attempts(pause) => result,
         };
+        self.meter.record_result(&result);
         // Not received: the lock inside is dropped, which releases it.
         drop(sender.send((self, result)));
     }
@@ -370,15 +453,15 @@ impl Acquire {
                 Step::Denied(..) | Step::Later(_) => Err(self.over_unseen()),
             };
         }
-        let waiter = listed.waiters.enter(&self.context.spec.keys.lock);
+        let waiter = listed.waiters.enter(self.context.spec.keys.line());
         waiter.offer(self.last.as_ref());
         let clock = self.context.process.clock.clone();
         let first = clock.now().after(pause);
         let turn = async {
             let turn = waiter.turn().await;
-            self.until_free(&waiter).await;
+            let is_held_off = self.until_free(&waiter).await;
             clock.sleep_until(first).await;
-            turn
+            (turn, is_held_off)
         };
         let turn = tokio::select! {
             biased;
@@ -388,7 +471,7 @@ impl Acquire {
         let latest = waiter.latest();
         self.last = latest.ballots.or_else(|| self.last.take());
         // It may reach the front just as its timeout ends.
-        let Some(_turn) = turn.filter(|_| clock.now() < self.deadline) else {
+        let Some((_turn, is_held_off)) = turn.filter(|_| clock.now() < self.deadline) else {
             let is_ours = || waiter.former().is_some_and(|lease| lease.is_held());
             // Overrides what the front found out before it won.
             if is_ours() {
@@ -396,14 +479,18 @@ impl Acquire {
             }
             return Err(self.over_unseen());
         };
-        self.outage = latest.outage.known_since(self.began);
+        self.outage = latest.outage.known_since(self.meter.began());
+        self.defers = is_held_off && self.context.spec.names.are_shared();
         let owner = self.in_front(&waiter).await?;
-        waiter.won(&(Arc::clone(owner.lease()) as _));
+        if !self.context.spec.names.has_room() {
+            waiter.won(&(Arc::clone(owner.lease()) as _));
+        }
         Ok(owner)
     }
 
-    /// Waits at the front while the former front holds the lock, then for the hold-off. Cancel safe.
-    async fn until_free(&self, waiter: &Waiter) {
+    /// Waits at the front while the former front holds the lock, then for the hold-off. Returns whether there was one. Cancel
+    /// safe.
+    async fn until_free(&self, waiter: &Waiter) -> bool {
         let clock = &self.context.process.clock;
         if let Some(lease) = waiter.former() {
             let set = self.context.set();
@@ -415,7 +502,7 @@ impl Acquire {
                 () = wakeup.gone(&*lease, self.deadline) => {}
             }
         }
-        waiter.hold_off(clock, self.deadline).await;
+        waiter.hold_off(clock, self.deadline).await
     }
 
     /// Attempts at the front, asleep between attempts, until won or failed.
@@ -431,10 +518,17 @@ impl Acquire {
     /// Does as [`Acquire::in_front`], until another set than this one has the lock.
     async fn in_front_on(&mut self, set: &NodeSet, waiter: &Waiter) -> Result<Option<LeaseOwner>, Error> {
         let clock = self.context.process.clock.clone();
-        let connections = set.waiting_connections(&Handle::current());
-        let mut wakeup = Wakeup::new(self.context.clone(), set, Arc::clone(&connections));
-        let positions = Arc::new(Positions::new(connections.members.len()));
+        let hearing = set.waiting_connections(&Handle::current());
+        let mut wakeup = Wakeup::new(self.context.clone(), set, Arc::clone(&hearing));
+        let is_slot = self.context.spec.names.permits().is_some();
+        // Who asks for slots is told by their bell alone.
+        let connections = if is_slot { set.connections(&Handle::current()) } else { hearing };
+        let positions = Arc::new(self.positions(waiter, connections.members.len()));
         self.state.positions = Some(Arc::clone(&positions));
+        if mem::take(&mut self.defers) {
+            wakeup.defer(&positions, self.deadline).await;
+        }
+        let counted = Counted { context: &self.context.clone(), connections: &connections, positions: &positions };
         loop {
             if clock.now() >= self.deadline {
                 return Err(self.over_unseen());
@@ -445,22 +539,48 @@ impl Acquire {
             let step = self.attempt(&connections).await;
             let is_won = matches!(step, Ok(Step::Won(_)));
             // A win ends what it had found out.
+            let known = self.context.spec.names.are_shared().then(|| Arc::clone(&positions));
             waiter.publish(if is_won {
-                SharedOutcome::default()
+                SharedOutcome { positions: known, ..SharedOutcome::default() }
             } else {
-                SharedOutcome { ballots: self.last.clone(), outage: self.outage }
+                SharedOutcome { ballots: self.last.clone(), outage: self.outage, positions: known }
             });
             match step? {
-                Step::Won(owner) => return Ok(Some(owner)),
+                Step::Won(owner) => {
+                    counted.end();
+                    return Ok(Some(owner));
+                }
                 // What comes next is told elsewhere.
                 Step::Denied(..) if self.has_moved(&connections) => return Ok(None),
-                Step::Denied(ballots, pause) => wakeup.wait(&ballots, pause, &positions, self.deadline).await,
-                Step::Later(pause) => wakeup.sleep(clock.now().after(pause).min(self.deadline)).await,
+                Step::Denied(ballots, pause) => {
+                    self.meter.record_wait();
+                    if is_slot {
+                        let wait = wakeup.wait_for_slot(&connections, pause, &positions, self.deadline);
+                        self.free = Box::pin(wait).await;
+                    } else {
+                        wakeup.wait(&ballots, pause, &positions, self.deadline).await;
+                    }
+                }
+                Step::Later(pause) => {
+                    self.meter.record_wait();
+                    wakeup.sleep(clock.now().after(pause).min(self.deadline)).await;
+                }
             }
             if self.has_moved(&connections) {
                 return Ok(None);
             }
         }
+    }
+
+    /// Returns the positions of a call that has come to the front of `waiter`'s queue.
+    fn positions(&self, waiter: &Waiter, nodes: usize) -> Positions {
+        let sought = match self.context.spec.names {
+            Names::One(_) | Names::All(..) => Sought::Alone,
+            Names::Semaphore(..) => Sought::Slot,
+            Names::Shared(_) => Sought::Shared,
+        };
+        let former = waiter.latest().positions.filter(|former| sought == Sought::Shared && former.nodes() == nodes);
+        former.map_or_else(|| Positions::new(nodes, sought), |former| Positions::behind(&former, self.meter.began()))
     }
 
     fn has_moved(&self, connections: &Connections) -> bool {
@@ -479,11 +599,10 @@ impl Acquire {
     /// Returns the timeout's error.
     fn over(&self, ballots: &Ballots) -> Error {
         if ballots.is_contended() {
+            let owner = if ballots.held_off == NodeMask::NONE { "held by another owner" } else { ballots::HELD_OFF };
             let message = match self.context.spec.settings.timeout {
-                Some(timeout) if !timeout.is_zero() => {
-                    format!("not acquired within {timeout:?}: held by another owner")
-                }
-                _ => "not acquired: held by another owner".to_owned(),
+                Some(timeout) if !timeout.is_zero() => format!("not acquired within {timeout:?}: {owner}"),
+                _ => format!("not acquired: {owner}"),
             };
             self.error(ErrorKind::Timeout, message, ballots)
         } else {
@@ -509,5 +628,98 @@ impl Acquire {
             Some(cause) => error.with_shared_source(cause),
             None => error,
         }
+    }
+}
+
+/// The count of a front at the nodes, which it takes back when this is dropped: when it gives up, or is cancelled. What is
+/// asked is executed behind its last attempt, on the same connections. A count that is not taken back keeps readers away
+/// until it expires.
+struct Counted<'a> {
+    context: &'a LockContext,
+    connections: &'a Arc<Connections>,
+    positions: &'a Positions,
+}
+
+impl Counted<'_> {
+    /// Keeps the count: the lock is won, and whoever released it has ended the count.
+    fn end(self) {
+        mem::forget(self);
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let nodes = self.positions.to_withdraw();
+        // Of several names, it is not known which one counts the waiter.
+        if nodes == NodeMask::NONE || self.context.spec.keys.are_several() {
+            return;
+        }
+        let (context, connections) = (self.context.clone(), Arc::clone(self.connections));
+        let (process, footprint) = (Arc::clone(&context.process), Arc::new(Footprint::new(connections.members.len())));
+        process.background.spawn(async move {
+            let mut round = Round::new(&connections, &footprint, context.spec.settings.node_timeout, Moment::NEVER);
+            let token = Token::fresh(&context.process.random);
+            for node in (0..connections.members.len()).filter(|node| nodes.contains(*node)) {
+                let keys = Arc::clone(&context.spec.keys);
+                round.ask(node, Request { keys, token, action: Action::Withdraw }, None);
+            }
+            while let Some(Event::Vote(..)) = round.next().await {}
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Redlock;
+    use crate::options::Options;
+
+    /// A caller that was cancelled has done nothing that others would have to be kept from.
+    #[tokio::test]
+    async fn only_a_lock_that_has_reached_its_user_is_kept_for_its_least_time() {
+        let redlock = Redlock::new("memory://least-time").unwrap();
+        let (timeout, at_least) = (Some(Some(Duration::from_secs(5))), Some(Duration::from_secs(10)));
+        let options = Options { timeout, at_least, ..Options::default() };
+        let win = || Acquire::begin(redlock.session().context(&b"foo"[..].into(), &options).unwrap()).unwrap().win();
+        let (_, owner) = win().await.unwrap();
+        drop(owner);
+        let (rest, owner) = win().await.unwrap();
+        let owner = rest.activate(owner).unwrap().unwrap();
+        drop(owner);
+        let again = redlock.lock("foo").timeout(Duration::from_millis(50)).acquire().await;
+        assert_eq!(again.unwrap_err().kind(), ErrorKind::Timeout);
+    }
+
+    /// Where a text log goes.
+    #[derive(Clone, Default)]
+    struct Written(Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_expires_before_it_reaches_its_user_is_not_told_lost() {
+        let redlock = Redlock::new("memory://too-late").unwrap();
+        let options = Options { ttl: Some(Duration::from_millis(100)), ..Options::default() };
+        let context = || redlock.session().context(&b"foo"[..].into(), &options).unwrap();
+        let (rest, owner) = Acquire::begin(context()).unwrap().win().await.unwrap();
+        while owner.lease().is_valid() {
+            owner.lease().context.process.clock.sleep(Duration::from_millis(10)).await;
+        }
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let rest = tracing::subscriber::with_default(subscriber, || rest.activate(owner)).unwrap().unwrap_err();
+        assert_eq!(String::from_utf8_lossy(&written.0.lock().unwrap()), "");
+        let owner = rest.finish().await.unwrap();
+        assert!(owner.lease().is_valid());
     }
 }

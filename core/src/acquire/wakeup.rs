@@ -16,6 +16,9 @@
 //! - a change is reported but the lock is still held, after a renewal: asleep again;
 //! - a change is reported, or the ttl ends, while it backs off: it acts on that afterwards;
 //! - the count of the waiters, including this one, would expire: it asks, which keeps the count alive;
+//! - readers share the lock: each that comes, renews or leaves is a change. A writer *gathers* these, for longer the more
+//!   often it was told in vain. A reader that a writer keeps off does not ask for the lock before it was *quiet* for longer
+//!   than that: had it found the lock free, the writer would have it by then;
 //! - dropped anywhere: it holds only an entry in the tracking.
 //!
 //! With several nodes no waiter makes an attempt before a quorum is known to be free. A minority's grant is deleted
@@ -44,6 +47,9 @@ use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
 
+/// How often a reader leaves the lock to a writer although no node has reported that one has it.
+const DEFERENCES_MOST: usize = 10;
+
 /// The nodes' states since the last attempt.
 #[derive(Debug)]
 struct Probed {
@@ -56,22 +62,29 @@ struct Probed {
 /// The front's knowledge of the nodes.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
-    context: LockContext,
-    connections: Arc<Connections>,
+    pub(super) context: LockContext,
+    pub(super) connections: Arc<Connections>,
     key_watch: KeyWatch,
     seen: Versions,
     /// Which try made the connection to each node.
     made: Vec<u64>,
+    /// When it was last told the key's state.
+    asked: Moment,
     /// How often it was denied.
-    denials: u32,
+    pub(super) denials: u32,
+    /// How often in a row a slot looked free at once, and was not won.
+    pub(super) in_vain: u32,
 }
 
 impl Wakeup {
     /// Makes it for `connections` of `set`.
     pub(crate) fn new(context: LockContext, set: &NodeSet, connections: Arc<Connections>) -> Self {
-        let key_watch = set.tracking.on(&context.spec.keys.lock, connections.members.len());
-        let (seen, made) = (key_watch.seen(), connections.made());
-        Self { context, connections, key_watch, seen, made, denials: 0 }
+        let keys = &context.spec.keys;
+        // Who waits for a slot is told by the bell, not by every renewal of every slot.
+        let watched = keys.each().map(|keys| keys.bell().unwrap_or(&keys.lock));
+        let key_watch = set.tracking.on(keys.line(), watched, connections.members.len());
+        let (seen, made, asked) = (key_watch.seen(), connections.made(), connections.clock.now());
+        Self { context, connections, key_watch, seen, made, asked, denials: 0, in_vain: 0 }
     }
 
     /// Takes the current versions and connections: later ones wake the waiter.
@@ -98,12 +111,13 @@ impl Wakeup {
         let nodes = self.connections.members.len();
         let clock = self.connections.clock.clone();
         self.denials = self.denials.saturating_add(1);
+        self.asked = clock.now();
         let mut probed = Probed { free: ballots.freed, silent: NodeMask::NONE };
         let mut end = ballots.ttl_left.map(|left| clock.now().after(left));
         clock.sleep_until(clock.now().after(pause).min(limit)).await;
         let mut polls = 0;
         // If no quorum answers, or quarantine leaves none, an attempt has to show it.
-        while !self.is_enough(probed.free) && self.may_grant(probed.silent) {
+        while !self.is_quiet(&mut probed, positions, limit).await && self.may_grant(probed.silent) {
             let ttl_left = end.map(|end| end.since(clock.now()));
             let reported = if self.connections.tracking_nodes().len() < quorum(nodes) {
                 self.poll(polls, ttl_left, limit).await;
@@ -112,11 +126,12 @@ impl Wakeup {
             } else {
                 self.reported(probed.free, ttl_left, positions, limit).await
             };
-            if nodes == 1 || reported.is_none() && clock.now() >= limit {
+            if nodes == 1 && !positions.are_held_off() || reported.is_none() && clock.now() >= limit {
                 return;
             }
             let asked = reported.unwrap_or(NodeMask::all(nodes));
             let seen = self.probe(asked, &mut probed, Some(positions), limit).await.map(|left| clock.now().after(left));
+            self.asked = clock.now();
             // A probe of some nodes does not show when the other keys expire.
             let before = if asked == NodeMask::all(nodes) { None } else { end };
             end = before.into_iter().chain(seen).min();
@@ -124,7 +139,7 @@ impl Wakeup {
     }
 
     /// Pauses before the nodes are asked without a report, for longer each time: after a denial or one of `polls`.
-    async fn poll(&self, polls: u32, ttl_left: Option<Duration>, limit: Moment) {
+    pub(super) async fn poll(&self, polls: u32, ttl_left: Option<Duration>, limit: Moment) {
         let clock = &self.connections.clock;
         let attempt = self.denials.saturating_add(polls);
         let pause = backoff::contended(attempt, self.context.process.random.unit(), ttl_left);
@@ -132,7 +147,7 @@ impl Wakeup {
     }
 
     /// Waits for reports. Returns the nodes that changed, or `None` at the backstop.
-    async fn reported(
+    pub(super) async fn reported(
         &mut self,
         free: NodeMask,
         ttl_left: Option<Duration>,
@@ -210,17 +225,66 @@ impl Wakeup {
         (changed != NodeMask::NONE).then_some(changed)
     }
 
-    /// Pauses so that waiters do not all ask at once. Returns the nodes that changed meanwhile.
+    /// Pauses so that waiters do not all ask at once, and do not ask for each change of a lock that many share. Returns the
+    /// nodes that changed meanwhile.
     async fn pause(&mut self, positions: &Positions, limit: Moment) -> NodeMask {
-        let clock = &self.connections.clock;
+        let (clock, random) = (&self.connections.clock, &self.context.process.random);
         let position = positions.position(quorum(self.connections.members.len()));
-        let pause = backoff::wake_delay(position, self.denials, self.context.process.random.unit());
-        if !pause.is_zero() {
-            clock.sleep_until(clock.now().after(pause).min(limit)).await;
+        let pause = backoff::wake_delay(position, self.denials, random.unit());
+        let mut until = clock.now().after(pause);
+        let in_vain = positions.in_vain();
+        if in_vain > 0 {
+            until = until.max(self.asked.after(backoff::gather(in_vain, random.unit())));
+        } else if positions.are_held_off() {
+            until = until.max(clock.now().after(backoff::deference(random.unit())));
         }
+        if until > clock.now() {
+            clock.sleep_until(until.min(limit)).await;
+        }
+        self.more()
+    }
+
+    /// Returns the nodes that have changed since it looked last.
+    fn more(&mut self) -> NodeMask {
         let (changed, seen) = self.key_watch.since(&self.seen);
         self.seen = seen;
         changed
+    }
+
+    /// Returns whether the lock is free on enough nodes, and for a reader that a writer kept off, whether no node has reported
+    /// a change since for longer than the writer needs. Where other readers renew all the time, it does not wait for that.
+    async fn is_quiet(&mut self, probed: &mut Probed, positions: &Arc<Positions>, limit: Moment) -> bool {
+        for _ in 0..DEFERENCES_MOST {
+            if !self.is_enough(probed.free) || !positions.are_held_off() {
+                break;
+            }
+            let changed = self.quiet(limit).await;
+            if changed == NodeMask::NONE || self.connections.clock.now() >= limit {
+                break;
+            }
+            self.probe(changed, probed, Some(positions), limit).await;
+        }
+        self.is_enough(probed.free)
+    }
+
+    /// Waits for longer than a writer needs that has heard of the last change. Returns the nodes that changed meanwhile.
+    async fn quiet(&mut self, limit: Moment) -> NodeMask {
+        let clock = &self.connections.clock;
+        let deference = backoff::deference(self.context.process.random.unit());
+        clock.sleep_until(clock.now().after(deference).min(limit)).await;
+        self.more()
+    }
+
+    /// Leaves the lock, as a reader whose process has just had it, to writers that were waiting then.
+    pub(crate) async fn defer(&mut self, positions: &Arc<Positions>, limit: Moment) {
+        self.connections.connect_quorum(self.connections.connect_limit().min(limit)).await;
+        self.note();
+        let mut probed = Probed { free: NodeMask::NONE, silent: NodeMask::NONE };
+        // The nodes report changes after that.
+        self.probe(NodeMask::all(self.connections.members.len()), &mut probed, Some(positions), limit).await;
+        if self.is_enough(probed.free) {
+            self.quiet(limit).await;
+        }
     }
 
     /// Asks the nodes of `mask` whether the lock is held there, and records their answers. Returns the shortest
@@ -243,7 +307,7 @@ impl Wakeup {
             if !round.leaves_out(node) {
                 let counted =
                     |positions: &Arc<Positions>| Action::Peek { wants: positions.asks(node, round.started()) };
-                let action = positions.map_or(Action::Inspect, counted);
+                let action = positions.map_or(Action::Inspect { asks: false }, counted);
                 round.ask(node, Request { keys: Arc::clone(&self.context.spec.keys), token, action }, None);
             }
         }
@@ -256,8 +320,10 @@ impl Wakeup {
             let Ok(reply) = answer else { continue };
             probed.silent = probed.silent.without(node);
             match reply {
-                Reply::Held { ttl_left, .. } => least = least.into_iter().chain(ttl_left).min(),
-                Reply::Seen(KeyState::Free) => probed.free = probed.free.with(node),
+                Reply::Held { ttl_left, .. } | Reply::HeldOff { ttl_left, .. } => {
+                    least = least.into_iter().chain(ttl_left).min();
+                }
+                Reply::Seen { state: KeyState::Free, .. } => probed.free = probed.free.with(node),
                 _ => {}
             }
         }

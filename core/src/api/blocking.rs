@@ -27,8 +27,9 @@ use crate::acquire;
 use crate::acquire::thread::{self, Stop, drive};
 use crate::api::client::{self, IntoNodes, Unparsed};
 use crate::api::diagnose::Diagnosis;
+use crate::api::election::{Leader, candidate, is_outage, leader};
 use crate::api::guard::guard_methods;
-use crate::api::inspect::{self, NodeView};
+use crate::api::inspect::{self, LockView};
 use crate::api::lock::{ignore_unconfirmed, none_if_denied};
 use crate::api::session::Session;
 use crate::credentials::{Credentials, Provider};
@@ -38,6 +39,8 @@ use crate::hold::lease::Lease;
 use crate::hold::owner::LeaseOwner;
 use crate::options::{Options, Protocol};
 use crate::process::Process;
+use crate::process::shutdown::Ending;
+use crate::protocol::shape::Shape;
 
 /// A client without async; see [`crate::Redlock`].
 #[derive(Clone, Debug)]
@@ -69,7 +72,28 @@ impl Redlock {
 
     /// Makes a lock with this name; see [`crate::Redlock::lock`].
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock { session: Arc::clone(self.0.session()), name: name.as_ref().into(), options: Options::default() }
+        self.lock_of(name.as_ref().into())
+    }
+
+    fn lock_of(&self, shape: Shape) -> Lock {
+        Lock { session: Arc::clone(self.0.session()), shape, options: Options::default() }
+    }
+
+    /// Makes a lock of all these names; see [`crate::Redlock::lock_all`].
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock {
+        let names: Vec<_> = names.into_iter().collect();
+        self.lock_of(Shape::all(names.iter().map(AsRef::as_ref)))
+    }
+
+    /// Makes a semaphore; see [`crate::Redlock::semaphore`].
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
+        self.lock_of(Shape::Semaphore(name.as_ref().into(), permits))
+    }
+
+    /// Makes an election with this name; see [`crate::Redlock::election`].
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        let (session, shape) = (Arc::clone(self.0.session()), name.as_ref().into());
+        Election { session, shape, options: Options::default(), stopped: Arc::default() }
     }
 
     /// Makes a lock with this name in the older SETNX protocol; see [`crate::Redlock::setnx_lock`].
@@ -77,14 +101,24 @@ impl Redlock {
         SetnxLock(self.lock(name))
     }
 
-    /// Reads the state of this name on every node; see [`crate::Redlock::inspect`].
+    /// Reads what the nodes show of this name; see [`crate::Redlock::inspect`].
     ///
     /// # Errors
     ///
     /// `invalid_argument` for a wrong name, `unavailable` if the system cannot create a thread or an event queue.
-    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<LockView, Error> {
         let (client, name) = (self.0.clone(), name.as_ref().to_vec());
         drive(&Process::current(), None, async move { client.inspect(name).await })?
+    }
+
+    /// Reads what the nodes show of each slot of a semaphore; see [`crate::Redlock::inspect_semaphore`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Redlock::inspect`]; `invalid_argument` also for a wrong number of permits.
+    pub fn inspect_semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Result<Vec<LockView>, Error> {
+        let (client, name) = (self.0.clone(), name.as_ref().to_vec());
+        drive(&Process::current(), None, async move { client.inspect_semaphore(name, permits).await })?
     }
 
     /// Finds out what each node can do and may lose; see [`crate::Redlock::diagnose`].
@@ -135,17 +169,24 @@ impl Builder {
     }
 }
 
-/// A lock by name, without async; see [`crate::Lock`].
+/// A lock without async; see [`crate::Lock`].
 #[derive(Clone, Debug)]
 #[must_use = "a lock is not held until it is acquired"]
 pub struct Lock {
     session: Arc<Session>,
-    name: Arc<[u8]>,
+    shape: Shape,
     options: Options,
 }
 
 impl Lock {
     crate::api::setters::option_setters!();
+
+    /// Makes the lock shared: many readers may have it at once, but none of them together with a writer; see
+    /// [`crate::Lock::shared`].
+    pub fn shared(mut self) -> Self {
+        self.shape = self.shape.shared();
+        self
+    }
 
     /// Acquires the lock, and waits for it until the timeout; see [`crate::Lock::acquire`].
     ///
@@ -158,7 +199,7 @@ impl Lock {
 
     fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        let context = self.session.context(Arc::clone(&self.name), &options)?;
+        let context = self.session.context(&self.shape, &options)?;
         if Handle::try_current().is_ok() {
             let process = Arc::clone(&context.process);
             let owner = drive(&process, None, acquire::acquire(context))??;
@@ -185,7 +226,7 @@ impl Lock {
     ///
     /// `unavailable`, `forbidden` or `invalid_argument`.
     pub fn is_locked(&self) -> Result<bool, Error> {
-        let context = self.session.context(Arc::clone(&self.name), &self.options)?;
+        let context = self.session.context(&self.shape, &self.options)?;
         let process = Arc::clone(&context.process);
         drive(&process, None, inspect::is_locked(context))?
     }
@@ -219,6 +260,18 @@ impl Guard {
     }
 
     guard_methods!();
+
+    /// Returns the names of the lock; see [`crate::Guard::names`].
+    #[must_use]
+    pub fn names(&self) -> Vec<&[u8]> {
+        self.lease().context.spec.given_names()
+    }
+
+    /// Returns the slot of a semaphore; see [`crate::Guard::slot`].
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.lease().slot
+    }
 
     /// Returns the fencing token; see [`crate::Guard::fence`].
     #[must_use]
@@ -292,6 +345,99 @@ impl Guard {
             return Err(self.lease().error(ErrorKind::NotHeld));
         }
         drive(&process, self.runtime, hold::release(self.owner))?
+    }
+}
+
+/// An election among all that use its name, without async; see [`crate::Election`].
+#[derive(Clone, Debug)]
+#[must_use = "nobody leads until an election is run"]
+pub struct Election {
+    session: Arc<Session>,
+    shape: Shape,
+    options: Options,
+    stopped: Arc<Ending>,
+}
+
+impl Election {
+    crate::api::setters::candidate_setters!();
+
+    /// Campaigns until it leads, and then runs `body` with the guard of its term. Returns what `body` returned, or `None`
+    /// once the election was stopped.
+    ///
+    /// Unlike the async form, it cannot stop `body`, which must return soon after the guard is not held any more, and
+    /// within the margin. If the term was lost, the candidate then campaigns again, and what `body` returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `forbidden`, `unavailable` or `invalid_argument`; see [`crate::Election::run`].
+    pub fn run<T>(&self, mut body: impl FnMut(&Guard) -> T) -> Result<Option<T>, Error> {
+        loop {
+            let Some(guard) = self.campaign()? else { return Ok(None) };
+            let output = body(&guard);
+            let is_led_to_the_end = guard.is_held();
+            // It resigns, whether the term is over already or not. The background goes on with a release that fails.
+            drop(guard.release());
+            if is_led_to_the_end {
+                return Ok(Some(output));
+            }
+        }
+    }
+
+    /// Ends the election for this candidate and its clones: a campaign ends, and `run` returns `None`. A leader learns of
+    /// it from [`Election::is_stopped`], and `run` returns what its body returns.
+    pub fn stop(&self) {
+        self.stopped.start();
+    }
+
+    /// Returns whether the election was stopped for this candidate.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.has_started()
+    }
+
+    /// Asks the nodes who leads; see [`crate::Election::leader`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument` for a wrong name or a closed client; `unavailable` if the system gives no thread.
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        let context = self.session.context(&self.shape, &self.options)?;
+        let process = Arc::clone(&context.process);
+        drive(&process, None, inspect::inspect(context))?.map(leader)
+    }
+
+    /// Acquires the lock, however long no quorum answers; `None` once the election is stopped.
+    fn campaign(&self) -> Result<Option<Guard>, Error> {
+        let options = candidate(&self.options);
+        while !self.is_stopped() {
+            let context = self.session.context(&self.shape, &options)?;
+            let process = Arc::clone(&context.process);
+            let acquired = if Handle::try_current().is_ok() {
+                let stopped = Arc::clone(&self.stopped);
+                let campaign = async move {
+                    tokio::select! {
+                        biased;
+                        () = stopped.wait_started() => None,
+                        acquired = acquire::acquire(context) => Some(acquired.map(|owner| (owner, None))),
+                    }
+                };
+                drive(&process, None, campaign)?
+            } else {
+                let interrupted = || if self.is_stopped() { Err(()) } else { Ok(()) };
+                match thread::acquire(context, Some(interrupted)) {
+                    Ok(acquired) => Some(Ok(acquired)),
+                    Err(Stop::Failed(error)) => Some(Err(error)),
+                    Err(Stop::Interrupted(())) => None,
+                }
+            };
+            match acquired {
+                None => break,
+                Some(Ok((owner, runtime))) => return Ok(Some(Guard { owner, runtime })),
+                Some(Err(error)) if is_outage(&error) => {}
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::address::Addresses;
 use crate::api::diagnose::{self, Diagnosis};
-use crate::api::inspect::{self, NodeView};
+use crate::api::election::Election;
+use crate::api::inspect::{self, LockView};
 use crate::api::lock::Lock;
 use crate::api::session::{ProcessLocal, Session};
 use crate::api::setnx::SetnxLock;
@@ -18,6 +19,7 @@ use crate::process::Process;
 #[cfg(feature = "simulation")]
 use crate::process::nodes::NodeSet;
 use crate::protocol::name::Name;
+use crate::protocol::shape::Shape;
 
 /// The environment variable that [`Redlock::from_env`] reads.
 const ENVIRONMENT: &str = "REDLOCK_URLS";
@@ -86,11 +88,68 @@ impl Redlock {
     /// Makes a lock with this name. Sends nothing. Set options on the lock, then acquire it.
     ///
     /// A name has 1 to 512 bytes, of any value. The key on the servers is the unchanged name, after the client's
-    /// `key_prefix` if it has one. Names that begin with
-    /// `redlock:fence:` or `redlock:waiters:` are reserved. With a wrong name, the acquire fails with
+    /// `key_prefix` if it has one. Names that begin with `redlock:fence:`, `redlock:waiters:`, `redlock:slot:` or
+    /// `redlock:shared:` are reserved. With a wrong name, the acquire fails with
     /// `invalid_argument`.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(Arc::clone(&self.0), name.as_ref())
+        Lock::new(Arc::clone(&self.0), name.as_ref().into())
+    }
+
+    /// Makes a lock of all these names: it is acquired as a whole or not at all, in one round trip, and has one fence, which
+    /// is larger than every earlier fence of each name. Sends nothing.
+    ///
+    /// From 1 to 16 names, in any order; a name counts once. It excludes every lock of one of the names, and is excluded
+    /// by each. While it waits, it holds none of them. So overlapping locks never wait for each other in a circle, but a
+    /// lock of many names that others use all the time may wait for long. In a cluster, all names have the same hash tag.
+    /// With wrong names, or with `at_least`, the acquire fails with `invalid_argument`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://lock-all-example")?;
+    /// let guard = redlock.lock_all(["account:7", "account:3"]).acquire().await?;
+    /// assert_eq!(guard.names(), [b"account:3", b"account:7"]);
+    /// assert!(redlock.lock("account:7").try_acquire().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_all(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Lock {
+        let names: Vec<_> = names.into_iter().collect();
+        Lock::new(Arc::clone(&self.0), Shape::all(names.iter().map(AsRef::as_ref)))
+    }
+
+    /// Makes a semaphore: a lock with this name that `permits` holders can have at once, from 1 to 32. Sends nothing.
+    ///
+    /// Each holder has a slot of its own, a number below `permits`: [`Guard::slot`](crate::Guard::slot). The fence is
+    /// larger than every earlier fence of this slot; a resource compares both. Callers may differ in `permits`, as while a
+    /// program is updated: at most the largest number of them hold a permit then. A semaphore and a lock of the same name
+    /// have nothing to do with each other. With a wrong name or number, the acquire fails with `invalid_argument`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://semaphore-example")?;
+    /// let pool = redlock.semaphore("pool", 2);
+    /// let (first, second) = (pool.acquire().await?, pool.acquire().await?);
+    /// assert_ne!(first.slot(), second.slot());
+    /// assert!(pool.try_acquire().await?.is_none());
+    /// first.release().await?;
+    /// assert!(pool.try_acquire().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
+        Lock::new(Arc::clone(&self.0), Shape::Semaphore(name.as_ref().into(), permits))
+    }
+
+    /// Makes an election with this name; see [`Election`]. Sends nothing.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(Arc::clone(&self.0), name.as_ref())
     }
 
     /// Makes a lock with this name in the older SETNX protocol, to share a key with code that still uses this protocol;
@@ -102,7 +161,8 @@ impl Redlock {
         SetnxLock::new(self.lock(name))
     }
 
-    /// Reads the state of this name on every node, in the order of the addresses. Changes nothing.
+    /// Reads what the nodes show of this name: whose lock it is, since when and for how long, on how many nodes, how
+    /// many wait, and what is on every node. Changes nothing.
     ///
     /// Takes at most the `node_timeout` of the client's options, plus `connect_timeout` if it has to connect. Cancel
     /// safe.
@@ -117,23 +177,50 @@ impl Redlock {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redlock::Error> {
-    /// use redlock::{NodeState, Redlock};
+    /// use redlock::{LockState, Redlock};
     ///
     /// let redlock = Redlock::new("memory://inspect-example")?;
     /// let guard = redlock.lock("job").label("worker 7").acquire().await?;
-    /// for view in redlock.inspect("job").await? {
-    ///     match view.state {
-    ///         NodeState::Held { label, fence, .. } => {
-    ///             assert_eq!((label.as_deref(), fence), (Some("worker 7"), guard.fence()));
-    ///         }
-    ///         other => println!("{}: {other:?}", view.node),
-    ///     }
+    /// let view = redlock.inspect("job").await?;
+    /// assert_eq!((view.state, view.label.as_deref()), (LockState::Held, Some("worker 7")));
+    /// assert_eq!((view.fence, view.holders, view.waiting), (Some(guard.fence()), 1, Some(0)));
+    /// for node in view.nodes {
+    ///     println!("{}: {:?}", node.node, node.state);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
-        inspect::inspect(self.0.context(name.as_ref(), &Options::default())?).await
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<LockView, Error> {
+        inspect::inspect(self.0.context(&name.as_ref().into(), &Options::default())?).await
+    }
+
+    /// Reads what the nodes show of each slot of the semaphore with this name, in their order, as [`Redlock::inspect`]
+    /// does for a lock. Changes nothing. The number that wait is the same for all slots.
+    ///
+    /// Takes as long as [`Redlock::inspect`]. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As [`Redlock::inspect`]; `invalid_argument` also for a wrong number of permits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// use redlock::{LockState, Redlock};
+    ///
+    /// let redlock = Redlock::new("memory://inspect-semaphore-example")?;
+    /// let guard = redlock.semaphore("pool", 3).acquire().await?;
+    /// for view in redlock.inspect_semaphore("pool", 3).await? {
+    ///     assert_eq!(view.state == LockState::Held, view.slot == guard.slot());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn inspect_semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Result<Vec<LockView>, Error> {
+        let shape = Shape::Semaphore(name.as_ref().into(), permits);
+        inspect::inspect_slots(&self.0.context(&shape, &Options::default())?).await
     }
 
     /// Finds out, for each node in the order of the addresses, what it can do, what this user may do, and what may lose

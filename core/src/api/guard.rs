@@ -12,11 +12,10 @@ use crate::hold::owner::LeaseOwner;
 /// Makes the methods that all guards have, on a struct with a method `lease`.
 macro_rules! guard_methods {
     () => {
-        /// Returns the lock's name, without the client's `key_prefix`.
+        /// Returns the lock's name, without the client's `key_prefix`. Several names are joined by a comma and a space.
         #[must_use]
         pub fn name(&self) -> &[u8] {
-            let spec = &self.lease().context.spec;
-            &spec.name.bytes()[spec.prefix..]
+            self.lease().context.spec.given_name()
         }
 
         /// Returns for how long the lock is still valid without an extension; zero if it is not held. Compares the
@@ -90,12 +89,26 @@ impl Guard {
 
     guard_methods!();
 
-    /// Returns the fencing token, which is larger than that of every earlier holder of this name. A resource is safe if
+    /// Returns the fencing token, which is larger than that of every earlier holder of this name, of each of several
+    /// names, or of this slot. A resource is safe if
     /// it remembers the largest token from the first access on, and rejects smaller ones. A former holder that does not
     /// know of its loss yet cannot harm such a resource.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.lease().fence
+    }
+
+    /// Returns the names of the lock, sorted, without the client's `key_prefix`: one, or those of
+    /// [`lock_all`](crate::Redlock::lock_all).
+    #[must_use]
+    pub fn names(&self) -> Vec<&[u8]> {
+        self.lease().context.spec.given_names()
+    }
+
+    /// Returns the slot of a semaphore, a number below its permits that no other holder has; `None` for other locks.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.lease().slot
     }
 
     /// Extends the lock, so that it lasts for its ttl from now. Takes at most `node_timeout`, plus the client's

@@ -2,9 +2,12 @@
 //!
 //! A round *asks* every node, and ends when every node has answered, when the answers suffice, or when the time is over.
 //! A caller may drop it at any await: its answers are then dropped as they come.
+//!
+//! It asks over connections that nodes do not notify: those of the caller's runtime, or the background's own. On the
+//! connections of waiters, each read of a waiters key would cause a notification of every waiter that comes.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
 
@@ -14,10 +17,55 @@ use crate::net::footprint::Footprint;
 use crate::net::node::Failure;
 use crate::net::round::{Event, Round};
 use crate::process::context::{LockContext, MOVES_MOST};
-use crate::protocol::quorum::{self, Presence};
+use crate::protocol::quorum::{self, LockState, Owner, Presence};
 use crate::protocol::request::{Action, KeyState, Reply, Request};
 use crate::protocol::token::Token;
 use crate::sys::clock::Moment;
+use crate::sys::future::join_all;
+
+/// A lock and what its nodes show of it together; see [`Redlock::inspect`](crate::Redlock::inspect).
+///
+/// Each node answers for itself, so a lock that changes hands meanwhile may show a state that it never had. A view is
+/// for people and their dashboards: only an acquire says whether work may begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockView {
+    /// The name of the lock, with invalid UTF-8 replaced.
+    pub name: String,
+    /// The key on the nodes: the client's `key_prefix` and the name, or the key of the slot, with invalid UTF-8 replaced.
+    pub key: String,
+    /// Whose it is, as far as a quorum shows it.
+    pub state: LockState,
+    /// The label of the holder, by default `host:pid`; `None` if it has none, or the lock is not held.
+    pub label: Option<String>,
+    /// A lower bound of the holder's fence; `None` if the lock is neither held nor shared. Usually it is the fence
+    /// itself, and on one node always. On several nodes, each shows only the fence that it granted. Of a shared lock, a
+    /// lower bound of every reader's fence.
+    pub fence: Option<u64>,
+    /// About when the lock was acquired, or its sharing began, by the clocks of nodes and clients; `None` if it is
+    /// neither held nor shared. It is read from the fence, so it is later than that where an earlier fence was ahead of
+    /// the clocks.
+    pub since: Option<SystemTime>,
+    /// How long at least a quorum of nodes keeps a held, shared or foreign key unless it is extended; `None` for a key
+    /// that does not expire. A shared key is kept for as long as its last reader.
+    pub ttl_left: Option<Duration>,
+    /// The number of nodes that have the lock of the holder. If there is none, of the owner that is on the most nodes.
+    pub holders: usize,
+    /// The number of nodes that is a quorum.
+    pub quorum: usize,
+    /// About how many processes wait for the lock; `None` if no node shows it, as without a right to the waiters key.
+    /// The number is a hint: it is the largest of any node, and waiters that gave up are counted until the lock changes
+    /// hands.
+    pub waiting: Option<u32>,
+    /// The slot of a semaphore; `None` for other locks.
+    pub slot: Option<u32>,
+    /// The number of readers of a shared lock, on the node with the most; `None` if it is not shared.
+    pub readers: Option<u32>,
+    /// The labels of readers on that node, at most 16; empty if it is not shared.
+    pub labels: Vec<String>,
+    /// What each node shows, in the order of the addresses.
+    pub nodes: Vec<NodeView>,
+}
 
 /// A node and the state of a lock's name on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +94,17 @@ pub enum NodeState {
         /// The time until the key expires unless it is extended; `None` for a key that does not expire.
         ttl_left: Option<Duration>,
     },
+    /// A shared lock of this library has the name.
+    Shared {
+        /// The number of readers.
+        readers: u32,
+        /// The labels of readers that have one, at most 16.
+        labels: Vec<String>,
+        /// The fence with which the sharing began on this node. No reader's is smaller.
+        fence: u64,
+        /// The time until the last reader's hold expires unless it is extended; `None` for a key that does not expire.
+        ttl_left: Option<Duration>,
+    },
     /// Something else has the name: a lock of another library, or a key that is not a lock.
     Foreign {
         /// The time until the key expires; `None` for a key that does not expire.
@@ -58,15 +117,34 @@ pub enum NodeState {
     },
 }
 
-/// One node's answer: the state of the name, or why the node could not be asked.
-type Answer = Result<KeyState, Failure>;
+/// What one node shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) state: KeyState,
+    pub(super) waiting: Option<u32>,
+}
 
-/// Reads the state of the name on every node.
-pub(crate) async fn inspect(context: LockContext) -> Result<Vec<NodeView>, Error> {
-    let answers = ask(&context, |_, _| false).await?;
-    let key = String::from_utf8_lossy(context.spec.name.bytes()).into_owned();
-    let view = |(node, answer)| NodeView { node: address(&context, node), key: key.clone(), state: state(answer) };
-    Ok(answers.into_iter().enumerate().map(view).collect())
+/// One node's answer, or why the node could not be asked.
+pub(super) type Answer = Result<Seen, Failure>;
+
+/// Reads the state of the name on every node, and the number of those who wait.
+pub(crate) async fn inspect(context: LockContext) -> Result<LockView, Error> {
+    let answers = ask(&context, true, |_, _| false).await?;
+    Ok(view(&context, answers))
+}
+
+/// Reads the state of each slot of a semaphore, and the number of those who wait.
+pub(crate) async fn inspect_slots(context: &LockContext) -> Result<Vec<LockView>, Error> {
+    let views = slots(context).map(|(slot, context)| async move {
+        let view = inspect(context).await?;
+        Ok(LockView { slot: Some(slot), ..view })
+    });
+    join_all(views.collect()).await.into_iter().collect()
+}
+
+/// Returns the context of each slot of a semaphore.
+fn slots(context: &LockContext) -> impl Iterator<Item = (u32, LockContext)> {
+    (0..context.spec.names.permits().unwrap_or(0)).map(|slot| (slot, context.of_slot(slot)))
 }
 
 /// Returns whether an acquire would have to wait, because other keys leave no quorum for it.
@@ -75,43 +153,59 @@ pub(crate) async fn inspect(context: LockContext) -> Result<Vec<NodeView>, Error
 ///
 /// `unavailable` or `forbidden` if too few nodes answer to know.
 pub(crate) async fn is_locked(context: LockContext) -> Result<bool, Error> {
+    if context.spec.names.permits().is_none() {
+        return is_taken(context).await;
+    }
+    let taken = join_all(slots(&context).map(|(_, context)| is_taken(context)).collect()).await;
+    if taken.iter().any(|taken| matches!(taken, Ok(false))) {
+        return Ok(false);
+    }
+    taken.into_iter().try_fold(true, |all, taken| Ok(all && taken?))
+}
+
+async fn is_taken(context: LockContext) -> Result<bool, Error> {
     let decided = |context: &LockContext, answers: &[Answer]| quorum::is_locked(&presences(context, answers)).is_some();
-    let mut answers = ask(&context, decided).await?;
+    // Readers leave a shared lock to those who wait for it.
+    let counts = context.spec.names.are_shared();
+    let mut answers = ask(&context, counts, decided).await?;
     if answers.contains(&Err(Failure::Closed)) {
         // A closed idle connection says nothing about the lock.
-        answers = ask(&context, decided).await?;
+        answers = ask(&context, counts, decided).await?;
     }
     quorum::is_locked(&presences(&context, &answers)).ok_or_else(|| unknown(&context, &answers))
 }
 
-/// Asks every node until `decided`. On the caller's tokio runtime, or else in the background.
+/// Asks every node until `decided`, also how many wait if it `counts`. On the caller's tokio runtime, or else in the
+/// background.
 async fn ask(
     context: &LockContext,
+    counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool + Send + Sync + 'static,
 ) -> Result<Vec<Answer>, Error> {
     if let Ok(runtime) = Handle::try_current() {
-        return Ok(ask_where_it_is(context, &runtime, decided).await);
+        return Ok(ask_where_it_is(context, &runtime, counts, decided).await);
     }
     let (process, context) = (Arc::clone(&context.process), context.clone());
-    process.background.run(async move { ask_where_it_is(&context, &Handle::current(), decided).await }).await
+    process.background.run(async move { ask_where_it_is(&context, &Handle::current(), counts, decided).await }).await
 }
 
 /// Asks over the connections of `runtime`, and once more wherever the lock has moved meanwhile.
 async fn ask_where_it_is(
     context: &LockContext,
     runtime: &Handle,
+    counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
     let mut connections = context.set().connections(runtime);
     let end = connections.connect_limit().after(context.spec.settings.node_timeout);
-    let mut answers = ask_on(context, &connections, None, &decided).await;
+    let mut answers = ask_on(context, &connections, None, counts, &decided).await;
     for _ in 0..MOVES_MOST {
         if answers.iter().all(Result::is_ok) || connections.clock.now() >= end {
             break;
         }
         let Some(there) = context.moved_from(&connections) else { break };
         connections = there;
-        let again = ask_on(context, &connections, Some(end), &decided).await;
+        let again = ask_on(context, &connections, Some(end), counts, &decided).await;
         // What a node has said stays said.
         let merged = answers.into_iter().zip(again).map(|(before, now)| if now.is_ok() { now } else { before.or(now) });
         answers = merged.collect();
@@ -123,6 +217,7 @@ async fn ask_on(
     context: &LockContext,
     connections: &Arc<Connections>,
     end: Option<Moment>,
+    counts: bool,
     decided: impl Fn(&LockContext, &[Answer]) -> bool,
 ) -> Vec<Answer> {
     let nodes = connections.members.len();
@@ -134,12 +229,15 @@ async fn ask_on(
     let mut round = if let Some(end) = end { round.until(end) } else { round };
     let token = Token::fresh(&context.process.random);
     for node in 0..nodes {
-        round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action: Action::Inspect }, None);
+        let action = Action::Inspect { asks: counts };
+        round.ask(node, Request { keys: Arc::clone(&context.spec.keys), token, action }, None);
     }
     let mut answers = vec![Err(Failure::Silent(node_timeout)); nodes];
     while let Some(Event::Vote(node, answer)) = round.next().await {
         answers[node] = match answer {
-            Ok(Reply::Seen(state)) => Ok(state),
+            Ok(Reply::Seen { state, waiting }) => Ok(Seen { state, waiting }),
+            // One of several names.
+            Ok(Reply::Held { ttl_left, .. }) => Ok(Seen { state: KeyState::Foreign { ttl_left }, waiting: None }),
             Ok(_) => Err(Failure::UnexpectedReply),
             Err(failure) => Err(failure),
         };
@@ -153,13 +251,98 @@ async fn ask_on(
 /// Returns what the answers say about the lock. A free node whose grant would not count says nothing: it may have lost
 /// the lock when it restarted.
 fn presences(context: &LockContext, answers: &[Answer]) -> Vec<Presence> {
+    let is_reader = context.spec.names.are_shared();
+    let is_free = |answer: &Answer| match answer {
+        Ok(Seen { state: KeyState::Shared { .. }, waiting }) => is_reader && waiting.is_none_or(|waiting| waiting == 0),
+        Ok(seen) => seen.state == KeyState::Free,
+        Err(_) => false,
+    };
     let presence = |(node, answer): (usize, &Answer)| match answer {
-        Ok(KeyState::Free) if why_not_counted(context, node).is_some() => Presence::Unknown,
-        Ok(KeyState::Free) => Presence::Free,
-        Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => Presence::Taken,
         Err(_) => Presence::Unknown,
+        Ok(_) if !is_free(answer) => Presence::Taken,
+        Ok(_) if why_not_counted(context, node).is_some() => Presence::Unknown,
+        Ok(_) => Presence::Free,
     };
     answers.iter().enumerate().map(presence).collect()
+}
+
+/// Returns what the answers say about the lock's owner. Whether a free node counts is judged as for [`presences`]. Keys
+/// on a replica, and on a server that is listed twice, say nothing more than those on its master, or under its other
+/// address.
+fn owners(context: &LockContext, answers: &[Answer]) -> Vec<Owner> {
+    let owner = |(node, answer): (usize, &Answer)| match (key_state(answer), why_not_counted(context, node)) {
+        (None, _) | (Some(KeyState::Free), Some(_)) | (_, Some(Failure::Replica | Failure::Duplicate(_))) => {
+            Owner::Unknown
+        }
+        (Some(KeyState::Free), None) => Owner::Nobody,
+        (Some(KeyState::Ours { owner, .. }), _) => Owner::Ours(*owner),
+        (Some(KeyState::Shared { .. }), _) => Owner::Shared,
+        (Some(KeyState::Foreign { .. }), _) => Owner::Foreign,
+    };
+    answers.iter().enumerate().map(owner).collect()
+}
+
+fn key_state(answer: &Answer) -> Option<&KeyState> {
+    answer.as_ref().ok().map(|seen| &seen.state)
+}
+
+/// Returns what the answers show together, and each of them.
+pub(super) fn view(context: &LockContext, answers: Vec<Answer>) -> LockView {
+    let (state, holders) = quorum::lock_state(&owners(context, &answers));
+    let (mut holder, mut fences, mut left) = (None, Vec::new(), Vec::new());
+    let mut most: Option<(u32, &[Box<str>])> = None;
+    for (_, answer) in answers.iter().enumerate().filter(|(node, _)| holders.contains(*node)) {
+        match key_state(answer) {
+            Some(KeyState::Ours { label, fence, ttl_left, .. }) => {
+                holder = holder.or_else(|| label.clone());
+                fences.push(*fence);
+                left.push(*ttl_left);
+            }
+            Some(KeyState::Shared { readers, labels, fence, ttl_left }) => {
+                if most.is_none_or(|(most, _)| most < *readers) {
+                    most = Some((*readers, labels));
+                }
+                fences.push(*fence);
+                left.push(*ttl_left);
+            }
+            Some(KeyState::Foreign { ttl_left }) => left.push(*ttl_left),
+            Some(KeyState::Free) | None => {}
+        }
+    }
+    let (is_held, is_shared) = (state == LockState::Held, state == LockState::Shared);
+    let fence = quorum::least_fence(answers.len(), fences).filter(|_| is_held || is_shared);
+    let is_kept = is_held || is_shared || state == LockState::Foreign;
+    let ttl_left = if is_kept { quorum::kept_for(answers.len(), left) } else { None };
+    let most = most.filter(|_| is_shared);
+    let labels = most.iter().flat_map(|(_, labels)| labels.iter().map(ToString::to_string)).collect();
+    let readers = most.map(|(readers, _)| readers);
+    let key = String::from_utf8_lossy(&context.spec.keys.lock).into_owned();
+    LockView {
+        name: String::from_utf8_lossy(context.spec.given_name()).into_owned(),
+        state,
+        label: holder.filter(|_| is_held).map(String::from),
+        fence,
+        since: fence.map(granted_at),
+        ttl_left,
+        holders: holders.len(),
+        quorum: quorum::quorum(answers.len()),
+        waiting: answers.iter().filter_map(|answer| answer.as_ref().ok()?.waiting).max(),
+        slot: None,
+        readers,
+        labels,
+        nodes: node_views(context, &key, answers),
+        key,
+    }
+}
+
+/// Returns when the clocks showed this fence.
+fn granted_at(fence: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_micros(fence)
+}
+
+fn node_views(context: &LockContext, key: &str, answers: Vec<Answer>) -> Vec<NodeView> {
+    let view = |(node, answer)| NodeView { node: address(context, node), key: key.to_owned(), state: state(answer) };
+    answers.into_iter().enumerate().map(view).collect()
 }
 
 fn why_not_counted(context: &LockContext, node: usize) -> Option<Failure> {
@@ -168,7 +351,7 @@ fn why_not_counted(context: &LockContext, node: usize) -> Option<Failure> {
 }
 
 /// Returns the error for answers that do not tell whether the lock is held.
-fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
+pub(super) fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
     let forbids = |answer: &&Answer| matches!(answer, Err(Failure::Forbidden(_)));
     let may_forbid = answers.len() - quorum::quorum(answers.len());
     let (kind, message) = if answers.iter().filter(forbids).count() > may_forbid {
@@ -178,10 +361,11 @@ fn unknown(context: &LockContext, answers: &[Answer]) -> Error {
     };
     let answer = |(node, answer): (usize, &Answer)| NodeAnswer {
         node: address(context, node),
-        answer: match answer {
+        answer: match answer.as_ref().map(|seen| &seen.state) {
             Ok(KeyState::Free) => {
                 why_not_counted(context, node).map_or_else(|| "free".to_owned(), |why| why.to_string())
             }
+            Ok(KeyState::Shared { .. }) => "shared".to_owned(),
             Ok(KeyState::Ours { .. } | KeyState::Foreign { .. }) => "held".to_owned(),
             Err(failure) => failure.to_string(),
         },
@@ -199,10 +383,13 @@ fn address(context: &LockContext, node: usize) -> String {
 }
 
 fn state(answer: Answer) -> NodeState {
-    match answer {
+    match answer.map(|seen| seen.state) {
         Ok(KeyState::Free) => NodeState::Free,
-        Ok(KeyState::Ours { label, fence, ttl_left }) => {
+        Ok(KeyState::Ours { label, fence, ttl_left, .. }) => {
             NodeState::Held { label: label.map(String::from), fence, ttl_left }
+        }
+        Ok(KeyState::Shared { readers, labels, fence, ttl_left }) => {
+            NodeState::Shared { readers, labels: labels.into_iter().map(String::from).collect(), fence, ttl_left }
         }
         Ok(KeyState::Foreign { ttl_left }) => NodeState::Foreign { ttl_left },
         Err(failure) => NodeState::Unavailable { error: failure.to_string() },

@@ -13,10 +13,12 @@ use crate::api::session::Session;
 use crate::error::{Error, ErrorKind};
 use crate::options::{Options, Protocol};
 use crate::process::context::Spec;
+use crate::protocol::shape::Shape;
 use crate::sys::fork::Pid;
 
-/// A lock by name. It can be acquired any number of times. Each acquisition is a separate [`Guard`], and two guards of
-/// one name exclude each other, even in one process.
+/// A lock of one name, of several, or of one of the permits of a semaphore. It can be acquired any number of times. Each
+/// acquisition is a separate [`Guard`], and two guards of one name exclude each other, even in one process, unless both
+/// are [`shared`](Lock::shared).
 ///
 /// Awaiting the lock itself calls [`Lock::acquire`].
 ///
@@ -45,28 +47,54 @@ use crate::sys::fork::Pid;
 #[must_use = "a lock is not held until it is acquired"]
 pub struct Lock {
     session: Arc<Session>,
-    name: Arc<[u8]>,
+    shape: Shape,
     options: Options,
 }
 
 impl Lock {
-    pub(crate) fn new(session: Arc<Session>, name: &[u8]) -> Self {
-        Self { session, name: name.into(), options: Options::default() }
+    pub(crate) fn new(session: Arc<Session>, shape: Shape) -> Self {
+        Self { session, shape, options: Options::default() }
     }
 
     crate::api::setters::option_setters!();
+
+    /// Makes the lock shared: many *readers* may have it at once, but none of them together with a holder of the lock that
+    /// is not shared, the *writer*.
+    ///
+    /// The writer is the ordinary lock of the same name, also that of a program that knows nothing of sharing, or of
+    /// another library. While a writer waits, no new reader gets the lock, so readers cannot starve it. Each reader has a
+    /// ttl of its own, and a fence that is larger than those of all writers before it; two readers may have the same. A
+    /// reader cannot become a writer: acquire the other lock after a release.
+    ///
+    /// The acquire fails with `invalid_argument` for several names, for a semaphore, and with `at_least`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redlock::Error> {
+    /// # let redlock = redlock::Redlock::new("memory://shared-example")?;
+    /// let (reader, other) = (redlock.lock("page").shared().await?, redlock.lock("page").shared().await?);
+    /// assert!(redlock.lock("page").try_acquire().await?.is_none());
+    /// reader.release().await?;
+    /// other.release().await?;
+    ///
+    /// let writer = redlock.lock("page").await?;
+    /// assert!(redlock.lock("page").shared().try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(mut self) -> Self {
+        self.shape = self.shape.shared();
+        self
+    }
 
     pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.name
-    }
-
-    /// Returns the key: the client's prefix and the name.
-    pub(crate) fn key(&self) -> Arc<[u8]> {
-        self.session.key(&self.name)
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// Returns its options, and those of its client where it has none.
@@ -76,7 +104,7 @@ impl Lock {
 
     /// Returns the checked name and options.
     pub(crate) fn spec(&self, pid: Pid) -> Result<Arc<Spec>, Error> {
-        self.session.spec(pid, Arc::clone(&self.name), &self.options)
+        self.session.spec(pid, &self.shape, &self.options)
     }
 
     /// Acquires the lock, and waits for it until the timeout.
@@ -96,7 +124,8 @@ impl Lock {
     /// - `forbidden`: nodes that refuse the credentials or rights rule out a quorum.
     /// - `invalid_argument`: a wrong name or option, or too many addresses of the same server.
     ///
-    /// With a timeout of zero, the call takes at most the client's `connect_timeout` plus twice `node_timeout`.
+    /// With a timeout of zero, the call takes at most the client's `connect_timeout` plus twice `node_timeout`; for a
+    /// semaphore plus five times `node_timeout`.
     ///
     /// # Cancel safety
     ///
@@ -108,7 +137,7 @@ impl Lock {
 
     pub(crate) async fn acquire_in(&self, protocol: Protocol) -> Result<Guard, Error> {
         let options = Options { protocol: Some(protocol), ..self.options.clone() };
-        acquire::acquire(self.session.context(Arc::clone(&self.name), &options)?).await.map(Guard::new)
+        acquire::acquire(self.session.context(&self.shape, &options)?).await.map(Guard::new)
     }
 
     /// Tries once. Returns `None` if others hold the lock, or were acquiring it at the same time.
@@ -125,8 +154,9 @@ impl Lock {
     }
 
     /// Asks the nodes whether the lock is held by anybody, this program included: whether an acquire would have to wait
-    /// now. Keys of other libraries and of an attempt under way count too. The answer may be out of date when it
-    /// arrives, so it is for people and dashboards; to acquire a free lock, call [`Lock::try_acquire`].
+    /// now. Of several names, whether any is held; of a semaphore, whether no permit is free; of a shared lock, whether a
+    /// writer has it or waits for it. Keys of other libraries and of an attempt under way count too. The answer may be out
+    /// of date when it arrives, so it is for people and dashboards; to acquire a free lock, call [`Lock::try_acquire`].
     ///
     /// Changes nothing. Takes at most `node_timeout`, plus the client's `connect_timeout` if it has to connect.
     ///
@@ -153,7 +183,7 @@ impl Lock {
     /// # }
     /// ```
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let context = self.session.context(Arc::clone(&self.name), &self.options)?;
+        let context = self.session.context(&self.shape, &self.options)?;
         let allowed = context.spec.settings.protocol.allows_is_locked();
         allowed.map_err(|error| error.with_name(context.spec.name.bytes()))?;
         inspect::is_locked(context).await

@@ -5,10 +5,16 @@
 pub mod blocking;
 pub(crate) mod client;
 pub(crate) mod diagnose;
+pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod lock;
+#[cfg(feature = "cli")]
+pub(crate) mod operator;
+#[cfg(feature = "metrics")]
+pub(crate) mod publish;
 pub(crate) mod session;
 pub(crate) mod setnx;
 pub(crate) mod setters;
 pub(crate) mod shutdown;
+pub(crate) mod stats;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::acquire;
-use crate::address::Addresses;
+use crate::address::{Address, Addresses};
 use crate::error::Error;
 use crate::options::{Options, Settings};
 use crate::process::Process;
@@ -12,7 +12,7 @@ use crate::process::context::{LockContext, Spec};
 use crate::process::nodes::NodeSet;
 use crate::process::shutdown::Ending;
 use crate::protocol::name::Name;
-use crate::protocol::request::Keys;
+use crate::protocol::shape::{Names, Shape};
 use crate::sys::fork::{PerProcess, Pid};
 
 /// The state that a client and its locks share.
@@ -44,9 +44,10 @@ impl Session {
         &self.options
     }
 
-    /// Returns the key of a lock: the prefix and the name.
-    pub(crate) fn key(&self, name: &Arc<[u8]>) -> Arc<[u8]> {
-        if self.prefix().is_empty() { Arc::clone(name) } else { [self.prefix(), name].concat().into() }
+    /// Returns what errors show of a lock's names: each behind the prefix.
+    pub(crate) fn shown(&self, shape: &Shape) -> Vec<u8> {
+        let names = shape.names().into_iter().map(|name| [self.prefix(), name].concat());
+        names.collect::<Vec<_>>().join(&b", "[..])
     }
 
     fn prefix(&self) -> &[u8] {
@@ -68,38 +69,40 @@ impl Session {
         }
     }
 
-    /// Checks `name` and `options`, and returns the context of a call on this lock.
-    pub(crate) fn context(&self, name: impl Into<Arc<[u8]>>, options: &Options) -> Result<LockContext, Error> {
+    /// Checks `shape` and `options`, and returns the context of a call on this lock.
+    pub(crate) fn context(&self, shape: &Shape, options: &Options) -> Result<LockContext, Error> {
         let pid = Pid::now();
-        self.context_of(pid, self.spec(pid, name, options)?)
+        self.context_of(pid, self.spec(pid, shape, options)?)
     }
 
-    /// Checks a lock's name and options, and returns them.
-    pub(crate) fn spec(&self, pid: Pid, name: impl Into<Arc<[u8]>>, options: &Options) -> Result<Arc<Spec>, Error> {
+    /// Checks a lock's names and options, and returns them.
+    pub(crate) fn spec(&self, pid: Pid, shape: &Shape, options: &Options) -> Result<Arc<Spec>, Error> {
         let process = &self.local(pid)?.process;
-        let name = self.checked_name(name)?;
+        let names = self.checked_names(shape)?;
+        let name = names.shown();
         let with_name = |error: Error| error.with_name(name.bytes());
         let in_force = options.or(&self.options);
         options.check_own(&in_force).map_err(with_name)?;
+        names.check_options(options, &in_force).map_err(with_name)?;
         let settings = in_force.check(&process.label, self.addresses.iter().len()).map_err(with_name)?;
-        Ok(self.spec_of(name, settings))
+        Ok(self.spec_of(name, names, settings))
     }
 
-    /// Checks a lock's name, and returns it with `settings`, which were checked for another lock of this client.
-    pub(crate) fn spec_with(&self, name: impl Into<Arc<[u8]>>, settings: Settings) -> Result<Arc<Spec>, Error> {
-        Ok(self.spec_of(self.checked_name(name)?, settings))
+    /// Checks a lock's names, and returns them with `settings`, which were checked for another lock of this client and
+    /// shape.
+    pub(crate) fn spec_with(&self, shape: &Shape, settings: Settings) -> Result<Arc<Spec>, Error> {
+        let names = self.checked_names(shape)?;
+        Ok(self.spec_of(names.shown(), names, settings))
     }
 
-    fn checked_name(&self, name: impl Into<Arc<[u8]>>) -> Result<Name, Error> {
-        let name = name.into();
-        if name.is_empty() {
-            return Err(Name::empty().with_option("name"));
-        }
-        Name::parse(self.key(&name)).map_err(|error| error.with_option("name"))
+    fn checked_names(&self, shape: &Shape) -> Result<Names, Error> {
+        shape.check(self.prefix(), self.addresses.iter().any(Address::is_cluster))
     }
 
-    fn spec_of(&self, name: Name, settings: Settings) -> Arc<Spec> {
-        Arc::new(Spec { keys: Keys::of(&name), name, prefix: self.prefix().len(), settings })
+    fn spec_of(&self, name: Name, names: Names, settings: Settings) -> Arc<Spec> {
+        let settings = Settings { at_least: names.kept(settings.at_least), ..settings };
+        let keys = names.keys(&settings.label);
+        Arc::new(Spec { keys, name, names, prefix: self.prefix().len(), settings })
     }
 
     /// Returns the context of a call for `spec`. Fails if the client is closed.

@@ -70,6 +70,13 @@ macro_rules! option_setters {
             /// Ends the lock this long after it was acquired, even if it was extended; at least the ttl. By default
             /// there is no such limit.
             max_hold: Duration => max_hold;
+            /// Sets the least time before others can have the lock, counted from the acquire, even if it is released before:
+            /// at most the ttl, default zero. So a job that many hosts start at about the same time runs once. Not for
+            /// several names.
+            at_least: Duration => at_least;
+            /// Sets by how much the lock counts as lost before others can have it: at most half the ttl, default zero.
+            /// A holder that cannot renew it has this long to stop. The lock is renewed sooner for it.
+            margin: Duration => margin;
             /// Sets the longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
             node_timeout: Duration => node_timeout;
             /// Sets for how long a node's grants do not count after this process saw the node restart; default the ttl.
@@ -100,6 +107,33 @@ macro_rules! option_setters {
 }
 
 pub(crate) use option_setters;
+
+/// Makes the setters of a candidate, which waits for ever and is renewed.
+macro_rules! candidate_setters {
+    () => {
+        crate::api::setters::setters! {
+            /// Sets how long the nodes keep the term unless it is renewed: 100 ms to 24 h, default 10 s. Nobody leads for
+            /// at most this long after a leader has crashed.
+            ttl: Duration => ttl;
+            /// Sets how long a leader that cannot renew its term has to stop before another can lead: at most half the
+            /// ttl, default zero.
+            margin: Duration => margin;
+            /// Sets the longest wait for one node's vote; default a quarter of the ttl, from 50 ms to 500 ms.
+            node_timeout: Duration => node_timeout;
+            /// Sets for how long a node's grants do not count after this process saw the node restart; default the ttl.
+            /// Zero turns this off, for nodes whose data survives.
+            restart_delay: Duration => restart_delay;
+            /// Sets how long a node remembers the term after the last renewal: at least twice the ttl, default the larger
+            /// of 1 h and twice the ttl.
+            fence_ttl: Duration => fence_ttl;
+            /// Sets the label that [`leader`](Self::leader) and inspection show: at most 128 bytes without control
+            /// characters; default `host:pid`, empty for none.
+            label: impl AsRef<str> => label.as_ref().into();
+        }
+    };
+}
+
+pub(crate) use candidate_setters;
 
 /// Makes the setters of a lock in the older protocol, on a struct around a lock.
 macro_rules! setnx_setters {

@@ -40,7 +40,7 @@ use tokio::task::AbortHandle;
 use crate::acquire::Acquire;
 use crate::api::client::Redlock;
 use crate::api::diagnose::Diagnosis;
-use crate::api::inspect::NodeView;
+use crate::api::inspect::LockView;
 use crate::api::lock;
 use crate::bindings::lock_object::{CurrentLease, Extension, LockObject, Reservation, Timeout};
 use crate::error::{Error, ErrorKind};
@@ -50,6 +50,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::options::Options;
 use crate::process::Process;
 use crate::process::shutdown::{OnShutdown, PendingWork};
+use crate::protocol::shape::Shape;
 use crate::sys::background::Started;
 use crate::sys::fork::Pid;
 use crate::sys::handover::Handover;
@@ -126,8 +127,10 @@ pub enum Taken {
     Completed,
     /// The result of a diagnosis.
     Diagnoses(Vec<Diagnosis>),
-    /// The views of an inspection.
-    Views(Vec<NodeView>),
+    /// The result of an inspection.
+    View(Box<LockView>),
+    /// The inspection of a semaphore has finished, with a view of each slot.
+    Views(Vec<LockView>),
     /// Whether anybody holds the lock.
     IsLocked(bool),
     /// The call is not finished: wait until the same number is ready again.
@@ -254,16 +257,35 @@ impl Queue {
         Ok(id)
     }
 
-    /// Starts an inspection of a lock. Its result is [`Taken::Views`].
+    /// Starts an inspection of a lock. Its result is [`Taken::View`].
     ///
     /// # Errors
     ///
     /// `invalid_argument`, at once.
     pub fn inspect(&self, client: &Redlock, name: &[u8]) -> Result<u64, Error> {
-        client.session().spec(self.current_pid()?, name, &Options::default())?;
+        client.session().spec(self.current_pid()?, &name.into(), &Options::default())?;
         let (client, name) = (client.clone(), name.to_vec());
         let id = self.0.add_call(Call::Running(None, None));
-        self.spawn(id, move || async move { Outcome::Finished(client.inspect(name).await.map(Taken::Views)) })?;
+        let call = move || async move {
+            Outcome::Finished(client.inspect(name).await.map(|view| Taken::View(Box::new(view))))
+        };
+        self.spawn(id, call)?;
+        Ok(id)
+    }
+
+    /// Starts an inspection of the slots of a semaphore. Its result is [`Taken::Views`].
+    ///
+    /// # Errors
+    ///
+    /// `invalid_argument`, at once.
+    pub fn inspect_semaphore(&self, client: &Redlock, name: &[u8], permits: u32) -> Result<u64, Error> {
+        let shape = Shape::Semaphore(name.into(), permits);
+        client.session().spec(self.current_pid()?, &shape, &Options::default())?;
+        let (client, name) = (client.clone(), name.to_vec());
+        let id = self.0.add_call(Call::Running(None, None));
+        let call =
+            move || async move { Outcome::Finished(client.inspect_semaphore(name, permits).await.map(Taken::Views)) };
+        self.spawn(id, call)?;
         Ok(id)
     }
 

@@ -36,6 +36,7 @@ use crate::hold::owner::LeaseOwner;
 use crate::options::{self, Protocol};
 use crate::process::Process;
 use crate::process::context::{LockContext, Spec};
+use crate::protocol::shape::Shape;
 use crate::sys::fork::{PerProcess, Pid};
 
 /// The timeout of one call: left out (the lock's own timeout applies), none (the call waits for ever), or a duration.
@@ -55,8 +56,8 @@ pub struct LockObject {
 #[derive(Clone)]
 enum Origin {
     Lock(Box<Lock>),
-    /// Another object, whose options were checked, and a name.
-    Named(Arc<LockObject>, Arc<[u8]>),
+    /// Another object, whose options were checked, and other names.
+    Named(Arc<LockObject>, Shape),
 }
 
 /// The part of an object that belongs to one process.
@@ -121,7 +122,13 @@ impl LockObject {
     /// whether it replaces an object that was dropped after its release, so that another release is not an error.
     #[must_use]
     pub fn named(self: &Arc<Self>, name: &[u8], released: bool) -> Arc<Self> {
-        Self::of(Origin::Named(Arc::clone(self), name.into()), released)
+        Self::of(Origin::Named(Arc::clone(self), self.shape().named(name.into())), released)
+    }
+
+    /// Does as [`LockObject::named`] for several names.
+    #[must_use]
+    pub fn named_all(self: &Arc<Self>, names: &[&[u8]], released: bool) -> Arc<Self> {
+        Self::of(Origin::Named(Arc::clone(self), Shape::all(names.iter().copied())), released)
     }
 
     fn of(origin: Origin, released: bool) -> Arc<Self> {
@@ -129,13 +136,29 @@ impl LockObject {
         Arc::new(Self { origin, released, local, has_lease: AtomicBool::new(false) })
     }
 
-    /// Returns the lock's name.
+    fn shape(&self) -> &Shape {
+        match &self.origin {
+            Origin::Lock(lock) => lock.shape(),
+            Origin::Named(_, shape) => shape,
+        }
+    }
+
+    /// Returns the lock's name. Several names are joined by a comma and a space.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        match &self.origin {
-            Origin::Lock(lock) => lock.name(),
-            Origin::Named(_, name) => name,
-        }
+        self.shape().name()
+    }
+
+    /// Returns the names of the lock, sorted, each once.
+    #[must_use]
+    pub fn names(&self) -> Vec<&[u8]> {
+        self.shape().names()
+    }
+
+    /// Returns the slot of the current lease, even if it is lost; `None` without a lease and outside of a semaphore.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.lease(Pid::now()).ok()?.slot
     }
 
     /// Returns the lock that has the options of this object, and perhaps another name.
@@ -146,12 +169,9 @@ impl LockObject {
         }
     }
 
-    /// Returns the key: the client's prefix and the name.
-    fn key(&self) -> Arc<[u8]> {
-        match &self.origin {
-            Origin::Lock(lock) => lock.key(),
-            Origin::Named(_, name) => self.lock().session().key(name),
-        }
+    /// Returns what errors show: each name behind the client's prefix.
+    fn shown(&self) -> Vec<u8> {
+        self.lock().session().shown(self.shape())
     }
 
     /// Returns the checked name and options. Each process has another default label.
@@ -159,9 +179,9 @@ impl LockObject {
         self.local(pid).spec.get_or_try_init(|| {
             let spec = match &self.origin {
                 Origin::Lock(lock) => lock.spec(pid),
-                Origin::Named(template, name) => {
+                Origin::Named(template, shape) => {
                     let settings = template.spec(pid)?.settings.clone();
-                    self.lock().session().spec_with(Arc::clone(name), settings)
+                    self.lock().session().spec_with(shape, settings)
                 }
             };
             spec.map(Box::new)
@@ -192,6 +212,12 @@ impl LockObject {
         let pid = Pid::now();
         self.check_allowed(pid, Protocol::allows_fence)?;
         self.lease(pid).map(|lease| lease.fence)
+    }
+
+    /// Returns how often the acquire of the current lease waited; 0 without a lease.
+    #[must_use]
+    pub fn waits(&self) -> u32 {
+        self.lease(Pid::now()).map_or(0, |lease| lease.meter.waits())
     }
 
     /// Returns whether the lock is held at this moment.
@@ -348,7 +374,9 @@ impl LockObject {
     #[must_use]
     pub fn given_options(&self) -> Vec<(&'static str, options::Value)> {
         let in_force = self.lock().options_in_force();
-        options::OPTIONS.iter().filter_map(|row| Some((row.name, (row.given)(&in_force)?))).collect()
+        let shared = self.shape().is_shared().then_some(("shared", options::Value::Flag(true)));
+        let given = options::OPTIONS.iter().filter_map(|row| Some((row.name, (row.given)(&in_force)?)));
+        shared.into_iter().chain(given).collect()
     }
 
     fn local(&self, pid: Pid) -> &ProcessLocal {
@@ -366,7 +394,7 @@ impl LockObject {
             Some(timeout) => {
                 let mut settings = spec.settings.clone();
                 settings.timeout = timeout.map(options::checked_timeout);
-                Arc::new(Spec { name: spec.name.clone(), prefix: spec.prefix, keys: Arc::clone(&spec.keys), settings })
+                Arc::new(Spec { settings, ..Spec::clone(spec) })
             }
         };
         self.lock().session().context_of(pid, spec)
@@ -446,7 +474,7 @@ impl LockObject {
 
     /// Fails if the lock's protocol does not allow the call, whether the lock is held or not.
     fn check_allowed(&self, pid: Pid, allows: fn(Protocol) -> Result<(), Error>) -> Result<(), Error> {
-        allows(self.spec(pid)?.settings.protocol).map_err(|error| error.with_name(&self.key()))
+        allows(self.spec(pid)?.settings.protocol).map_err(|error| error.with_name(&self.shown()))
     }
 
     /// Changes the phase, and returns the former one.
@@ -467,7 +495,7 @@ impl LockObject {
     }
 
     fn error(&self, kind: ErrorKind, message: &str) -> Error {
-        Error::new(kind, message).with_name(&self.key())
+        Error::new(kind, message).with_name(&self.shown())
     }
 }
 

@@ -7,6 +7,7 @@ pub use crate::credentials::ProviderError;
 pub use crate::sys::fork::{PerProcess, Pid};
 
 pub mod completion_queue;
+pub mod events;
 pub mod inspect;
 pub mod lock_object;
 pub mod options;

@@ -51,25 +51,28 @@ struct Inner {
     node_timeout: Duration,
     /// The longest ttl that the keys were given, in nanoseconds.
     ttl: AtomicU64,
+    /// Until when a lock that is given up is nobody's, in nanoseconds; 0 if it has no least time.
+    kept_until: AtomicU64,
 }
 
 impl Claim {
     pub(crate) fn new(
         process: &Arc<Process>,
         listed: &Arc<NodeSet>,
-        keys: &Arc<Keys>,
+        keys: Arc<Keys>,
         (ttl, node_timeout): (Duration, Duration),
     ) -> Self {
         let (token, unit) = Token::fresh_with_unit(&process.random);
         let inner = Inner {
             process: Arc::clone(process),
             listed: Arc::clone(listed),
-            keys: Arc::clone(keys),
+            keys,
             token,
             unit,
             footprint: Arc::new(Footprint::new(listed.members.len())),
             node_timeout,
             ttl: AtomicU64::new(nanos(ttl)),
+            kept_until: AtomicU64::new(0),
         };
         Self(Box::new(Slot(Some(inner))))
     }
@@ -90,6 +93,11 @@ impl Claim {
     /// Raises the recorded ttl to at least `ttl`.
     pub(crate) fn raise_ttl(&self, ttl: Duration) {
         self.inner().ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
+    }
+
+    /// Has the lock be nobody's from its release until then.
+    pub(crate) fn keep_until(&self, moment: Moment) {
+        self.inner().kept_until.store(moment.nanos(), Ordering::Relaxed);
     }
 
     /// Makes a request with this token.
@@ -119,8 +127,9 @@ impl Claim {
             None => (round.strict(), false),
         };
         let mut votes = vec![KeyVote::Absent; connections.members.len()];
+        let rest = inner.kept_until().map(|until| until.since(connections.clock.now()));
         for (node, trace) in inner.footprint.all().into_iter().enumerate() {
-            let release = self.request(Action::Release { asks });
+            let release = self.request(Action::give_up(&inner.keys, asks, rest));
             match Route::from(trace) {
                 Route::Nowhere => continue,
                 Route::Anywhere => round.ask(node, release, None),
@@ -250,10 +259,11 @@ impl Drop for Slot {
         if traces.iter().all(|trace| matches!(trace, Trace::Nothing)) {
             return;
         }
-        let ttl = inner.ttl();
+        let (ttl, kept_until) = (inner.ttl(), inner.kept_until());
         let Inner { process, listed, keys, token, node_timeout, .. } = inner;
         let set = listed.of_key(&keys.lock).into_owned();
-        let account = Account { environment: process.environment(), set, listed, keys, token, node_timeout, ttl };
+        let account =
+            Account { environment: process.environment(), set, listed, keys, token, node_timeout, ttl, kept_until };
         let queued = |(node, trace)| match Route::from(trace) {
             Route::Nowhere => None,
             Route::Anywhere => Some((node, None)),
@@ -274,6 +284,11 @@ impl Inner {
                 .of_key(&self.keys.lock)
                 .connections_over(node, connection)
                 .is_some_and(|other| !self.process.pool.has_made(other.runtime_id()))
+    }
+
+    fn kept_until(&self) -> Option<Moment> {
+        let nanos = self.kept_until.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Moment::from_nanos(nanos))
     }
 
     /// Returns the longest ttl that the keys were given.

@@ -17,8 +17,9 @@
 //! - a renewal without a quorum is not recorded if an extension that began after it reached one.
 //!
 //! *A loss* is reported in this order, outside the mutex: the entry leaves the schedule, the ownership is dropped (the
-//! release begins), waiting futures and callbacks are notified. The loss is logged last, because a subscriber is the
-//! program's code and may block.
+//! release begins) or, after a loss by time, deferred until the margin has passed or the user has released the lock,
+//! waiting futures and callbacks are notified. The loss is logged last, and the span of the hold closed,
+//! because a subscriber is the program's code and may block.
 
 use std::fmt;
 use std::future::Future;
@@ -31,6 +32,7 @@ use tokio::sync::Notify;
 use crate::error::{Error, ErrorKind, LostReason, NodeAnswer};
 use crate::fault::{Fault, planted};
 use crate::hold::claim::Claim;
+use crate::hold::meter::HoldMeter;
 use crate::hold::outcome::{Loss, Won};
 use crate::hold::setnx::Grant;
 use crate::net::connections::Member;
@@ -43,6 +45,7 @@ use crate::protocol::quorum::{self, NodeMask};
 use crate::protocol::request::{Action, Request};
 use crate::sys::clock::Moment;
 use crate::sys::future::notified_until;
+use crate::sys::log::EndedTrace;
 
 /// The shortest ttl with which a key is put back on a node.
 const LEAST_LEFT: Duration = Duration::from_millis(1);
@@ -60,10 +63,15 @@ pub(crate) struct Lease {
     pub(crate) context: LockContext,
     /// The fence; zero, and never shown, in protocols without one.
     pub(crate) fence: u64,
+    /// The slot of a semaphore.
+    pub(crate) slot: Option<u32>,
     /// Latest end, by `max_hold`.
     limit: Option<Moment>,
+    /// When it was acquired.
+    acquired: Moment,
     /// The nodes to which the acquire could not be sent.
     missed: NodeMask,
+    pub(crate) meter: HoldMeter,
     state: Mutex<State>,
     lost: Notify,
 }
@@ -95,6 +103,21 @@ struct State {
     listeners: Vec<LossCallback>,
     /// The nodes where the lock is being restored.
     restoring: NodeMask,
+    /// Whether the lock has reached its user.
+    is_in_use: bool,
+    /// The right to the keys of a lost lock whose margin has not passed yet.
+    deferred: Option<Arc<Mutex<Option<Ownership>>>>,
+}
+
+/// A lost lock's right to its keys, which is given up when this is dropped.
+#[derive(Debug)]
+struct Deferred(Arc<Mutex<Option<Ownership>>>);
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let ownership = self.0.lock().expect("no panic while holding this").take();
+        drop(ownership);
+    }
 }
 
 /// A callback for a loss, called once with the error on the thread that notices it. Dropped uncalled on a release.
@@ -152,8 +175,8 @@ enum Phase {
 /// How a release begins.
 #[derive(Debug)]
 pub(crate) enum ReleaseBegun {
-    /// The keys have to be deleted.
-    Release(Ownership),
+    /// The keys have to be deleted. The span of the hold is closed after that has begun.
+    Release(Ownership, Option<EndedTrace>),
     /// It was released before.
     Already,
 }
@@ -173,7 +196,7 @@ impl Ends for Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(context: LockContext, won: Won<Ownership>) -> Self {
+    pub(crate) fn new(context: LockContext, won: Won<Ownership>, meter: HoldMeter) -> Self {
         let limit = context.spec.settings.max_hold.map(|max_hold| won.acquired.after(max_hold));
         let ttl = context.spec.settings.ttl;
         let state = State {
@@ -191,9 +214,20 @@ impl Lease {
             due: None,
             listeners: Vec::new(),
             restoring: NodeMask::NONE,
+            is_in_use: false,
+            deferred: None,
         };
-        let (fence, missed) = (won.fence, won.missed);
-        let lease = Self { context, fence, limit, missed, state: Mutex::new(state), lost: Notify::new() };
+        let lease = Self {
+            context,
+            fence: won.fence,
+            slot: won.slot,
+            limit,
+            acquired: won.acquired,
+            missed: won.missed,
+            meter,
+            state: Mutex::new(state),
+            lost: Notify::new(),
+        };
         lease.plan(&mut lease.state(), won.acquired, won.unit);
         lease
     }
@@ -206,6 +240,15 @@ impl Lease {
         self.context.process.clock.now()
     }
 
+    /// Records that the lock has reached its user: from here on it is kept for its least time.
+    pub(crate) fn begin_use(&self) {
+        self.state().is_in_use = true;
+    }
+
+    fn margin(&self) -> Duration {
+        self.context.spec.settings.margin
+    }
+
     /// Returns whether the lock is renewed and `max_hold` still allows it.
     fn is_renewed(&self, state: &State) -> bool {
         self.context.spec.settings.auto_renew && self.limit.is_none_or(|limit| state.valid_until < limit)
@@ -213,7 +256,8 @@ impl Lease {
 
     /// Plans the next renewal after one that began at `start`; `unit` spreads it.
     fn plan(&self, state: &mut State, start: Moment, unit: f64) {
-        state.renew_at = self.is_renewed(state).then(|| backoff::renewal(start, state.ttl, unit));
+        state.renew_at =
+            self.is_renewed(state).then(|| backoff::renewal(start, state.ttl.saturating_sub(self.margin()), unit));
     }
 
     /// Plans a renewal `within` this time, because a node may have forgotten the lock, but not more often than after
@@ -246,29 +290,37 @@ impl Lease {
         let state = self.state();
         match &state.phase {
             Phase::Held if now < state.valid_until => Ok(state.valid_until.since(now)),
-            Phase::Held => Err(self.expire_now(state, now)),
+            Phase::Held => Err(self.expire_now(state)),
             Phase::Lost(loss) => Err(self.lost_error(loss.clone())),
             Phase::Released => Err(self.error(ErrorKind::NotHeld)),
         }
+    }
+
+    /// Returns whether the lock is held and its validity has not ended.
+    pub(crate) fn is_valid(&self) -> bool {
+        let now = self.now();
+        let state = self.state();
+        state.phase == Phase::Held && now < state.valid_until
     }
 
     /// Ends the lock if its validity has ended.
     pub(crate) fn expire_if_due(&self) -> Option<Unlogged> {
         let now = self.now();
         let state = self.state();
-        (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state, now).1)
+        (state.phase == Phase::Held && now >= state.valid_until).then(|| self.expire(state).1)
     }
 
     /// Ends an expired lock, logs the loss and returns its error.
-    fn expire_now(&self, state: MutexGuard<'_, State>, now: Moment) -> Error {
-        let (loss, unlogged) = self.expire(state, now);
+    fn expire_now(&self, state: MutexGuard<'_, State>) -> Error {
+        let (loss, unlogged) = self.expire(state);
         unlogged.log();
         self.lost_error(loss)
     }
 
     /// Ends an expired lock.
-    fn expire(&self, mut state: MutexGuard<'_, State>, now: Moment) -> (Loss, Unlogged) {
-        let loss = if self.limit.is_some_and(|limit| limit <= now) {
+    fn expire(&self, mut state: MutexGuard<'_, State>) -> (Loss, Unlogged) {
+        // The present time does not tell: a process may stand still until the limit, and have lost the lock long before.
+        let loss = if self.limit.is_some_and(|limit| limit <= state.valid_until) {
             LostReason::MaxHold.into()
         } else if let Some(nodes) = state.unanswered.take() {
             let nodes = if nodes.is_empty() { self.unheard() } else { nodes };
@@ -288,21 +340,37 @@ impl Lease {
     }
 
     /// Ends a held lock and notifies everything but the log. Drops its ownership outside the mutex, which releases
-    /// everywhere.
+    /// everywhere: at once if others may have the lock, or else when the margin has passed, in which its user stops.
     fn mark_lost(&self, mut state: MutexGuard<'_, State>, loss: &Loss) -> Unlogged {
-        let unlogged = Unlogged::new(&self.context.spec.name, loss.reason);
         state.phase = Phase::Lost(loss.clone());
         let ownership = state.ownership.take();
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
+        let until = state.valid_until.after(self.margin());
         drop(state);
+        // Before anybody hears of the loss and looks at the metrics.
+        let trace = self.meter.end(&self.context.process, Some(loss.reason), self.now());
+        let unlogged = Unlogged::new(&self.context.spec.name, loss.reason, trace);
         self.context.process.schedule.remove(due);
-        drop(ownership);
+        match ownership {
+            Some(ownership) if loss.reason.is_by_time() && !self.margin().is_zero() && !planted(Fault::NoMargin) => {
+                let deferred = Deferred(Arc::new(Mutex::new(Some(ownership))));
+                self.state().deferred = Some(Arc::clone(&deferred.0));
+                self.context.process.schedule.drop_at(Box::new(deferred), until);
+            }
+            ownership => drop(ownership),
+        }
         self.lost.notify_waiters();
         for LossCallback(listener) in listeners {
             listener.heard(self.lost_error(loss.clone()));
         }
         unlogged
+    }
+
+    /// Releases a lost lock before its margin has passed: its user has stopped.
+    fn end_margin(&self) {
+        let deferred = self.state().deferred.take();
+        drop(deferred.map(Deferred));
     }
 
     /// Calls `listener` once when this lock is lost, at once if it is lost already. A release does not call it.
@@ -338,18 +406,32 @@ impl Lease {
         let mut state = self.state();
         match &state.phase {
             Phase::Released => return Ok(ReleaseBegun::Already),
-            Phase::Lost(loss) => return Err(self.lost_error(loss.clone())),
-            Phase::Held if now >= state.valid_until => return Err(self.expire_now(state, now)),
+            Phase::Lost(loss) => {
+                let error = self.lost_error(loss.clone());
+                drop(state);
+                self.end_margin();
+                return Err(error);
+            }
+            Phase::Held if now >= state.valid_until => {
+                let error = self.expire_now(state);
+                self.end_margin();
+                return Err(error);
+            }
             Phase::Held => state.phase = Phase::Released,
         }
         let ownership = state.ownership.take().expect("held locks have their title");
+        let at_least = self.context.spec.settings.at_least;
+        if let (false, true, Ownership::Fenced(claim)) = (at_least.is_zero(), state.is_in_use, &ownership) {
+            claim.keep_until(self.acquired.after(at_least));
+        }
         let due = state.due.take();
         let listeners = std::mem::take(&mut state.listeners);
         drop(state);
         drop(listeners);
         self.context.process.schedule.remove(due);
+        let trace = self.meter.end(&self.context.process, None, now);
         self.lost.notify_waiters();
-        Ok(ReleaseBegun::Release(ownership))
+        Ok(ReleaseBegun::Release(ownership, trace))
     }
 
     /// Begins an extension to `ttl`, or to the ttl in force. Returns its request and the footprint for the answers, or
@@ -427,7 +509,7 @@ impl Lease {
             return false;
         }
         let Extending { number, ttl, sets } = extending;
-        state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.limit));
+        state.valid_until = state.valid_until.max(quorum::valid_until(start, ttl, self.margin(), self.limit));
         state.kept_until = state.kept_until.max(start.after(ttl));
         if sets && number > state.ttl_by {
             (state.ttl, state.ttl_by) = (ttl, number);
@@ -455,6 +537,12 @@ impl Lease {
         }
         let pause = backoff::unanswered(state.ttl, self.context.process.random.unit());
         state.renew_at = Some(self.now().after(pause));
+    }
+
+    /// Returns until when the lock is valid, and the ttl of renewals.
+    pub(crate) fn validity(&self) -> (Moment, Duration) {
+        let state = self.state();
+        (state.valid_until, state.ttl)
     }
 
     /// Returns until when the lock is valid.

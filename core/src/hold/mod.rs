@@ -5,6 +5,7 @@
 pub(crate) mod claim;
 pub(crate) mod extend;
 pub(crate) mod lease;
+pub(crate) mod meter;
 pub(crate) mod outcome;
 pub(crate) mod owner;
 pub(crate) mod release;
@@ -23,10 +24,15 @@ use crate::hold::lease::{Lease, Ownership, ReleaseBegun};
 use crate::hold::owner::LeaseOwner;
 use crate::options;
 use crate::process::context::MOVES_MOST;
+use crate::process::metrics::ReleaseEnd;
 
 /// Returns `ttl` if it is valid.
 pub(crate) fn checked(lease: &Lease, ttl: Duration) -> Result<Duration, Error> {
-    options::checked_ttl(ttl).map_err(|error| error.with_name(lease.context.spec.name.bytes()))
+    let checked = options::checked_ttl(ttl).and_then(|ttl| {
+        options::checked_margin(lease.context.spec.settings.margin, ttl)?;
+        Ok(ttl)
+    });
+    checked.map_err(|error| error.with_name(lease.context.spec.name.bytes()))
 }
 
 /// Extends the lock to `ttl`, or to the ttl in force. Runs on the caller's runtime, or else in the background.
@@ -82,15 +88,36 @@ fn over(lease: &Lease) -> Error {
 
 /// Releases the lock on the caller's runtime, or else in the background. Not for a forked child.
 pub(crate) async fn release(owner: LeaseOwner) -> Result<(), Error> {
-    let claim = match owner.lease().begin_release()? {
-        ReleaseBegun::Release(Ownership::Fenced(claim)) => claim,
-        ReleaseBegun::Release(Ownership::Setnx(grant)) => {
-            let lease = owner.released();
-            return grant.release().await?.map_or(Ok(()), |loss| Err(lease.lost_error(loss)));
+    let (process, begun) = (Arc::clone(&owner.lease().context.process), owner.lease().begin_release());
+    let (ownership, trace) = match begun {
+        Ok(ReleaseBegun::Release(ownership, trace)) => (ownership, trace),
+        Ok(ReleaseBegun::Already) => return Ok(()),
+        Err(error) => {
+            process.metrics.released(ReleaseEnd::Lost);
+            return Err(error);
         }
-        ReleaseBegun::Already => return Ok(()),
     };
     let lease = owner.released();
+    let result = release_keys(Arc::clone(&lease), ownership).await;
+    process.metrics.released(match &result {
+        Ok(()) => ReleaseEnd::Released,
+        Err(error) if error.kind() == ErrorKind::Lost => ReleaseEnd::Lost,
+        Err(_) => ReleaseEnd::Unconfirmed,
+    });
+    if let Some(reason) = result.as_ref().err().and_then(Error::reason) {
+        lease.meter.counts(&process).was_lost(reason);
+    }
+    drop(trace);
+    result
+}
+
+async fn release_keys(lease: Arc<Lease>, ownership: Ownership) -> Result<(), Error> {
+    let claim = match ownership {
+        Ownership::Fenced(claim) => claim,
+        Ownership::Setnx(grant) => {
+            return grant.release().await?.map_or(Ok(()), |loss| Err(lease.lost_error(loss)));
+        }
+    };
     if let Ok(runtime) = Handle::try_current() {
         return release::release(&lease, claim, &lease.context.set().connections(&runtime)).await;
     }

@@ -31,14 +31,16 @@ pub(crate) struct Won<R> {
     pub(crate) unit: f64,
     /// The nodes to which the acquire could not be sent.
     pub(crate) missed: NodeMask,
+    /// The slot of a semaphore.
+    pub(crate) slot: Option<u32>,
 }
 
 impl<R> Outcome<R> {
     /// Returns the same outcome with the right wrapped by `wrap`.
     pub(crate) fn map<S>(self, wrap: impl FnOnce(R) -> S) -> Outcome<S> {
         match self {
-            Self::Won(Won { right, fence, acquired, valid_until, unit, missed }) => {
-                Outcome::Won(Won { right: wrap(right), fence, acquired, valid_until, unit, missed })
+            Self::Won(Won { right, fence, acquired, valid_until, unit, missed, slot }) => {
+                Outcome::Won(Won { right: wrap(right), fence, acquired, valid_until, unit, missed, slot })
             }
             Self::Lost(ballots) => Outcome::Lost(ballots),
             Self::Quarantined(until, ballots) => Outcome::Quarantined(until, ballots),

@@ -23,15 +23,25 @@ impl LeaseOwner {
     /// expired or redlock is shut down: dropping it releases.
     pub(crate) fn activate(&self) -> bool {
         let lease = self.lease();
-        let late = !planted(Fault::LateGrant) && lease.remaining_here().is_err();
-        if late || lease.context.process.shutdown.has_started() {
+        let process = &lease.context.process;
+        // Before the look at the time, because a neighbour in the queue may end the lease at any moment.
+        lease.meter.begin(process, process.clock.now());
+        // This does not end the lease, which would be a loss of which its user is told.
+        let late = !planted(Fault::LateGrant) && !lease.is_valid();
+        if late || process.shutdown.has_started() {
+            lease.meter.cancel(process);
             return false;
+        }
+        if !lease.context.spec.settings.at_least.is_zero() {
+            lease.begin_use();
         }
         lease.context.process.schedule.add(Arc::clone(lease) as _);
         // A shutdown that began between the checks has not seen this lock on the schedule.
-        if lease.context.process.shutdown.has_started() {
+        if process.shutdown.has_started() {
+            lease.meter.cancel(process);
             return false;
         }
+        lease.meter.trace_hold(&lease.context.spec.name, lease.fence);
         if !lease.missed().is_empty() {
             restore::make_up(lease);
         }

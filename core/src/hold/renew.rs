@@ -9,6 +9,7 @@ use crate::hold::extend::{self, Extended, Wait};
 use crate::hold::lease::Lease;
 use crate::hold::restore;
 use crate::net::connections::Members;
+use crate::process::metrics::RenewalEnd;
 use crate::process::schedule::{Next, NotHeld, Timed, Unlogged};
 use crate::sys::clock::Moment;
 
@@ -59,11 +60,24 @@ impl Timed for Lease {
 /// Runs one renewal.
 async fn renew(lease: Arc<Lease>) {
     let connections = lease.context.set().connections(&Handle::current());
-    lease.context.process.lists.used(&lease.context.listed.list, &lease.context.spec.name);
+    lease.context.process.lists.used(&lease.context.listed.list, lease.context.spec.names.each());
+    let (until, ttl) = lease.validity();
+    let metrics = &lease.context.process.metrics;
     match extend::extend(&lease, &connections, None, Wait::Nobody).await {
-        Extended::Done | Extended::Over => {}
-        Extended::Unknown(extending, nodes) => lease.unanswered(extending, nodes),
-        Extended::Lost(loss) => lease.lose(&loss),
+        Extended::Over => {}
+        Extended::Done => {
+            metrics.renewed(RenewalEnd::Renewed);
+            let counts = lease.meter.counts(&lease.context.process);
+            counts.margins.record_share(until.since(connections.clock.now()), ttl);
+        }
+        Extended::Unknown(extending, nodes) => {
+            metrics.renewed(RenewalEnd::Unanswered);
+            lease.unanswered(extending, nodes);
+        }
+        Extended::Lost(loss) => {
+            metrics.renewed(RenewalEnd::Lost);
+            lease.lose(&loss);
+        }
     }
     let schedule = Arc::clone(&lease.context.process.schedule);
     schedule.add(lease);

@@ -118,7 +118,7 @@ fn judge(
         Ok(Reply::GrantedUntil(expiry)) => {
             let now = connections.clock.now();
             let grant = Grant::new(context, expiry, now);
-            let valid_until = quorum::valid_until(start, settings.ttl, None);
+            let valid_until = quorum::valid_until(start, settings.ttl, settings.margin, None);
             if now < valid_until && connections.members.health.counts(settings.restart_delay, now).contains(NODE) {
                 // No fence, and no renewal to spread.
                 return Outcome::Won(Won {
@@ -128,6 +128,7 @@ fn judge(
                     valid_until,
                     unit: 0.0,
                     missed: NodeMask::NONE,
+                    slot: None,
                 });
             }
             ballots.votes[NODE] = Vote::Granted(0);

@@ -10,6 +10,12 @@ use crate::protocol::quorum::{self, KeyVerdict, KeyVote, NodeMask, Vote};
 use crate::protocol::request::Reply;
 use crate::sys::clock::Moment;
 
+/// A node's answer in a few words: another has the lock.
+pub(crate) const HELD: &str = "held by another";
+
+/// A node's answer in a few words: others share the lock, and the caller may not join them.
+pub(crate) const HELD_OFF: &str = "shared, and a writer waits for it";
+
 /// The nodes' answers in an attempt that was not won.
 #[derive(Debug)]
 pub(crate) struct Ballots {
@@ -17,6 +23,8 @@ pub(crate) struct Ballots {
     pub(crate) failures: Vec<Option<Failure>>,
     /// The shortest remaining ttl of any holder's key.
     pub(crate) ttl_left: Option<Duration>,
+    /// The nodes that hold a reader off because a writer waits.
+    pub(crate) held_off: NodeMask,
     /// Whether every node had its time to answer.
     pub(crate) complete: bool,
     /// The free nodes: they granted, and then deleted the key.
@@ -34,6 +42,7 @@ impl Ballots {
             votes: vec![Vote::Pending; nodes],
             failures: vec![None; nodes],
             ttl_left: None,
+            held_off: NodeMask::NONE,
             complete: true,
             freed: NodeMask::NONE,
             took: Duration::ZERO,
@@ -64,6 +73,11 @@ impl Ballots {
         if self.votes.len() > 1 {
             self.owners.push((fence, label));
         }
+    }
+
+    /// Records the remaining ttl of an owner's key.
+    pub(crate) fn report_ttl(&mut self, ttl_left: Option<Duration>) {
+        self.ttl_left = self.ttl_left.into_iter().chain(ttl_left).min();
     }
 
     /// Whether nodes gave keys to different owners, this one among them, and none was seen to hold a quorum: several
@@ -131,7 +145,8 @@ impl Ballots {
                     left.to_string()
                 }
                 (_, Some(failure)) => failure.to_string(),
-                (Vote::Held, _) => "held by another".to_owned(),
+                (Vote::Held, _) if self.held_off.contains(node) => HELD_OFF.to_owned(),
+                (Vote::Held, _) => HELD.to_owned(),
                 (Vote::Pending | Vote::Failed, None) => "no answer yet".to_owned(),
                 (Vote::Granted(_) | Vote::Confirming(_) | Vote::Confirmed, None) => "granted".to_owned(),
             },

@@ -737,9 +737,12 @@ impl Connecting {
                         connections.slots[node].misses.store(0, Ordering::Relaxed);
                         health.record_reply(node, connections.clock.now());
                     }
+                    _ if connections.current(node).is_none() => {
+                        connections.members.nodes[node].endpoint.traffic.record_timeout();
+                    }
                     _ => {}
                 }
-                log!(debug, node = %connections.members.nodes[node].address, %failure, "no connection");
+                log!(NODE_UNREACHABLE, node = %connections.members.nodes[node].address, %failure, "no connection");
             }
         }
     }

@@ -23,6 +23,7 @@ use tokio_rustls::client::TlsStream;
 use crate::address::Target;
 use crate::net::node::Failure;
 use crate::net::tls::Tls;
+use crate::protocol::certificate::Validity;
 use crate::sys::clock::Clock;
 
 /// The time for which an address is tried alone. RFC 8305, section 5, recommends it.
@@ -183,6 +184,14 @@ fn unreachable(addresses: &[SocketAddr], errors: &[io::Error]) -> String {
     }
     let tried: Vec<_> = addresses.iter().map(|address| address.ip().to_string()).collect();
     format!("{} (tried {})", last.kind(), tried.join(", "))
+}
+
+impl Stream {
+    /// Returns from when until when the server's certificate is valid; `None` without TLS.
+    pub(crate) fn certificate(&self) -> Option<Validity> {
+        let Self::Tls(stream) = self else { return None };
+        Validity::of(stream.get_ref().1.peer_certificates()?.first()?)
+    }
 }
 
 impl AsyncRead for Stream {

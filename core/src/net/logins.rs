@@ -415,7 +415,7 @@ impl Keeper {
         loop {
             let Some(logins) = self.0.upgrade() else { return };
             if let Some(error) = logins.call().await {
-                log!(warn, %error, "no new login; the one before stays in use, and the provider is called again");
+                log!(LOGIN_FAILED, %error, "no new login; the one before stays in use, and the provider is called again");
             }
             let (clock, wanted) = (logins.clock.clone(), Arc::clone(&logins.wanted));
             let mut next_call = logins.state().next_call;

@@ -6,6 +6,9 @@
 //! - TRYAGAIN: some keys of the request are on either server. The map's primary is asked again, with as few keys as the
 //!   request can do with.
 //!
+//! An extension or a release of several names is then sent name by name. It is one vote: yes only if each name says yes.
+//! A look at several slots of a semaphore is sent slot by slot, and counts nobody.
+//!
 //! A request that creates a key is not followed. The other server may be in quarantine, and a create that is sent after
 //! its round's verdict could be executed behind its own release. So an attempt begins again, with a fresh token, at the
 //! set that the map names then.
@@ -19,7 +22,7 @@ use std::sync::{Arc, Weak};
 use crate::fault::{Fault, planted};
 use crate::net::connections::Connections;
 use crate::net::node::{Connection, Failure, OpenSlot};
-use crate::protocol::request::{Action, Reply, Request};
+use crate::protocol::request::{Action, KeyState, Keys, Reply, Request};
 
 /// How often one request is sent on. Two servers may name each other for a while.
 const MOST: u32 = 5;
@@ -33,7 +36,18 @@ pub(crate) async fn follow(
     connections: &Arc<Connections>,
     node: usize,
     request: &Request,
+    answered: (Connection, Result<Reply, Failure>),
+) -> Asked {
+    follow_from(connections, node, request, answered, OpenSlot::default()).await
+}
+
+/// Does as [`follow`] for a request that was sent in this way.
+async fn follow_from(
+    connections: &Arc<Connections>,
+    node: usize,
+    request: &Request,
     (first, answer): (Connection, Result<Reply, Failure>),
+    mut open: OpenSlot,
 ) -> Asked {
     let Some(router) = connections.members.router.as_ref().and_then(Weak::upgrade) else {
         return (Some(first), answer.map_err(Failure::without_cluster));
@@ -48,7 +62,6 @@ pub(crate) async fn follow(
         return (Some(first), answer);
     }
     let (mut asked, mut connection, mut answer) = (Arc::clone(connections), first.clone(), answer);
-    let mut open = OpenSlot::default();
     for _ in 0..MOST {
         let place = match &answer {
             Err(Failure::Moved(to)) => {
@@ -62,6 +75,10 @@ pub(crate) async fn follow(
             Err(Failure::Between) if planted(Fault::TryAgainLoses) => {
                 return (Some(connection), Ok(Reply::Absent));
             }
+            Err(Failure::Between) if request.keys.are_several() && request.action.is_divisible() => {
+                let asked = if planted(Fault::AskRemembered) { (connection, open.asking) } else { (first, false) };
+                return Box::pin(follow_each(connections, node, request, asked)).await;
+            }
             Err(Failure::Between) if !open.bare && planted(Fault::AskRemembered) => {
                 open.bare = true;
                 None
@@ -71,6 +88,12 @@ pub(crate) async fn follow(
                 (asked, connection) = (Arc::clone(connections), first.clone());
                 None
             }
+            Err(Failure::Between) => match &request.action {
+                Action::Look { slots, .. } if slots.len() > 1 => {
+                    return Box::pin(look_at_each(connections, node, request, slots, first)).await;
+                }
+                _ => break,
+            },
             _ => break,
         };
         if let Some(place) = place {
@@ -87,4 +110,82 @@ pub(crate) async fn follow(
         }
     }
     (Some(connection), answer)
+}
+
+/// Returns the answer to `request`, which is sent for each of its names alone.
+async fn follow_each(
+    connections: &Arc<Connections>,
+    node: usize,
+    request: &Request,
+    (first, asking): (Connection, bool),
+) -> Asked {
+    let mut all: Option<Reply> = None;
+    for keys in request.keys.each() {
+        let one = Request { keys: Arc::new(keys.alone()), ..request.clone() };
+        let answer = first.call_in_open_slot(&one, OpenSlot { asking, bare: true }).await;
+        let (_, answer) = follow(connections, node, &one, (first.clone(), answer)).await;
+        match answer {
+            Ok(reply) => all = Some(worse(all, reply)),
+            Err(failure) => return (Some(first), Err(failure)),
+        }
+    }
+    (Some(first), all.ok_or(Failure::UnexpectedReply))
+}
+
+/// Returns the answer to a look at `slots`, each of which is looked at alone.
+async fn look_at_each(
+    connections: &Arc<Connections>,
+    node: usize,
+    request: &Request,
+    slots: &[Arc<Keys>],
+    first: Connection,
+) -> Asked {
+    let (mut all, mut least) = (0, None);
+    for (slot, keys) in slots.iter().enumerate() {
+        let action = Action::Look { slots: Arc::new([Arc::clone(keys)]), wants: None, anyway: false };
+        let one = Request { action, ..request.clone() };
+        let open = OpenSlot { asking: false, bare: true };
+        let answer = first.call_in_open_slot(&one, open).await;
+        match follow_from(connections, node, &one, (first.clone(), answer), open).await {
+            (_, Ok(Reply::Slots { free, ttl_left, .. })) => {
+                all |= free << slot;
+                least = least.into_iter().chain(ttl_left).min();
+            }
+            (_, Ok(_)) => return (Some(first), Err(Failure::UnexpectedReply)),
+            (_, Err(failure)) => return (Some(first), Err(failure)),
+        }
+    }
+    (Some(first), Ok(Reply::Slots { free: all, ttl_left: least, position: 0, hold: 0 }))
+}
+
+/// Returns the answer for several names: that of another's lock before that of an absent one, and both before yes.
+fn worse(all: Option<Reply>, reply: Reply) -> Reply {
+    let rank = |reply: &Reply| match reply {
+        Reply::Foreign(_) | Reply::Ahead => 2,
+        Reply::Absent | Reply::Held { .. } => 1,
+        Reply::Seen { state, .. } if *state != KeyState::Free => 1,
+        _ => 0,
+    };
+    match (all, reply) {
+        (Some(Reply::Deleted { waiting }), Reply::Deleted { waiting: more }) => {
+            Reply::Deleted { waiting: waiting.saturating_add(more) }
+        }
+        (Some(all), reply) if rank(&all) >= rank(&reply) => all,
+        (_, reply) => reply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_names_say_yes_only_if_each_does() {
+        let all = |replies: &[Reply]| replies.iter().cloned().fold(None, |all, reply| Some(worse(all, reply))).unwrap();
+        let deleted = |waiting| Reply::Deleted { waiting };
+        assert_eq!(all(&[deleted(1), deleted(2)]), deleted(3));
+        assert_eq!(all(&[deleted(1), Reply::Absent, deleted(2)]), Reply::Absent);
+        assert_eq!(all(&[Reply::Absent, Reply::Foreign(None), Reply::Extended]), Reply::Foreign(None));
+        assert_eq!(all(&[Reply::Extended, Reply::Extended]), Reply::Extended);
+    }
 }

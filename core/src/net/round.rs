@@ -225,16 +225,22 @@ impl Round {
                 },
             };
             let _watched = connections.track_request(node);
+            let sent = connections.clock.now();
             let answer = if request.action.creates() {
-                let create = footprint.sent(node, &connection, connections.clock.now());
+                let create = footprint.sent(node, &connection, sent);
                 let answer = connection.call(&request, by).await;
                 footprint.answered(node, create, &answer);
                 answer
             } else {
                 connection.call(&request, by).await
             };
+            if answer.is_ok() {
+                let took = connections.clock.now().since(sent);
+                connections.members.nodes[node].endpoint.traffic.answered(&request, took);
+            }
             if answer.as_ref().err().is_some_and(Failure::is_redirect) {
-                return follow(&connections, node, &request, (connection, answer)).await;
+                // On the heap, because few requests need it and every request would be as large.
+                return Box::pin(follow(&connections, node, &request, (connection, answer))).await;
             }
             (Some(connection), answer)
         })

@@ -123,7 +123,7 @@ impl Tls {
             // A connect that was cancelled does not need it. A log may block, and the connect does not wait for it.
             drop(answer.send(config));
             if let Some(Refusal { option, reason }) = refusal {
-                log!(warn, option, "{option}{reason}; the files read before stay in force");
+                log!(TLS_FILES_KEPT, option, "{option}{reason}; the files read before stay in force");
             }
         });
         answered.await.unwrap_or(Err(Failure::Closed))

@@ -23,13 +23,23 @@ use crate::net::node::NodeEvent;
 use crate::protocol::quorum::NodeMask;
 use crate::sys::future::notified_until;
 
-/// The watched keys of one set of nodes. Ordered, so that a seed wakes waiters in the same order.
+/// The watched keys of one set of nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Tracking(Mutex<BTreeMap<Vec<u8>, Entry>>);
+pub(crate) struct Tracking(Mutex<Watched>);
+
+/// What is watched. Ordered, so that a seed wakes waiters in the same order.
+#[derive(Debug, Default)]
+struct Watched {
+    /// By what is waited for: a key, or several of them.
+    lines: BTreeMap<Arc<[u8]>, Entry>,
+    /// The lines that each key is of.
+    keys: BTreeMap<Box<[u8]>, Vec<Arc<[u8]>>>,
+}
 
 #[derive(Debug)]
 struct Entry {
     watches: usize,
+    keys: Vec<Box<[u8]>>,
     changes: Arc<Changes>,
 }
 
@@ -48,41 +58,61 @@ impl Changes {
 }
 
 impl Tracking {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Entry>> {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
         self.0.lock().expect("no panic while holding this")
     }
 
-    /// Counts the changes of `key` on each of `nodes` nodes, until the [`KeyWatch`] is dropped.
-    pub(crate) fn on(self: &Arc<Self>, key: &[u8], nodes: usize) -> KeyWatch {
-        let mut entries = self.entries();
-        let entry = entries.entry(key.to_vec()).or_insert_with(|| Entry {
-            watches: 0,
-            changes: Arc::new(Changes { counts: (0..nodes).map(|_| AtomicU64::new(0)).collect(), more: Notify::new() }),
+    /// Counts the changes of the `keys` of `line` on each of `nodes` nodes, until the [`KeyWatch`] is dropped. The keys of
+    /// a line are always the same.
+    pub(crate) fn on<'a>(
+        self: &Arc<Self>,
+        line: &Arc<[u8]>,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+        nodes: usize,
+    ) -> KeyWatch {
+        let mut watched = self.watched();
+        let Watched { lines, keys: by_key } = &mut *watched;
+        let entry = lines.entry(Arc::clone(line)).or_insert_with(|| {
+            let keys: Vec<Box<[u8]>> = keys.into_iter().map(Box::from).collect();
+            for key in &keys {
+                by_key.entry(key.clone()).or_default().push(Arc::clone(line));
+            }
+            let counts = (0..nodes).map(|_| AtomicU64::new(0)).collect();
+            Entry { watches: 0, keys, changes: Arc::new(Changes { counts, more: Notify::new() }) }
         });
         entry.watches += 1;
-        KeyWatch { tracking: Arc::clone(self), key: key.to_vec(), changes: Arc::clone(&entry.changes) }
+        KeyWatch { tracking: Arc::clone(self), line: Arc::clone(line), changes: Arc::clone(&entry.changes) }
     }
 
     /// Records what `node` has reported.
     pub(crate) fn heard(&self, node: usize, event: NodeEvent<'_>) {
-        let entries = self.entries();
+        let watched = self.watched();
         match event {
             NodeEvent::Changed(key) => {
-                if let Some(entry) = entries.get(key) {
-                    entry.changes.add(node);
+                for line in watched.keys.get(key).into_iter().flatten() {
+                    if let Some(entry) = watched.lines.get(line) {
+                        entry.changes.add(node);
+                    }
+                }
+            }
+            NodeEvent::ChangedFor { key, line: own } => {
+                for line in watched.keys.get(key).into_iter().flatten().filter(|line| ***line != *own) {
+                    if let Some(entry) = watched.lines.get(line) {
+                        entry.changes.add(node);
+                    }
                 }
             }
             NodeEvent::Connected { may_differ: false } => {}
-            _ => entries.values().for_each(|entry| entry.changes.add(node)),
+            _ => watched.lines.values().for_each(|entry| entry.changes.add(node)),
         }
     }
 }
 
-/// One waiter for changes of one key.
+/// One waiter for changes of the keys of one line.
 #[derive(Debug)]
 pub(crate) struct KeyWatch {
     tracking: Arc<Tracking>,
-    key: Vec<u8>,
+    line: Arc<[u8]>,
     changes: Arc<Changes>,
 }
 
@@ -115,15 +145,22 @@ impl KeyWatch {
 
 impl Drop for KeyWatch {
     fn drop(&mut self) {
-        let mut entries = self.tracking.entries();
-        if let Some(entry) = entries.get_mut(&self.key) {
-            entry.watches -= 1;
-            if entry.watches == 0 {
-                let unwatched = entries.remove(&self.key);
-                drop(entries);
-                drop(unwatched);
+        let mut watched = self.tracking.watched();
+        let Some(entry) = watched.lines.get_mut(&self.line) else { return };
+        entry.watches -= 1;
+        if entry.watches > 0 {
+            return;
+        }
+        let unwatched = watched.lines.remove(&self.line);
+        for key in unwatched.iter().flat_map(|entry| &entry.keys) {
+            let lines = watched.keys.get_mut(key).expect("every key of a line has it");
+            lines.retain(|line| *line != self.line);
+            if lines.is_empty() {
+                watched.keys.remove(key);
             }
         }
+        drop(watched);
+        drop(unwatched);
     }
 }
 
@@ -139,10 +176,31 @@ mod tests {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    /// Watches the keys of a line, whose names a space separates.
+    fn on(tracking: &Arc<Tracking>, line: &str, nodes: usize) -> KeyWatch {
+        tracking.on(&Arc::from(line.as_bytes()), line.split(' ').map(str::as_bytes), nodes)
+    }
+
+    #[test]
+    fn a_change_of_any_key_of_a_line_is_heard() {
+        let tracking = Arc::new(Tracking::default());
+        let watches = [on(&tracking, "a b", 1), on(&tracking, "b c", 1), on(&tracking, "b", 1)];
+        let seen = watches.each_ref().map(KeyWatch::seen);
+        let hears = |key: &[u8]| {
+            tracking.heard(0, NodeEvent::Changed(key));
+            [0, 1, 2].map(|index| watches[index].since(&seen[index]).0 != NodeMask::NONE)
+        };
+        assert_eq!(hears(b"d"), [false, false, false]);
+        assert_eq!(hears(b"a"), [true, false, false]);
+        assert_eq!(hears(b"b"), [true, true, true]);
+        drop(watches);
+        assert!(tracking.watched().keys.is_empty() && tracking.watched().lines.is_empty(), "a key stays");
+    }
+
     #[test]
     fn a_change_between_the_question_and_the_sleep_is_not_missed() {
         let tracking = Arc::new(Tracking::default());
-        let key_watch = tracking.on(b"foo", 3);
+        let key_watch = on(&tracking, "foo", 3);
         let seen = key_watch.seen();
         assert!(poll(key_watch.changed(&seen)).is_pending());
         tracking.heard(1, NodeEvent::Changed(b"bar"));
@@ -153,12 +211,23 @@ mod tests {
         assert!(poll(key_watch.changed(&seen)).is_pending(), "heard already");
     }
 
+    /// The node reports a change to all who wait, but for those on the connection that made it.
+    #[test]
+    fn a_change_of_ones_own_is_heard_by_those_who_wait_for_other_keys_with_it() {
+        let tracking = Arc::new(Tracking::default());
+        let [own, set] = [on(&tracking, "a", 1), on(&tracking, "a b", 1)];
+        let seen = [own.seen(), set.seen()];
+        tracking.heard(0, NodeEvent::ChangedFor { key: b"a", line: b"a" });
+        assert_eq!(own.since(&seen[0]).0, NodeMask::NONE, "it would wake itself");
+        assert_eq!(set.since(&seen[1]).0, NodeMask::NONE.with(0));
+    }
+
     #[test]
     fn a_flush_and_a_broken_connection_change_every_key_of_the_node() {
         let reconnected = NodeEvent::Connected { may_differ: true };
         for event in [NodeEvent::Disconnected, reconnected, NodeEvent::AllChanged] {
             let tracking = Arc::new(Tracking::default());
-            let watches = [tracking.on(b"foo", 2), tracking.on(b"bar", 2)];
+            let watches = [on(&tracking, "foo", 2), on(&tracking, "bar", 2)];
             let seen = watches.each_ref().map(KeyWatch::seen);
             tracking.heard(0, event);
             for (key_watch, seen) in watches.iter().zip(&seen) {
@@ -171,10 +240,10 @@ mod tests {
     #[test]
     fn a_name_is_forgotten_with_its_last_watcher() {
         let tracking = Arc::new(Tracking::default());
-        let watches = [tracking.on(b"foo", 1), tracking.on(b"foo", 1)];
+        let watches = [on(&tracking, "foo", 1), on(&tracking, "foo", 1)];
         for (left, key_watch) in [1, 0].into_iter().zip(watches) {
             drop(key_watch);
-            assert_eq!(tracking.entries().len(), left);
+            assert_eq!(tracking.watched().lines.len(), left);
         }
     }
 }

@@ -10,16 +10,31 @@ use crate::process::nodes::NodeSet;
 use crate::process::shutdown::Ending;
 use crate::protocol::name::Name;
 use crate::protocol::request::Keys;
+use crate::protocol::shape::Names;
 
-/// A lock's name, keys and settings, fixed when the call begins.
-#[derive(Debug)]
+/// A lock's names, keys and settings, fixed when the call begins.
+#[derive(Clone, Debug)]
 pub(crate) struct Spec {
-    /// The whole name, with the client's prefix.
+    /// The whole name, with the client's prefix, as errors and logs show it.
     pub(crate) name: Name,
+    pub(crate) names: Names,
     /// The length of that prefix.
     pub(crate) prefix: usize,
+    /// The keys; of a semaphore, those of its first slot.
     pub(crate) keys: Arc<Keys>,
     pub(crate) settings: Settings,
+}
+
+impl Spec {
+    /// Returns the name without the client's prefix, or the names joined.
+    pub(crate) fn given_name(&self) -> &[u8] {
+        self.names.given(self.prefix)
+    }
+
+    /// Returns each name without the client's prefix.
+    pub(crate) fn given_names(&self) -> Vec<&[u8]> {
+        self.names.each().iter().map(|name| &name.bytes()[self.prefix..]).collect()
+    }
 }
 
 /// How often one operation begins again because the lock is on another set.
@@ -41,6 +56,12 @@ impl LockContext {
     /// and inspection looks it up.
     pub(crate) fn set(&self) -> Cow<'_, Arc<NodeSet>> {
         self.listed.of_key(&self.spec.keys.lock)
+    }
+
+    /// Returns the context of a slot of this semaphore.
+    pub(crate) fn of_slot(&self, slot: u32) -> Self {
+        let spec = Spec { keys: self.spec.names.slot_keys(slot), ..Spec::clone(&self.spec) };
+        Self { spec: Arc::new(spec), ..self.clone() }
     }
 
     /// Whether another set than that of `connections` has this lock now.

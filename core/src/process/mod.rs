@@ -15,6 +15,8 @@
 
 pub(crate) mod context;
 pub(crate) mod environment;
+pub(crate) mod events;
+pub(crate) mod metrics;
 pub(crate) mod nodes;
 pub(crate) mod pending_releases;
 pub(crate) mod routes;
@@ -35,7 +37,7 @@ use crate::fault::{Fault, planted};
 use crate::net::connections::{Member, Members};
 use crate::net::logins::Logins;
 use crate::net::node::cluster::servers::ServerAccess;
-use crate::net::node::endpoint::Endpoints;
+use crate::net::node::endpoint::{Endpoint, Endpoints};
 use crate::net::node::list::NodeLists;
 #[cfg(feature = "testing")]
 use crate::net::node::memory::MemoryNode;
@@ -44,6 +46,7 @@ use crate::net::node::sentinels::SentinelAccess;
 use crate::net::node::simulated::SimulatedSockets;
 use crate::net::node::{Cluster, MemoryNodes, Node, Sentinels};
 use crate::process::environment::Environment;
+use crate::process::metrics::Metrics;
 use crate::process::nodes::{Directory, NodeSet};
 use crate::process::routes::{Maker, Routes, Servers};
 use crate::process::schedule::Schedule;
@@ -57,6 +60,7 @@ use crate::sys::random::Random;
 pub(crate) struct Process {
     environment: Arc<Environment>,
     pub(crate) schedule: Arc<Schedule>,
+    pub(crate) metrics: Metrics,
     /// `host:pid`, the label beside the token.
     pub(crate) label: Arc<str>,
     sets: Mutex<HashMap<Addresses, Weak<NodeSet>>>,
@@ -95,6 +99,7 @@ impl Process {
         let environment = Arc::new(Environment::new(pid, clock, random, background));
         Self {
             schedule: Arc::new(Schedule::new(&environment)),
+            metrics: Metrics::default(),
             environment,
             label,
             sets: Mutex::default(),
@@ -251,6 +256,11 @@ impl Process {
     #[cfg(feature = "testing")]
     pub(crate) fn memory_node(&self, name: &str) -> MemoryNode {
         self.memory.named(name)
+    }
+
+    /// Returns the endpoints that clients name, with what they are called.
+    pub(crate) fn endpoints(&self) -> Vec<(String, Arc<Endpoint>)> {
+        self.endpoints.in_use()
     }
 
     /// Returns this process's environment.

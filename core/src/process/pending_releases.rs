@@ -45,6 +45,7 @@ use tokio::sync::Notify;
 
 use crate::fault::{Fault, planted};
 use crate::net::connections::{Connections, Members};
+use crate::net::node::traffic::PendingCount;
 use crate::net::node::{Connection, Failure};
 use crate::net::redirect::follow;
 use crate::process::environment::Environment;
@@ -107,17 +108,25 @@ pub(crate) struct Account {
     pub(crate) node_timeout: Duration,
     /// The ttl last given to the keys.
     pub(crate) ttl: Duration,
+    /// Until when the lock is nobody's, if it has a least time.
+    pub(crate) kept_until: Option<Moment>,
 }
 
 impl Account {
     fn release(&self) -> Request {
-        Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::Release { asks: true } }
+        let rest = self.kept_until.map(|until| until.since(self.environment.clock.now()));
+        Request { keys: Arc::clone(&self.keys), token: self.token, action: Action::give_up(&self.keys, true, rest) }
     }
 
     /// Queues the release on `connection` now, and returns the future of its answer.
     pub(crate) fn queue(&self, connection: Connection) -> Releasing {
         let request = self.release();
         begun(Box::pin(async move { connection.call_known(&request).await }))
+    }
+
+    /// Counts a release that is pending on `node`.
+    fn count(&self, node: usize) -> PendingCount {
+        self.set.members().nodes[node].endpoint.traffic.count_pending()
     }
 
     fn tell_waiters(&self, answer: &Result<Reply, Failure>) {
@@ -133,6 +142,7 @@ impl Account {
         for (node, behind) in releases {
             let keys = behind.as_ref().map_or(0, |(_, over_key)| 1 + u8::from(*over_key));
             let pending_work = PendingWork::new(&account.environment.shutdown);
+            let count = account.count(node);
             let pending = PendingRelease {
                 account: Arc::clone(&account),
                 node,
@@ -141,6 +151,7 @@ impl Account {
                 until,
                 attempt: 0,
                 _pending_work: pending_work,
+                count,
             };
             if pending.behind.is_some() {
                 listened_to.push(pending);
@@ -157,7 +168,16 @@ impl Account {
 /// Notifies this process's waiters of a deletion, and leaves the lock to others that wait.
 pub(crate) fn tell_waiters(environment: &Environment, waiters: &Waiters, keys: &Keys, answer: &Result<Reply, Failure>) {
     if let Ok(Reply::Deleted { waiting }) = answer {
-        waiters.released(&keys.lock, *waiting, environment.clock.now(), || environment.random.unit());
+        let now = environment.clock.now();
+        let hold_off = || match environment.random.unit() {
+            unit if keys.are_shared() => backoff::deference(unit),
+            unit => backoff::hold_off(*waiting, unit),
+        };
+        waiters.released(keys.line(), *waiting, now, hold_off);
+        if keys.are_several() {
+            // Those who wait for one of the names.
+            keys.each().for_each(|keys| waiters.released(&keys.lock, *waiting, now, hold_off));
+        }
     }
 }
 
@@ -186,6 +206,7 @@ struct PendingRelease {
     /// How often it was answered, but not finally.
     attempt: u32,
     _pending_work: PendingWork,
+    count: PendingCount,
 }
 
 impl PendingRelease {
@@ -209,7 +230,7 @@ impl PendingRelease {
         let node = self.node;
         let Entered { is_first, is_new, dropped, is_warning } = set.pending_releases().ledgers[node].enter(self);
         if dropped.is_some() && is_warning {
-            log!(warn, node = %set.members().nodes[node].address,
+            log!(RELEASES_ABANDONED, node = %set.members().nodes[node].address,
                 "too many pending releases for the node; leaving the oldest keys to expire"
             );
         }
@@ -524,6 +545,7 @@ impl Payer {
         }
         for (mut pending, set) in self.paying.ledger().take_moved(&*self.paying.set) {
             pending.account = Arc::new(Account { set, ..(*pending.account).clone() });
+            pending.count = pending.account.count(pending.node);
             pending.enqueue();
         }
     }
@@ -758,9 +780,19 @@ mod tests {
             token,
             node_timeout: TTL / 4,
             ttl: TTL,
+            kept_until: None,
         };
-        let (account, until) = (Arc::new(account), now().after(TTL));
-        PendingRelease { account, node: 0, behind: None, keys: 0, until, attempt: 0, _pending_work: pending_work }
+        let (count, until) = (account.count(0), now().after(TTL));
+        PendingRelease {
+            account: Arc::new(account),
+            node: 0,
+            behind: None,
+            keys: 0,
+            until,
+            attempt: 0,
+            _pending_work: pending_work,
+            count,
+        }
     }
 
     fn number(pending: &PendingRelease) -> usize {

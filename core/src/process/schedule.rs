@@ -29,7 +29,7 @@ use crate::process::environment::Environment;
 use crate::protocol::backoff;
 use crate::protocol::name::Name;
 use crate::sys::clock::{Alarm, Moment};
-use crate::sys::log::log;
+use crate::sys::log::{EndedTrace, log};
 
 /// A held lock, as the schedule sees it.
 pub(crate) trait Timed: fmt::Debug + Send + Sync {
@@ -87,15 +87,20 @@ pub(crate) struct NotHeld;
 pub(crate) struct Unlogged {
     name: Name,
     reason: LostReason,
+    trace: Option<EndedTrace>,
 }
 
 impl Unlogged {
-    pub(crate) fn new(name: &Name, reason: LostReason) -> Self {
-        Self { name: name.clone(), reason }
+    pub(crate) fn new(name: &Name, reason: LostReason, trace: Option<EndedTrace>) -> Self {
+        Self { name: name.clone(), reason, trace }
     }
 
     pub(crate) fn log(self) {
-        log!(warn, name = %self.name, reason = %self.reason, "a held lock is lost");
+        // A lock that has not reached its user was not held.
+        if let Some(trace) = self.trace {
+            log!(LOCK_LOST, name = %self.name, reason = %self.reason, "a held lock is lost");
+            drop(trace);
+        }
     }
 }
 
@@ -258,6 +263,13 @@ impl Schedule {
         let entry = (due, entries.next);
         entries.map.insert(entry, Item::Claim(claim));
         self.look(entries, due);
+    }
+
+    /// Drops all that is due, because the background has ended. It holds the process, which holds the schedule.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn clear(&self) {
+        let due = std::mem::take(&mut self.entries().map);
+        drop(due);
     }
 
     /// Makes the task look at the schedule when something is `due`.

@@ -27,12 +27,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::net::ballots::Ballots;
 use crate::protocol::backoff;
 use crate::protocol::outage::Outage;
+use crate::protocol::positions::Positions;
 use crate::sys::clock::{Clock, Moment};
 
 /// The queues of one set of nodes: one for each name with a waiter.
@@ -80,6 +82,8 @@ pub(crate) struct SharedOutcome {
     pub(crate) ballots: Option<Arc<Ballots>>,
     /// For how long no quorum has answered.
     pub(crate) outage: Outage,
+    /// The positions of a front that wanted to share the lock, even if it has won: the next one may be held off.
+    pub(crate) positions: Option<Arc<Positions>>,
 }
 
 impl Waiters {
@@ -113,17 +117,17 @@ impl Waiters {
     }
 
     /// Records that a node deleted `key` for this process. If `waiting` others were denied meanwhile, leaves the name
-    /// to them for a moment, which `unit` spreads.
-    pub(crate) fn released(&self, key: &[u8], waiting: u32, now: Moment, unit: impl FnOnce() -> f64) {
+    /// to them for the moment of `hold_off`.
+    pub(crate) fn released(&self, key: &[u8], waiting: u32, now: Moment, hold_off: impl FnOnce() -> Duration) {
         if waiting == 0 && self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut state = self.state();
         if waiting > 0 {
-            let until = now.after(backoff::hold_off(waiting, unit()));
+            let until = now.after(hold_off());
             state.hold_offs.retain(|_, until| *until > now);
-            let held_off = state.hold_offs.entry(key.to_vec()).or_insert(until);
-            *held_off = until.max(*held_off);
+            let latest = state.hold_offs.entry(key.to_vec()).or_insert(until);
+            *latest = until.max(*latest);
             self.recount(&state);
         }
         if let Some((_, queue)) = state.queues.get(key) {
@@ -169,12 +173,14 @@ impl Waiter {
         clock.timeout(backoff::NOTIFICATION_WINDOW, released).await;
     }
 
-    /// Waits until the hold-off ends, unless that is past `deadline`. Cancel safe.
-    pub(crate) async fn hold_off(&self, clock: &Clock, deadline: Moment) {
+    /// Waits until the hold-off ends, unless that is past `deadline`. Returns whether there was one. Cancel safe.
+    pub(crate) async fn hold_off(&self, clock: &Clock, deadline: Moment) -> bool {
         let held_off = self.waiters.state().hold_offs.get(&self.key).copied();
-        if let Some(until) = held_off.filter(|until| *until > clock.now() && *until < deadline) {
+        let held_off = held_off.filter(|until| *until > clock.now() && *until < deadline);
+        if let Some(until) = held_off {
             clock.sleep_until(until).await;
         }
+        held_off.is_some()
     }
 
     /// Shares what a call found out before it joined the queue, unless the queue has answers already.
@@ -213,7 +219,6 @@ impl Drop for Waiter {
 mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
-    use std::time::Duration;
 
     use super::*;
 
@@ -250,15 +255,15 @@ mod tests {
     #[test]
     fn a_name_that_others_want_is_left_to_them_for_a_moment() {
         let waiters = Arc::new(Waiters::default());
-        waiters.released(b"foo", 0, at(0), || 0.0);
+        waiters.released(b"foo", 0, at(0), || backoff::hold_off(0, 0.0));
         assert_eq!(waiters.must_wait_until(b"foo", at(0)), None, "nobody wants it");
-        waiters.released(b"foo", 2, at(0), || 0.0);
+        waiters.released(b"foo", 2, at(0), || backoff::hold_off(2, 0.0));
         let until = waiters.must_wait_until(b"foo", at(0)).expect("others want it");
         assert_eq!(until, at(0).after(backoff::hold_off(2, 0.0)));
-        waiters.released(b"foo", 1, at(0), || 0.0);
+        waiters.released(b"foo", 1, at(0), || backoff::hold_off(1, 0.0));
         assert_eq!(waiters.must_wait_until(b"foo", at(0)), Some(until), "never shorter");
         assert_eq!(waiters.must_wait_until(b"foo", until), None, "the moment is over");
-        waiters.released(b"bar", 1, until.after(Duration::from_millis(1)), || 0.0);
+        waiters.released(b"bar", 1, until.after(Duration::from_millis(1)), || backoff::hold_off(1, 0.0));
         assert_eq!(waiters.state().hold_offs.len(), 1, "what is over is forgotten");
     }
 }

@@ -40,6 +40,15 @@ const SPLIT_ROUNDS_MOST: u32 = 4;
 /// The longest a lock may lie idle because waiters back off. A round takes longer where a process was stopped in it.
 const SPLIT_MOST: Duration = Duration::from_secs(1);
 
+/// Joins, renewals and leaves of readers each wake those who wait for a shared lock. A waiter asks for several of these at
+/// once, and for more the longer readers come and go.
+const GATHER_EACH: Duration = Duration::from_micros(100);
+/// The longest that a lock may lie idle because its waiters gather changes.
+const GATHER_MOST: Duration = Duration::from_millis(25);
+/// For how long readers leave a lock that readers share, or shared just now, to a writer that waits. With several nodes, the
+/// writer is told by each, asks a quorum of them whether it is free, and then tries. A reader needs the last step alone.
+const DEFERENCE: Duration = Duration::from_millis(20);
+
 /// A release reaches all nodes within about this time.
 pub(crate) const NOTIFICATION_WINDOW: Duration = Duration::from_millis(2);
 
@@ -117,6 +126,16 @@ pub(crate) fn wake_delay(position: u32, denials: u32, unit: f64) -> Duration {
 pub(crate) fn split(splits: u32, took: Duration, unit: f64) -> Duration {
     let pause = took.saturating_mul(splits.min(SPLIT_ROUNDS_MOST)).min(SPLIT_MOST).mul_f64(unit);
     if pause < SHORTEST { Duration::ZERO } else { pause }
+}
+
+/// Returns the time between two requests of a writer that waits for readers, and has so far asked `in_vain` so many times.
+pub(crate) fn gather(in_vain: u32, unit: f64) -> Duration {
+    GATHER_EACH.saturating_mul(in_vain).min(GATHER_MOST).mul_f64(1.0 - unit / 4.0)
+}
+
+/// Returns how long a reader leaves the lock to writers that wait.
+pub(crate) fn deference(unit: f64) -> Duration {
+    DEFERENCE.mul_f64(1.0 - unit / 4.0)
 }
 
 /// Returns how long a process leaves a lock that it just released to the `waiting` processes denied meanwhile.
@@ -254,6 +273,15 @@ mod tests {
         assert_eq!(hold_off(3, 0.0), HOLD_OFF + 3 * HOLD_OFF_EACH);
         assert_eq!(hold_off(0, 1.0), HOLD_OFF.mul_f64(1.0 - WAKE_DELAY_SPREAD));
         assert_eq!(hold_off(u32::MAX, 0.0), WAKE_DELAY_MOST);
+    }
+
+    #[test]
+    fn a_waiter_gathers_changes_of_a_shared_lock_for_longer_each_time() {
+        assert_eq!(gather(0, 0.0), Duration::ZERO, "the first time at once");
+        assert_eq!(gather(40, 0.0), ms(4));
+        assert_eq!(gather(40, 1.0), ms(3));
+        assert_eq!(gather(u32::MAX, 0.0), GATHER_MOST);
+        assert_eq!([0.0, 1.0].map(deference), [ms(20), ms(15)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! May import `sys` and what lies below it.
 
 pub(crate) mod backoff;
+pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod diagnosis;
 pub(crate) mod name;
@@ -12,4 +13,5 @@ pub(crate) mod positions;
 pub(crate) mod quorum;
 pub(crate) mod request;
 pub(crate) mod sentinel;
+pub(crate) mod shape;
 pub(crate) mod token;

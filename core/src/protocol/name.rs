@@ -13,8 +13,13 @@ use crate::error::Error;
 /// The longest name. Keys may be far longer, but a name stands in every command and every error.
 const MAX_BYTES: usize = 512;
 
-const FENCE: &[u8] = b"redlock:fence:";
+/// What begins every fence key.
+pub(crate) const FENCE: &[u8] = b"redlock:fence:";
 const WANT: &[u8] = b"redlock:waiters:";
+const SLOT: &[u8] = b"redlock:slot:";
+
+/// The beginnings of keys that are made here, or may be.
+const RESERVED: [&[u8]; 4] = [FENCE, WANT, SLOT, b"redlock:shared:"];
 
 /// A name that keys can be made of. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,33 +40,54 @@ enum Tagging {
     Number(u32),
 }
 
+/// What is wrong with a name, as the rest of a sentence about it.
+#[derive(Debug)]
+pub(crate) struct WrongName(String);
+
+impl WrongName {
+    /// Returns what is wrong with an empty name.
+    pub(crate) fn empty() -> Self {
+        Self(" is empty; give it 1 to 512 bytes".to_owned())
+    }
+
+    /// Returns the error for the only name of a lock.
+    pub(crate) fn alone(self) -> Error {
+        Error::invalid(format!("the name of a lock{}", self.0)).with_option("name")
+    }
+
+    /// Returns the error for the name that is at `index` in the caller's list.
+    pub(crate) fn at(self, index: usize) -> Error {
+        Error::about("names", format!("[{index}]{}", self.0))
+    }
+}
+
 impl Name {
     /// Accepts any 1 to 512 bytes, except names that begin like the keys made here.
-    pub(crate) fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Self, Error> {
+    pub(crate) fn parse(bytes: impl Into<Arc<[u8]>>) -> Result<Self, WrongName> {
         let bytes = bytes.into();
         if bytes.is_empty() {
-            return Err(Self::empty());
+            return Err(WrongName::empty());
         }
         if bytes.len() > MAX_BYTES {
-            return Err(Error::invalid(format!(
-                "the name of a lock has {} bytes and at most {MAX_BYTES} are allowed; use a hash of it as the name",
+            return Err(WrongName(format!(
+                " has {} bytes and at most {MAX_BYTES} are allowed; use a hash of it as the name",
                 bytes.len()
             )));
         }
-        for reserved in [FENCE, WANT] {
-            if bytes.starts_with(reserved) {
-                return Err(Error::invalid(format!(
-                    "names that begin with {:?} are reserved for the lock's own keys; choose another name",
-                    String::from_utf8_lossy(reserved)
-                )));
-            }
+        match RESERVED.iter().find(|reserved| bytes.starts_with(reserved)) {
+            Some(reserved) => Err(WrongName(begins_with(reserved) + "; choose another name")),
+            None => Ok(Self::of(bytes)),
         }
-        Ok(Self { tagging: Tagging::of(&bytes), bytes })
     }
 
-    /// Returns the error for an empty name.
-    pub(crate) fn empty() -> Error {
-        Error::invalid("the name of a lock is empty; give it 1 to 512 bytes")
+    fn of(bytes: Arc<[u8]>) -> Self {
+        Self { tagging: Tagging::of(&bytes), bytes }
+    }
+
+    /// Returns what errors show of several names. Keys are not made of it.
+    pub(crate) fn joined(names: &[Self]) -> Self {
+        let bytes: Vec<&[u8]> = names.iter().map(Self::bytes).collect();
+        Self { tagging: Tagging::Whole, bytes: bytes.join(&b", "[..]).into() }
     }
 
     /// Refuses a prefix after which no name is right.
@@ -71,13 +97,10 @@ impl Name {
             let rest = format!(" has {} bytes, but at most {most} are allowed; use a shorter prefix", prefix.len());
             return Err(Error::about("key_prefix", rest));
         }
-        for reserved in [FENCE, WANT] {
-            if prefix.starts_with(reserved) {
-                let rest = format!(" begins with {:?}, which is reserved", String::from_utf8_lossy(reserved));
-                return Err(Error::about("key_prefix", rest + " for the lock's own keys; choose another prefix"));
-            }
+        match RESERVED.iter().find(|reserved| prefix.starts_with(reserved)) {
+            Some(reserved) => Err(Error::about("key_prefix", begins_with(reserved) + "; choose another prefix")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Returns the name as given.
@@ -100,6 +123,16 @@ impl Name {
         self.key_beside(WANT)
     }
 
+    /// Returns the name whose lock is permit `slot` of the semaphore with this name.
+    pub(crate) fn slot_name(&self, slot: u32) -> Self {
+        Self::of(self.key_beside(format!("redlock:slot:{slot}:").as_bytes()).into())
+    }
+
+    /// Returns the key that changes when a permit of the semaphore with this name is released to those who wait.
+    pub(crate) fn bell_key(&self) -> Vec<u8> {
+        self.key_beside(&[SLOT, b"bell:"].concat())
+    }
+
     fn key_beside(&self, prefix: &[u8]) -> Vec<u8> {
         match self.tagging {
             Tagging::Whole => [prefix, b"{", &self.bytes, b"}"].concat(),
@@ -107,6 +140,37 @@ impl Name {
             Tagging::Number(k) => [prefix, format!("-{{{k}}}").as_bytes(), &self.bytes].concat(),
         }
     }
+
+    /// Returns the name whose fence is under this key, and the slot if the name is a semaphore; `None` for a key that
+    /// this library does not make.
+    #[cfg(feature = "cli")]
+    pub(crate) fn of_fence_key(key: &[u8]) -> Option<(Self, Option<u32>)> {
+        let lock = Self::of(name_beside(key, FENCE)?.into());
+        if lock.fence_key() != key {
+            return None;
+        }
+        let Some(rest) = lock.bytes.strip_prefix(SLOT) else {
+            return Self::parse(lock.bytes).ok().map(|name| (name, None));
+        };
+        let digits = rest.iter().position(|byte| *byte == b':')?;
+        let slot = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+        let name = Self::parse(name_beside(&rest[digits + 1..], b"")?).ok()?;
+        (name.slot_name(slot) == lock).then_some((name, Some(slot)))
+    }
+}
+
+/// Undoes `Name::key_beside`, for a key that was made by it.
+#[cfg(any(test, feature = "cli"))]
+fn name_beside<'a>(key: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    match key.strip_prefix(prefix)? {
+        [b'{', name @ .., b'}'] | [b':', name @ ..] => Some(name),
+        numbered => Some(&numbered[numbered.iter().position(|&byte| byte == b'}')? + 1..]),
+    }
+}
+
+/// Returns that something begins with what is `reserved`, as the rest of a sentence about it.
+fn begins_with(reserved: &[u8]) -> String {
+    format!(" begins with {:?}, which is reserved for the lock's own keys", String::from_utf8_lossy(reserved))
 }
 
 impl fmt::Display for Name {
@@ -290,7 +354,8 @@ mod tests {
                     assert_eq!(Some(name.want_key()), case.waiters_key_hex.as_deref().map(unhex), "want of {name}");
                     assert_eq!(Some(slot(name.lock_key())), case.slot, "slot of {name}");
                 }
-                (Err(error), Some(refusal)) => {
+                (Err(wrong), Some(refusal)) => {
+                    let error = wrong.alone();
                     assert_eq!(error.code(), refusal.code);
                     for text in refusal.mentions {
                         assert!(error.to_string().contains(&text), "{error} does not mention {text:?}");
@@ -358,11 +423,32 @@ mod tests {
         vec(byte, 1..12)
     }
 
-    /// Undoes `key_beside`: a function from the key back to the name means that two names never share a key.
+    /// A function from the key back to the name means that two names never share a key.
     fn name_of(key: &[u8]) -> &[u8] {
-        match key.strip_prefix(FENCE).unwrap() {
-            [b'{', name @ .., b'}'] | [b':', name @ ..] => name,
-            numbered => &numbered[numbered.iter().position(|&byte| byte == b'}').unwrap() + 1..],
+        name_beside(key, FENCE).unwrap()
+    }
+
+    #[test]
+    #[cfg(feature = "cli")]
+    fn a_key_that_is_not_a_fence_is_of_no_name() {
+        for key in [
+            "",
+            "job",
+            "redlock:fence:",
+            "redlock:fence:{}",
+            "redlock:fence:{job",
+            "redlock:fence:job",
+            "redlock:fence::job",
+            "redlock:fence:{a}b}",
+            "redlock:fence:-{1}a}b",
+            "redlock:fence:{redlock:fence:a}",
+            "redlock:fence:{redlock:slot:1}",
+            "redlock:fence::redlock:slot:bell:{job}",
+            "redlock:fence::redlock:slot:01:{job}",
+            "redlock:fence::redlock:slot:+1:{job}",
+            "redlock:fence::redlock:slot:99999999999:{job}",
+        ] {
+            assert_eq!(Name::of_fence_key(key.as_bytes()), None, "{key}");
         }
     }
 
@@ -375,6 +461,14 @@ mod tests {
             prop_assert_eq!(slot(&want), slot(&bytes));
             prop_assert_eq!(name_of(&fence), &bytes[..]);
             prop_assert!(Name::parse(&*fence).is_err() && Name::parse(&*want).is_err(), "no lock has this key");
+        }
+
+        #[test]
+        #[cfg(feature = "cli")]
+        fn a_fence_key_tells_name_and_slot(bytes in odd_name(), slot in 0_u32..32) {
+            let name = Name::parse(&*bytes).unwrap();
+            prop_assert_eq!(Name::of_fence_key(&name.slot_name(slot).fence_key()), Some((name.clone(), Some(slot))));
+            prop_assert_eq!(Name::of_fence_key(&name.fence_key()), Some((name, None)));
         }
 
         #[test]

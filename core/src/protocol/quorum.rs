@@ -2,10 +2,12 @@
 //! randomness. The rules are those of the Redis distributed-locks page ("The Redlock algorithm") with the fence that
 //! `docs/protocol.md` describes. Where they meet, a comment names the rule that a line implements.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::LostReason;
 use crate::fault::{Fault, planted};
+use crate::protocol::token::Fingerprint;
 use crate::sys::clock::Moment;
 
 /// Returns ⌊n/2⌋ + 1: any two quorums share a node.
@@ -25,9 +27,10 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// Returns until when a holder may rely on a lease requested at `start`; never past `limit`.
-pub(crate) fn valid_until(start: Moment, ttl: Duration, limit: Option<Moment>) -> Moment {
-    let end = start.after(ttl.saturating_sub(drift(ttl)));
+/// Returns until when a holder may rely on a lease requested at `start`, which it leaves `margin` earlier than it must;
+/// never past `limit`.
+pub(crate) fn valid_until(start: Moment, ttl: Duration, margin: Duration, limit: Option<Moment>) -> Moment {
+    let end = start.after(ttl.saturating_sub(drift(ttl)).saturating_sub(margin));
     limit.map_or(end, |limit| end.min(limit))
 }
 
@@ -56,6 +59,101 @@ pub(crate) fn is_locked(presences: &[Presence]) -> Option<bool> {
         return Some(false);
     }
     (presences.len() - count(Presence::Taken) < needed).then_some(true)
+}
+
+/// Whose key a node has, as far as its answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The node would grant it.
+    Nobody,
+    /// A lock of this library.
+    Ours(Fingerprint),
+    /// A lock of this library that is shared. Each node knows other readers.
+    Shared,
+    /// Something else. Owners of such keys cannot be told apart.
+    Foreign,
+    /// The answer is missing, or does not count.
+    Unknown,
+}
+
+/// Whose a lock is, as far as a quorum of its nodes shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockState {
+    /// A quorum of nodes would grant it.
+    Free,
+    /// One owner has it on a quorum of nodes.
+    Held,
+    /// It is shared on a quorum of nodes.
+    Shared,
+    /// A quorum of nodes has something else under its key: a lock of another library, or a key that is not a lock.
+    Foreign,
+    /// No quorum shows the same. Too few nodes could be asked, nodes that restarted are in quarantine, votes are split,
+    /// or the lock is being acquired or released.
+    Unknown,
+}
+
+impl LockState {
+    /// Returns the stable text of this state: `free`, `held`, `shared`, `foreign` or `unknown`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Held => "held",
+            Self::Shared => "shared",
+            Self::Foreign => "foreign",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Returns whose a lock is, and the nodes that have a key of its owner. If no quorum shows an owner, those are the
+/// nodes of the owner with the most.
+///
+/// Two quorums share a node, so at most one of the answers has one.
+pub(crate) fn lock_state(owners: &[Owner]) -> (LockState, NodeMask) {
+    let needed = quorum(owners.len());
+    let nodes_of =
+        |owner: Owner| (0..owners.len()).filter(|node| owners[*node] == owner).fold(NodeMask::NONE, NodeMask::with);
+    let is_somebody = |owner: &Owner| matches!(owner, Owner::Ours(_) | Owner::Shared | Owner::Foreign);
+    let somebody = owners.iter().copied().filter(is_somebody);
+    let most = somebody.map(|owner| (owner, nodes_of(owner))).max_by_key(|(_, nodes)| nodes.len());
+    let (owner, nodes) = most.unwrap_or((Owner::Unknown, NodeMask::NONE));
+    let state = match owner {
+        _ if nodes_of(Owner::Nobody).len() >= needed => LockState::Free,
+        Owner::Ours(_) if nodes.len() >= needed => LockState::Held,
+        Owner::Shared if nodes.len() >= needed => LockState::Shared,
+        Owner::Foreign if nodes.len() >= needed => LockState::Foreign,
+        _ => LockState::Unknown,
+    };
+    (state, nodes)
+}
+
+/// Returns the largest fence that is certainly not larger than the holder's own, of those that a quorum of `nodes`
+/// nodes shows with its token. `None` if `shown` are too few.
+///
+/// Each node shows the fence that it granted. The holder's is at least as large as those of the q nodes that counted
+/// for it. Each of the others may have granted a larger one, too late to count. So the n − q largest are left out.
+pub(crate) fn least_fence(nodes: usize, shown: impl IntoIterator<Item = u64>) -> Option<u64> {
+    let mut shown: Vec<u64> = shown.into_iter().collect();
+    shown.sort_unstable();
+    let uncounted = nodes - quorum(nodes);
+    shown.len().checked_sub(uncounted + 1).map(|index| shown[index])
+}
+
+/// Returns how long at least a quorum of `nodes` nodes keeps a key that has these times left; `None` if that does not
+/// end.
+pub(crate) fn kept_for(nodes: usize, left: impl IntoIterator<Item = Option<Duration>>) -> Option<Duration> {
+    let mut left: Vec<Duration> = left.into_iter().map(|left| left.unwrap_or(Duration::MAX)).collect();
+    left.sort_unstable();
+    let quorum_th = left.len().checked_sub(quorum(nodes)).map_or(Duration::ZERO, |index| left[index]);
+    (quorum_th != Duration::MAX).then_some(quorum_th)
 }
 
 /// A set of nodes, by index.
@@ -310,6 +408,148 @@ mod tests {
         }
     }
 
+    /// Each letter is a node: `.` would grant, `-` unknown, `?` foreign, `+` shared, and any other letter is an owner.
+    fn owners(nodes: &str) -> Vec<Owner> {
+        let fingerprint = |letter: char| Fingerprint::parse(format!("{:016x}", u32::from(letter)).as_bytes()).unwrap();
+        let owner = |letter| match letter {
+            '.' => Owner::Nobody,
+            '-' => Owner::Unknown,
+            '?' => Owner::Foreign,
+            '+' => Owner::Shared,
+            letter => Owner::Ours(fingerprint(letter)),
+        };
+        nodes.chars().map(owner).collect()
+    }
+
+    #[test]
+    fn a_lock_is_whose_key_a_quorum_shows() {
+        let cases: [(LockState, &[&str]); 5] = [
+            (LockState::Free, &[".", "..", "..-", "..a", "..?", "...a", "...--", "...aa", "...a?"]),
+            (
+                LockState::Held,
+                &["a", "aa", "aa-", "-aa", "a.a", "aab", "aa?", "aaa", "aaa.", "aaa--", "aaabb", "a.a.a"],
+            ),
+            (LockState::Shared, &["+", "++", "++-", "+.+", "++a", "+++--", "+++?a"]),
+            (LockState::Foreign, &["?", "??", "??-", "?.?", "??a", "???", "???--", "???aa"]),
+            (
+                LockState::Unknown,
+                &[
+                    "-", "--", ".-", "a-", "?-", "a.", "ab", "a?", ".--", "a--", "?--", "a.-", "ab-", "ab.", "a?.",
+                    "a?-", "aabb", "aa..", "..--", "aa?b", "a+", "+?", "+.", "++a?", "..a--", "aa.--", "aab.-",
+                    "aabb?", "a.b?-", "aa..-",
+                ],
+            ),
+        ];
+        for (expected, nodes) in cases {
+            for nodes in nodes {
+                assert_eq!(lock_state(&owners(nodes)).0, expected, "{nodes}");
+            }
+        }
+    }
+
+    #[test]
+    fn states_have_texts() {
+        let states = [LockState::Free, LockState::Held, LockState::Shared, LockState::Foreign, LockState::Unknown];
+        assert_eq!(states.map(|state| state.to_string()), ["free", "held", "shared", "foreign", "unknown"]);
+    }
+
+    #[test]
+    fn the_nodes_of_a_lock_are_those_of_the_owner_with_the_most() {
+        let cases = [
+            ("...", ""),
+            ("-", ""),
+            ("..a", "2"),
+            ("aa.", "01"),
+            ("a-a", "02"),
+            ("a--", "0"),
+            ("?--", "0"),
+            ("abbb", "123"),
+            ("aab-?", "01"),
+            ("a??b-", "12"),
+            ("bab.b", "024"),
+        ];
+        for (nodes, expected) in cases {
+            let expected = expected.chars().map(|digit| digit.to_digit(10).unwrap() as usize);
+            let expected = expected.fold(NodeMask::NONE, NodeMask::with);
+            assert_eq!(lock_state(&owners(nodes)).1, expected, "{nodes}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_free_is_not_locked_and_one_with_an_owner_is() {
+        for nodes in 1..=5 {
+            for owners in every(&owners(".-?ab"), nodes) {
+                let presence = |owner: &Owner| match owner {
+                    Owner::Nobody => Presence::Free,
+                    Owner::Ours(_) | Owner::Shared | Owner::Foreign => Presence::Taken,
+                    Owner::Unknown => Presence::Unknown,
+                };
+                let locked = is_locked(&owners.iter().map(presence).collect::<Vec<_>>());
+                match lock_state(&owners).0 {
+                    LockState::Free => assert_eq!(locked, Some(false), "{owners:?}"),
+                    LockState::Held | LockState::Shared | LockState::Foreign => {
+                        assert_eq!(locked, Some(true), "{owners:?}");
+                    }
+                    LockState::Unknown => assert_ne!(locked, Some(false), "{owners:?}"),
+                }
+            }
+        }
+    }
+
+    /// A lock that was won with a fence: some nodes granted it or less, and others too late to count.
+    #[test]
+    fn the_least_fence_is_not_above_the_holders() {
+        let late = 9;
+        for nodes in 1..=5 {
+            for granted in every(&[1, 2, 3, late], nodes) {
+                let counted = || granted.iter().copied().filter(|fence| *fence != late);
+                if counted().count() < quorum(nodes) {
+                    continue;
+                }
+                let fence = counted().max().unwrap();
+                for shown in every_mask(nodes).filter(|shown| shown.len() >= quorum(nodes)) {
+                    let shown: Vec<u64> =
+                        (0..nodes).filter(|node| shown.contains(*node)).map(|node| granted[node]).collect();
+                    let least = least_fence(nodes, shown.iter().copied()).expect("a quorum shows one");
+                    assert!(least <= fence && shown.contains(&least), "{shown:?} of {granted:?}: {least}");
+                    let agree = shown.iter().all(|other| *other == shown[0]);
+                    assert!(!agree || least == shown[0], "{shown:?}: {least}");
+                }
+            }
+        }
+        let cases: [(usize, &[u64], Option<u64>); 6] = [
+            (1, &[7], Some(7)),
+            (1, &[], None),
+            (3, &[5, 9, 5], Some(5)),
+            (3, &[5, 7, 7], Some(7)),
+            (3, &[7, 5], Some(5)),
+            (3, &[7], None),
+        ];
+        for (nodes, shown, expected) in cases {
+            assert_eq!(least_fence(nodes, shown.iter().copied()), expected, "{shown:?} of {nodes}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_kept_while_a_quorum_keeps_it() {
+        type Left = Option<u64>;
+        let cases: [(usize, &[Left], Left); 9] = [
+            (1, &[Some(5)], Some(5)),
+            (1, &[None], None),
+            (1, &[], Some(0)),
+            (2, &[Some(5), Some(7)], Some(5)),
+            (3, &[Some(9), Some(5), Some(7)], Some(7)),
+            (3, &[Some(5), Some(7)], Some(5)),
+            (3, &[Some(5), None], Some(5)),
+            (3, &[None, Some(5), None], None),
+            (5, &[Some(1), Some(9), Some(3), Some(7)], Some(3)),
+        ];
+        for (nodes, left, expected) in cases {
+            let kept = kept_for(nodes, left.iter().map(|left| left.map(millis)));
+            assert_eq!(kept, expected.map(millis), "{left:?} of {nodes}");
+        }
+    }
+
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Table {
@@ -343,6 +583,8 @@ mod tests {
         start_ms: u64,
         ttl_ms: u64,
         max_hold_ms: Option<u64>,
+        #[serde(default)]
+        margin_ms: u64,
         drift_us: u64,
         valid_until_us: u64,
     }
@@ -463,7 +705,7 @@ mod tests {
             let start = at(lease.start_ms);
             let limit = lease.max_hold_ms.map(|max_hold| start.after(millis(max_hold)));
             assert_eq!(drift(ttl), Duration::from_micros(lease.drift_us), "{}", lease.name);
-            let until = valid_until(start, ttl, limit);
+            let until = valid_until(start, ttl, millis(lease.margin_ms), limit);
             assert_eq!(until, Moment::from_nanos(lease.valid_until_us * 1_000), "{}", lease.name);
         }
         for row in table().proposals {
@@ -690,10 +932,16 @@ mod tests {
         }
 
         #[test]
-        fn a_lease_never_outlives_its_ttl_or_its_limit(start: u64, ttl in 0_u64..1 << 50, limit: Option<u64>) {
-            let (start, ttl) = (Moment::from_nanos(start), Duration::from_nanos(ttl));
-            let until = valid_until(start, ttl, limit.map(Moment::from_nanos));
+        fn a_lease_never_outlives_its_ttl_or_its_limit(
+            start: u64,
+            ttl in 0_u64..1 << 50,
+            margin in 0_u64..1 << 50,
+            limit: Option<u64>,
+        ) {
+            let (start, ttl, margin) = (Moment::from_nanos(start), Duration::from_nanos(ttl), Duration::from_nanos(margin));
+            let until = valid_until(start, ttl, margin, limit.map(Moment::from_nanos));
             prop_assert!(until <= start.after(ttl));
+            prop_assert!(margin > ttl || until.after(margin) <= start.after(ttl) || until == start);
             prop_assert!(limit.is_none_or(|limit| until <= Moment::from_nanos(limit)));
             prop_assert!(ttl.is_zero() || drift(ttl) > ttl / 100);
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::name::Name;
-use crate::protocol::token::Token;
+use crate::protocol::token::{Fingerprint, Token};
 
-/// The keys of one lock name.
+/// The keys of one lock: those of its name, or of its first name.
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// The lock key: the name itself.
@@ -17,17 +17,125 @@ pub(crate) struct Keys {
     pub(crate) fence: Box<[u8]>,
     /// The waiters key, which counts the denied waiters.
     pub(crate) want: Box<[u8]>,
+    /// What no lock of one name has.
+    more: Option<Box<More>>,
+}
+
+/// The keys of a lock of several names, of a slot, or of one that is shared.
+#[derive(Debug)]
+enum More {
+    /// The keys of the other names, and what the names have in common.
+    All { others: Box<[Keys]>, line: Arc<[u8]> },
+    /// The key that wakes those who wait for a slot, and the lock key of the first slot with the number of permits.
+    Slot { bell: Box<[u8]>, line: Arc<[u8]> },
+    /// The label of this owner, which is part of what proves it; and the line, for readers do not queue behind a writer.
+    Shared { label: Arc<str>, line: Arc<[u8]> },
 }
 
 impl Keys {
+    /// Returns the keys of a lock of this name alone.
     pub(crate) fn of(name: &Name) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::of_one(name))
+    }
+
+    fn of_one(name: &Name) -> Self {
+        Self {
             lock: Arc::clone(name.lock_key()),
             fence: name.fence_key().into(),
             want: name.want_key().into(),
-        })
+            more: None,
+        }
+    }
+
+    /// Returns the keys of a lock of all these names, which are at least two, sorted and distinct.
+    pub(crate) fn of_all(names: &[Name]) -> Arc<Self> {
+        // No name begins so.
+        let mut line = b"redlock:fence:".to_vec();
+        for name in names {
+            // With its length, or two sets of names could have the same line.
+            line.extend(format!("{}:", name.bytes().len()).into_bytes());
+            line.extend(name.bytes());
+        }
+        let others = names[1..].iter().map(Self::of_one).collect();
+        let more = Some(Box::new(More::All { others, line: line.into() }));
+        Arc::new(Self { more, ..Self::of_one(&names[0]) })
+    }
+
+    /// Returns the keys of permit `slot` of the semaphore with this name. All slots have one waiters key.
+    pub(crate) fn of_slot(semaphore: &Name, permits: u32, slot: u32) -> Arc<Self> {
+        let first = semaphore.slot_name(0);
+        // Who allows fewer permits does not see every free slot, and must keep nobody back who allows more.
+        let line = [first.lock_key(), format!("/{permits}").as_bytes()].concat().into();
+        let more = Some(Box::new(More::Slot { bell: semaphore.bell_key().into(), line }));
+        Arc::new(Self { want: first.want_key().into(), more, ..Self::of_one(&semaphore.slot_name(slot)) })
+    }
+
+    /// Returns the keys of a lock of this name alone that many owners share, for the one of them with this label.
+    pub(crate) fn of_shared(name: &Name, label: Arc<str>) -> Arc<Self> {
+        // No name begins so.
+        let line = [SHARED, name.bytes()].concat().into();
+        Arc::new(Self { more: Some(Box::new(More::Shared { label, line })), ..Self::of_one(name) })
+    }
+
+    /// Returns what a request about this key alone has.
+    pub(crate) fn of_key(key: &[u8]) -> Arc<Self> {
+        Arc::new(Self { lock: key.into(), fence: Box::default(), want: Box::default(), more: None })
+    }
+
+    /// Returns the same keys as those of a lock of one name.
+    pub(crate) fn alone(&self) -> Self {
+        Self { lock: Arc::clone(&self.lock), fence: self.fence.clone(), want: self.want.clone(), more: None }
+    }
+
+    /// Returns the keys of each name.
+    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = &Self> + Clone {
+        let others: &[Self] = match self.more.as_deref() {
+            Some(More::All { others, .. }) => others,
+            _ => &[],
+        };
+        let all = 1 + others.len();
+        (0..all).map(move |index| if index == 0 { self } else { &others[index - 1] })
+    }
+
+    /// Returns whether the lock has several names.
+    pub(crate) fn are_several(&self) -> bool {
+        matches!(self.more.as_deref(), Some(More::All { .. }))
+    }
+
+    /// Returns whether many owners share the lock.
+    pub(crate) fn are_shared(&self) -> bool {
+        matches!(self.more.as_deref(), Some(More::Shared { .. }))
+    }
+
+    /// Returns what stands for this owner of a shared lock: it has the label, as it is found by nothing else.
+    pub(crate) fn member(&self, token: &Token) -> Vec<u8> {
+        match self.more.as_deref() {
+            Some(More::Shared { label, .. }) if !label.is_empty() => {
+                [token.as_bytes(), b":", label.as_bytes()].concat()
+            }
+            _ => token.as_bytes().to_vec(),
+        }
+    }
+
+    /// Returns the key of a slot's bell.
+    pub(crate) fn bell(&self) -> Option<&[u8]> {
+        match self.more.as_deref() {
+            Some(More::Slot { bell, .. }) => Some(bell),
+            _ => None,
+        }
+    }
+
+    /// Returns what all who wait for the same in one process share.
+    pub(crate) fn line(&self) -> &Arc<[u8]> {
+        match self.more.as_deref() {
+            Some(More::All { line, .. } | More::Slot { line, .. } | More::Shared { line, .. }) => line,
+            None => &self.lock,
+        }
     }
 }
+
+/// What begins the name of a sharing period, and the line of a shared lock. No name and no token begins so.
+pub(crate) const SHARED: &[u8] = b"redlock:shared:";
 
 /// The possible fences. From 2^53 on the servers' Lua cannot tell neighbours apart, and JavaScript cannot hold them.
 pub(crate) const FENCES: Range<u64> = 1..1 << 53;
@@ -50,6 +158,14 @@ pub(crate) struct Request {
     pub(crate) action: Action,
 }
 
+impl Request {
+    /// Returns whether executing this counts waiters, ends that count, or reads it.
+    pub(crate) fn hints(&self) -> bool {
+        // Whoever wants to share a lock looks whether somebody waits for it alone.
+        self.action.hints() || self.keys.are_shared() && matches!(self.action, Action::Acquire { .. })
+    }
+}
+
 /// A waiter's report of its position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
@@ -59,6 +175,13 @@ pub(crate) struct Wants {
     pub(crate) hold: u64,
     /// Whether to keep the count of the waiters alive.
     pub(crate) keep: bool,
+    /// Whether to share the lock although somebody waits for it alone. Means nothing to other locks.
+    pub(crate) anyway: bool,
+}
+
+impl Wants {
+    /// What a waiter reports that shares the lock although somebody waits for it alone.
+    pub(crate) const ANYWAY: Self = Self { position: 0, hold: 0, keep: false, anyway: true };
 }
 
 /// A script and its arguments beside keys and token. Durations are whole milliseconds on the wire, `slack`
@@ -80,12 +203,21 @@ pub(crate) enum Action {
     Extend { ttl: Duration, fence: u64, fence_ttl: Duration },
     /// Deletes the key if ours. `asks` for the number of waiters, whose count ends.
     Release { asks: bool },
+    /// Gives up the key if ours: deletes it, or leaves it for the `rest`, in which nobody has it. `asks` as a release
+    /// does, and rings a slot's bell for them.
+    Leave { asks: bool, rest: Duration },
     /// Restores a key that a node has forgotten.
     Restore { ttl: Duration, fence: u64, fence_ttl: Duration, label: Arc<str> },
-    /// Looks, changes nothing. The token is not used.
-    Inspect,
+    /// Looks, changes nothing. The token is not used. `asks` for the number of waiters.
+    Inspect { asks: bool },
     /// Reports whether the lock is held and the caller's position; takes nothing.
     Peek { wants: Wants },
+    /// Reports which of these slots are free. If none is, or `anyway`, counts the caller, if it `wants` to wait. Takes
+    /// nothing.
+    Look { slots: Arc<[Arc<Keys>]>, wants: Option<Wants>, anyway: bool },
+    /// Ends the count of one waiter, which gives up, while the lock is shared: nobody joins those who share it as long
+    /// as somebody is counted. The token is not used.
+    Withdraw,
     /// In the older SETNX protocol: takes the lock if it is free or expired. The token is not used.
     SetnxAcquire { ttl: Duration },
     /// In the older SETNX protocol: deletes the key before our own `expiry`, a Unix second. The token is not used.
@@ -93,6 +225,16 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Returns the action that gives up the lock of `keys`. With a `rest`, it has a least time, of which so much is left.
+    pub(crate) fn give_up(keys: &Keys, asks: bool, rest: Option<Duration>) -> Self {
+        if rest.is_none() && keys.bell().is_none() {
+            return Self::Release { asks };
+        }
+        // Rounded up to the unit of the servers.
+        let rest = rest.unwrap_or_default().as_nanos().div_ceil(1_000_000);
+        Self::Leave { asks, rest: Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX)) }
+    }
+
     /// Returns whether executing this can create the lock key, so that a delete must follow.
     pub(crate) fn creates(&self) -> bool {
         matches!(self, Self::Acquire { .. } | Self::Restore { .. } | Self::SetnxAcquire { .. })
@@ -100,12 +242,25 @@ impl Action {
 
     /// Returns whether executing this twice does no more than once, so that it may be resent if its answer is missing.
     pub(crate) fn is_repeatable(&self) -> bool {
-        !self.creates() && !matches!(self, Self::SetnxRelease { .. })
+        !self.creates() && !matches!(self, Self::SetnxRelease { .. } | Self::Withdraw)
     }
 
-    /// Returns whether executing this counts waiters, or ends that count.
-    pub(crate) fn hints(&self) -> bool {
-        matches!(self, Self::Acquire { wants: Some(_), .. } | Self::Release { asks: true } | Self::Peek { .. })
+    /// Returns whether a request about several names can be made of requests about each.
+    pub(crate) fn is_divisible(&self) -> bool {
+        matches!(self, Self::Extend { .. } | Self::Release { .. } | Self::Inspect { .. })
+    }
+
+    fn hints(&self) -> bool {
+        matches!(
+            self,
+            Self::Acquire { wants: Some(_), .. }
+                | Self::Release { asks: true }
+                | Self::Leave { asks: true, .. }
+                | Self::Inspect { asks: true }
+                | Self::Look { .. }
+                | Self::Peek { .. }
+                | Self::Withdraw
+        )
     }
 }
 
@@ -119,9 +274,12 @@ pub(crate) enum Reply {
     /// Acquire or peek: held. `ours` is the fence in the value if that is this attempt's own. `position` is the
     /// caller's position, 0 if unknown. `hold` is the holder's fence on the node, 0 if the value has none.
     Held { ours: Option<u64>, ttl_left: Option<Duration>, label: Option<Box<str>>, position: u32, hold: u64 },
+    /// Acquire or peek by one who would share the lock: others share it, and `waiting` callers wait for it alone. This one
+    /// is not counted. `hold` is the fence with which this sharing began.
+    HeldOff { ttl_left: Option<Duration>, waiting: u32, hold: u64 },
     /// Confirm: the node remembers the fence.
     Confirmed,
-    /// Confirm or restore: the node holds something else, or knows a larger fence.
+    /// Confirm or restore: the node holds something else, or knows a larger fence. Withdraw: nothing was changed.
     Refused,
     /// Extend: the key lives longer.
     Extended,
@@ -131,28 +289,52 @@ pub(crate) enum Reply {
     Absent,
     /// Extend or release: the key is another's; with the owner's label where an extension could read one.
     Foreign(Option<Box<str>>),
-    /// Release: deleted, and how many were denied meanwhile and wait.
+    /// Release: deleted, or without this owner if others share it, and how many were denied meanwhile and wait. Leave: the
+    /// same, or nobody's until it expires.
     Deleted { waiting: u32 },
+    /// Look: the slots without a key, by bit, and how long the first key of the others is kept at least. `position` as
+    /// for [`Reply::Held`]; `hold` is the last ring of the bell.
+    Slots { free: u32, ttl_left: Option<Duration>, position: u32, hold: u64 },
     /// Release in the SETNX protocol: too late, without effect.
     Late,
     /// Restore: the node has the lock again.
     Restored,
-    /// Inspect or peek: the key's state.
-    Seen(KeyState),
+    /// Withdraw: one waiter less is counted.
+    Withdrawn { waiting: u32 },
+    /// Inspect or peek: the key's state. `waiting` is how many wait; `None` if that was not asked, or is not known.
+    Seen { state: KeyState, waiting: Option<u32> },
 }
 
 impl Reply {
+    /// The answer to a peek at a free lock.
+    pub(crate) const FREE: Self = Self::Seen { state: KeyState::Free, waiting: None };
+
     /// Returns whether the lock key changed or lives longer, so that its earlier readers are notified.
     pub(crate) fn changes(&self) -> bool {
         matches!(
             self,
-            Self::Granted(_) | Self::GrantedUntil(_) | Self::Extended | Self::Deleted { .. } | Self::Restored
+            Self::Granted(_)
+                | Self::GrantedUntil(_)
+                | Self::Extended
+                | Self::Deleted { .. }
+                | Self::Restored
+                // Then the lock may be shared again. The script writes its time anew, so that readers are notified.
+                | Self::Withdrawn { waiting: 0 }
         )
     }
 
     /// Returns whether the lock key was read and left unchanged, so that the reader is notified of its next change.
     pub(crate) fn reads(&self) -> bool {
-        matches!(self, Self::Held { .. } | Self::Seen(_) | Self::Absent | Self::Foreign(_) | Self::Ahead | Self::Late)
+        matches!(
+            self,
+            Self::Held { .. }
+                | Self::HeldOff { .. }
+                | Self::Seen { .. }
+                | Self::Absent
+                | Self::Foreign(_)
+                | Self::Ahead
+                | Self::Late
+        )
     }
 }
 
@@ -162,7 +344,9 @@ pub(crate) enum KeyState {
     /// No key.
     Free,
     /// A lock in this library's form.
-    Ours { label: Option<Box<str>>, fence: u64, ttl_left: Option<Duration> },
+    Ours { owner: Fingerprint, label: Option<Box<str>>, fence: u64, ttl_left: Option<Duration> },
+    /// A lock that `readers` share: the labels of some of them, and the fence with which this sharing began.
+    Shared { readers: u32, labels: Box<[Box<str>]>, fence: u64, ttl_left: Option<Duration> },
     /// Something else: another library's lock, or a key of another type.
     Foreign { ttl_left: Option<Duration> },
 }

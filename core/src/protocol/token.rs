@@ -1,7 +1,8 @@
 //! The token: 128 random bits that identify a key's owner, and its text on the wire.
 //!
 //! A token is drawn for every attempt and never used again, so that a late message of an earlier attempt cannot act for
-//! a later one. It appears in no log, no `Debug` and no inspection, because it can release the lock.
+//! a later one. It appears in no log, no `Debug` and no inspection, because it can release the lock. Inspections
+//! compare [`Fingerprint`]s instead.
 
 use std::fmt;
 
@@ -39,6 +40,13 @@ impl Token {
         (Self(text), random::unit(u32::from_le_bytes([*a, *b, *c, *d])))
     }
 
+    /// Reads the text of a token.
+    #[cfg(feature = "cli")]
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let digits: [u8; Self::LEN] = text.try_into().ok()?;
+        digits.iter().all(|digit| DIGITS.contains(digit)).then_some(Self(digits))
+    }
+
     /// Returns the text in the lock's value.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -61,6 +69,27 @@ impl Token {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(hidden)")
+    }
+}
+
+/// The first half of a token. It tells owners apart, and can do nothing to their keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint([u8; Token::LEN / 2]);
+
+impl Fingerprint {
+    /// The length of its text.
+    pub(crate) const LEN: usize = Token::LEN / 2;
+
+    /// Reads what a node reports; `None` if that is not half of a token.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let digits: [u8; Self::LEN] = text.try_into().ok()?;
+        digits.iter().all(|digit| DIGITS.contains(digit)).then_some(Self(digits))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint(hidden)")
     }
 }
 
@@ -95,5 +124,17 @@ mod tests {
         assert_eq!(token.value(7, ""), format!("{text}:7").into_bytes());
         assert_eq!(token.value(7, "a:b"), format!("{text}:7:a:b").into_bytes());
         assert_eq!(format!("{token:?}"), "Token(hidden)");
+    }
+
+    #[test]
+    fn a_fingerprint_is_half_of_a_token_and_hidden() {
+        let token = Token::fresh(&Random::System);
+        let (half, rest) = token.as_bytes().split_at(Fingerprint::LEN);
+        let fingerprint = Fingerprint::parse(half).expect("half of a token");
+        assert_eq!(format!("{fingerprint:?}"), "Fingerprint(hidden)");
+        assert!(Fingerprint::parse(rest).is_some_and(|other| other != fingerprint), "the halves differ");
+        for wrong in [token.as_bytes(), &half[1..], b"", b"0123456789ABCDEF", b"0123456789abcde:"] {
+            assert_eq!(Fingerprint::parse(wrong), None, "{:?}", wrong.escape_ascii().to_string());
+        }
     }
 }

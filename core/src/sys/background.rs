@@ -91,7 +91,7 @@ impl Background {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.start() {
             Ok(started) => started.spawn(task),
-            Err(error) => log!(error, %error, "background work is dropped"),
+            Err(error) => log!(BACKGROUND_FAILED, %error, "background work is dropped"),
         }
     }
 

@@ -181,7 +181,9 @@ impl Alarm {
             #[cfg(target_os = "linux")]
             timer: match clock {
                 Clock::System => BootTimer::new()
-                    .inspect_err(|error| log!(debug, %error, "no suspend-aware timer available; checking every 250 ms"))
+                    .inspect_err(
+                        |error| log!(CLOCK_POLLED, %error, "no suspend-aware timer available; checking every 250 ms"),
+                    )
                     .ok(),
                 #[cfg(feature = "simulation")]
                 Clock::Simulated(_) => None,

@@ -1,18 +1,125 @@
-//! Log events, through `tracing`.
+//! Log events and spans, through `tracing`.
 //!
 //! A subscriber is the program's code: it may block or panic. So an event is emitted after the change that it
-//! describes, outside of every lock, and a panic in a subscriber ends there.
+//! describes, outside of every lock, and a panic in a subscriber ends there. The same holds for spans, which are made,
+//! changed and dropped outside of every lock.
 
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Emits an event: `log!(warn, field = %value, "message")`. Never while a lock is held.
+use tracing::{Level, Span, Value};
+
+use crate::event::Topic;
+
+/// Emits an event of the table: `log!(LOCK_LOST, name = %name, reason = %reason, "message")`, with the fields that it
+/// has there. Never while a lock is held.
 macro_rules! log {
-    ($level:ident, $($event:tt)+) => {
-        $crate::sys::log::shielded(|| ::tracing::$level!($($event)+))
+    ($event:ident, $($content:tt)+) => {
+        $crate::sys::log::shielded(|| {
+            ::tracing::event!(
+                name: $crate::event::$event.code,
+                target: $crate::event::$event.topic.target(),
+                $crate::event::$event.level,
+                code = $crate::event::$event.code,
+                $($content)+
+            );
+        })
     };
 }
 
 pub(crate) use log;
+
+/// Makes a span of the current one: `span!("redlock.hold", name = %name)`. Never while a lock is held.
+macro_rules! span {
+    ($name:literal, $($fields:tt)+) => {
+        $crate::sys::log::Trace::new(|| {
+            ::tracing::span!(
+                target: $crate::event::Topic::Lock.target(),
+                ::tracing::Level::INFO,
+                $name,
+                $($fields)+
+            )
+        })
+    };
+}
+
+pub(crate) use span;
+
+/// A span, or nothing if no subscriber wants it.
+#[derive(Debug, Default)]
+pub(crate) struct Trace(Option<Span>);
+
+/// A span that is over. Its drop sets its last field and closes it.
+#[derive(Debug)]
+#[must_use = "the subscriber hears of the end when this is dropped"]
+pub(crate) struct EndedTrace {
+    trace: Trace,
+    field: &'static str,
+    value: &'static str,
+}
+
+impl Trace {
+    pub(crate) fn new(make: impl FnOnce() -> Span) -> Self {
+        let span = catch_unwind(AssertUnwindSafe(make)).ok();
+        Self(span.filter(|span| !span.is_disabled()))
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Sets a field that the span was made with.
+    pub(crate) fn record(&self, field: &'static str, value: impl Value) {
+        if let Some(span) = &self.0 {
+            shielded(|| {
+                span.record(field, value);
+            });
+        }
+    }
+
+    /// Returns the span as it ends, with the value of its last field.
+    pub(crate) fn ended(self, field: &'static str, value: &'static str) -> EndedTrace {
+        EndedTrace { trace: self, field, value }
+    }
+
+    /// Emits a node's answer within the span.
+    pub(crate) fn answered(&self, node: &impl Display, answer: &impl Display) {
+        if let Some(span) = &self.0 {
+            shielded(|| {
+                ::tracing::event!(
+                    target: Topic::Lock.target(),
+                    parent: span,
+                    Level::DEBUG,
+                    node = %node,
+                    answer = %answer,
+                    "node answered"
+                );
+            });
+        }
+    }
+}
+
+impl Clone for Trace {
+    fn clone(&self) -> Self {
+        let mut copy = None;
+        shielded(|| copy.clone_from(&self.0));
+        Self(copy)
+    }
+}
+
+impl Drop for EndedTrace {
+    fn drop(&mut self) {
+        self.trace.record(self.field, self.value);
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if let Some(span) = self.0.take() {
+            shielded(|| drop(span));
+        }
+    }
+}
 
 /// Runs `emit` and ignores a panic in it.
 pub(crate) fn shielded(emit: impl FnOnce()) {

@@ -1,12 +1,13 @@
 //! The operating system and tokio: time, randomness, tasks, threads and forks.
 //!
-//! May import `error`.
+//! May import `error` and `event`.
 
 pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod fork;
 pub(crate) mod future;
 pub(crate) mod handover;
+pub(crate) mod histogram;
 pub(crate) mod host;
 pub(crate) mod log;
 pub(crate) mod random;

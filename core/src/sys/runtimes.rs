@@ -323,7 +323,7 @@ pub(crate) fn close(pool: &Arc<Pool>, clock: &Clock, runtimes: &[Id]) {
     let (sweeper, clock) = (Arc::clone(pool), clock.clone());
     let sweep = move || sweeper.sweep(&clock);
     if let Err(error) = thread::Builder::new().name("redlock-close".to_owned()).spawn(sweep) {
-        log!(debug, %error, "no thread to close connections; the next blocking call closes them");
+        log!(THREAD_MISSING, %error, "no thread to close connections; the next blocking call closes them");
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::net::node::memory::MemoryNode;
 use crate::process::Process;
-use crate::protocol::name::Name;
+use crate::protocol::name::{Name, WrongName};
 use crate::protocol::request::{Action, Keys, Request};
 use crate::protocol::token::Token;
 use crate::sys::fork::{PerProcess, Pid};
@@ -153,7 +153,7 @@ impl Default for MemoryServer {
 
 impl Local {
     fn request(&self, name: &[u8], action: Action) -> Result<Request, Error> {
-        Ok(Request { keys: Keys::of(&Name::parse(name)?), token: self.token, action })
+        Ok(Request { keys: Keys::of(&Name::parse(name).map_err(WrongName::alone)?), token: self.token, action })
     }
 
     fn execute(&self, request: &Request, seize: bool) {

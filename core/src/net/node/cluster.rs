@@ -249,11 +249,12 @@ impl Cluster {
         };
         let taken = self.taken(&told);
         let proofs = taken.iter().map(|(place, formers)| self.is_migration(place, formers)).collect();
-        for ((place, _), is_migration) in taken.iter().zip(join_all(proofs).await) {
+        for ((place, formers), is_migration) in taken.iter().zip(join_all(proofs).await) {
             if !is_migration {
-                let node = self.address_of(place);
-                (self.quarantine)(&node);
-                log!(warn, %node, "failover: another server is primary, and may lack the last grants");
+                (self.quarantine)(&self.address_of(place));
+                let from = formers.first().map(ToString::to_string).unwrap_or_default();
+                log!(FAILOVER, node = %self.address, %from, to = %place,
+                    "failover: another server is primary, and may lack the last grants");
             }
         }
         let is_news = {

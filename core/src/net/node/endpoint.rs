@@ -26,8 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::pace::Pace;
+use super::traffic::Traffic;
 use super::{Identity, Lacks, ServerInfo};
 use crate::address::Target;
+use crate::fault::{Fault, planted};
 use crate::protocol::quorum;
 use crate::sys::clock::Moment;
 use crate::sys::log::log;
@@ -47,6 +49,7 @@ pub(crate) struct Endpoints(Mutex<BTreeMap<Target, Arc<Endpoint>>>);
 pub(crate) struct Endpoint {
     /// The pace of all connects from this process.
     pub(crate) pace: Pace,
+    pub(crate) traffic: Arc<Traffic>,
     /// Whether a server may outlive its clients here. A store in memory does not.
     lasting: bool,
     /// When a node set last began or ceased to name it, in nanoseconds.
@@ -115,6 +118,13 @@ impl Endpoints {
         endpoint
     }
 
+    /// Returns the endpoints that node sets name, with what they are called.
+    pub(crate) fn in_use(&self) -> Vec<(String, Arc<Endpoint>)> {
+        let entries = self.entries();
+        let named = entries.iter().filter(|(_, endpoint)| is_named(endpoint));
+        named.map(|(target, endpoint)| (target.to_string(), Arc::clone(endpoint))).collect()
+    }
+
     /// Forgets endpoints that no node set names: lasting ones a day after their last use, others at once.
     pub(crate) fn forget(&self, now: Moment) {
         let is_kept = |endpoint: &Endpoint| endpoint.lasting && endpoint.last_use().after(KEPT) > now;
@@ -131,6 +141,7 @@ impl Endpoint {
     fn new(lasting: bool, now: Moment) -> Self {
         Self {
             pace: Pace::default(),
+            traffic: Arc::default(),
             lasting,
             named: AtomicU64::new(now.nanos()),
             last_answer: AtomicU64::new(0),
@@ -150,6 +161,7 @@ impl Endpoint {
     /// Records an answer.
     pub(crate) fn heard(&self, now: Moment) {
         self.last_answer.store(now.nanos(), Ordering::Relaxed);
+        self.traffic.record_reply();
     }
 
     /// Returns when it answered last; the origin if never.
@@ -198,6 +210,7 @@ impl Endpoint {
     /// this returns.
     pub(crate) fn record_info(&self, server_info: &ServerInfo, now: Moment) -> Remarks {
         let last_answer = self.last_answer();
+        self.traffic.connected(server_info.evicts.is_some());
         let (remarks, followers) = {
             let mut state = self.state();
             let before = state.facts.clone();
@@ -238,9 +251,12 @@ impl Facts {
             return false;
         };
         let has_forgotten = server_info.identity.may_have_forgotten(identity);
+        let may_be_promoted = server_info.identity.may_be_promoted(identity) && !planted(Fault::ReturnedCounts);
         identity.update(&server_info.identity);
         if has_forgotten {
-            self.changed_at = Some(quorum::changed_at(seen, server_info.uptime, last_answer));
+            // A promotion may be as late as now, whenever the server started.
+            let restarted_at = quorum::changed_at(seen, server_info.uptime, last_answer);
+            self.changed_at = Some(if may_be_promoted { seen } else { restarted_at });
         }
         has_forgotten
     }
@@ -250,23 +266,23 @@ impl Remarks {
     /// Logs them about the node at `address`.
     pub(crate) fn log(self, address: &impl fmt::Display) {
         if let Some(policy) = self.evicts {
-            log!(warn, node = %address, %policy,
+            log!(NODE_EVICTS, node = %address, %policy,
                 "node may evict locks when memory is short; set maxmemory-policy noeviction"
             );
         }
         if self.lacks.info {
-            log!(warn, node = %address,
+            log!(NODE_REFUSES_INFO, node = %address,
                 "node refuses INFO: its restarts cannot be seen, so restart_delay has no effect there"
             );
         }
         if self.lacks.notifications {
-            log!(info, node = %address, "node refuses HELLO or CLIENT TRACKING: waiters poll there");
+            log!(NODE_REFUSES_TRACKING, node = %address, "node refuses HELLO or CLIENT TRACKING: waiters poll there");
         }
         if self.lacks.hashes {
-            log!(info, node = %address, "node refuses EVALSHA: each request contains the text of its script");
+            log!(NODE_REFUSES_EVALSHA, node = %address, "node refuses EVALSHA: each request contains the text of its script");
         }
         if self.is_changed {
-            log!(warn, node = %address,
+            log!(NODE_RESTARTED, node = %address,
                 "node restarted or was replaced; its grants do not count for restart_delay"
             );
         }
@@ -288,8 +304,10 @@ mod tests {
         Moment::from_nanos(1).after(HOUR * hours)
     }
 
+    /// A master whose data have this history, which may continue that of another master.
     pub(crate) fn master(run_id: &str, replid: &str, is_successor: bool) -> Identity {
-        Identity { run_id: run_id.to_owned(), replid: replid.to_owned(), is_successor, role: Role::Master }
+        let former_replid = if is_successor { "another's" } else { "" }.to_owned();
+        Identity { run_id: run_id.to_owned(), replid: replid.to_owned(), former_replid, role: Role::Master }
     }
 
     fn replica(of: Identity) -> Identity {
@@ -334,6 +352,24 @@ mod tests {
         ];
         for (name, before, now, expected) in cases {
             assert_eq!(now.may_have_forgotten(&before), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_restarted_and_was_promoted_since_is_barred_from_now_on() {
+        let continues = |former: &str| Identity { former_replid: former.to_owned(), ..master("2", "c", true) };
+        let cases = [
+            ("restarted with its data", continues("a"), at(3)),
+            ("restarted without them", continues(""), at(3)),
+            ("restarted as a replica", replica(master("2", "b", false)), at(9)),
+            ("promoted behind another master", continues("b"), at(9)),
+        ];
+        for (name, now, expected) in cases {
+            let endpoint = Endpoint::new(true, at(0));
+            drop(endpoint.record_info(&told(master("1", "a", false), false), at(1)));
+            endpoint.heard(at(2));
+            drop(endpoint.record_info(&ServerInfo { uptime: HOUR * 6, ..told(now, false) }, at(9)));
+            assert_eq!(endpoint.facts().changed_at, Some(expected), "{name}");
         }
     }
 

@@ -77,7 +77,7 @@ impl Health {
         let bit = 1 << node;
         if self.unresponsive.load(Ordering::Relaxed) & bit != 0 {
             self.unresponsive.fetch_and(!bit, Ordering::Relaxed);
-            log!(info, node = %self.addresses[node], "node answers again");
+            log!(NODE_ANSWERS, node = %self.addresses[node], "node answers again");
         }
     }
 
@@ -90,9 +90,10 @@ impl Health {
 
     /// Records that `node` missed a vote.
     pub(crate) fn record_timeout(&self, node: usize) {
+        self.endpoints[node].traffic.record_timeout();
         let bit = 1 << node;
         if self.unresponsive.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            log!(warn, node = %self.addresses[node], "node stopped responding; no longer waiting for it");
+            log!(NODE_SILENT, node = %self.addresses[node], "node stopped responding; no longer waiting for it");
         }
     }
 

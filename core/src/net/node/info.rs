@@ -43,9 +43,10 @@ pub(super) fn owned_fields(answer: &Value) -> HashMap<String, String> {
     fields_in(answer).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Returns the name of the history that a server's data continues; zeros or empty where there is none.
+/// Returns the name of the history that a server's data continues; empty where there is none, for which servers tell zeros.
 pub(super) fn former_replid(info: &str) -> &str {
-    info.lines().find_map(|line| line.strip_prefix("master_replid2:")).unwrap_or_default()
+    let told = info.lines().find_map(|line| line.strip_prefix("master_replid2:"));
+    told.filter(|replid| replid.bytes().any(|digit| digit != b'0')).unwrap_or_default()
 }
 
 pub(super) fn server_info(info: &str) -> ServerInfo {
@@ -56,8 +57,7 @@ pub(super) fn server_info(info: &str) -> ServerInfo {
         identity: Identity {
             run_id: field("run_id").to_owned(),
             replid: field("master_replid").to_owned(),
-            // All zeros where there is none.
-            is_successor: field("master_replid2").bytes().any(|digit| digit != b'0'),
+            former_replid: former_replid(info).to_owned(),
             role: role(field("role")),
         },
         uptime: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
@@ -75,14 +75,17 @@ mod tests {
     #[test]
     fn who_a_server_is_as_it_tells() {
         let info = |fields: &str| server_info(&format!("# Replication\r\n{fields}# Server\r\nrun_id:r\r\n")).identity;
-        let identity = |is_successor, role| Identity { run_id: "r".into(), replid: "a".into(), is_successor, role };
+        let identity = |former: &str, role| {
+            let [run_id, replid, former_replid] = ["r", "a", former].map(str::to_owned);
+            Identity { run_id, replid, former_replid, role }
+        };
         let (none, one) = ("0".repeat(40), "0a".repeat(20));
         for (role, told) in [("master", Role::Master), ("slave", Role::Replica), ("", Role::Untold)] {
             let fields = |second: &str| format!("role:{role}\r\nmaster_replid:a\r\nmaster_replid2:{second}\r\n");
-            assert_eq!(info(&fields(&none)), identity(false, told));
-            assert_eq!(info(&fields(&one)), identity(true, told));
+            assert_eq!(info(&fields(&none)), identity("", told));
+            assert_eq!(info(&fields(&one)), identity(&one, told));
         }
-        assert_eq!(info("master_replid:a\r\n"), identity(false, Role::Untold), "a server that knows no second id");
+        assert_eq!(info("master_replid:a\r\n"), identity("", Role::Untold), "a server that knows no second id");
         let word = |word: &str| Value::BulkString(word.into());
         let items = vec![word("mode"), word("standalone"), word("role"), word("replica")];
         let pairs = items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();

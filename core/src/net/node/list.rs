@@ -94,11 +94,14 @@ impl NodeLists {
         list
     }
 
-    /// Records that `name` is acquired or renewed over `list`.
-    pub(crate) fn used(&self, list: &Arc<NodeList>, name: &Name) {
-        if list.watched.load(Ordering::Relaxed) {
+    /// Records that `names` are acquired or renewed over `list`.
+    pub(crate) fn used(&self, list: &Arc<NodeList>, names: &[Name]) {
+        if !list.watched.load(Ordering::Relaxed) {
+            return;
+        }
+        for name in names {
             for other in self.rivals(list, name) {
-                log!(warn, %name, nodes = %list.shown, other_nodes = %other.shown,
+                log!(LISTS_DIFFER, %name, nodes = %list.shown, other_nodes = %other.shown,
                     "one name is locked over different node lists, which may not exclude each other; \
                      list the same nodes everywhere"
                 );

@@ -3,6 +3,11 @@
 //!
 //! It excludes no client outside this process.
 
+mod several;
+mod shared;
+mod slots;
+mod sorted_set;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, Weak};
@@ -10,9 +15,11 @@ use std::time::Duration;
 
 use super::{EventSink, Failure, Identity, Lacks, NodeEvent, Role, ServerInfo};
 use crate::fault::{Fault, planted};
-use crate::protocol::request::{self, Action, FENCES, KeyState, Reply, Request, Wants};
-use crate::protocol::token::Token;
+use crate::protocol::request::{self, Action, FENCES, KeyState, Keys, Reply, Request, Wants};
+use crate::protocol::token::{Fingerprint, Token};
 use crate::sys::clock::{Clock, Moment};
+
+pub(crate) use sorted_set::SortedSet;
 
 /// From 2^53 on Lua cannot tell neighbouring numbers apart; the scripts refuse to get there.
 const FENCE_MAX: u64 = 9_007_199_254_740_990;
@@ -34,12 +41,12 @@ const SETNX_EXPIRIES: RangeInclusive<u64> = 1_000_000_000..=100_000_000_000;
 
 /// The keys of one node. Time is an argument: microseconds on the node's own clock, for expiry and fences alike, as on
 /// a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
     keys: BTreeMap<Vec<u8>, Entry>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     value: Content,
     /// In microseconds on the node's clock; `None` never expires.
@@ -47,10 +54,12 @@ pub(crate) struct Entry {
 }
 
 /// The value of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Content {
     /// A string.
     Text(Vec<u8>),
+    /// A sorted set.
+    Sorted(SortedSet),
     /// Any other type; only another client of a server can make one.
     #[cfg_attr(not(test), allow(dead_code, reason = "only tests put one there"))]
     Other,
@@ -73,9 +82,15 @@ impl Store {
     /// Executes `request` in one step.
     pub(crate) fn execute(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
         self.expire(now);
+        if request.keys.are_several() {
+            return self.execute_on_several(now, request);
+        }
+        if request.keys.are_shared() {
+            return self.execute_on_shared(now, request);
+        }
         match &request.action {
             Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
-                match self.held(now, request, *wants) {
+                match self.held(now, &request.token, &request.keys, *wants) {
                     Some(held) if !planted(Fault::AcquireTakes) => Ok(held),
                     _ => self.acquire(now, request, *proposal, *slack, (*ttl, *fence_ttl), label),
                 }
@@ -85,26 +100,31 @@ impl Store {
             }
             Action::Extend { ttl, fence, fence_ttl } => Ok(self.extend(now, request, *fence, (*ttl, *fence_ttl))),
             Action::Release { asks } => Ok(self.release(request, *asks)),
+            Action::Leave { asks, rest } => Ok(self.leave(now, request, *asks, *rest)),
+            Action::Look { slots, wants, anyway } => Ok(self.look(now, request, slots, (*wants, *anyway))),
             Action::Restore { ttl, fence, fence_ttl, label } => {
                 self.restore(now, request, *fence, (*ttl, *fence_ttl), label)
             }
-            Action::Inspect => Ok(Reply::Seen(self.inspect(now, &request.keys.lock))),
-            Action::Peek { wants } => Ok(self.held(now, request, Some(*wants)).unwrap_or(Reply::Seen(KeyState::Free))),
+            Action::Inspect { asks } => Ok(self.seen(now, &request.keys, *asks)),
+            Action::Withdraw => Ok(self.withdraw(now, &request.keys)),
+            Action::Peek { wants } => {
+                Ok(self.held(now, &request.token, &request.keys, Some(*wants)).unwrap_or(Reply::FREE))
+            }
             Action::SetnxAcquire { ttl } => Ok(self.setnx_acquire(now, &request.keys.lock, *ttl)),
             Action::SetnxRelease { expiry } => Ok(self.setnx_release(now, &request.keys.lock, *expiry)),
         }
     }
 
     /// Returns the answer if the lock is held, with a position if the caller `wants` one.
-    fn held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
-        let lock = &request.keys.lock;
+    fn held(&mut self, now: u64, token: &Token, keys: &Keys, wants: Option<Wants>) -> Option<Reply> {
+        let lock = &keys.lock;
         let value = Value::read(&self.keys.get(&**lock)?.value);
-        let ours = value.as_ref().filter(|value| value.is_of(&request.token)).map(|value| value.fence);
+        let ours = value.as_ref().filter(|value| value.is_of(token)).map(|value| value.fence);
         let hold = value.as_ref().map_or(0, |value| value.fence);
         let label = value.and_then(|value| value.label);
         let ttl_left = self.ttl_left(now, lock);
         let wants = wants.filter(|_| ours.is_none());
-        let position = wants.map_or(0, |wants| self.line_up(now, &request.keys.want, wants, hold));
+        let position = wants.map_or(0, |wants| self.line_up(now, &keys.want, wants, hold));
         Some(Reply::Held { ours, ttl_left, label, position, hold })
     }
 
@@ -144,8 +164,7 @@ impl Store {
         if last >= FENCE_MAX {
             return Err(Failure::of_code("FENCE"));
         }
-        let slack = micros(slack);
-        let fence = proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1);
+        let fence = fence_above(now, proposal, slack, last);
         if !planted(Fault::FenceForgotten) {
             self.set(now, &request.keys.fence, fence.to_string().into_bytes(), fence_ttl);
         }
@@ -176,10 +195,9 @@ impl Store {
         }
         let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-        let rest = value.strip_prefix(request.token.as_bytes()).and_then(|rest| rest.strip_prefix(b":"));
-        let Some(rest) = rest else { return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)) };
-        // Not the whole form, only as much as safety takes.
-        let ahead = number(leading_digits(rest)).is_none_or(|fence| fence > mine);
+        let Some(ahead) = is_ahead(value, &request.token, mine) else {
+            return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label));
+        };
         if ahead && !planted(Fault::ExtendByToken) {
             return Reply::Ahead;
         }
@@ -191,15 +209,18 @@ impl Store {
     fn release(&mut self, request: &Request, asks: bool) -> Reply {
         let Some(entry) = self.keys.get(&*request.keys.lock) else { return Reply::Absent };
         let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
-        let token = request.token.as_bytes();
-        let is_ours = value == token || value.strip_prefix(token).is_some_and(|rest| rest.first() == Some(&b':'));
-        if !is_ours && !planted(Fault::ReleaseBlindly) {
+        if !is_of(value, request.token.as_bytes()) && !planted(Fault::ReleaseBlindly) {
             return Reply::Foreign(None);
         }
         self.keys.remove(&*request.keys.lock);
-        let waiting = if asks { self.keys.remove(&*request.keys.want) } else { None };
-        let waiting = waiting.and_then(|entry| entry.value.digits()).unwrap_or(0).min(WAITING_MAX);
-        Reply::Deleted { waiting: u32::try_from(waiting).unwrap_or(0) }
+        let waiting = if asks { self.end_line(&request.keys.want) } else { 0 };
+        Reply::Deleted { waiting }
+    }
+
+    /// Ends the count of those who wait, and returns it.
+    fn end_line(&mut self, want: &[u8]) -> u32 {
+        let waiting = self.keys.remove(want).and_then(|entry| entry.value.digits()).unwrap_or(0).min(WAITING_MAX);
+        u32::try_from(waiting).unwrap_or(0)
     }
 
     fn restore(
@@ -221,13 +242,27 @@ impl Store {
         Ok(Reply::Restored)
     }
 
+    fn seen(&self, now: u64, keys: &Keys, asks: bool) -> Reply {
+        let waiting = if asks { self.waiting(&keys.want) } else { None };
+        Reply::Seen { state: self.inspect(now, &keys.lock), waiting }
+    }
+
     fn inspect(&self, now: u64, lock: &[u8]) -> KeyState {
         let Some(entry) = self.keys.get(lock) else { return KeyState::Free };
         let ttl_left = self.ttl_left(now, lock);
         match Value::read(&entry.value) {
-            Some(value) => KeyState::Ours { label: value.label, fence: value.fence, ttl_left },
-            None => KeyState::Foreign { ttl_left },
+            Some(value) => KeyState::Ours { owner: value.owner(), label: value.label, fence: value.fence, ttl_left },
+            None => entry.shared(now, ttl_left).unwrap_or(KeyState::Foreign { ttl_left }),
         }
+    }
+
+    /// Returns how many wait; `None` if the key is not a count.
+    fn waiting(&self, want: &[u8]) -> Option<u32> {
+        let count = match self.keys.get(want) {
+            None => 0,
+            Some(entry) => entry.value.digits()?.min(WAITING_MAX),
+        };
+        u32::try_from(count).ok()
     }
 
     fn setnx_acquire(&mut self, now: u64, lock: &[u8], ttl: Duration) -> Reply {
@@ -252,7 +287,7 @@ impl Store {
         }
         match self.keys.get(lock).map(|entry| &entry.value) {
             None => Reply::Absent,
-            Some(Content::Other) => Reply::Foreign(None),
+            Some(Content::Sorted(_) | Content::Other) => Reply::Foreign(None),
             Some(Content::Text(_)) => {
                 self.keys.remove(lock);
                 Reply::Deleted { waiting: 0 }
@@ -292,6 +327,23 @@ impl Store {
         Some(Duration::from_micros(expires.saturating_sub(now)))
     }
 
+    /// Returns the keys that begin with `prefix`, and have not expired.
+    #[cfg(feature = "cli")]
+    pub(crate) fn keys(&mut self, now: u64, prefix: &[u8]) -> Vec<Vec<u8>> {
+        self.expire(now);
+        self.keys.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
+    }
+
+    /// Returns the text under a key.
+    #[cfg(feature = "cli")]
+    pub(crate) fn text(&mut self, now: u64, key: &[u8]) -> Option<Vec<u8>> {
+        self.expire(now);
+        match &self.keys.get(key)?.value {
+            Content::Text(text) => Some(text.clone()),
+            Content::Sorted(_) | Content::Other => None,
+        }
+    }
+
     /// Puts any value under a key, as another client of the server could; for tests and faults.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn put(&mut self, key: &[u8], value: Content, expires: Option<u64>) {
@@ -319,6 +371,13 @@ impl Store {
         }
     }
 
+    /// Changes every expiry as MIGRATE does to a server whose clock differs by so many microseconds; for a model.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn rebase(&mut self, by: i64) {
+        let expiries = self.keys.values_mut().filter_map(|entry| entry.expires.as_mut());
+        expiries.for_each(|expires| *expires = expires.saturating_add_signed(by));
+    }
+
     /// Returns every key that has not expired, with its content; for a simulation.
     #[cfg(feature = "simulation")]
     pub(crate) fn contents(&self, now: u64) -> impl Iterator<Item = (&[u8], &Content)> {
@@ -333,16 +392,39 @@ impl Store {
     }
 }
 
+/// Returns the fence that a node grants: the proposal, near its clock and above the `last` one.
+fn fence_above(now: u64, proposal: u64, slack: Duration, last: u64) -> u64 {
+    let slack = micros(slack);
+    proposal.max(now.saturating_sub(slack)).min(now + slack).max(last + 1)
+}
+
+/// Returns whether a value is of the token, as a release reads it.
+fn is_of(value: &[u8], token: &[u8]) -> bool {
+    value.strip_prefix(token).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b':'))
+}
+
+/// Returns whether a value of the token has a fence above `mine`, as an extension reads it: not the whole form, only as
+/// much as safety takes. `None` if the value is not of the token.
+fn is_ahead(value: &[u8], token: &Token, mine: u64) -> Option<bool> {
+    let rest = value.strip_prefix(token.as_bytes())?.strip_prefix(b":")?;
+    Some(number(leading_digits(rest)).is_none_or(|fence| fence > mine))
+}
+
 /// A value in this library's form: `<token>:<fence>[:<label>]`.
-struct Value<'a> {
-    token: &'a [u8],
-    fence: u64,
-    label: Option<Box<str>>,
+pub(super) struct Value<'a> {
+    pub(super) token: &'a [u8],
+    pub(super) fence: u64,
+    pub(super) label: Option<Box<str>>,
 }
 
 impl<'a> Value<'a> {
     fn read(content: &'a Content) -> Option<Self> {
         let Content::Text(text) = content else { return None };
+        Self::parse(text)
+    }
+
+    /// Returns the parts of a value; `None` if it is not in this form.
+    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let (token, rest) = text.split_at_checked(Token::LEN)?;
         let is_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
         let rest = rest.strip_prefix(b":").filter(|_| token.iter().all(is_hex))?;
@@ -354,6 +436,10 @@ impl<'a> Value<'a> {
             _ => return None,
         };
         Some(Self { token, fence, label })
+    }
+
+    pub(super) fn owner(&self) -> Fingerprint {
+        Fingerprint::parse(&self.token[..Fingerprint::LEN]).expect("a token is hex digits")
     }
 
     fn is_of(&self, token: &Token) -> bool {
@@ -459,8 +545,18 @@ pub(crate) struct Line {
 }
 
 impl MemoryConnection {
+    /// Calls `look` with the store and the time on its clock; fails while the node refuses requests.
+    #[cfg(feature = "cli")]
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Store, u64) -> T) -> Result<T, Failure> {
+        let mut shared = self.shared.lock().expect("no panic while holding this");
+        if shared.unavailable {
+            return Err(Failure::of_code("TESTDOWN"));
+        }
+        let now = shared.now(&self.clock);
+        Ok(look(&mut shared.store, now))
+    }
+
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, Failure> {
-        let key = &request.keys.lock;
         let mut shared = self.shared.lock().expect("no panic while holding this");
         if shared.unavailable {
             // An answer, and not a broken connection: after one of those a node is left alone for a moment.
@@ -468,18 +564,24 @@ impl MemoryConnection {
         }
         let now = shared.now(&self.clock);
         let answer = shared.store.execute(now, request);
-        let told = match &answer {
-            Ok(reply) if reply.changes() => shared.armed.remove(&**key).unwrap_or_default(),
-            Ok(reply) if reply.reads() && self.line.events.is_some() => {
-                let lines = shared.armed.entry(key.to_vec()).or_default();
-                lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
-                lines.push(Arc::downgrade(&self.line));
-                Vec::new()
+        // A release rings the bell, or might have.
+        let bell = request.keys.bell().filter(|_| matches!(request.action, Action::Leave { .. }));
+        let mut told = Vec::new();
+        for key in request.keys.each().map(|keys| &*keys.lock).chain(bell) {
+            match &answer {
+                Ok(reply) if reply.changes() => told.push((key, shared.armed.remove(key).unwrap_or_default())),
+                Ok(reply) if reply.reads() && self.line.events.is_some() => {
+                    let lines = shared.armed.entry(key.to_vec()).or_default();
+                    lines.retain(|line| line.strong_count() > 0 && !std::ptr::eq(line.as_ptr(), &raw const *self.line));
+                    lines.push(Arc::downgrade(&self.line));
+                }
+                _ => {}
             }
-            _ => Vec::new(),
-        };
+        }
         drop(shared);
-        notify(&told, Some(&self.line), key);
+        for (key, told) in told {
+            notify(&told, Some(&self.line), key);
+        }
         answer
     }
 
@@ -616,19 +718,19 @@ mod tests {
 
         assert!(ask(&deaf, acquire.clone()).changes());
         for reads in [&one, &two, &deaf, &one] {
-            assert!(ask(reads, Action::Inspect).reads());
+            assert!(ask(reads, Action::Inspect { asks: false }).reads());
         }
         let (gone, _) = listener(&node);
-        ask(&gone, Action::Inspect);
+        ask(&gone, Action::Inspect { asks: false });
         drop(gone);
-        ask(&two, Action::Inspect);
+        ask(&two, Action::Inspect { asks: false });
         assert_eq!((armed(), counts()), (2, (0, 0)), "each that listens, once; nobody who is gone");
         assert!(ask(&deaf, Action::Release { asks: false }).changes());
         assert_eq!((armed(), counts()), (0, (1, 1)));
         assert!(ask(&deaf, acquire.clone()).changes());
         assert_eq!(counts(), (1, 1), "once");
         for reads in [&one, &two] {
-            ask(reads, Action::Inspect);
+            ask(reads, Action::Inspect { asks: false });
         }
         assert!(ask(&one, Action::Release { asks: false }).changes());
         assert_eq!(counts(), (1, 2), "of one's own change one knows");

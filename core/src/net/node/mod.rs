@@ -14,6 +14,8 @@ use crate::net::logins::{Logins, NoLogin};
 use crate::protocol::cluster::Redirect;
 use crate::protocol::diagnosis::cluster::ClusterFacts;
 use crate::protocol::diagnosis::server::Facts;
+#[cfg(feature = "cli")]
+use crate::protocol::request::Keys;
 use crate::protocol::request::{Action, Reply, Request};
 use crate::sys::clock::{Clock, Moment};
 
@@ -23,6 +25,8 @@ pub(crate) mod endpoint;
 mod equality;
 pub(crate) mod health;
 mod info;
+#[cfg(feature = "cli")]
+pub(crate) mod keys;
 pub(crate) mod list;
 pub(crate) mod memory;
 pub(crate) mod pace;
@@ -34,10 +38,13 @@ mod replies;
 mod scripts;
 pub(crate) mod sentinels;
 mod setup;
+#[cfg(test)]
+mod sharing;
 #[cfg(feature = "simulation")]
 pub(crate) mod simulated;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod traffic;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use memory::MemoryNodes;
@@ -52,8 +59,8 @@ pub(crate) struct Identity {
     pub(crate) run_id: String,
     /// Names the history of the server's data; empty if INFO is refused.
     pub(crate) replid: String,
-    /// Whether that history continues another master's (`master_replid2` is set).
-    pub(crate) is_successor: bool,
+    /// Names the history that this one continues (`master_replid2`); empty if there is none.
+    pub(crate) former_replid: String,
     pub(crate) role: Role,
 }
 
@@ -71,15 +78,24 @@ pub(crate) enum Role {
 impl Identity {
     /// Returns whether a node that was `before` may have forgotten grants since. A field that was not reported, then or
     /// now, shows nothing.
-    ///
-    /// A new `replid` alone shows nothing either: a server draws one when its first replica comes, or after some time
-    /// without a replica. Where the data came from elsewhere, the server also keeps the former id as its second.
     pub(crate) fn may_have_forgotten(&self, before: &Self) -> bool {
-        let differs = |now: &str, before: &str| !now.is_empty() && !before.is_empty() && now != before;
-        let is_told = self.role != Role::Untold && before.role != Role::Untold;
-        differs(&self.run_id, &before.run_id)
-            || is_told && self.role != before.role
-            || self.is_successor && differs(&self.replid, &before.replid)
+        differs(&self.run_id, &before.run_id) || self.has_changed_role(before) || self.has_other_data(before)
+    }
+
+    /// Returns whether a node that was `before` may have been promoted since, at any time: its data may be those of another
+    /// server. One that restarted with its own data continues the history that it had.
+    pub(crate) fn may_be_promoted(&self, before: &Self) -> bool {
+        self.has_changed_role(before) || self.has_other_data(before) && self.former_replid != before.replid
+    }
+
+    fn has_changed_role(&self, before: &Self) -> bool {
+        self.role != Role::Untold && before.role != Role::Untold && self.role != before.role
+    }
+
+    /// A new `replid` alone shows nothing: a server draws one when its first replica comes, or after some time without a
+    /// replica. Where the data came from elsewhere, the server also keeps the former id as its second.
+    fn has_other_data(&self, before: &Self) -> bool {
+        !self.former_replid.is_empty() && differs(&self.replid, &before.replid)
     }
 
     /// Updates the fields reported in `told`. The others stay as reported to another user.
@@ -89,12 +105,17 @@ impl Identity {
         }
         if !told.replid.is_empty() {
             self.replid.clone_from(&told.replid);
-            self.is_successor = told.is_successor;
+            self.former_replid.clone_from(&told.former_replid);
         }
         if told.role != Role::Untold {
             self.role = told.role;
         }
     }
+}
+
+/// Returns whether both were reported, and are not the same.
+fn differs(now: &str, before: &str) -> bool {
+    !now.is_empty() && !before.is_empty() && now != before
 }
 
 /// A node's report about itself when a connection is made, before a grant on that connection counts.
@@ -315,6 +336,8 @@ pub(crate) enum NodeEvent<'a> {
     },
     /// The value of this key changed since it was read.
     Changed(&'a [u8]),
+    /// This process changed the value of this key itself, for those who wait for `line`: the node does not report it.
+    ChangedFor { key: &'a [u8], line: &'a [u8] },
     /// Any key may have changed.
     AllChanged,
 }
@@ -465,10 +488,26 @@ impl Connection {
         };
         // A node does not report a change over the connection that made it, and a release behind an unanswered create
         // may take the connection on which this process's waiters asked.
-        if let (Ok(Reply::Deleted { .. }), Action::Release { asks: true }) = (&answer, &request.action)
-            && let Some(events) = self.reports_to()
-        {
-            events.emit(NodeEvent::Changed(&request.keys.lock));
+        let is_told = match (&answer, &request.action) {
+            (Ok(Reply::Deleted { .. }), Action::Release { asks } | Action::Leave { asks, .. }) => *asks,
+            (Ok(Reply::Withdrawn { waiting }), _) => *waiting == 0,
+            _ => false,
+        };
+        if is_told && let Some(events) = self.reports_to() {
+            for key in request.keys.each().map(|keys| &*keys.lock).chain(request.keys.bell()) {
+                events.emit(NodeEvent::Changed(key));
+            }
+        }
+        // Nor does it remember then that this connection has read the key for those who wait for others with it. A lost
+        // attempt changes the key twice.
+        let is_own_change = match (&answer, &request.action) {
+            (Ok(Reply::Granted(_)), _) => true,
+            (Ok(Reply::Deleted { .. }), Action::Release { asks } | Action::Leave { asks, .. }) => !asks,
+            _ => false,
+        };
+        if is_own_change && let Some(events) = self.reports_to() {
+            let line = request.keys.line();
+            request.keys.each().for_each(|keys| events.emit(NodeEvent::ChangedFor { key: &keys.lock, line }));
         }
         answer
     }
@@ -534,6 +573,40 @@ impl Connection {
     pub(crate) async fn delete_probe(&self, key: &str) {
         if let Self::Redis(connection) = self {
             probe::delete(connection, key).await;
+        }
+    }
+
+    /// Asks for some of the keys that begin with `prefix`, from `cursor` on, and has the server look at about `count`
+    /// keys for them.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn scan(&self, prefix: &[u8], cursor: u64, count: u32) -> Result<keys::Step, Failure> {
+        match self {
+            Self::Redis(connection) => keys::scan(connection, prefix, cursor, count).await,
+            Self::Memory(connection) => connection.look(|store, now| keys::Step::last(store.keys(now, prefix))),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Ok(keys::Step::last(Vec::new())),
+        }
+    }
+
+    /// Reads what is under a lock key, with what proves whose it is. `asking` as in [`OpenSlot`].
+    #[cfg(feature = "cli")]
+    pub(crate) async fn read(&self, keys: &Keys, asking: bool) -> Result<keys::Content, Failure> {
+        match self {
+            Self::Redis(connection) => keys::read(connection, keys, asking).await,
+            Self::Memory(connection) => keys::read_store(connection, keys),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Err(Failure::UnexpectedReply),
+        }
+    }
+
+    /// Deletes the lock key if it is still that of `proof`.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn delete(&self, keys: &Arc<Keys>, proof: &keys::Proof, asking: bool) -> Result<Reply, Failure> {
+        match self {
+            Self::Redis(connection) => keys::delete(connection, keys, proof, asking).await,
+            Self::Memory(connection) => keys::delete_from_store(connection, keys, proof),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Err(Failure::UnexpectedReply),
         }
     }
 

@@ -15,7 +15,7 @@ use super::scripts::text;
 use crate::net::node::{Failure, Role};
 use crate::protocol::diagnosis::Refusal;
 use crate::protocol::diagnosis::cluster::{ClusterFacts, View};
-use crate::protocol::diagnosis::server::{COUNTING, Facts, NEEDED, Rights};
+use crate::protocol::diagnosis::server::{COUNTING, Certificate, Facts, NEEDED, Rights, SHARING};
 use crate::sys::clock::Clock;
 
 /// How long a key of the probe lives if it is not deleted, in milliseconds.
@@ -45,6 +45,10 @@ pub(super) async fn probe(connection: &RedisConnection, key: &str, clock: &Clock
     let evalsha = if rights.is_some() { Some(evalsha(connection, key).await) } else { None };
     Ok(Facts {
         encrypted: None,
+        certificate: connection.certificate().map(|validity| {
+            let now = clock.wall_micros() / 1_000_000;
+            Certificate { left: validity.left(now), lifetime: validity.lifetime() }
+        }),
         info,
         role: said.as_ref().map(|said| word(role_of_hello(said)).to_owned()),
         resp3,
@@ -108,13 +112,19 @@ async fn rights(connection: &RedisConnection, key: &str) -> Option<Rights> {
         "set" => vec![name, key, "1", "NX", "PX", KEY_TTL],
         "pexpire" => vec![name, key, KEY_TTL],
         "time" => vec![name],
+        // A server looks at rights before it looks at the type of a key, but only if the arguments are right.
+        "zadd" => vec![name, key, "XX", "1", "1"],
+        "zrem" | "zscore" => vec![name, key, "1"],
+        "zrange" | "zremrangebyscore" | "zcount" => vec![name, key, "1", "1"],
         _ => vec![name, key],
     };
     // PEXPIRE comes behind those that could make the key without an end.
-    let order = ["eval", "get", "set", "incr", "pexpire", "pttl", "time", "getdel", "del"];
+    let order = ["eval", "get", "set", "incr", "pexpire", "pttl", "time"];
+    let order: Vec<_> = order.into_iter().chain(SHARING).chain(["getex", "getdel", "del"]).collect();
     debug_assert!(NEEDED.iter().chain(&COUNTING).all(|name| order.contains(name)));
+    let commands: Vec<_> = order.iter().copied().map(command).collect();
     let mut rights = Rights::default();
-    for (name, answer) in order.into_iter().zip(connection.ask(&order.map(command)).await) {
+    for (name, answer) in order.into_iter().zip(connection.ask(&commands).await) {
         if let Value::ServerError(error) = answer.ok()? {
             let details = error.details().unwrap_or_default();
             let is_key = details.contains("access") && details.contains("key");

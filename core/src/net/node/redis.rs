@@ -31,6 +31,7 @@ use crate::error::Error;
 use crate::net::dial::{Dialer, Stream};
 use crate::net::logins::{LoginSource, Logins, Numbered};
 use crate::net::tls::Tls;
+use crate::protocol::certificate::Validity;
 use crate::protocol::place::Place;
 use crate::protocol::request::{Reply, Request};
 use crate::sys::clock::{Clock, Moment};
@@ -199,7 +200,7 @@ impl RedisNode {
         let mut result = self.set_up(plan, login, events.clone(), clock, now).await;
         if let (Err(Offence::Hello), true) = (&result, self.address.protocol() != Some(3)) {
             setup().refused_hello(now);
-            log!(debug, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
+            log!(NODE_REFUSES_HELLO, node = %self.address, "HELLO is refused: the end of a connection is noticed by the next request only");
             plan = setup().plan(now, is_known);
             result = self.set_up(plan, login, events, clock, now).await;
         }
@@ -252,6 +253,7 @@ impl RedisNode {
         let watches = events.as_ref().is_some_and(EventSink::tracks);
         let says_hello = events.is_some() || self.address.protocol() == Some(3);
         let stream = self.way.stream(clock).await.map_err(Offence::None)?;
+        let certificate = stream.certificate();
         let inner = open(stream, events.clone());
         let greeting = says_hello.then(|| hello(&login.login));
         let authentication = authentication(&login.login).filter(|_| !says_hello);
@@ -309,7 +311,7 @@ impl RedisNode {
                 clock: clock.clone(),
             })
         });
-        Ok((RedisConnection { inner, ways, reports_to, logged_in, plan }, server_info))
+        Ok((RedisConnection { inner, ways, reports_to, logged_in, plan, certificate }, server_info))
     }
 
     /// Returns whether the server will report changed keys on a connection, by its answer to CLIENT TRACKING.
@@ -319,7 +321,7 @@ impl RedisNode {
             return Err(Offence::None(Failure::Full));
         }
         let (node, code) = (&self.address, error.code());
-        log!(debug, %node, code, "CLIENT TRACKING refused; waiters fall back to polling");
+        log!(TRACKING_REFUSED, %node, error = code, "CLIENT TRACKING refused; waiters fall back to polling");
         Ok(false)
     }
 }
@@ -403,6 +405,7 @@ pub(crate) struct RedisConnection {
     /// Only where a provider gives the logins.
     logged_in: Option<Arc<LoggedIn>>,
     plan: Plan,
+    certificate: Option<Validity>,
 }
 
 /// The login of a connection that a provider gave.
@@ -480,6 +483,11 @@ impl RedisConnection {
         self.plan
     }
 
+    /// Returns from when until when the server's certificate is valid; `None` without TLS.
+    pub(super) fn certificate(&self) -> Option<Validity> {
+        self.certificate
+    }
+
     /// Sends commands of words in one write. Each has its own answer, up to where the server hung up.
     pub(super) async fn ask(&self, commands: &[Vec<&str>]) -> Vec<Answer> {
         let command = |words: &Vec<&str>| {
@@ -488,7 +496,12 @@ impl RedisConnection {
             command
         };
         let commands: Vec<_> = commands.iter().map(command).collect();
-        ask_all(&self.inner, &commands).await
+        self.ask_each(&commands).await
+    }
+
+    /// Sends `commands` in one write. Each has its own answer, up to where the server hung up.
+    pub(super) async fn ask_each(&self, commands: &[Cmd]) -> Vec<Answer> {
+        ask_all(&self.inner, commands).await
     }
 
     /// Sends the provider's newest login, unless it was sent. Its position in the order is fixed when this returns.
@@ -524,14 +537,14 @@ impl RedisConnection {
     /// Calls in the way that an open slot needs.
     pub(super) async fn call_in(&self, request: &Request, by: Eval, open: OpenSlot) -> Result<Reply, Failure> {
         self.log_in();
-        let question = ScriptId::of(&request.action);
+        let question = ScriptId::of(request);
         let way = self.ways.scripts[question as usize].load(Ordering::Relaxed);
         let by = if way == KNOWN { by } else { Eval::Text };
-        let hints = request.action.hints() && !self.ways.hintless.load(Ordering::Relaxed);
+        let hints = request.hints() && !self.ways.hintless.load(Ordering::Relaxed);
         let command = command(request, by, hints, self.reports_to.is_some(), open.bare);
         let answer = if open.asking {
             // In one write. Nothing comes in between, which would take the permission.
-            let mut answers = ask_all(&self.inner, &[redis::cmd("ASKING"), command]).await;
+            let mut answers = Box::pin(ask_all(&self.inner, &[redis::cmd("ASKING"), command])).await;
             answers.pop().unwrap_or(Err(Failure::Closed))
         } else {
             self.inner.ask(&command).await
@@ -562,6 +575,11 @@ impl RedisConnection {
                 // The server executed nothing. Once more, without the waiters key, which may be forbidden.
                 self.ways.hintless.store(true, Ordering::Relaxed);
                 (UNKNOWN, Err(Failure::NoScript))
+            }
+            (Eval::Text, Err(Failure::Forbidden(code))) if request.hints() => {
+                // The waiters key was not the reason: other names may have theirs.
+                self.ways.hintless.store(false, Ordering::Relaxed);
+                (way, Err(Failure::Forbidden(code)))
             }
             (Eval::Sha, Err(Failure::Forbidden(_))) => {
                 self.ways.hashes.lock().expect("no panic while holding this").refused();

@@ -80,6 +80,8 @@ pub(crate) trait Follower: fmt::Debug + Send + Sync {
 
 /// A group of sentinels, and the name of a primary. All clients of the process that list them share one.
 pub(crate) struct Sentinels {
+    /// The node that they stand for, as it is listed, without a login.
+    node: String,
     master: String,
     /// Where each of them listens.
     listed: Vec<String>,
@@ -144,6 +146,7 @@ impl Sentinels {
     ) -> Option<Arc<Self>> {
         let Target::Sentinel { sentinels, master, .. } = address.target() else { return None };
         Some(Arc::new(Self {
+            node: address.target().to_string(),
             master: master.clone(),
             listed: sentinels.iter().map(|(host, port)| shown(host, *port)).collect(),
             access,
@@ -251,8 +254,9 @@ impl Sentinels {
         }
         self.changed.notify_waiters();
         if let Some((from, to)) = moved {
-            let (master, from, to) = (&self.master, shown(&from.host, from.port), shown(&to.host, to.port));
-            log!(warn, %master, %from, %to, "failover: another server is primary, and may lack the last grants");
+            log!(FAILOVER, node = %self.node, %from, %to,
+                "failover: another server is primary, and may lack the last grants"
+            );
         }
     }
 

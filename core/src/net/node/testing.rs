@@ -7,7 +7,7 @@ use std::time::Duration;
 use harness::{Program, Server};
 use tokio::runtime::{Builder, Runtime};
 
-use super::memory::{Content, Store};
+use super::memory::{Content, SortedSet, Store};
 use super::{Connection, Failure, redis::RedisNode};
 use crate::address::Address;
 use crate::protocol::request::{Reply, Request};
@@ -21,6 +21,8 @@ pub(crate) const TOLERANCE: Duration = Duration::from_secs(100);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Thing {
     Text(Vec<u8>),
+    /// Members and their scores.
+    Sorted(Vec<(i64, Vec<u8>)>),
     List,
     Hash,
 }
@@ -36,7 +38,7 @@ impl Seen {
     pub(crate) fn text(&self) -> Option<&[u8]> {
         match &self.content {
             Content::Text(text) => Some(text),
-            Content::Other => None,
+            Content::Sorted(_) | Content::Other => None,
         }
     }
 }
@@ -85,6 +87,7 @@ impl World for InMemory {
     fn put(&mut self, key: &[u8], thing: &Thing, ttl: Option<Duration>) {
         let content = match thing {
             Thing::Text(text) => Content::Text(text.clone()),
+            Thing::Sorted(members) => Content::Sorted(members.iter().cloned().collect()),
             Thing::List | Thing::Hash => Content::Other,
         };
         let now = self.now;
@@ -134,7 +137,25 @@ impl OnServer {
 
 /// Reads any key in one request.
 const LOOK: &str = "local kind = redis.call('TYPE', KEYS[1]).ok
-return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1])}";
+local members = kind == 'zset' and redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES') or {}
+return {kind, kind == 'string' and redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]), members}";
+
+/// A score as a server writes it.
+fn score_of(text: &[u8]) -> i64 {
+    match text {
+        b"inf" => i64::MAX,
+        b"-inf" => i64::MIN,
+        digits => std::str::from_utf8(digits).unwrap().parse().unwrap(),
+    }
+}
+
+fn text_of(score: i64) -> String {
+    match score {
+        i64::MAX => "inf".to_owned(),
+        i64::MIN => "-inf".to_owned(),
+        score => score.to_string(),
+    }
+}
 
 impl World for OnServer {
     fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
@@ -146,6 +167,12 @@ impl World for OnServer {
         steps.del(key).ignore();
         match thing {
             Thing::Text(text) => steps.set(key, text).ignore(),
+            Thing::Sorted(members) => {
+                for (score, member) in members {
+                    steps.cmd("ZADD").arg(key).arg(text_of(*score)).arg(member).ignore();
+                }
+                &mut steps
+            }
             Thing::List => steps.rpush(key, "element").ignore(),
             Thing::Hash => steps.hset(key, "field", "value").ignore(),
         };
@@ -160,11 +187,14 @@ impl World for OnServer {
     }
 
     fn look(&mut self, key: &[u8]) -> Option<Seen> {
+        type Looked = (String, Vec<u8>, i64, Vec<Vec<u8>>);
         let mut look = redis::cmd("EVAL");
-        let (kind, text, left): (String, Vec<u8>, i64) = look.arg(LOOK).arg(1).arg(key).query(&mut self.own).unwrap();
+        let (kind, text, left, members): Looked = look.arg(LOOK).arg(1).arg(key).query(&mut self.own).unwrap();
+        let members = members.chunks(2).map(|pair| (score_of(&pair[1]), pair[0].clone()));
         let content = match kind.as_str() {
             "none" => return None,
             "string" => Content::Text(text),
+            "zset" => Content::Sorted(members.collect::<SortedSet>()),
             _ => Content::Other,
         };
         Some(Seen { content, left: u64::try_from(left).ok().map(Duration::from_millis) })

@@ -5,15 +5,22 @@ use std::time::Duration;
 
 use crate::protocol::diagnosis::{Finding, Level, Refusal};
 
-/// The rights that a request needs, each a command. Those of the second list only count waiters.
+/// The rights that a request needs, each a command. Those of the second list only count waiters, and those of the third are
+/// for shared locks and what is shown of them.
 pub(crate) const NEEDED: [&str; 7] = ["eval", "get", "set", "del", "pexpire", "pttl", "time"];
-pub(crate) const COUNTING: [&str; 2] = ["incr", "getdel"];
+pub(crate) const COUNTING: [&str; 3] = ["incr", "getex", "getdel"];
+pub(crate) const SHARING: [&str; 7] = ["type", "zadd", "zrem", "zrange", "zscore", "zremrangebyscore", "zcount"];
 
 /// The oldest version with everything that the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
 /// Servers without a server clock of their own drift apart by less.
 const OFFSET_MOST: Duration = Duration::from_secs(1);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long a certificate should be valid yet: time for a person to renew it.
+const CERTIFICATE_LEFT: Duration = Duration::from_secs(14 * 86_400);
 
 /// The part of the connections that should be left.
 const CLIENTS_LEFT: u64 = 10;
@@ -23,6 +30,8 @@ const CLIENTS_LEFT: u64 = 10;
 pub(crate) struct Facts {
     /// Whether the connection is encrypted; `None` if it does not leave this machine.
     pub(crate) encrypted: Option<bool>,
+    /// The server's certificate; `None` without TLS.
+    pub(crate) certificate: Option<Certificate>,
     /// The answer to INFO.
     pub(crate) info: Result<String, Refusal>,
     /// The role by another command, if INFO is refused.
@@ -41,6 +50,14 @@ pub(crate) struct Facts {
     pub(crate) follows_slots: bool,
     /// Whether sentinels may make a replica the primary.
     pub(crate) has_sentinels: bool,
+}
+
+/// How long a certificate is valid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Certificate {
+    pub(crate) left: Duration,
+    /// From its first to its last second.
+    pub(crate) lifetime: Duration,
 }
 
 /// The answers to the commands of scripts.
@@ -65,7 +82,7 @@ impl Facts {
             cluster(&info, self.follows_slots),
         ];
         let mut findings = vec![Finding::new("connection", Level::Ok, "connected and logged in")];
-        findings.extend(self.encrypted.map(tls));
+        findings.extend(self.encrypted.map(|encrypted| tls(encrypted, self.certificate)));
         findings.push(self.role(&info));
         findings.push(optional(
             "resp3",
@@ -133,6 +150,8 @@ impl Facts {
                 (Level::Warning, format!("{command} is unknown outside of scripts; do scripts know it?"))
             } else if COUNTING.contains(&command) {
                 (Level::Warning, format!("no right to {command}: waiters have no position; grant +{command}"))
+            } else if SHARING.contains(&command) {
+                (Level::Warning, format!("no right to {command}: locks cannot be shared; grant +{command}"))
             } else {
                 (Level::Unusable, format!("no right to {command}, which locks need; grant +{command}"))
             };
@@ -167,12 +186,24 @@ fn optional(check: &'static str, command: &str, answer: &Result<(), Refusal>, lo
     }
 }
 
-fn tls(encrypted: bool) -> Finding {
-    if encrypted {
-        return Finding::new("tls", Level::Ok, "encrypted, and the server's certificate was checked");
+fn tls(encrypted: bool, certificate: Option<Certificate>) -> Finding {
+    if !encrypted {
+        let message = "not encrypted: others on the network can read the login and the tokens; use rediss://";
+        return Finding::new("tls", Level::Warning, message);
     }
-    let message = "not encrypted: others on the network can read the login and the tokens; use rediss://";
-    Finding::new("tls", Level::Warning, message)
+    let message = "encrypted, and the server's certificate was checked";
+    let Some(Certificate { left, lifetime }) = certificate else { return Finding::new("tls", Level::Ok, message) };
+    let end = if left < 2 * DAY {
+        format!("{} h", left.as_secs() / 3_600)
+    } else {
+        format!("{} days", left.as_secs() / DAY.as_secs())
+    };
+    // Certificates that are made anew by a program are, well before their last sixth.
+    if left < CERTIFICATE_LEFT.min(lifetime / 6) {
+        let message = format!("the server's certificate ends in {end}, and then no client can connect; renew it");
+        return Finding::new("tls", Level::Warning, message);
+    }
+    Finding::new("tls", Level::Ok, format!("{message}; it ends in {end}"))
 }
 
 fn version(info: &Fields<'_>) -> Option<Finding> {
@@ -257,6 +288,7 @@ mod tests {
     fn facts(info: &str) -> Facts {
         Facts {
             encrypted: Some(true),
+            certificate: Some(Certificate { left: 30 * DAY, lifetime: 90 * DAY }),
             info: Ok(info.to_owned()),
             role: None,
             resp3: Ok(()),
@@ -306,6 +338,28 @@ mod tests {
         let unsafe_restart =
             Facts { is_restart_delay_off: true, ..facts(&INFO.replace("aof_enabled:1", "aof_enabled:0")) };
         assert_eq!(level(&unsafe_restart, "persistence"), Level::Warning);
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_before_it_ends() {
+        let tls = |left: Duration, lifetime: Duration| {
+            let facts = Facts { certificate: Some(Certificate { left, lifetime }), ..facts(INFO) };
+            let finding = facts.findings().into_iter().find(|finding| finding.check == "tls").unwrap();
+            (finding.level, finding.message)
+        };
+        let (day, hour) = (DAY, DAY / 24);
+        assert!(tls(14 * day, 90 * day).1.ends_with("was checked; it ends in 14 days"));
+        for (left, lifetime, level, end) in [
+            (14 * day, 90 * day, Level::Ok, "14 days"),
+            (13 * day, 90 * day, Level::Warning, "13 days"),
+            (47 * hour, 90 * day, Level::Warning, "47 h"),
+            (hour / 2, 90 * day, Level::Warning, "0 h"),
+            (5 * hour, day, Level::Ok, "5 h"),
+            (3 * hour, day, Level::Warning, "3 h"),
+        ] {
+            let (found, message) = tls(left, lifetime);
+            assert!(found == level && message.contains(&format!("ends in {end}")), "{found} {message}");
+        }
     }
 
     #[test]

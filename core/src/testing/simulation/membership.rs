@@ -145,7 +145,7 @@ impl Membership {
         open: OpenSlot,
     ) -> Result<(), Failure> {
         if self.habits == Habits::Watched {
-            let is_allowed = self.is_primary(server) || matches!(request.action, Action::Inspect);
+            let is_allowed = self.is_primary(server) || matches!(request.action, Action::Inspect { .. });
             return if is_allowed { Ok(()) } else { Err(Failure::of_code("READONLY")) };
         }
         if self.is_new {
@@ -173,8 +173,9 @@ impl Membership {
 
     /// Sends to the replica what a request has written.
     pub(super) fn replicate(&mut self, now: Instant, store: &Store, request: &Request) {
-        let keys = [&*request.keys.lock, &*request.keys.fence, &*request.keys.want];
-        self.send(now, keys.into_iter().map(|key| (key.to_vec(), store.entry(key).cloned())).collect());
+        let each = request.keys.each().flat_map(|keys| [&*keys.lock, &*keys.fence, &*keys.want]);
+        let keys = each.chain(request.keys.bell());
+        self.send(now, keys.map(|key| (key.to_vec(), store.entry(key).cloned())).collect());
     }
 
     pub(super) fn send(&mut self, now: Instant, written: Written) {
@@ -211,14 +212,29 @@ fn arrive(copy: &mut Store, written: Written) {
 
 /// Returns the keys that a request names.
 fn keys(request: &Request, bare: bool) -> Vec<&[u8]> {
-    let (lock, fence, want) = (&*request.keys.lock, &*request.keys.fence, &*request.keys.want);
-    let mut keys = vec![lock];
+    let each = request.keys.each();
+    let mut keys: Vec<&[u8]> = match &request.action {
+        Action::Look { slots, .. } => slots.iter().map(|keys| &*keys.lock).collect(),
+        _ => each.clone().map(|keys| &*keys.lock).collect(),
+    };
     let names_fence = match &request.action {
         Action::Acquire { .. } | Action::Confirm { .. } | Action::Restore { .. } | Action::Peek { .. } => true,
         Action::Extend { .. } => !bare,
-        Action::Release { .. } | Action::Inspect | Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => false,
+        // The script that takes several names also looks at them.
+        Action::Inspect { .. } => request.keys.are_several(),
+        Action::Release { .. }
+        | Action::Leave { .. }
+        | Action::Look { .. }
+        | Action::Withdraw
+        | Action::SetnxAcquire { .. }
+        | Action::SetnxRelease { .. } => false,
     };
-    keys.extend(names_fence.then_some(fence));
-    keys.extend((request.action.hints() && !bare).then_some(want));
+    if names_fence {
+        keys.extend(each.clone().map(|keys| &*keys.fence));
+    }
+    if request.hints() && !bare {
+        keys.extend(each.map(|keys| &*keys.want));
+        keys.extend(request.keys.bell());
+    }
     keys
 }

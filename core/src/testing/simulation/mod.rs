@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 
 use crate::address::Addresses;
 use crate::api::client::Redlock;
+use crate::api::guard::Guard;
 use crate::error::Error;
 use crate::net::node::simulated::SimulatedSockets;
 use crate::options::Options;
@@ -86,8 +87,12 @@ pub trait Network: Send + Sync {
     /// Receives that a node, which is down or hangs up, has refused a connection at this virtual time.
     fn refused(&self, _process: usize, _node: usize, _now: Duration) {}
 
-    /// Receives that a node granted or confirmed a `fence` for the key `name`. One attempt has one `token`.
+    /// Receives that a node granted or confirmed a `fence` for the key `name`, one of its lock. One attempt has one `token`.
     fn granted(&self, _node: usize, _name: &str, _token: &str, _fence: u64) {}
+
+    /// Receives that the key `name`, which a node left for the rest of its least time, lives longer than that, or than
+    /// before.
+    fn lengthened(&self, _node: usize, _name: &str) {}
 
     /// Receives an event for a trace. `line` need not be called.
     fn note(&self, line: &dyn Fn() -> String);
@@ -250,6 +255,18 @@ impl World {
     pub fn note(&self, line: impl Fn() -> String) {
         self.network.note(&line);
     }
+}
+
+/// Returns how much of a lock's validity is left, by its process' clock, or as an error for how long it has been over. What
+/// its holder was told does not matter: after a loss, this tells until when the lock could have been relied on.
+///
+/// # Errors
+///
+/// The validity is over.
+pub fn validity(guard: &Guard) -> Result<Duration, Duration> {
+    let lease = guard.lease();
+    let (now, valid_until) = (lease.context.process.clock.now(), lease.valid_until());
+    if now < valid_until { Ok(valid_until.since(now)) } else { Err(now.since(valid_until)) }
 }
 
 /// Fills slices with random bits.

@@ -23,7 +23,6 @@ pub struct Program {
     index: usize,
     process: Arc<Process>,
     machine: Machine,
-    #[expect(dead_code, reason = "held for as long as the process")]
     background: Runtime,
     runtimes: Mutex<Vec<Weak<Host>>>,
 }
@@ -90,6 +89,13 @@ impl Program {
     pub fn kill(&self) {
         self.world.note(|| format!("process {} is killed", self.index + 1));
         self.runtimes().iter().for_each(|runtime| runtime.end());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.background.end();
+        self.process.schedule.clear();
     }
 }
 

@@ -12,9 +12,10 @@ use super::link::{Down, Line};
 use super::membership::Membership;
 use super::time::{Pace, Time, WallClock};
 use super::{Fate, Leg, Network};
-use crate::net::node::memory::{Content, Store};
+use crate::net::node::memory::{Content, Entry, Store};
 use crate::net::node::{Eval, Failure, OpenSlot};
 use crate::protocol::request::{Action, Reply, Request};
+use crate::protocol::token::Token;
 
 /// One server.
 #[derive(Clone)]
@@ -57,6 +58,15 @@ pub(super) struct State {
     pub(super) lines: Vec<Weak<Line>>,
     /// The connections to notify of each key's next change, once.
     armed: BTreeMap<Vec<u8>, Vec<Weak<Line>>>,
+    /// Until when the keys may live that were left for the rest of their least time.
+    left: BTreeMap<Vec<u8>, Left>,
+}
+
+/// A key that was left for the rest of its least time.
+struct Left {
+    token: Token,
+    /// In microseconds on the server's clock.
+    until: u64,
 }
 
 impl fmt::Debug for Node {
@@ -83,6 +93,7 @@ impl Node {
             started: time.now(),
             lines: Vec::new(),
             armed: BTreeMap::new(),
+            left: BTreeMap::new(),
         };
         state.rename_data(index);
         let clock = WallClock::new(time.clone(), pace);
@@ -107,6 +118,7 @@ impl Node {
             state.frozen = false;
             state.scripts.clear();
             state.armed.clear();
+            state.left.clear();
             if !keep {
                 state.lose_data();
             }
@@ -231,7 +243,7 @@ impl Node {
     pub fn take(&self, key: &[u8], ttl: Duration) {
         self.note(|| format!("key {:?} is taken by a stranger", String::from_utf8_lossy(key)));
         let mut state = self.state();
-        let until = self.0.clock.micros() + u64::try_from(ttl.as_micros()).unwrap_or(0);
+        let until = self.0.clock.micros() + as_micros(ttl);
         state.store.put(key, Content::Text(b"a-stranger".to_vec()), Some(until));
         let told = state.armed.remove(key).unwrap_or_default();
         drop(state);
@@ -253,7 +265,7 @@ impl Node {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let shown = |content: &Content| match content {
             Content::Text(value) => text(value),
-            Content::Other => "no string".to_owned(),
+            Content::Sorted(_) | Content::Other => "no string".to_owned(),
         };
         state.store.contents(self.0.clock.micros()).map(|(key, content)| (text(key), shown(content))).collect()
     }
@@ -264,9 +276,10 @@ impl Node {
             (Ok(Reply::Granted(fence)), _) | (Ok(Reply::Confirmed), Action::Confirm { fence, .. }) => *fence,
             _ => return,
         };
-        let name = String::from_utf8_lossy(&request.keys.lock);
         let token = String::from_utf8_lossy(request.token.as_bytes());
-        self.0.network.granted(self.0.vote, &name, &token, fence);
+        for keys in request.keys.each() {
+            self.0.network.granted(self.0.vote, &String::from_utf8_lossy(&keys.lock), &token, fence);
+        }
     }
 
     /// Waits until the server executes; `None` if its `run` is over.
@@ -297,16 +310,25 @@ impl Node {
     ) -> Option<Result<Reply, Failure>> {
         self.executing(run).await?;
         let mut state = self.state();
-        let script = script(&request.action);
-        let answer = state.answer((self.0.index, self.0.time.now(), self.0.clock.micros()), request, (by, open));
-        let told = state.arm(line, request, &answer);
+        let (script, micros) = (script(request), self.0.clock.micros());
+        let watched = state.watched(request, micros);
+        let kept = state.store.ttl_left(micros, &request.keys.lock);
+        let answer = state.answer((self.0.index, self.0.time.now(), micros), request, (by, open));
+        let told = state.changed(line, watched, &answer);
+        state.arm(line, request, &answer);
+        let is_lengthened = state.is_lengthened((micros, kept), request, &answer);
         drop(state);
-        self.tell(&told, &request.keys.lock);
+        for (key, lines) in &told {
+            self.tell(lines, key);
+        }
         self.tell_granted(request, &answer);
+        if is_lengthened {
+            self.0.network.lengthened(self.0.vote, &String::from_utf8_lossy(&request.keys.lock));
+        }
         self.note(|| {
             let token = String::from_utf8_lossy(&request.token.as_bytes()[..4]).into_owned();
-            let name = String::from_utf8_lossy(&request.keys.lock).into_owned();
-            format!("process {} {script} {name} with {token}: {answer:?}", line.process + 1)
+            let names: Vec<_> = request.keys.each().map(|keys| String::from_utf8_lossy(&keys.lock)).collect();
+            format!("process {} {script} {} with {token}: {answer:?}", line.process + 1, names.join(", "))
         });
         Some(answer)
     }
@@ -325,6 +347,12 @@ impl State {
         self.membership.as_ref().is_none_or(|membership| membership.is_primary(index))
     }
 
+    /// Has the data of another server. What was left on this one may not have reached it.
+    pub(super) fn take_data(&mut self, store: Store) {
+        self.store = store;
+        self.left.clear();
+    }
+
     /// Deletes all data, also those that a replica has: it copies them from an empty primary.
     fn lose_data(&mut self) {
         self.store = Store::default();
@@ -340,7 +368,7 @@ impl State {
         request: &Request,
         (by, open): (Eval, OpenSlot),
     ) -> Result<Reply, Failure> {
-        let script = script(&request.action);
+        let script = script(request);
         if let Some(membership) = &self.membership {
             self.store.expire(micros);
             membership.accept(index, &self.store, request, open)?;
@@ -361,34 +389,131 @@ impl State {
         self.armed.remove(key).unwrap_or_default()
     }
 
-    /// Registers a reader for the key's next change by another. Returns the connections to notify now.
-    fn arm(&mut self, line: &Arc<Line>, request: &Request, answer: &Result<Reply, Failure>) -> Vec<Weak<Line>> {
-        let Ok(reply) = answer else { return Vec::new() };
-        let is_own = |other: &Weak<Line>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(line));
-        if reply.changes() {
-            let mut told = self.armed.remove(&*request.keys.lock).unwrap_or_default();
-            told.retain(|other| !is_own(other));
-            return told;
+    /// Returns what is under those keys of a request whose next change somebody is to be notified of.
+    fn watched<'a>(&mut self, request: &'a Request, micros: u64) -> Vec<(&'a [u8], Option<Entry>)> {
+        let keys = request.keys.each().map(|keys| &*keys.lock).chain(request.keys.bell());
+        let keys: Vec<&[u8]> = keys.filter(|key| self.armed.contains_key(*key)).collect();
+        if !keys.is_empty() {
+            self.store.expire(micros);
         }
-        if reply.reads() && line.watched {
-            let lines = self.armed.entry(request.keys.lock.to_vec()).or_default();
-            if !lines.iter().any(is_own) {
+        keys.into_iter().map(|key| (key, self.store.entry(key).cloned())).collect()
+    }
+
+    /// Takes the connections to notify now of keys that have changed, but for the own one. The last waiter that gives up
+    /// has a shared lock written as it was.
+    fn changed<'a>(
+        &mut self,
+        line: &Arc<Line>,
+        watched: Vec<(&'a [u8], Option<Entry>)>,
+        answer: &Result<Reply, Failure>,
+    ) -> Vec<(&'a [u8], Vec<Weak<Line>>)> {
+        let is_written = matches!(answer, Ok(Reply::Withdrawn { waiting: 0 }));
+        let changed =
+            watched.into_iter().filter(|(key, before)| is_written || self.store.entry(key) != before.as_ref());
+        let changed: Vec<&[u8]> = changed.map(|(key, _)| key).collect();
+        let told = changed.into_iter().map(|key| {
+            let mut told = self.disarm(key);
+            told.retain(|other| !is_end_of(other, line));
+            (key, told)
+        });
+        told.collect()
+    }
+
+    /// Registers a reader for the next change, by another, of the keys that the script has read.
+    fn arm(&mut self, line: &Arc<Line>, request: &Request, answer: &Result<Reply, Failure>) {
+        let Ok(reply) = answer else { return };
+        if !line.watched {
+            return;
+        }
+        let locks = request.keys.each().map(|keys| &*keys.lock);
+        let read: Vec<&[u8]> = match (reply, &request.action) {
+            // It stops at the first lock that is held.
+            (Reply::Held { .. }, _) => {
+                let free = locks.clone().take_while(|key| self.store.entry(key).is_none()).count();
+                locks.take(free + 1).collect()
+            }
+            (Reply::Slots { .. }, Action::Look { slots, .. }) => {
+                slots.iter().map(|keys| &*keys.lock).chain(request.keys.bell()).collect()
+            }
+            (reply, _) if reply.reads() => locks.collect(),
+            _ => return,
+        };
+        for key in read {
+            let lines = self.armed.entry(key.to_vec()).or_default();
+            if !lines.iter().any(|other| is_end_of(other, line)) {
                 lines.push(Arc::downgrade(line));
             }
         }
-        Vec::new()
+    }
+
+    /// Returns whether a key that was left, now or before, lives longer than it may: for its rest, and never longer than it
+    /// was `kept` before.
+    fn is_lengthened(
+        &mut self,
+        (micros, kept): (u64, Option<Duration>),
+        request: &Request,
+        answer: &Result<Reply, Failure>,
+    ) -> bool {
+        let key = &*request.keys.lock;
+        if matches!(answer, Ok(Reply::Granted(_) | Reply::Restored)) {
+            // Made anew: an acquire may arrive twice.
+            self.left.remove(key);
+        }
+        if let (Action::Leave { rest, .. }, Ok(Reply::Deleted { .. })) = (&request.action, answer)
+            && !rest.is_zero()
+            && !self.left.contains_key(key)
+        {
+            let until = micros + as_micros(kept.map_or(*rest, |kept| kept.min(*rest)));
+            self.left.insert(key.to_vec(), Left { token: request.token, until });
+        }
+        let Some(Left { token, until }) = self.left.get(key) else { return false };
+        let (first, second) = token.as_bytes().split_at(Token::LEN / 2);
+        let is_left = self.store.contents(micros).any(|(other, content)| {
+            let Content::Text(value) = content else { return false };
+            other == key && (value.starts_with(token.as_bytes()) || value.starts_with(&[second, first].concat()))
+        });
+        let is_lengthened =
+            is_left && self.store.ttl_left(micros, key).is_none_or(|left| micros + as_micros(left) > *until);
+        if !is_left || is_lengthened {
+            self.left.remove(key);
+        }
+        is_lengthened
     }
 }
 
-pub(super) fn script(action: &Action) -> &'static str {
-    match action {
+fn as_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns whether a connection, as registered, is this one.
+fn is_end_of(registered: &Weak<Line>, line: &Arc<Line>) -> bool {
+    std::ptr::eq(registered.as_ptr(), Arc::as_ptr(line))
+}
+
+pub(super) fn script(request: &Request) -> &'static str {
+    match &request.action {
+        Action::Acquire { .. } | Action::Peek { .. } | Action::Inspect { .. } if request.keys.are_several() => {
+            "acquire_all"
+        }
+        Action::Acquire { .. } | Action::Peek { .. } if request.keys.are_shared() => "acquire_shared",
+        Action::Confirm { .. } if request.keys.are_shared() => "confirm_shared",
+        Action::Extend { .. } if request.keys.are_shared() => "extend_shared",
+        Action::Release { .. } if request.keys.are_shared() => "release_shared",
+        Action::Restore { .. } if request.keys.are_shared() => "restore_shared",
+        Action::Confirm { .. } if request.keys.are_several() => "confirm_all",
+        Action::Extend { .. } if request.keys.are_several() => "extend_all",
+        Action::Release { .. } if request.keys.are_several() => "release_all",
+        Action::Restore { .. } if request.keys.are_several() => "restore_all",
+        Action::Leave { .. } => "leave",
+        Action::Look { .. } => "look",
         Action::Acquire { .. } => "acquire",
         Action::Confirm { .. } => "confirm",
         Action::Extend { .. } => "extend",
         Action::Release { .. } => "release",
         Action::Restore { .. } => "restore",
-        Action::Inspect => "inspect",
+        Action::Inspect { .. } => "inspect",
         Action::Peek { .. } => "peek",
+        Action::Withdraw => "withdraw",
         Action::SetnxAcquire { .. } => "setnx_acquire",
         Action::SetnxRelease { .. } => "setnx_release",
     }

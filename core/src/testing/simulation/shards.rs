@@ -231,7 +231,7 @@ impl Shards {
             let mut state = replica.state();
             state.replid = replid;
             state.rename_data(replica.0.index);
-            state.store = data.clone();
+            state.take_data(data.clone());
             let known = Arc::clone(&self.newest());
             state.membership = Some(Membership::new(known, data, habits));
         }
@@ -257,10 +257,10 @@ impl Shards {
         member.leaving.retain(|slot, _| known.owner(*slot) == index);
         member.coming.retain(|slot| known.owner(*slot) != index);
         if let Some(replid) = replid {
+            let (known, habits) = (Arc::clone(known), member.habits);
             (state.replid, state.former_replid) = (replid, String::new());
-            state.store = Store::default();
-            let habits = member.habits;
-            state.membership = Some(Membership::new(Arc::clone(known), Store::default(), habits));
+            state.take_data(Store::default());
+            state.membership = Some(Membership::new(known, Store::default(), habits));
             if habits == Habits::Watched {
                 // A sentinel ends the connections of a server whose role it changes.
                 ended = std::mem::take(&mut state.lines);

@@ -94,7 +94,11 @@ impl Wire {
             let identity = Identity {
                 run_id: told(format!("run-{}-of-node-{}", state.run, self.node.0.index + 1)),
                 replid: told(state.replid.clone()),
-                is_successor: !silent && state.membership.is_some() && !state.former_replid.is_empty(),
+                former_replid: told(if state.membership.is_some() {
+                    state.former_replid.clone()
+                } else {
+                    String::new()
+                }),
                 role: match state.is_primary(self.node.0.index) {
                     _ if silent => Role::Untold,
                     true => Role::Master,
@@ -204,7 +208,7 @@ async fn write(
             time.sleep(delay).await;
         }
         if line.is_taken_back(call.id) {
-            let script = script(&call.request.action);
+            let script = script(&call.request);
             wire.node.note(|| format!("process {} takes back {script}", wire.process + 1));
             continue;
         }

@@ -1,0 +1,240 @@
+//! Finding a free slot of a semaphore: for an attempt that was denied one, and for the front of those who wait. All nodes
+//! are asked which slots are free; nothing is taken.
+//!
+//! States of a wait: *listening* (the bell is read over connections that nodes notify) → *looking*, and if no slot is free
+//! on a quorum, but some are on single nodes, once more to be counted there as well → *asleep* until the bell rings →
+//! *pausing*, by the position → *listening*. The bell is read before the slots, so that a release after the look rings it.
+//! What may interrupt it:
+//!
+//! - nobody rings: a holder has crashed, which the least ttl left shows, or a key was deleted by hand, for which there is
+//!   the backstop of 2 s;
+//! - fewer nodes than a quorum notify: it polls, with growing pauses;
+//! - no quorum answers the look: an attempt, which shows that to the caller;
+//! - a slot looks free again and again, and is not won: it pauses, for longer each time;
+//! - the cluster has given the slots to another server: it ends;
+//! - dropped anywhere: it holds only an entry in the tracking.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::wakeup::Wakeup;
+use crate::net::connections::Connections;
+use crate::net::footprint::Footprint;
+use crate::net::round::{Event, Round};
+use crate::process::context::LockContext;
+use crate::protocol::backoff;
+use crate::protocol::positions::Positions;
+use crate::protocol::quorum::{NodeMask, quorum};
+use crate::protocol::request::{Action, Keys, Reply, Request};
+use crate::protocol::token::Token;
+use crate::sys::clock::Moment;
+
+/// A set of slots, one bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slots(u32);
+
+impl Slots {
+    const NONE: Self = Self(0);
+
+    fn contains(self, slot: u32) -> bool {
+        self.0 & 1 << slot != 0
+    }
+
+    /// Returns the slots below `permits`.
+    pub(super) fn below(permits: u32) -> Self {
+        Self(u32::MAX >> (u32::BITS - permits))
+    }
+
+    /// Returns these slots, or the `others` if there are none.
+    pub(super) fn or(self, others: Self) -> Self {
+        if self == Self::NONE { others } else { self }
+    }
+
+    /// Returns one of the slots, chosen by `unit`; `None` if there is none.
+    pub(super) fn choose(self, unit: f64) -> Option<u32> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than the number of slots")]
+        let index = (unit * f64::from(self.0.count_ones())) as usize;
+        (0..u32::BITS).filter(|slot| self.contains(*slot)).nth(index)
+    }
+
+    /// Returns the slots that are in at least `needed` of these sets.
+    fn in_most(sets: &[Self], needed: usize) -> Self {
+        let is_free = |slot: &u32| sets.iter().filter(|set| set.contains(*slot)).count() >= needed;
+        Self((0..u32::BITS).filter(is_free).fold(0, |free, slot| free | 1 << slot))
+    }
+}
+
+/// What the nodes show of the slots together.
+#[derive(Debug)]
+pub(super) struct Looked {
+    /// The slots that are free on a quorum.
+    pub(super) free: Slots,
+    /// Whether a node has a free slot. Such a node does not count who waits, unless it is told to.
+    is_split: bool,
+    /// How long the first key to expire on any node is kept.
+    ttl_left: Option<Duration>,
+    /// Whether a quorum of nodes that count has answered.
+    is_answered: bool,
+}
+
+impl Wakeup {
+    /// Sleeps until a slot may be free, for the time of `pause` at least, but not beyond `limit`. Returns the slots that
+    /// are free. The nodes are asked over `connections`, which do not notify.
+    pub(super) async fn wait_for_slot(
+        &mut self,
+        connections: &Arc<Connections>,
+        pause: Duration,
+        positions: &Arc<Positions>,
+        limit: Moment,
+    ) -> Slots {
+        let clock = self.connections.clock.clone();
+        self.denials = self.denials.saturating_add(1);
+        clock.sleep_until(clock.now().after(pause.max(self.pause_in_vain())).min(limit)).await;
+        let mut polls = 0;
+        // Nodes report a change once, and none is missed while it is not read again.
+        let mut is_listening = false;
+        loop {
+            // Attempts use other connections than these, which nobody else makes.
+            self.connections.connect_quorum(self.connections.connect_limit().min(limit)).await;
+            let is_told = self.connections.tracking_nodes().len() >= quorum(self.connections.members.len());
+            if is_told && !is_listening {
+                self.note();
+                self.listen(limit).await;
+            }
+            let mut looked = look(&self.context, connections, Some((positions, false)), limit).await;
+            if looked.is_split && looked.free == Slots::NONE {
+                looked = look(&self.context, connections, Some((positions, true)), limit).await;
+            }
+            if looked.free != Slots::NONE {
+                self.in_vain = self.in_vain.saturating_add(1);
+                return looked.free;
+            }
+            self.in_vain = 0;
+            if clock.now() >= limit || self.context.has_moved(connections) {
+                return Slots::NONE;
+            }
+            if !looked.is_answered {
+                // Not at once, or a node that answers attempts, and no look, would be asked without a pause.
+                self.poll(polls, None, limit).await;
+                return Slots::NONE;
+            }
+            if is_told {
+                is_listening = self.reported(NodeMask::NONE, looked.ttl_left, positions, limit).await.is_none();
+            } else {
+                is_listening = false;
+                self.poll(polls, looked.ttl_left, limit).await;
+                polls += 1;
+            }
+            if clock.now() >= limit || self.context.has_moved(connections) {
+                return Slots::NONE;
+            }
+        }
+    }
+
+    /// Returns how long to pause because the slots that looked free were not won. A node may show a slot that it cannot
+    /// grant, for as long as it is full, or its cluster moves the slot.
+    fn pause_in_vain(&self) -> Duration {
+        match self.in_vain {
+            0 => Duration::ZERO,
+            times => backoff::contended(times - 1, self.context.process.random.unit(), None),
+        }
+    }
+
+    /// Reads the bell, so that nodes report its next change.
+    async fn listen(&self, limit: Moment) {
+        let Some(bell) = self.context.spec.keys.bell() else { return };
+        let (keys, token) = (Keys::of_key(bell), Token::fresh(&self.context.process.random));
+        let request = |_| Request { keys: Arc::clone(&keys), token, action: Action::Inspect { asks: false } };
+        ask(&self.context, &self.connections, limit, request, |_, _| {}).await;
+    }
+}
+
+/// Asks the nodes which slots are free. With positions, a waiter is counted where none is, or anyway, and its positions are
+/// recorded.
+pub(super) async fn look(
+    context: &LockContext,
+    connections: &Arc<Connections>,
+    positions: Option<(&Arc<Positions>, bool)>,
+    limit: Moment,
+) -> Looked {
+    let names = &context.spec.names;
+    let slots: Arc<[Arc<Keys>]> = (0..names.permits().unwrap_or(0)).map(|slot| names.slot_keys(slot)).collect();
+    let token = Token::fresh(&context.process.random);
+    let started = connections.clock.now();
+    let anyway = positions.is_some_and(|(_, anyway)| anyway);
+    let request = |node| {
+        let wants = positions.map(|(positions, _)| positions.asks(node, started));
+        let action = Action::Look { slots: Arc::clone(&slots), wants, anyway };
+        Request { keys: Arc::clone(&context.spec.keys), token, action }
+    };
+    let mut seen = vec![None; connections.members.len()];
+    let mut ttl_left: Option<Duration> = None;
+    ask(context, connections, limit, request, |node, reply| {
+        let Reply::Slots { free, ttl_left: left, position, hold } = reply else { return };
+        seen[node] = Some(Slots(free));
+        ttl_left = ttl_left.into_iter().chain(left).min();
+        if let Some((positions, _)) = positions.filter(|_| anyway || free == 0) {
+            positions.given(node, position, hold);
+        }
+    })
+    .await;
+    let counts = connections.members.health.counts(context.spec.settings.restart_delay, connections.clock.now());
+    let counted: Vec<Slots> =
+        seen.iter().enumerate().filter(|(node, _)| counts.contains(*node)).filter_map(|(_, seen)| *seen).collect();
+    let needed = quorum(seen.len());
+    let is_split = counted.iter().any(|free| *free != Slots::NONE);
+    Looked { free: Slots::in_most(&counted, needed), is_split, ttl_left, is_answered: counted.len() >= needed }
+}
+
+/// Asks every node, and reads the answers of all that are not unresponsive, until `limit`.
+async fn ask(
+    context: &LockContext,
+    connections: &Arc<Connections>,
+    limit: Moment,
+    request: impl Fn(usize) -> Request,
+    mut read: impl FnMut(usize, Reply),
+) {
+    let nodes = connections.members.len();
+    connections.connect_quorum(connections.connect_limit().min(limit)).await;
+    let footprint = Arc::new(Footprint::new(nodes));
+    let mut round = Round::new(connections, &footprint, context.spec.settings.node_timeout, limit);
+    let mut waiting = NodeMask::NONE;
+    for node in (0..nodes).filter(|node| !round.leaves_out(*node)).collect::<Vec<_>>() {
+        round.ask(node, request(node), None);
+        waiting = waiting.with(node);
+    }
+    let mut answered = 0;
+    while let Some(Event::Vote(node, answer)) = round.next().await {
+        waiting = waiting.without(node);
+        if let Ok(reply) = answer {
+            answered += 1;
+            read(node, reply);
+        }
+        let unresponsive = round.unresponsive();
+        let is_enough =
+            answered >= quorum(nodes) && (0..nodes).all(|n| !waiting.contains(n) || unresponsive.contains(n));
+        if is_enough {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_is_chosen_and_no_other() {
+        for (slots, first, last) in [(Slots::below(1), 0, 0), (Slots::below(32), 0, 31), (Slots(0b1010), 1, 3)] {
+            assert_eq!((slots.choose(0.0), slots.choose(0.999_999)), (Some(first), Some(last)));
+        }
+        assert_eq!(Slots::NONE.choose(0.5), None);
+    }
+
+    #[test]
+    fn a_slot_is_free_if_a_quorum_shows_it() {
+        let sets = [Slots(0b011), Slots(0b001), Slots(0b101)];
+        assert_eq!(Slots::in_most(&sets, 2), Slots(0b001));
+        assert_eq!(Slots::in_most(&sets[..1], 2), Slots::NONE);
+    }
+}

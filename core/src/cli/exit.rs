@@ -1,0 +1,143 @@
+//! How the program ends: its exit codes, and the failures that lead to them.
+//!
+//! The codes are those of `sysexits.h` and of env(1), so that a script can tell the command's own status from ours.
+
+use crate::error::{Error, ErrorKind};
+
+/// The status with which the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    code: u8,
+    is_interrupted: bool,
+}
+
+impl Exit {
+    /// Everything is as asked for.
+    pub(crate) const OK: Self = Self::status(0);
+    /// The answer is no: a name is free, a lock has changed, a check has warnings.
+    pub(crate) const NO: Self = Self::status(1);
+    /// A node cannot be used.
+    pub(crate) const UNUSABLE: Self = Self::status(2);
+    /// The command line is wrong.
+    pub(crate) const USAGE: Self = Self::status(64);
+    /// No quorum of nodes answered.
+    pub(crate) const UNAVAILABLE: Self = Self::status(69);
+    /// Something that should never happen, or a part of the system that is missing.
+    pub(crate) const BUG: Self = Self::status(70);
+    /// The output could not be written.
+    pub(crate) const OUTPUT: Self = Self::status(74);
+    /// Others hold the lock.
+    pub(crate) const HELD: Self = Self::status(75);
+    /// The lock was lost while the command ran.
+    pub(crate) const LOST: Self = Self::status(76);
+    /// Nodes refuse the login or lack rights.
+    pub(crate) const FORBIDDEN: Self = Self::status(77);
+    /// The command cannot be executed.
+    pub(crate) const CANNOT_EXECUTE: Self = Self::status(126);
+    /// There is no such command.
+    pub(crate) const NOT_FOUND: Self = Self::status(127);
+
+    /// The end by SIGINT, which shells tell from a mere status; see [`Exit::is_interrupted`].
+    pub(crate) const INTERRUPTED: Self = Self { is_interrupted: true, ..Self::signal(2) };
+
+    /// Returns the status of a command, or one that the user chose.
+    pub(crate) const fn status(code: u8) -> Self {
+        Self { code, is_interrupted: false }
+    }
+
+    /// Returns the status that a shell shows for the end by this signal.
+    pub(crate) const fn signal(signal: u8) -> Self {
+        Self::status(128_u8.saturating_add(signal))
+    }
+
+    /// Returns the status for a call that failed.
+    pub(crate) fn of(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::Timeout => Self::HELD,
+            ErrorKind::Unavailable => Self::UNAVAILABLE,
+            ErrorKind::Forbidden => Self::FORBIDDEN,
+            ErrorKind::Lost | ErrorKind::NotHeld => Self::LOST,
+            ErrorKind::InvalidArgument => Self::USAGE,
+            ErrorKind::AlreadyHeld => Self::BUG,
+        }
+    }
+
+    /// Returns whether the process should die of SIGINT instead of ending with the code.
+    pub(crate) const fn is_interrupted(self) -> bool {
+        self.is_interrupted
+    }
+
+    /// Returns the number that the system is given.
+    pub(crate) const fn code(self) -> u8 {
+        self.code
+    }
+}
+
+/// Why the program ends before it has done what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// One line for the person, without `redlock: ` before it; `None` if there is nobody to read it.
+    pub(crate) message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: Some(message.into()) }
+    }
+
+    /// Ends the program without a word.
+    pub(crate) const fn quiet(exit: Exit) -> Self {
+        Self { exit, message: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::USAGE, message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(Exit::of(&error), spelled(&error))
+    }
+}
+
+/// Returns the message of an error, with options as they are written here.
+pub(crate) fn spelled(error: &Error) -> String {
+    error.spelled(option)
+}
+
+/// Returns an option of the library as it is written on the command line.
+fn option(name: &str) -> String {
+    match name {
+        "auto_renew" => "its renewal".to_owned(),
+        "timeout" => "--wait".to_owned(),
+        "nodes" => "--node".to_owned(),
+        _ => format!("--{}", name.replace('_', "-")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::LostReason;
+
+    #[test]
+    fn each_kind_of_error_has_its_code() {
+        let codes = ErrorKind::ALL.map(|kind| Exit::of(&Error::new(kind, "")).code());
+        assert_eq!(codes, [75, 69, 77, 76, 76, 70, 64]);
+    }
+
+    #[test]
+    fn signals_count_from_128() {
+        assert_eq!(Exit::signal(15).code(), 143);
+        assert_eq!(Exit::signal(200).code(), 255);
+    }
+
+    #[test]
+    fn options_are_spelled_as_typed() {
+        let failure = Failure::from(Error::about("max_hold", " is 1 s").with_option("max_hold"));
+        assert_eq!(failure, Failure::usage("--max-hold is 1 s"));
+        assert_eq!(spelled(&Error::lost(LostReason::MaxHold)), "the lock reached --max-hold");
+    }
+}

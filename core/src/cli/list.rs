@@ -1,0 +1,157 @@
+//! `redlock list`: the names in use on all nodes, by a scan of the fence keys.
+
+mod glob;
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::api::client::Redlock;
+use crate::api::inspect::LockView;
+use crate::api::operator::{self, Names};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::progress::Progress;
+use crate::cli::table::Table;
+use crate::cli::{duration, nodes, say, status};
+use crate::error::Error;
+use crate::protocol::quorum::LockState;
+use crate::sys::clock::Clock;
+
+/// How often a person sees how far it is.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// List the locks that are held, on all nodes
+///
+/// It walks through all keys of each server with SCAN, for the keys of fences, and then looks at each lock. This takes the
+/// servers time, so it goes slowly: see --rate. It changes nothing.
+///
+/// A node remembers the fence of a name for an hour after the lock was acquired or renewed, or for as long as the
+/// holder's fence_ttl says. Locks of other libraries are listed only if redlock has used the same name. In a cluster, a
+/// slot that moves meanwhile may be missed.
+///
+/// Exit status: 0, or 69 if so many nodes could not be scanned that a lock may be missing, 77 if they refuse this user,
+/// who needs the right +scan for this.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only names that match, by the rules of KEYS in Redis: * ? [a-z] [^a-z] and \ before what is meant as it is
+    #[arg(long, value_name = "GLOB")]
+    r#match: Option<OsString>,
+
+    /// Also names that are free now, and were used a short time ago
+    #[arg(long)]
+    all: bool,
+
+    /// How many keys each server looks at in a second, at most
+    #[arg(long, value_name = "KEYS", default_value = "10000")]
+    rate: NonZeroU32,
+
+    /// Print JSON: {"complete": true, "locks": [...], "unscanned": [...]}
+    ///
+    /// Locks are as in `redlock status --json`. unscanned has the node and the error of each server that was not scanned
+    /// to the end. complete is false if a lock may be missing for it.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    nodes: nodes::Args,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// For wrong arguments, if too few servers could be scanned, and if the output cannot be written.
+pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    let redlock = args.nodes.client()?;
+    let pattern = args.r#match.as_deref().map(OsStrExt::as_bytes);
+    let wanted = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name));
+    let looked = AtomicU64::new(0);
+    let mut views = Vec::new();
+    let walk = async {
+        let names = operator::scan(&redlock, args.rate, &looked, wanted).await?;
+        let seen = |view: LockView| {
+            if args.all || view.state != LockState::Free {
+                views.push(view);
+            }
+        };
+        operator::inspect_all(&redlock, &names, args.rate, seen).await?;
+        Ok::<_, Error>(names)
+    };
+    let mut names = tokio::select! {
+        biased;
+        names = walk => names?,
+        () = show(&looked) => unreachable!("it never ends"),
+    };
+    let incomplete = names.incomplete.take();
+    if args.json {
+        let document = json_of(&views, &names, incomplete.is_none(), status::now());
+        say::out(&format!("{document:#}\n"))?;
+    } else {
+        say::out(&table_of(&views, status::now()))?;
+    }
+    match incomplete {
+        Some(error) => Err(nodes::failure(&redlock, error).await),
+        None => doubt(&redlock, &names, &views).await,
+    }
+}
+
+/// Shows on a terminal how far it is. Never ends.
+async fn show(looked: &AtomicU64) {
+    let mut progress = Progress::new(true);
+    loop {
+        Clock::System.sleep(LOOK).await;
+        progress.show(&format!("redlock: looked at {} keys", looked.load(Ordering::Relaxed)));
+    }
+}
+
+/// Warns of servers that were not scanned. Fails if the state of a lock is not known for want of answers.
+async fn doubt(redlock: &Redlock, names: &Names, views: &[LockView]) -> Result<Exit, Failure> {
+    for node in &names.unscanned {
+        let rest = "the other nodes know every lock that is held";
+        say::warning(&format!("{} was not scanned: {}; {rest}", node.node, node.answer));
+    }
+    let unknown = views.iter().find(|view| view.state == LockState::Unknown && view.slot.is_none());
+    match unknown {
+        Some(view) => match redlock.lock(&view.name).is_locked().await {
+            Err(error) => Err(nodes::failure(redlock, error).await),
+            Ok(_) => Ok(Exit::OK),
+        },
+        None => Ok(Exit::OK),
+    }
+}
+
+/// Returns the locks for people, each in one line.
+fn table_of(views: &[LockView], now: SystemTime) -> String {
+    let mut table = Table::new(0, &["NAME", "STATE", "SINCE", "LEFT", "WAITING", "NODES", "HOLDER"]);
+    for view in views {
+        let is_taken = matches!(view.state, LockState::Held | LockState::Shared | LockState::Foreign);
+        let since = view.since.map(|since| duration::shown(now.duration_since(since).unwrap_or_default()));
+        let left = if is_taken { status::shown_left(view.ttl_left) } else { String::new() };
+        let is_free = view.state == LockState::Free;
+        let nodes = if is_free { String::new() } else { format!("{}/{}", view.holders, view.nodes.len()) };
+        table.row([
+            status::title(view),
+            view.state.to_string(),
+            since.unwrap_or_default(),
+            left,
+            view.waiting.map(|waiting| waiting.to_string()).unwrap_or_default(),
+            nodes,
+            view.label.clone().unwrap_or_default(),
+        ]);
+    }
+    table.text()
+}
+
+/// Returns the locks for machines.
+fn json_of(views: &[LockView], names: &Names, is_complete: bool, now: SystemTime) -> Value {
+    let unscanned = names.unscanned.iter().map(|node| json!({ "node": node.node, "error": node.answer }));
+    json!({
+        "complete": is_complete,
+        "locks": views.iter().map(|view| status::json_of(view, now)).collect::<Vec<_>>(),
+        "unscanned": unscanned.collect::<Vec<_>>(),
+    })
+}

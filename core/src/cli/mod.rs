@@ -1,0 +1,188 @@
+//! The command line: the program `redlock`.
+//!
+//! It parses, calls the public API, and prints. `redlock run` is the one command with a life of its own: see `run`.
+//!
+//! Three launchers share it: the program of the crate, the console script of the Python package, and that of the Node
+//! package. So it must not rely on being the first code in its process: threads, signal handlers and a language's
+//! runtime may be there already.
+//!
+//! May import `bindings` and what lies below it.
+#![expect(
+    clippy::doc_markdown,
+    reason = "many of these comments are the program's help, which would show the backticks"
+)]
+
+mod check;
+mod duration;
+mod exit;
+mod list;
+mod manual;
+mod nodes;
+mod progress;
+mod release;
+mod run;
+mod say;
+mod signals;
+mod status;
+mod table;
+mod wait;
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::api::shutdown::shutdown;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::signals::{ENDING, Ignored, Signals, USER};
+
+/// Runs the program and ends the process.
+///
+/// The first argument is the program's name, whatever its path is.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
+    std::process::exit(run(args))
+}
+
+/// Runs the program and returns the status with which the process has to end, after [`shutdown`](crate::shutdown).
+#[must_use]
+pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
+    let args: Vec<_> = args.into_iter().collect();
+    let ended = catch_unwind(AssertUnwindSafe(|| parse(args).and_then(dispatch)));
+    let exit = match ended {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(failure)) => {
+            if let Some(message) = &failure.message {
+                say::error(message);
+            }
+            failure.exit
+        }
+        // The panic's own message stands on stderr.
+        Err(_) => {
+            say::error("bug in redlock: it panicked; please report it with the message above");
+            Exit::BUG
+        }
+    };
+    shutdown();
+    if exit.is_interrupted() {
+        signals::die_of_interrupt();
+    }
+    exit.code().into()
+}
+
+/// Runs commands, and answers for operators, under distributed locks in Redis or Valkey.
+#[derive(Debug, Parser)]
+#[command(name = "redlock", version, propagate_version = true, disable_help_subcommand = true, max_term_width = 100)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::args::Args),
+    Status(status::Args),
+    Wait(wait::Args),
+    List(list::Args),
+    Release(release::Args),
+    Check(check::Args),
+    Manual(manual::Args),
+    Completions(manual::CompletionsArgs),
+}
+
+/// Returns the command line of the program, for the manual and the completions.
+fn command() -> clap::Command {
+    Program::command()
+}
+
+/// Reads the command line. Help and version are answered here.
+fn parse(args: Vec<OsString>) -> Result<Command, Failure> {
+    let error = match Program::try_parse_from(args) {
+        Ok(program) => return Ok(program.command),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            say::written(error.print())?;
+            Err(Failure::quiet(Exit::OK))
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nothing was asked for: there is no one line that says what would be right.
+            drop(error.print());
+            Err(Failure::quiet(Exit::USAGE))
+        }
+        _ => Err(Failure::usage(sentence(&error.render().to_string()))),
+    }
+}
+
+/// Returns an error of the parser in one line: it writes paragraphs, the first of which says what is wrong, and others
+/// what may have been meant.
+fn sentence(rendered: &str) -> String {
+    let paragraph = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let mut paragraphs = rendered.trim().split("\n\n").map(paragraph);
+    let first = paragraphs.next().unwrap_or_default();
+    let mut sentence = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    for more in paragraphs {
+        if let Some(usage) = more.strip_prefix("Usage: ") {
+            sentence.extend(["; usage: ", usage]);
+        } else if let Some(tip) = more.strip_prefix("tip: ") {
+            sentence.extend(["; ", tip]);
+        }
+    }
+    sentence
+}
+
+/// Runs a command to its end.
+fn dispatch(command: Command) -> Result<Exit, Failure> {
+    // Before any handler is installed.
+    let ignored = Ignored::at_start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Failure::new(Exit::BUG, format!("cannot start: {error}; the limit on open files may be reached"))
+    })?;
+    match command {
+        Command::Run(args) => runtime.block_on(run::run(args, ignored)),
+        Command::Status(args) => runtime.block_on(unless_ended(ignored, status::run(args))),
+        Command::Wait(args) => runtime.block_on(unless_ended(ignored, wait::run(args))),
+        Command::List(args) => runtime.block_on(unless_ended(ignored, list::run(args))),
+        Command::Release(args) => runtime.block_on(unless_ended(ignored, release::run(args))),
+        Command::Check(args) => runtime.block_on(unless_ended(ignored, check::run(args))),
+        Command::Manual(args) => manual::run(&args),
+        Command::Completions(args) => manual::completions(&args),
+    }
+}
+
+/// Runs a command until it ends, or until a signal ends it. It is dropped at its current await then: it must not block.
+async fn unless_ended(ignored: Ignored, command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen(ENDING.into_iter().chain(USER), ignored)?;
+    tokio::select! {
+        biased;
+        result = command => result,
+        signal = signals.next() => Ok(signals::exit(signal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn an_error_of_the_parser_is_one_line() {
+        let error = |args: &[&str]| {
+            let failure = parse(args.iter().map(OsString::from).collect()).unwrap_err();
+            assert_eq!(failure.exit, Exit::USAGE);
+            failure.message
+        };
+        let unknown = error(&["redlock", "status", "--what"]).unwrap();
+        assert!(unknown.starts_with("unexpected argument '--what' found"), "{unknown}");
+        assert!(!unknown.contains('\n'), "{unknown}");
+        let near = error(&["redlock", "stats"]).unwrap();
+        assert!(near.contains("'status'"), "{near}");
+        assert_eq!(error(&["redlock"]), None);
+    }
+}

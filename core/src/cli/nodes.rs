@@ -1,0 +1,152 @@
+//! The nodes: options that every command has, the client that they give, and what is said of nodes that refuse it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+
+use crate::api::client::{Builder, Redlock};
+use crate::cli::duration;
+use crate::cli::exit::{Exit, Failure, spelled};
+use crate::error::{Error, ErrorKind};
+use crate::protocol::diagnosis::Level;
+
+/// Options for the nodes.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Nodes")]
+#[group(skip)]
+pub(crate) struct Args {
+    /// Address of a node; give it once for each of several
+    ///
+    /// redis://[user:password@]host[:port][/db], rediss:// for TLS, unix:///path, redis+sentinel://host,host/master or
+    /// redis+cluster://host,host; valkey instead of redis is the same. All programs that share locks list the same
+    /// nodes. Other users of this machine can read the command line: keep passwords in REDLOCK_URLS or in a
+    /// --password-file.
+    ///
+    /// Default: the addresses in REDLOCK_URLS, with commas between them, or redis://127.0.0.1:6379.
+    #[arg(long = "node", value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
+    node: Vec<String>,
+
+    /// Text before each name: the key of a lock is this and then its name
+    #[arg(long, value_name = "TEXT")]
+    key_prefix: Option<String>,
+
+    /// File with the password, for nodes whose address has none
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
+    /// File with the certificates of the only authorities to trust [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+
+    /// File with the certificate of this client
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// File with the private key of that certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Name in the nodes' certificates, if it is not the host of the address
+    #[arg(long, value_name = "NAME")]
+    tls_server_name: Option<String>,
+
+    /// Longest time for a connection [default: 2s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    connect_timeout: Option<Duration>,
+
+    /// Longest wait for the answer of a node [default: 500ms, or a quarter of the ttl]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    node_timeout: Option<Duration>,
+}
+
+impl Args {
+    /// Makes the client.
+    ///
+    /// # Errors
+    ///
+    /// A usage error for wrong addresses and options.
+    pub(crate) fn client(&self) -> Result<Redlock, Failure> {
+        let mut builder = Redlock::builder();
+        if !self.node.is_empty() {
+            builder = builder.nodes(&self.node);
+        }
+        builder = with(builder, self.key_prefix.as_ref(), Builder::key_prefix);
+        builder = with(builder, self.password_file.as_ref(), Builder::password_file);
+        builder = with(builder, self.tls_ca.as_ref(), Builder::tls_ca);
+        builder = with(builder, self.tls_cert.as_ref(), Builder::tls_cert);
+        builder = with(builder, self.tls_key.as_ref(), Builder::tls_key);
+        builder = with(builder, self.tls_server_name.as_ref(), Builder::tls_server_name);
+        builder = with(builder, self.connect_timeout, Builder::connect_timeout);
+        builder = with(builder, self.node_timeout, Builder::node_timeout);
+        Ok(builder.build()?)
+    }
+}
+
+/// Returns `builder` with a value, if there is one.
+fn with<T>(builder: Builder, value: Option<T>, set: impl FnOnce(Builder, T) -> Builder) -> Builder {
+    match value {
+        Some(value) => set(builder, value),
+        None => builder,
+    }
+}
+
+/// Returns the failure of a call. If nodes refuse this user, it names the rights that are missing, which it asks them for.
+pub(crate) async fn failure(redlock: &Redlock, error: Error) -> Failure {
+    let mut failure = Failure::new(Exit::of(&error), spelled(&error));
+    if error.kind() == ErrorKind::Forbidden
+        && let (Some(message), Ok(diagnoses)) = (&mut failure.message, redlock.diagnose().await)
+    {
+        let findings = diagnoses.into_iter().flat_map(|diagnosis| diagnosis.findings);
+        let missing = findings.filter(|finding| finding.check == "rights" && finding.level == Level::Unusable);
+        let mut said: Vec<_> = missing.map(|finding| finding.message).collect();
+        said.sort();
+        said.dedup();
+        for missing in said {
+            *message += "; ";
+            *message += &missing;
+        }
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        nodes: Args,
+    }
+
+    fn client(args: &[&str]) -> Result<Redlock, Failure> {
+        Program::parse_from(std::iter::once("redlock").chain(args.iter().copied())).nodes.client()
+    }
+
+    #[test]
+    fn the_client_has_the_nodes_and_options() {
+        let redlock = client(&["--node", "redis://a", "--node", "redis://b,c", "--key-prefix", "app:"]);
+        assert_eq!(redlock.unwrap_err().exit, Exit::USAGE, "commas are for REDLOCK_URLS");
+        let redlock =
+            client(&["--node", "redis://u:S3CR3T@a", "--node", "rediss://b", "--connect-timeout", "1s"]).unwrap();
+        assert_eq!(redlock.shown_addresses(), ["redis://a:6379", "rediss://b:6379"]);
+    }
+
+    #[test]
+    fn wrong_nodes_and_options_are_named_as_typed() {
+        for (args, option) in [
+            (&["--node", "http://u:S3CR3T@a"][..], "address"),
+            (&["--node", "redis://a", "--connect-timeout", "1ms"], "--connect-timeout"),
+            (&["--node", "redis://a", "--key-prefix", "redlock:fence:"], "--key-prefix"),
+            (&["--node", "redis://a", "--tls-server-name", "a b"], "--tls-server-name"),
+        ] {
+            let failure = client(args).unwrap_err();
+            let message = failure.message.unwrap();
+            assert_eq!(failure.exit, Exit::USAGE, "{message}");
+            assert!(message.contains(option) && !message.contains("S3CR3T"), "{message}");
+        }
+    }
+}

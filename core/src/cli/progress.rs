@@ -1,0 +1,90 @@
+//! A line on a terminal that is rewritten while the program waits, and erased when it goes on.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::fcntl::OFlag;
+use nix::unistd::{getpgrp, tcgetpgrp, ttyname};
+
+use crate::cli::say;
+use crate::cli::signals::unstopped;
+
+/// The width of a terminal that does not tell it.
+const COLUMNS: usize = 80;
+
+/// The line, on stderr. Nothing is written unless stderr is a terminal, and this program is in its foreground.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// The terminal, opened once more: a terminal that is held with ^S must not block this program.
+    terminal: Option<File>,
+    is_shown: bool,
+}
+
+impl Progress {
+    /// Makes a line that nobody sees yet; `is_wanted` is false to keep it that way.
+    pub(crate) fn new(is_wanted: bool) -> Self {
+        let is_wanted = is_wanted && io::stderr().is_terminal() && say::moves_cursor();
+        Self { terminal: is_wanted.then(open).flatten(), is_shown: false }
+    }
+
+    /// Returns whether somebody would see it, so that it need not be found out what to show.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    /// Shows `text` instead of what is there, cut to the terminal's width.
+    pub(crate) fn show(&mut self, text: &str) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| is_foreground()) {
+            let shown: String = say::one_line(text).chars().take(columns() - 1).collect();
+            write(terminal, &format!("\r\x1b[K{shown}"));
+            self.is_shown = true;
+        }
+    }
+
+    /// Erases the line.
+    pub(crate) fn erase(&mut self) {
+        let was_shown = std::mem::take(&mut self.is_shown);
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| was_shown && is_foreground()) {
+            write(terminal, "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.erase();
+    }
+}
+
+fn open() -> Option<File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    File::options().write(true).custom_flags(flags.bits()).open(ttyname(io::stderr()).ok()?).ok()
+}
+
+/// Writes what fits: the next line comes soon.
+fn write(mut terminal: &File, text: &str) {
+    unstopped(|| drop(terminal.write_all(text.as_bytes())));
+}
+
+/// Returns whether this program is what the terminal shows now, and not in the background.
+fn is_foreground() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|foreground| foreground == getpgrp())
+}
+
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 1).unwrap_or(COLUMNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_shown_to_nobody() {
+        let mut progress = Progress::new(false);
+        progress.show("text");
+        assert!(!progress.is_shown && !progress.is_wanted());
+    }
+}

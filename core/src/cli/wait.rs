@@ -1,0 +1,145 @@
+//! `redlock wait`: until locks are free, without taking them.
+//!
+//! It looks at all names together, again and again, and ends with a look that finds all of them free. What may interrupt
+//! it: a signal, or the end of its time; it leaves nothing behind.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use crate::api::client::Redlock;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::progress::Progress;
+use crate::cli::{duration, nodes, status};
+use crate::error::{Error, ErrorKind};
+use crate::sys::clock::{Clock, Moment};
+use crate::sys::future::join_all;
+
+/// The pause between two looks, as between those of a waiter that no node notifies.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How often a person at a terminal sees who holds it.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
+
+/// How long nodes may be away after a look that they answered: a restart takes less.
+const AWAY_MOST: Duration = Duration::from_secs(10);
+
+/// Wait until locks are free, without taking them
+///
+/// With several names, until all of them are free at the same time. Somebody else may take them a moment later: use
+/// `redlock run` to have a lock while a command runs. A lock that others wait for may pass from one to the next without
+/// being seen free.
+///
+/// Exit status: 0 if they are free, 75 if one is still held at the end of --wait, 69 if too few nodes answer to know, 77
+/// if they refuse this user.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Names of locks
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<OsString>,
+
+    /// The names are semaphores with this many permits: until one of them is free
+    #[arg(long, value_name = "N")]
+    permits: Option<u32>,
+
+    /// Longest wait; 0 looks once [default: for ever]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    wait: Option<Duration>,
+
+    /// Say nothing if a lock is still held at the end
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    nodes: nodes::Args,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// For wrong arguments, at the end of the wait, and if too few nodes answer.
+pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    let redlock = args.nodes.client()?;
+    tokio::select! {
+        biased;
+        ended = until_free(&redlock, &args) => ended,
+        () = show(&redlock, &args) => unreachable!("it never ends"),
+    }
+}
+
+/// Looks until all are free.
+async fn until_free(redlock: &Redlock, args: &Args) -> Result<Exit, Failure> {
+    let clock = Clock::System;
+    let end = args.wait.map_or(Moment::NEVER, |wait| clock.now().after(wait));
+    // The first look has to be answered.
+    let mut away_until = clock.now();
+    loop {
+        let held = match held(redlock, args).await {
+            Ok(None) => return Ok(Exit::OK),
+            Ok(held) => {
+                away_until = clock.now().after(AWAY_MOST);
+                held
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable && clock.now() < away_until.min(end) => None,
+            Err(error) => return Err(nodes::failure(redlock, error).await),
+        };
+        let now = clock.now();
+        if let (true, Some(name)) = (now >= end, held) {
+            return Err(failure(name, args));
+        }
+        clock.sleep_until(now.after(PAUSE).min(end)).await;
+    }
+}
+
+/// Shows on a terminal who holds the first name that is not free. Never ends.
+async fn show(redlock: &Redlock, args: &Args) {
+    let mut progress = Progress::new(!args.quiet);
+    if !progress.is_wanted() {
+        return std::future::pending().await;
+    }
+    loop {
+        Clock::System.sleep(SHOWN_EVERY).await;
+        if let Ok(Some(name)) = held(redlock, args).await {
+            let holder = holder(redlock, name, args).await;
+            progress.show(&format!("redlock: waiting for {:?}: {holder}", name.to_string_lossy()));
+        }
+    }
+}
+
+/// Returns who holds a lock, for people.
+async fn holder(redlock: &Redlock, name: &OsString, args: &Args) -> String {
+    if args.permits.is_some() {
+        return "all permits are held".to_owned();
+    }
+    let Ok(view) = redlock.inspect(name.as_bytes()).await else { return "held".to_owned() };
+    let since = view.since.and_then(|since| status::now().duration_since(since).ok());
+    let since = since.map_or_else(String::new, |since| format!(" for {}", duration::shown(since)));
+    view.label.map_or_else(|| format!("held{since}"), |label| format!("held by {label}{since}"))
+}
+
+/// Returns a name that is held; `None` if none is.
+async fn held<'a>(redlock: &Redlock, args: &'a Args) -> Result<Option<&'a OsString>, Error> {
+    let looks = args.names.iter().map(|name| async {
+        let lock = match args.permits {
+            None => redlock.lock(name.as_bytes()),
+            Some(permits) => redlock.semaphore(name.as_bytes(), permits),
+        };
+        lock.is_locked().await
+    });
+    let mut found = None;
+    for (name, held) in args.names.iter().zip(join_all(looks.collect()).await) {
+        found = found.or(held?.then_some(name));
+    }
+    Ok(found)
+}
+
+/// Returns the failure of a wait that ended too soon for this name.
+fn failure(name: &OsString, args: &Args) -> Failure {
+    if args.quiet {
+        return Failure::quiet(Exit::HELD);
+    }
+    let after = args.wait.filter(|wait| !wait.is_zero()).map(|wait| format!(" after {}", duration::shown(wait)));
+    let still = if after.is_some() { "still held" } else { "held" };
+    Failure::new(Exit::HELD, format!("lock {:?}: {still}{}", name.to_string_lossy(), after.unwrap_or_default()))
+}

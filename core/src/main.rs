@@ -1,0 +1,6 @@
+//! The program `redlock`: `cargo install redlock-core --features cli`.
+#![forbid(unsafe_code)]
+
+fn main() {
+    redlock::cli::main(std::env::args_os())
+}

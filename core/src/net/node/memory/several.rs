@@ -1,0 +1,176 @@
+//! What the scripts for several names do, on a map: all of it, or nothing.
+
+use std::time::Duration;
+
+use super::{Content, FENCE_MAX, Store, Value, WAITING_MAX, fence_above, is_ahead, is_of};
+use crate::fault::{Fault, planted};
+use crate::net::node::Failure;
+use crate::protocol::request::{Action, Keys, Reply, Request, Wants};
+
+impl Store {
+    pub(super) fn execute_on_several(&mut self, now: u64, request: &Request) -> Result<Reply, Failure> {
+        match &request.action {
+            Action::Acquire { ttl, proposal, slack, fence_ttl, label, wants } => {
+                match self.first_held(now, request, *wants) {
+                    Some(held) if !planted(Fault::TakesFree) => Ok(held),
+                    _ => self.acquire_all(now, request, (*proposal, *slack), (*ttl, *fence_ttl), label),
+                }
+            }
+            Action::Confirm { granted, fence, fence_ttl, label } => {
+                self.confirm_all(now, request, &request.token.value(*granted, label), (*fence, *fence_ttl))
+            }
+            Action::Extend { ttl, fence, fence_ttl } => Ok(self.extend_all(now, request, *fence, (*ttl, *fence_ttl))),
+            Action::Release { asks } | Action::Leave { asks, .. } => Ok(self.release_all(request, *asks)),
+            Action::Restore { ttl, fence, fence_ttl, label } => {
+                self.restore_all(now, request, *fence, (*ttl, *fence_ttl), label)
+            }
+            Action::Peek { wants } => Ok(self.first_held(now, request, Some(*wants)).unwrap_or(Reply::FREE)),
+            Action::Inspect { .. } | Action::Look { .. } => {
+                Ok(self.first_held(now, request, None).unwrap_or(Reply::FREE))
+            }
+            Action::Withdraw => Ok(Reply::Refused),
+            Action::SetnxAcquire { .. } | Action::SetnxRelease { .. } => Err(Failure::UnexpectedReply),
+        }
+    }
+
+    /// Returns the answer about the first lock that is held.
+    fn first_held(&mut self, now: u64, request: &Request, wants: Option<Wants>) -> Option<Reply> {
+        let is_held = |keys: &Keys| self.keys.contains_key(&*keys.lock);
+        let first = request.keys.each().position(is_held)?;
+        let mut held = request.keys.each().skip(first);
+        let keys = held.next()?;
+        let is_text = matches!(self.keys.get(&*keys.lock)?.value, Content::Text(_));
+        // Nobody joins those who share a lock while somebody is counted there.
+        let counts = is_text || !held.any(is_held);
+        self.held(now, &request.token, keys, wants.filter(|_| counts))
+    }
+
+    fn acquire_all(
+        &mut self,
+        now: u64,
+        request: &Request,
+        (proposal, slack): (u64, Duration),
+        (ttl, fence_ttl): (Duration, Duration),
+        label: &str,
+    ) -> Result<Reply, Failure> {
+        let looked_at = if planted(Fault::FloorOfFirst) { 1 } else { request.keys.each().len() };
+        let mut last = 0;
+        for keys in request.keys.each().take(looked_at) {
+            last = last.max(self.last_fence(&keys.fence)?);
+            if last >= FENCE_MAX {
+                return Err(Failure::of_code("FENCE"));
+            }
+        }
+        let fence = fence_above(now, proposal, slack, last);
+        for keys in request.keys.each() {
+            if !self.keys.contains_key(&*keys.lock) {
+                self.set(now, &keys.lock, request.token.value(fence, label), ttl);
+                self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
+            }
+        }
+        Ok(Reply::Granted(fence))
+    }
+
+    fn confirm_all(
+        &mut self,
+        now: u64,
+        request: &Request,
+        granted: &[u8],
+        (fence, fence_ttl): (u64, Duration),
+    ) -> Result<Reply, Failure> {
+        let looked_at = if planted(Fault::ConfirmFirst) { 1 } else { request.keys.each().len() };
+        let confirmed = request.keys.each().take(looked_at);
+        let holds = |keys: &Keys| match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
+            Some(Content::Text(value)) => value == granted,
+            _ => false,
+        };
+        if !confirmed.clone().all(holds) {
+            return Ok(Reply::Refused);
+        }
+        let lasts: Vec<u64> = confirmed.clone().map(|keys| self.last_fence(&keys.fence)).collect::<Result<_, _>>()?;
+        for (keys, last) in confirmed.zip(lasts) {
+            if last < fence {
+                self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
+            }
+        }
+        Ok(Reply::Confirmed)
+    }
+
+    fn extend_all(&mut self, now: u64, request: &Request, mine: u64, (ttl, fence_ttl): (Duration, Duration)) -> Reply {
+        let (mut absent, mut ours) = (false, false);
+        for keys in request.keys.each() {
+            let Some(entry) = self.keys.get(&*keys.lock) else {
+                absent = true;
+                continue;
+            };
+            let Content::Text(value) = &entry.value else { return Reply::Foreign(None) };
+            match is_ahead(value, &request.token, mine) {
+                None => return Reply::Foreign(Value::read(&entry.value).and_then(|value| value.label)),
+                Some(true) => return Reply::Ahead,
+                Some(false) => ours = true,
+            }
+        }
+        if absent && !(ours && planted(Fault::ExtendAny)) {
+            return Reply::Absent;
+        }
+        for keys in request.keys.each() {
+            self.lengthen(now, &keys.lock, ttl, true);
+            self.lengthen(now, &keys.fence, fence_ttl, false);
+        }
+        Reply::Extended
+    }
+
+    fn release_all(&mut self, request: &Request, asks: bool) -> Reply {
+        let (mut deleted, mut foreign, mut waiting) = (0, false, 0);
+        for keys in request.keys.each() {
+            match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
+                None => {}
+                Some(Content::Text(value)) if is_of(value, request.token.as_bytes()) => {
+                    if deleted == 0 || !planted(Fault::ReleaseFirst) {
+                        self.keys.remove(&*keys.lock);
+                    }
+                    deleted += 1;
+                    waiting += if asks { u64::from(self.end_line(&keys.want)) } else { 0 };
+                }
+                Some(_) => foreign = true,
+            }
+        }
+        if deleted == request.keys.each().len() {
+            Reply::Deleted { waiting: u32::try_from(waiting.min(WAITING_MAX)).unwrap_or(0) }
+        } else if foreign {
+            Reply::Foreign(None)
+        } else {
+            Reply::Absent
+        }
+    }
+
+    fn restore_all(
+        &mut self,
+        now: u64,
+        request: &Request,
+        fence: u64,
+        (ttl, fence_ttl): (Duration, Duration),
+        label: &str,
+    ) -> Result<Reply, Failure> {
+        let mut absent = Vec::new();
+        for (index, keys) in request.keys.each().enumerate() {
+            match self.keys.get(&*keys.lock).map(|entry| &entry.value) {
+                None if index > 0 && planted(Fault::RestoreFirst) => absent.push(keys),
+                None if self.last_fence(&keys.fence)? > fence => return Ok(Reply::Refused),
+                None => absent.push(keys),
+                Some(Content::Text(value)) if is_ahead(value, &request.token, fence) == Some(false) => {}
+                Some(_) => return Ok(Reply::Refused),
+            }
+        }
+        for keys in absent {
+            self.set(now, &keys.fence, fence.to_string().into_bytes(), fence_ttl);
+            self.set(now, &keys.lock, request.token.value(fence, label), ttl);
+        }
+        // Those that were just written live for as long already.
+        for keys in request.keys.each() {
+            self.lengthen(now, &keys.lock, ttl, true);
+            self.lengthen(now, &keys.fence, fence_ttl, false);
+        }
+        Ok(Reply::Restored)
+    }
+}

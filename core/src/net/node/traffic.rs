@@ -1,0 +1,138 @@
+//! The metrics of one endpoint, in plain atomics that are always on: whether it answers, how fast, and how many releases
+//! are pending there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::scripts::ScriptId;
+use crate::protocol::request::Request;
+use crate::sys::histogram::{Histogram, Reading, SECONDS};
+
+const UNKNOWN: u8 = 0;
+const UP: u8 = 1;
+const DOWN: u8 = 2;
+
+/// The metrics of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    state: AtomicU8,
+    evicts: AtomicBool,
+    connections: AtomicU64,
+    pending: AtomicU64,
+    /// How long each script takes, the way to the server and back included.
+    took: [Histogram; ScriptId::COUNT],
+}
+
+/// One pending release, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct PendingCount(Arc<Traffic>);
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            state: AtomicU8::new(UNKNOWN),
+            evicts: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+            took: std::array::from_fn(|_| Histogram::new(&SECONDS)),
+        }
+    }
+}
+
+impl Traffic {
+    /// Records that it answered.
+    pub(crate) fn record_reply(&self) {
+        self.set(UP);
+    }
+
+    /// Records that it did not answer in time, or could not be reached.
+    pub(crate) fn record_timeout(&self) {
+        self.set(DOWN);
+    }
+
+    fn set(&self, state: u8) {
+        // Each answer comes here, and few change anything.
+        if self.state.load(Ordering::Relaxed) != state {
+            self.state.store(state, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether it answered when it was asked last; `None` before.
+    pub(crate) fn is_up(&self) -> Option<bool> {
+        match self.state.load(Ordering::Relaxed) {
+            UP => Some(true),
+            DOWN => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Records a new connection, and whether the server may evict keys.
+    pub(crate) fn connected(&self, evicts: bool) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.evicts.store(evicts, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts.load(Ordering::Relaxed)
+    }
+
+    /// Records how long a script took.
+    pub(crate) fn answered(&self, request: &Request, took: Duration) {
+        self.took[ScriptId::of(request) as usize].record(took);
+    }
+
+    /// Returns the durations of each script that was answered.
+    pub(crate) fn took(&self) -> impl Iterator<Item = (&'static str, Reading)> {
+        ScriptId::ALL.into_iter().zip(&self.took).filter_map(|(id, took)| Some((id.as_str(), took.read()?)))
+    }
+
+    /// Counts one more pending release.
+    pub(crate) fn count_pending(self: &Arc<Self>) -> PendingCount {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        PendingCount(Arc::clone(self))
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for PendingCount {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_stand_in_the_order_of_their_numbers() {
+        assert!(ScriptId::ALL.into_iter().enumerate().all(|(index, id)| id as usize == index));
+    }
+
+    #[test]
+    fn it_is_neither_up_nor_down_before_it_was_asked() {
+        let traffic = Traffic::default();
+        assert_eq!(traffic.is_up(), None);
+        traffic.record_timeout();
+        assert_eq!(traffic.is_up(), Some(false));
+        traffic.record_reply();
+        assert_eq!(traffic.is_up(), Some(true));
+    }
+
+    #[test]
+    fn a_release_is_pending_until_it_is_dropped() {
+        let traffic = Arc::new(Traffic::default());
+        let counts = [traffic.count_pending(), traffic.count_pending()];
+        assert_eq!(traffic.pending(), 2);
+        drop(counts);
+        assert_eq!(traffic.pending(), 0);
+    }
+}

@@ -1,0 +1,304 @@
+//! Metrics of this process's locks: what has happened since its start, in plain atomics that are always on.
+//!
+//! The endpoint of a node has the metrics of that node (`net/node/traffic.rs`). A forked child begins with zeros.
+//!
+//! The locks are counted together unless the program asks for their names. Then the first names are counted separately, up
+//! to a number that the program has given, and all others together as before.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::error::{ErrorKind, LostReason};
+use crate::protocol::name::Name;
+use crate::sys::histogram::{Histogram, RATIO, SECONDS};
+
+/// How a call to acquire ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireEnd {
+    Acquired,
+    Timeout,
+    Unavailable,
+    Forbidden,
+    InvalidArgument,
+    /// The caller did not wait for it.
+    Cancelled,
+}
+
+impl AcquireEnd {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Acquired, Self::Timeout, Self::Unavailable, Self::Forbidden, Self::InvalidArgument, Self::Cancelled];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acquired => "acquired",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Forbidden => "forbidden",
+            Self::InvalidArgument => "invalid_argument",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl From<ErrorKind> for AcquireEnd {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Timeout => Self::Timeout,
+            ErrorKind::Forbidden => Self::Forbidden,
+            ErrorKind::Unavailable => Self::Unavailable,
+            ErrorKind::InvalidArgument | ErrorKind::Lost | ErrorKind::NotHeld | ErrorKind::AlreadyHeld => {
+                Self::InvalidArgument
+            }
+        }
+    }
+}
+
+/// How a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HoldEnd {
+    Released,
+    Lost,
+}
+
+impl HoldEnd {
+    pub(crate) const ALL: [Self; 2] = [Self::Released, Self::Lost];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// How a renewal ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RenewalEnd {
+    Renewed,
+    /// No quorum answered. It is tried again while the lock is valid.
+    Unanswered,
+    Lost,
+}
+
+impl RenewalEnd {
+    pub(crate) const ALL: [Self; 3] = [Self::Renewed, Self::Unanswered, Self::Lost];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Renewed => "renewed",
+            Self::Unanswered => "unanswered",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseEnd {
+    Released,
+    /// No quorum confirmed it in time. The background goes on.
+    Unconfirmed,
+    Lost,
+}
+
+impl ReleaseEnd {
+    pub(crate) const ALL: [Self; 3] = [Self::Released, Self::Unconfirmed, Self::Lost];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// How many names are counted separately; 0 for none. A forked child keeps what its parent has asked for.
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// The metrics of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    /// Of all locks that are not counted by name.
+    pub(crate) unnamed: Counts,
+    named: Mutex<BTreeMap<Name, Arc<Counts>>>,
+    renewals: [AtomicU64; RenewalEnd::ALL.len()],
+    releases: [AtomicU64; ReleaseEnd::ALL.len()],
+}
+
+/// What is counted of some locks together.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// By end, and by whether the call had to wait.
+    acquires: [[Histogram; 2]; AcquireEnd::ALL.len()],
+    waiting: Gauge,
+    held: Gauge,
+    holds: [Histogram; HoldEnd::ALL.len()],
+    lost: [AtomicU64; LostReason::ALL.len()],
+    pub(crate) margins: Histogram,
+}
+
+/// How many there are now.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let seconds = || Histogram::new(&SECONDS);
+        Self {
+            acquires: std::array::from_fn(|_| [seconds(), seconds()]),
+            waiting: Gauge::default(),
+            held: Gauge::default(),
+            holds: [seconds(), seconds()],
+            lost: Default::default(),
+            margins: Histogram::new(&RATIO),
+        }
+    }
+}
+
+/// Counts the first `most` names separately from now on; 0 counts all locks together.
+pub(crate) fn count_by_name(most: usize) {
+    MOST.store(most, Ordering::Relaxed);
+}
+
+impl Metrics {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<Name, Arc<Counts>>> {
+        self.named.lock().expect("no panic while holding this")
+    }
+
+    /// Returns where the lock `name` is counted; `None` if it is counted with all others.
+    pub(crate) fn named(&self, name: &Name) -> Option<Arc<Counts>> {
+        let most = MOST.load(Ordering::Relaxed);
+        if most == 0 {
+            return None;
+        }
+        let mut names = self.names();
+        if let Some(counts) = names.get(name) {
+            return Some(Arc::clone(counts));
+        }
+        if names.len() >= most {
+            return None;
+        }
+        Some(Arc::clone(names.entry(name.clone()).or_default()))
+    }
+
+    /// Returns the counts that `named` stands for.
+    pub(crate) fn of<'a>(&'a self, named: Option<&'a Arc<Counts>>) -> &'a Counts {
+        named.map_or(&self.unnamed, |counts| counts)
+    }
+
+    /// Returns the names that are counted separately.
+    pub(crate) fn by_name(&self) -> Vec<(Name, Arc<Counts>)> {
+        self.names().iter().map(|(name, counts)| (name.clone(), Arc::clone(counts))).collect()
+    }
+
+    pub(crate) fn renewed(&self, end: RenewalEnd) {
+        self.renewals[end as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn renewals(&self, end: RenewalEnd) -> u64 {
+        self.renewals[end as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn released(&self, end: ReleaseEnd) {
+        self.releases[end as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn releases(&self, end: ReleaseEnd) -> u64 {
+        self.releases[end as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl Counts {
+    pub(crate) fn acquire_ended(&self, end: AcquireEnd, is_contended: bool, took: Duration) {
+        self.acquires(end, is_contended).record(took);
+    }
+
+    pub(crate) fn acquires(&self, end: AcquireEnd, is_contended: bool) -> &Histogram {
+        &self.acquires[end as usize][usize::from(is_contended)]
+    }
+
+    pub(crate) fn waiting(&self) -> &Gauge {
+        &self.waiting
+    }
+
+    pub(crate) fn hold_began(&self) {
+        self.held.add();
+    }
+
+    pub(crate) fn hold_cancelled(&self) {
+        self.held.subtract();
+    }
+
+    pub(crate) fn hold_ended(&self, end: HoldEnd, held: Duration) {
+        self.held.subtract();
+        self.holds(end).record(held);
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.held.read()
+    }
+
+    pub(crate) fn holds(&self, end: HoldEnd) -> &Histogram {
+        &self.holds[end as usize]
+    }
+
+    pub(crate) fn was_lost(&self, reason: LostReason) {
+        self.lost[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) -> u64 {
+        self.lost[reason as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_ends_stand_in_the_order_of_their_numbers() {
+        assert!(AcquireEnd::ALL.iter().enumerate().all(|(index, end)| *end as usize == index));
+        assert!(HoldEnd::ALL.iter().enumerate().all(|(index, end)| *end as usize == index));
+        assert!(RenewalEnd::ALL.iter().enumerate().all(|(index, end)| *end as usize == index));
+        assert!(ReleaseEnd::ALL.iter().enumerate().all(|(index, end)| *end as usize == index));
+        assert!(LostReason::ALL.iter().enumerate().all(|(index, reason)| *reason as usize == index));
+    }
+
+    #[test]
+    fn names_are_counted_if_the_program_asks_for_them_and_up_to_its_limit() {
+        let metrics = Metrics::default();
+        assert!(metrics.named(&name("a")).is_none());
+        count_by_name(2);
+        let first = metrics.named(&name("a")).unwrap();
+        assert!(Arc::ptr_eq(&first, &metrics.named(&name("a")).unwrap()));
+        assert!(metrics.named(&name("b")).is_some());
+        assert!(metrics.named(&name("c")).is_none(), "there are two");
+        first.was_lost(LostReason::Taken);
+        let lost = |counts: &Counts| counts.lost(LostReason::Taken);
+        assert_eq!((lost(&first), lost(metrics.of(None)), lost(metrics.of(Some(&first)))), (1, 0, 1));
+        count_by_name(0);
+        assert!(metrics.named(&name("a")).is_none());
+        assert_eq!(metrics.by_name().len(), 2, "what was counted stays");
+    }
+}

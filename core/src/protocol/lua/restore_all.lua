@@ -1,0 +1,39 @@
+-- Puts several held locks back on a node that has forgotten some of them, unless the node knows of a later owner of one.
+-- KEYS  the locks, their fences    ARGV  token, ttl in ms, the holder's fence, fence_ttl in ms, label, the number of locks
+-- Returns 1 when the node has all locks, 0 when one is another's or it knows a larger fence; nothing changes then.
+local locks, prefix, absent = tonumber(ARGV[6]), ARGV[1] .. ':', {}
+for i = 1, locks do
+  local value = redis.pcall('GET', KEYS[i])
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then return value end
+    return 0
+  elseif value then
+    local fence = string.sub(value, 1, #prefix) == prefix and tonumber(string.match(value, '^(%d+)', #prefix + 1))
+    if not fence or fence > tonumber(ARGV[3]) then return 0 end
+  else
+    local last = redis.pcall('GET', KEYS[locks + i])
+    if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE', 1, true) then return last end
+    -- Digits only: tonumber alone would also take '0x10', '1e300' and 'nan'.
+    local digits = type(last) == 'string' and string.match(last, '^%d+$') or (last == false and '0')
+    if not digits then return redis.error_reply('FENCE the fence key is no number below 2^53') end
+    if tonumber(digits) > tonumber(ARGV[3]) then return 0 end
+    absent[i] = true
+  end
+end
+local stored = prefix .. ARGV[3]
+if ARGV[5] ~= '' then stored = stored .. ':' .. ARGV[5] end
+-- First what a server that is full refuses.
+for i = 1, locks do
+  if absent[i] then
+    redis.call('SET', KEYS[locks + i], ARGV[3], 'PX', ARGV[4])
+    redis.call('SET', KEYS[i], stored, 'NX', 'PX', ARGV[2])
+  end
+end
+for i = 1, locks do
+  if not absent[i] then
+    if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+    local kept = redis.call('PTTL', KEYS[locks + i])
+    if kept >= 0 and kept < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[locks + i], ARGV[4]) end
+  end
+end
+return 1

@@ -1,0 +1,40 @@
+-- Puts one of those who share a lock back on a node that has forgotten it, unless the node knows of a later owner.
+-- KEYS  lock, fence    ARGV  member, ttl in ms, the holder's fence, fence_ttl in ms
+-- Returns 1 when the node has it, 0 when it has another, or knows a larger fence and nobody shares the lock, or the sharing
+-- began with a larger fence.
+-- Runs behind period.lua.
+if kind ~= 'none' and (not began or began > tonumber(ARGV[3])) then return 0 end
+local floor = pcall('GET', KEYS[2])
+if type(floor) == 'table' and not string.find(floor.err, 'WRONGTYPE', 1, true) then return floor end
+-- Digits only: tonumber alone would also take '0x10', '1e300' and 'nan'.
+local digits = type(floor) == 'string' and string.match(floor, '^%d+$') or (floor == false and '0')
+if not digits then return redis.error_reply('FENCE the fence key is no number below 2^53') end
+if tonumber(digits) <= tonumber(ARGV[3]) then
+  local refused = pcall('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+  if type(refused) == 'table' and refused.err then return refused end
+elseif began then
+  local kept = call('PTTL', KEYS[2])
+  if kept >= 0 and kept < tonumber(ARGV[4]) then call('PEXPIRE', KEYS[2], ARGV[4]) end
+else
+  return 0
+end
+if began then
+  local now = last - left
+  local ends = now + ARGV[2]
+  call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+  -- The key's time and the last score change together, or the key's clock would go wrong: this user may lack a right.
+  call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(last, ends) - now))
+  local refused = pcall('ZADD', KEYS[1], 'GT', string.format('%.0f', ends), ARGV[1])
+  if type(refused) == 'table' then
+    call('PEXPIRE', KEYS[1], left)
+    return refused
+  end
+  return 1
+end
+-- Nothing may stay without an end. This does nothing yet, but shows that the user may set one.
+call('PEXPIRE', KEYS[1], ARGV[2])
+local time = call('TIME')
+local ends = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[2]
+call('ZADD', KEYS[1], 'inf', 'redlock:shared:' .. ARGV[3], string.format('%.0f', ends), ARGV[1])
+call('PEXPIRE', KEYS[1], ARGV[2])
+return 1

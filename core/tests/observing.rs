@@ -1,0 +1,325 @@
+//! What a program sees from outside: metrics, spans, and the events of the table. In a program of its own, because
+//! metrics and subscribers belong to the process. Each test counts locks of its own by their names.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "a test owns its time limits and its pauses")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use harness::LIMIT;
+use redlock::bindings::events::{ALL, Events};
+use redlock::testing::MemoryServer;
+use redlock::{Builder, ErrorKind, LostReason, Point, PointValue, Redlock, count_by_name, stats};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Instrument, Subscriber, info_span};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, registry};
+
+fn client(server: &MemoryServer) -> Redlock {
+    builder(server).build().unwrap()
+}
+
+fn builder(server: &MemoryServer) -> Builder {
+    count_by_name(1_000);
+    Redlock::builder().nodes(server.url())
+}
+
+/// The points of a metric that have these labels, among others.
+fn points(metric: &str, labels: &[(&str, &str)]) -> Vec<Point> {
+    let has = |point: &Point, (label, value): (&str, &str)| {
+        point.labels.iter().any(|(known, text)| *known == label && text == value)
+    };
+    let snapshot = stats();
+    let all = &snapshot.metric(metric).unwrap().points;
+    all.iter().filter(|point| labels.iter().all(|label| has(point, *label))).cloned().collect()
+}
+
+/// The sum of these numbers.
+fn number(metric: &str, labels: &[(&str, &str)]) -> f64 {
+    let number = |point: &Point| match point.value {
+        PointValue::Number(number) => number,
+        ref other => panic!("{other:?}"),
+    };
+    points(metric, labels).iter().map(number).sum()
+}
+
+/// How many observations there were.
+fn count(metric: &str, labels: &[(&str, &str)]) -> u64 {
+    let count = |point: &Point| match &point.value {
+        PointValue::Histogram { count, .. } => *count,
+        other => panic!("{other:?}"),
+    };
+    points(metric, labels).iter().map(count).sum()
+}
+
+/// The sum of the observations.
+fn sum(metric: &str, labels: &[(&str, &str)]) -> f64 {
+    let sum = |point: &Point| match &point.value {
+        PointValue::Histogram { sum, .. } => *sum,
+        other => panic!("{other:?}"),
+    };
+    points(metric, labels).iter().map(sum).sum()
+}
+
+/// Waits until `state`, and lets other tasks run meanwhile.
+async fn eventually(what: &str, mut state: impl FnMut() -> bool) {
+    let all = async {
+        while !state() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, all).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+const ACQUIRES: &str = "redlock_acquire_duration_seconds";
+const HOLDS: &str = "redlock_hold_duration_seconds";
+
+fn at_least(number: f64, least: f64) {
+    assert!(number >= least, "{number} is less than {least}");
+}
+
+fn is(number: f64, expected: f64) {
+    assert!((number - expected).abs() < 1e-9, "{number} is not {expected}");
+}
+
+#[tokio::test]
+async fn an_acquisition_and_its_hold_are_counted() {
+    let server = MemoryServer::new();
+    let name = ("name", "counted");
+    let redlock = client(&server);
+    let guard = redlock.lock("counted").acquire().await.unwrap();
+    assert_eq!(count(ACQUIRES, &[name, ("outcome", "acquired"), ("contended", "false")]), 1);
+    is(number("redlock_held", &[name]), 1.0);
+    let since = Instant::now();
+    assert!(guard.is_held());
+    let held = since.elapsed();
+    guard.release().await.unwrap();
+    is(number("redlock_held", &[name]), 0.0);
+    assert_eq!(count(HOLDS, &[name, ("end", "released")]), 1);
+    at_least(sum(HOLDS, &[name]), held.as_secs_f64());
+    assert_eq!(count(HOLDS, &[name, ("end", "lost")]), 0);
+    is(number("redlock_lost_total", &[name]), 0.0);
+    let node = [("node", server.url())];
+    is(number("redlock_node_up", &node), 1.0);
+    at_least(number("redlock_node_connections_total", &node), 1.0);
+    for script in ["acquire", "release"] {
+        assert_eq!(count("redlock_node_duration_seconds", &[node[0], ("script", script)]), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_counted_while_it_waits_and_then_as_contended() {
+    let server = MemoryServer::new();
+    let (redlock, name) = (client(&server), ("name", "contended"));
+    let guard = redlock.lock("contended").acquire().await.unwrap();
+    let waiter = redlock.lock("contended").timeout(LIMIT);
+    let waiter = tokio::spawn(async move { waiter.acquire().await });
+    eventually("it waits", || number("redlock_waiting", &[name]) > 0.5).await;
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    is(number("redlock_waiting", &[name]), 0.0);
+    assert_eq!(count(ACQUIRES, &[name, ("outcome", "acquired"), ("contended", "true")]), 1);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn each_end_of_a_call_is_counted_once() {
+    let server = MemoryServer::new();
+    let (redlock, name) = (client(&server), ("name", "ends"));
+    let guard = redlock.lock("ends").acquire().await.unwrap();
+    let timed = redlock.lock("ends").timeout(Duration::from_millis(20)).acquire().await;
+    assert_eq!(timed.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(redlock.lock("ends").try_acquire().await.unwrap().is_none());
+    assert_eq!(count(ACQUIRES, &[name, ("outcome", "timeout"), ("contended", "true")]), 2);
+    let lock = redlock.lock("ends");
+    assert!(tokio::time::timeout(Duration::from_millis(20), lock.acquire()).await.is_err());
+    eventually("it is cancelled", || count(ACQUIRES, &[name, ("outcome", "cancelled")]) == 1).await;
+    is(number("redlock_waiting", &[name]), 0.0);
+    guard.release().await.unwrap();
+    server.set_available(false);
+    let failed = redlock.lock("ends").timeout(Duration::from_millis(50)).acquire().await;
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(count(ACQUIRES, &[name, ("outcome", "unavailable")]), 1);
+    assert_eq!(count(ACQUIRES, &[name, ("outcome", "acquired")]), 1);
+}
+
+#[tokio::test]
+async fn a_loss_is_counted_with_its_reason() {
+    let server = MemoryServer::new();
+    let (redlock, name) = (client(&server), ("name", "loss"));
+    let guard = redlock.lock("loss").acquire().await.unwrap();
+    guard.lose(LostReason::Taken);
+    is(number("redlock_lost_total", &[name, ("reason", "taken")]), 1.0);
+    is(number("redlock_lost_total", &[name]), 1.0);
+    is(number("redlock_held", &[name]), 0.0);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!((count(HOLDS, &[name, ("end", "lost")]), count(HOLDS, &[name, ("end", "released")])), (1, 0));
+}
+
+#[tokio::test]
+async fn a_renewal_leaves_its_margin() {
+    let server = MemoryServer::new();
+    let redlock = builder(&server).ttl(Duration::from_millis(300)).build().unwrap();
+    let (guard, name) = (redlock.lock("margin").acquire().await.unwrap(), ("name", "margin"));
+    let renewed = ("outcome", "renewed");
+    let before = number("redlock_renewals_total", &[renewed]);
+    let margins = "redlock_renewal_margin_ratio";
+    eventually("it was renewed", || count(margins, &[name]) >= 2).await;
+    at_least(number("redlock_renewals_total", &[renewed]), before + 1.0);
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let mean = sum(margins, &[name]) / count(margins, &[name]) as f64;
+    assert!(mean > 0.0 && mean < 0.8, "{mean}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn releases_that_a_node_owes_an_answer_are_pending() {
+    let server = MemoryServer::new();
+    let redlock = client(&server);
+    let guard = redlock.lock("owed").acquire().await.unwrap();
+    let node = [("node", server.url())];
+    server.set_available(false);
+    let before = number("redlock_releases_total", &[("outcome", "unconfirmed")]);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    at_least(number("redlock_releases_total", &[("outcome", "unconfirmed")]), before + 1.0);
+    eventually("it is pending", || number("redlock_releases_pending", &node) > 0.5).await;
+    server.set_available(true);
+    eventually("it is answered", || number("redlock_releases_pending", &node) < 0.5).await;
+}
+
+#[test]
+fn locks_without_a_label_are_one_point() {
+    let snapshot = stats();
+    let names: Vec<_> = snapshot.metrics.iter().map(|metric| metric.name).collect();
+    assert!(names.iter().all(|name| name.starts_with("redlock_")));
+    let unnamed = |point: &Point| point.labels.iter().all(|(label, _)| *label != "name");
+    assert_eq!(snapshot.metric("redlock_held").unwrap().points.iter().filter(|point| unnamed(point)).count(), 1);
+}
+
+/// A layer that keeps what it was told of each span, as text.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<Kept>>>);
+
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    id: u64,
+    name: &'static str,
+    parent: Option<&'static str>,
+    fields: BTreeMap<&'static str, String>,
+    answers: Vec<String>,
+    is_closed: bool,
+}
+
+struct Fields<'a>(&'a mut BTreeMap<&'static str, String>);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let span = context.span(id).unwrap();
+        let parent = span.parent().map(|parent| parent.name());
+        let mut kept = Kept { id: id.into_u64(), name: span.name(), parent, ..Kept::default() };
+        attributes.record(&mut Fields(&mut kept.fields));
+        self.0.lock().unwrap().push(kept);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        self.with(id, |kept| values.record(&mut Fields(&mut kept.fields)));
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = BTreeMap::new();
+        event.record(&mut Fields(&mut fields));
+        if let (Some(answer), Some(span)) = (fields.remove("answer"), context.event_span(event)) {
+            self.with(&span.id(), |kept| kept.answers.push(answer));
+        }
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        self.with(&id, |kept| kept.is_closed = true);
+    }
+}
+
+impl Spans {
+    /// Changes the span with this id. A closed one may have had the same.
+    fn with(&self, id: &Id, change: impl FnOnce(&mut Kept)) {
+        let mut all = self.0.lock().unwrap();
+        let kept = all.iter_mut().find(|kept| kept.id == id.into_u64() && !kept.is_closed);
+        kept.map(change).unwrap();
+    }
+
+    /// The spans of a lock, in the order in which they began.
+    fn named(&self, name: &str, lock: &str) -> Vec<Kept> {
+        let kept = self.0.lock().unwrap();
+        let is_meant = |kept: &&Kept| kept.name == name && kept.fields.get("name").is_some_and(|known| known == lock);
+        kept.iter().filter(is_meant).cloned().collect()
+    }
+}
+
+#[test]
+fn an_acquire_and_a_hold_are_spans_of_the_caller() {
+    let spans = Spans::default();
+    tracing::subscriber::with_default(registry().with(spans.clone()), || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(
+            async {
+                let server = MemoryServer::new();
+                let redlock = client(&server);
+                let guard = redlock.lock("traced").acquire().await.unwrap();
+                let hold = spans.named("redlock.hold", "traced").remove(0);
+                assert!(!hold.is_closed, "it is held");
+                assert_eq!(hold.fields["fence"], guard.fence().to_string());
+                assert!(redlock.lock("traced").try_acquire().await.unwrap().is_none());
+                guard.release().await.unwrap();
+            }
+            .instrument(info_span!("caller")),
+        );
+    });
+    let acquires = spans.named("redlock.acquire", "traced");
+    let outcomes: Vec<_> = acquires.iter().map(|span| span.fields["outcome"].as_str()).collect();
+    assert_eq!(outcomes, ["acquired", "timeout"]);
+    let [won, lost] = [&acquires[0], &acquires[1]];
+    assert_eq!((won.parent, won.is_closed, lost.is_closed), (Some("caller"), true, true));
+    assert_eq!((won.fields["contended"].as_str(), won.fields["waits"].as_str()), ("false", "0"));
+    assert_eq!((lost.fields["contended"].as_str(), lost.fields["waits"].as_str()), ("true", "0"));
+    assert!(won.fields.contains_key("fence") && !lost.fields.contains_key("fence"));
+    assert_eq!(won.answers, ["granted"]);
+    assert!(lost.answers[0].starts_with("held by "), "{:?}", lost.answers);
+    let hold = spans.named("redlock.hold", "traced").remove(0);
+    assert_eq!((hold.parent, hold.is_closed, hold.fields["end"].as_str()), (Some("caller"), true, "released"));
+}
+
+#[test]
+fn a_listener_hears_a_loss_with_the_fields_of_the_table() {
+    let (woken, waking) = std::sync::mpsc::channel();
+    let events = Events::listen(move || {
+        let _ = woken.send(());
+    });
+    let server = MemoryServer::new();
+    let redlock = redlock::blocking::Redlock::new(server.url()).unwrap();
+    let guard = redlock.lock("heard").acquire().unwrap();
+    guard.lose(LostReason::Deleted);
+    waking.recv_timeout(LIMIT).unwrap();
+    let (records, lost) = events.take();
+    assert_eq!(lost, 0);
+    for record in &records {
+        let fields: Vec<_> = record.fields.iter().map(|(field, _)| *field).collect();
+        assert_eq!(fields, record.event.fields, "{}", record.event.code);
+        assert!(ALL.iter().any(|event| event.code == record.event.code));
+    }
+    let heard = records.iter().find(|record| record.fields.contains(&("name", "heard".to_owned()))).unwrap();
+    assert_eq!(heard.event.code, "lock_lost");
+    assert_eq!(heard.fields[1], ("reason", "deleted".to_owned()));
+}

@@ -1,0 +1,161 @@
+//! Waiting for the slots of a semaphore: a release wakes who waits, renewals do not, and everybody asks seldom.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::disallowed_methods, reason = "real servers live in real time")]
+
+use std::future::IntoFuture;
+use std::time::{Duration, Instant};
+
+use harness::{Proxy, Server, eventually, redis};
+use redlock::{ErrorKind, Guard, Redlock};
+use tokio::task::JoinSet;
+
+const NAME: &str = "pool";
+const PERMITS: u32 = 10;
+const PROCESSES: usize = 100;
+
+/// Of slots that would not end by themselves within a test.
+const LONG: Duration = Duration::from_secs(60);
+/// How often a waiter looks at least, although nothing happens.
+const BACKSTOP_LEAST: Duration = Duration::from_millis(1_500);
+
+/// Clients that share nothing, as those of as many processes.
+fn clients(servers: &[Server], ttl: Duration) -> Vec<(Vec<Proxy>, Redlock)> {
+    let client = |_| {
+        let proxies: Vec<_> = servers.iter().map(Proxy::to).collect();
+        let urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
+        // A busy machine answers late, and a node that is given up is asked more often than these tests know.
+        let builder = Redlock::builder().nodes(urls).ttl(ttl).node_timeout(ttl / 2);
+        (proxies, builder.restart_delay(Duration::ZERO).build().unwrap())
+    };
+    (0..PROCESSES).map(client).collect()
+}
+
+/// How many wait, as far as the server knows.
+fn waiting(server: &Server) -> usize {
+    let count = server.get(format!("redlock:waiters::redlock:slot:0:{{{NAME}}}"));
+    count.and_then(|count| String::from_utf8(count).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// Of how many keys the server remembers who has read them.
+fn tracked_keys(server: &Server) -> u64 {
+    let told: String = redis::from_redis_value(server.command(&["INFO", "stats"])).unwrap();
+    let keys = told.lines().find_map(|line| line.strip_prefix("tracking_total_keys:"));
+    keys.unwrap().trim().parse().unwrap()
+}
+
+/// Takes all slots.
+async fn fill(client: &Redlock) -> Vec<Guard> {
+    let mut guards = Vec::new();
+    for _ in 0..PERMITS {
+        guards.push(client.semaphore(NAME, PERMITS).acquire().await.unwrap());
+    }
+    guards
+}
+
+/// Calls that wait for a slot, each in a process of its own, as far as the server knows.
+fn wait(clients: &[(Vec<Proxy>, Redlock)], server: &Server) -> JoinSet<Guard> {
+    let mut calls = JoinSet::new();
+    for (_, client) in clients {
+        let lock = client.semaphore(NAME, PERMITS);
+        calls.spawn(async move { lock.acquire().await.unwrap() });
+    }
+    eventually("all of them wait", || waiting(server) >= PROCESSES);
+    calls
+}
+
+/// The next call that gets a slot.
+async fn next(calls: &mut JoinSet<Guard>) -> Option<Guard> {
+    let next = tokio::time::timeout(harness::LIMIT, calls.join_next()).await.expect("somebody gets the slot");
+    next.map(Result::unwrap)
+}
+
+async fn a_release_wakes_everybody_once(nodes: usize) {
+    let servers: Vec<_> = (0..nodes).map(|_| Server::start()).collect();
+    let clients = clients(&servers, LONG);
+    let mut holders = fill(&clients[0].1).await;
+    let mut calls = wait(&clients, &servers[0]);
+    let (before, start) = (servers[0].scripts_asked(), Instant::now());
+    holders.remove(0).release().await.unwrap();
+    holders.push(next(&mut calls).await.expect("one of them"));
+    eventually("all others have looked, and wait again", || waiting(&servers[0]) >= PROCESSES - 1);
+    // Each reads the bell and the slots. Who sees the free slot too may try it, and looks once more.
+    let looks = 4.0 + start.elapsed().div_duration_f64(BACKSTOP_LEAST);
+    let each = per_process(servers[0].scripts_asked() - before);
+    assert!(each <= looks, "{each} scripts for each waiter, at most {looks}");
+    drop(holders);
+    while next(&mut calls).await.is_some() {}
+}
+
+fn per_process(scripts: u64) -> f64 {
+    f64::from(u32::try_from(scripts).unwrap()) / f64::from(u32::try_from(PROCESSES).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_wakes_a_hundred_waiters_once_each_and_all_get_a_slot() {
+    a_release_wakes_everybody_once(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_on_five_nodes_wakes_a_hundred_waiters_once_each_and_all_get_a_slot() {
+    a_release_wakes_everybody_once(5).await;
+}
+
+/// One server has the permits to give, one does not, and one shows them and is full: nobody gets any. Waiters have read the
+/// bells of the first one, and are gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_forget_waiters_that_have_seen_a_free_slot() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let names: Vec<_> = (0..8).map(|number| format!("pool-{number}")).collect();
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    let urls: Vec<_> = servers.iter().map(Server::url).collect();
+    let client = Redlock::builder().nodes(urls).ttl(LONG).restart_delay(Duration::ZERO).build().unwrap();
+    for name in &names {
+        servers[1].command(&["SET", &format!("redlock:slot:0:{{{name}}}"), "theirs"]);
+    }
+    servers[2].command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let call = |name| tokio::spawn(client.semaphore(name, 1).timeout(TIMEOUT).into_future());
+    for call in names.iter().map(call).collect::<Vec<_>>() {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error:?}");
+    }
+    for name in &names {
+        // Nobody rings it, and it expires.
+        servers[0].command(&["PEXPIRE", &format!("redlock:slot:bell:{{{name}}}"), "1"]);
+    }
+    eventually("the server remembers nobody", || tracked_keys(&servers[0]) == 0);
+}
+
+/// Ten holders renew three times in a ttl each, and nobody is told of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_of_the_slots_wake_nobody() {
+    let ttl = Duration::from_secs(6);
+    let servers = [Server::start()];
+    let clients = clients(&servers, ttl);
+    let _holders = fill(&clients[0].1).await;
+    let _calls = wait(&clients, &servers[0]);
+    let (before, start) = (servers[0].scripts_asked(), Instant::now());
+    eventually("each slot was renewed", || start.elapsed() > ttl);
+    let looks = start.elapsed().div_duration_f64(BACKSTOP_LEAST).ceil() + 1.0;
+    let renewals = f64::from(PERMITS) * (start.elapsed().div_duration_f64(ttl / 4)).ceil();
+    let most = looks + renewals / f64::from(u32::try_from(PROCESSES).unwrap());
+    let each = per_process(servers[0].scripts_asked() - before);
+    assert!(each <= most, "{each} scripts for each waiter, at most {most}");
+}
+
+/// Otherwise nobody would be told where each node is the only one that has a free slot.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_counted_where_a_slot_is_free_that_no_quorum_has() {
+    let servers: [_; 3] = std::array::from_fn(|_| Server::start());
+    for (server, slots) in [(&servers[0], &[0][..]), (&servers[1], &[1]), (&servers[2], &[0, 1])] {
+        for slot in slots {
+            server.command(&["SET", &format!("redlock:slot:{slot}:{{{NAME}}}"), "another"]);
+        }
+    }
+    let nodes: Vec<_> = servers.iter().map(Server::url).collect();
+    let client = Redlock::builder().nodes(nodes).restart_delay(Duration::ZERO).build().unwrap();
+    let call = tokio::spawn(async move { client.semaphore(NAME, 2).acquire().await.unwrap() });
+    for server in &servers {
+        eventually("it is counted", || waiting(server) > 0);
+    }
+    call.abort();
+}
