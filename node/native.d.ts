@@ -7,6 +7,12 @@ export declare class Client {
   static open(nodes?: Array<string> | undefined | null, options?: Array<unknown> | undefined | null, provider?: Provider | undefined | null): Client | Failure
   /** Makes a template for locks with these options. Checks the options, and the name of a lock that is made by it. */
   template(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a template for locks of several names, as [`Client::template`] does for one. */
+  templateOfAll(names: Array<Name>, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a template for semaphores with so many permits, as [`Client::template`] does for locks. */
+  templateOfSemaphore(name: Name, permits: number, options?: Array<unknown> | undefined | null): Template | Failure
+  /** Makes a template for shared locks, as [`Client::template`] does for others. */
+  templateOfShared(name: Name, options?: Array<unknown> | undefined | null): Template | Failure
   /** Closes the client: from now on, its locks cannot be acquired. Held locks stay held. */
   close(): void
 }
@@ -38,8 +44,8 @@ export declare class Provider {
  */
 export declare class Queue {
   /**
-   * Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. `resource`
-   * stands for it in `async_hooks`.
+   * Makes a queue that calls `wake` soon after calls became ready or events came. One wake-up may stand for many.
+   * `resource` stands for it in `async_hooks`.
    */
   constructor(wake: () => void, resource: object)
   /** Returns its number. */
@@ -73,7 +79,7 @@ export declare class TestServer {
 }
 
 /** Starts an acquire. Makes the object `lock` as `makeLock` does, unless it exists or the acquire cannot start. */
-export declare function acquire(queue: number, lock: number, template: number, name: Name, released: boolean, timeout: Timeout): Started
+export declare function acquire(queue: number, lock: number, template: number, names: Names, released: boolean, timeout: Timeout): Started
 
 /** One node's answer. */
 export interface Answer {
@@ -89,12 +95,18 @@ export declare function cancel(queue: number, id: number): void
 /** Returns the reason why the lock is not held; null if it is held. */
 export declare function check(queue: number, lock: number): Failure | null
 
+/** Runs the program `redlock` with these arguments, and ends the process with its exit status. */
+export declare function commandLine(args: Array<string>): never
+
+/** Counts the first `most` names of locks apart from now on. */
+export declare function countByName(most: number): void
+
 /** Starts a diagnosis of every node. */
 export declare function diagnose(queue: number, client: Client): Started
 
 /**
  * Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. With
- * `takes`, the won locks are taken too.
+ * `takes`, the won locks are taken too. If nothing else is ready, 0 stands for events.
  */
 export declare function drain(queue: number, takes: boolean): Array<number>
 
@@ -130,8 +142,11 @@ export declare function fence(queue: number, lock: number): number | Failure
 /** Returns whether the lock is held at this moment. */
 export declare function held(queue: number, lock: number): boolean
 
-/** Starts an inspection of a name on every node. */
+/** Starts an inspection of a name. */
 export declare function inspect(queue: number, client: Client, name: Name): Started
+
+/** Starts an inspection of the slots of a semaphore. */
+export declare function inspectSemaphore(queue: number, client: Client, name: Name, permits: number): Started
 
 /** Starts to ask the nodes whether anybody holds the lock. */
 export declare function isLocked(queue: number, lock: number): Started
@@ -155,6 +170,38 @@ export declare function knownOptions(): Array<Known>
  */
 export declare function leave(queue: number, lock: number, kept: boolean): Started
 
+/** What the nodes show of a lock. */
+export interface LockView {
+  /** The name, with invalid UTF-8 replaced. */
+  name: string
+  /** The key on the nodes, with invalid UTF-8 replaced. */
+  key: string
+  /** The slot of a semaphore. */
+  slot?: number
+  /** The state. */
+  state: 'free' | 'held' | 'shared' | 'foreign' | 'unknown'
+  /** The holder's label. */
+  label?: string
+  /** A lower bound of the holder's fence. */
+  fence?: number
+  /** About when it was acquired, in milliseconds since 1970. */
+  since?: number
+  /** How long at least a quorum keeps the key, in milliseconds. */
+  ttlLeft?: number
+  /** On how many nodes it is. */
+  holders: number
+  /** How many nodes are a quorum. */
+  quorum: number
+  /** About how many processes wait. */
+  waiting?: number
+  /** How many share it, on the node with the most. */
+  readers?: number
+  /** The labels of some of them. */
+  labels: Array<string>
+  /** What each node shows. */
+  nodes: Array<View>
+}
+
 /** A request for a login. */
 export interface LoginRequest {
   /** The number of the request. */
@@ -170,10 +217,82 @@ export declare function lose(queue: number, lock: number, reason: string): Failu
  * Makes the object `lock`, unless it exists. Its options are those of the template. `released` says whether there was
  * such an object, which `release` or `leave` dropped.
  */
-export declare function makeLock(queue: number, lock: number, template: number, name: Name, released: boolean): void
+export declare function makeLock(queue: number, lock: number, template: number, names: Names, released: boolean): void
 
 /** A name as the caller gave it. */
 export type Name = string | Uint8Array
+
+/** Returns the names, each once and in the order of their bytes, with invalid UTF-8 replaced. */
+export declare function names(queue: number, lock: number): Array<string>
+
+/** The name of a lock, or the several names of one. Text comes first, because it is the most frequent. */
+export type Names = string | Uint8Array | Array<Name>
+
+/** How many observations were at most so large. */
+export interface NativeBucket {
+  /** The largest size; infinite for the last one. */
+  le: number
+  /** How many. */
+  count: number
+}
+
+/** One event. */
+export interface NativeEvent {
+  /** The stable name. */
+  code: string
+  /** The topic. */
+  topic: 'node' | 'lock' | 'process'
+  /** How serious it is. */
+  level: 'debug' | 'info' | 'warn' | 'error'
+  /** When it happened, in milliseconds since 1970. */
+  at: number
+  /** What happened, and what the engine does now. */
+  message: string
+  /** The facts. */
+  fields: Record<string, string>
+  /** Whether this environment is to warn of it. */
+  warns: boolean
+}
+
+/** The events that were taken. */
+export interface NativeEvents {
+  /** The events, the oldest first. */
+  events: Array<NativeEvent>
+  /** How many were lost before the first of them. */
+  lost: number
+}
+
+/** Observations by size. */
+export interface NativeHistogram {
+  /** How many there were. */
+  count: number
+  /** Their sum. */
+  sum: number
+  /** How many were at most so large. */
+  buckets: Array<NativeBucket>
+}
+
+/** One metric. */
+export interface NativeMetric {
+  /** The name, with the unit at its end. */
+  name: string
+  /** What the values mean. */
+  kind: 'counter' | 'gauge' | 'histogram'
+  /** What it measures. */
+  about: string
+  /** The values. */
+  points: Array<NativePoint>
+}
+
+/** One value with its labels. */
+export interface NativePoint {
+  /** What tells it from the other values of the metric. */
+  labels: Record<string, string>
+  /** The value of a counter or a gauge. */
+  value?: number
+  /** The value of a histogram. */
+  histogram?: NativeHistogram
+}
 
 /** One node and what was found about it. */
 export interface NodeDiagnosis {
@@ -204,14 +323,23 @@ export declare function remaining(queue: number, lock: number): number
 /** Releases every lock held by this process, and waits up to 500 ms for the servers. For the end of the process. */
 export declare function shutdown(): void
 
+/** Returns the slot of the current acquisition, even if it is lost; null without one, and for locks that have no slots. */
+export declare function slot(queue: number, lock: number): number | null
+
 /** The id of the started call, or the reason why it could not start. */
 export type Started = number | Failure
+
+/** Returns all metrics of this process. */
+export declare function stats(): Array<NativeMetric>
 
 /**
  * Takes the result of a call that is ready: null if the call succeeded, `locked` or `free` if it asked for that,
  * `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
  */
-export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Array<NodeDiagnosis> | Failure
+export declare function take(queue: number, id: number): null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Failure
+
+/** Takes the events of this environment. Leaves out those that neither are about one of `topics` nor warn. */
+export declare function takeEvents(queue: number, topics: Array<string>): NativeEvents
 
 /** Takes the loss that an id of `watch` stands for. Returns false if the object was dropped. */
 export declare function takeLoss(queue: number, id: number): boolean
@@ -232,9 +360,13 @@ export interface View {
   /** The key on the node, with invalid UTF-8 replaced. */
   key: string
   /** The state, which decides which of the other fields are set. */
-  state: 'free' | 'held' | 'foreign' | 'unavailable'
+  state: 'free' | 'held' | 'shared' | 'foreign' | 'unavailable'
   /** The owner's label. */
   label?: string
+  /** How many share it. */
+  readers?: number
+  /** The labels of some of them. */
+  labels?: Array<string>
   /** The fence on this node. */
   fence?: number
   /** The time until the key expires, in milliseconds; null for a key that does not expire. */
@@ -245,6 +377,9 @@ export interface View {
 
 /** Starts to wait for the end of the current hold. The result is the failure of a loss, or null for a release. */
 export declare function waitLost(queue: number, lock: number): Started
+
+/** Returns how often the acquire of the current hold waited; 0 if there is none. */
+export declare function waits(queue: number, lock: number): number
 
 /** Returns an id that becomes ready each time the object loses the lock, and once more when the object is dropped. */
 export declare function watch(queue: number, lock: number): number

@@ -6,16 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use napi::Env;
-use napi::bindgen_prelude::{Either, Either4, Function, Object};
+use napi::bindgen_prelude::{Either, Either5, Function, Object};
 use napi_derive::napi;
 use redlock::Error;
 use redlock::bindings::completion_queue::{Completion, Queue as Completions, Taken};
 use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Unit;
 
-use crate::client::{Client, Name, NodeDiagnosis, Template, View, bytes};
+use crate::client::{Client, LockView, Name, Names, NodeDiagnosis, Template, bytes, read_permits};
 use crate::convert::number;
 use crate::error::Failure;
+use crate::events::Listener;
 use crate::options::{Timeout, read_timeout};
 use crate::table::{Numbered, Table};
 use crate::wake::Wake;
@@ -35,6 +36,7 @@ pub struct Queue(Numbered<Rc<Calls>>);
 pub(crate) struct Calls {
     completions: Completions,
     wake: Arc<Wake>,
+    events: Rc<Listener>,
     /// The number of calls that JavaScript waits for. The process is kept alive while there are any.
     pending: Cell<u64>,
     objects: RefCell<BTreeMap<i64, Arc<LockObject>>>,
@@ -45,19 +47,20 @@ pub(crate) struct Calls {
 pub type Started = Either<i64, Failure>;
 
 /// The result of a call that is ready.
-type Result4 = Option<Either4<&'static str, Vec<View>, Vec<NodeDiagnosis>, Failure>>;
+type Result5 = Option<Either5<&'static str, LockView, Vec<LockView>, Vec<NodeDiagnosis>, Failure>>;
 
 #[napi]
 impl Queue {
-    /// Makes a queue that calls `wake` soon after calls became ready. One wake-up may stand for many calls. `resource`
-    /// stands for it in `async_hooks`.
+    /// Makes a queue that calls `wake` soon after calls became ready or events came. One wake-up may stand for many.
+    /// `resource` stands for it in `async_hooks`.
     #[napi(constructor, catch_unwind)]
     pub fn new(env: Env, wake: Function<'_, (), ()>, resource: Object<'_>) -> napi::Result<Self> {
         crate::shut_down_at_exit();
         let wake = Arc::new(Wake::new(env, wake, resource)?);
         let waker = Arc::clone(&wake);
         let completions = Completions::new(move || waker.call());
-        let calls = Calls { completions, wake, pending: Cell::default(), objects: RefCell::default() };
+        let events = Listener::join(&wake);
+        let calls = Calls { completions, wake, events, pending: Cell::default(), objects: RefCell::default() };
         Ok(Self(Numbered::new(&QUEUES, Rc::new(calls))))
     }
 
@@ -72,6 +75,11 @@ impl Calls {
     /// Returns the queue with this number.
     pub(crate) fn of(number: i64) -> napi::Result<Rc<Self>> {
         Table::get(&QUEUES, number)
+    }
+
+    /// Returns the events of the environment.
+    pub(crate) fn events(&self) -> &Listener {
+        &self.events
     }
 
     pub(crate) fn find(&self, lock: i64) -> Option<Arc<LockObject>> {
@@ -123,7 +131,7 @@ pub fn acquire(
     queue: i64,
     lock: i64,
     template: i64,
-    name: Name,
+    names: Names,
     released: bool,
     timeout: Timeout,
 ) -> napi::Result<Started> {
@@ -132,7 +140,7 @@ pub fn acquire(
     let is_known = known.is_some();
     let object = match known {
         Some(object) => object,
-        None => Template::object(template)?.named(bytes(&name), released),
+        None => Template::named(template, &names, released)?,
     };
     let id = read_timeout(timeout).and_then(|timeout| calls.completions.acquire(&object, timeout));
     if !is_known && id.is_ok() {
@@ -175,11 +183,20 @@ pub fn leave(env: Env, queue: i64, lock: i64, kept: bool) -> napi::Result<Starte
     calls.started(env, id)
 }
 
-/// Starts an inspection of a name on every node.
+/// Starts an inspection of a name.
 #[napi(catch_unwind)]
 pub fn inspect(env: Env, queue: i64, client: &Client, name: Name) -> napi::Result<Started> {
     let calls = Calls::of(queue)?;
     calls.started(env, calls.completions.inspect(&client.0, bytes(&name)))
+}
+
+/// Starts an inspection of the slots of a semaphore.
+#[napi(catch_unwind)]
+pub fn inspect_semaphore(env: Env, queue: i64, client: &Client, name: Name, permits: f64) -> napi::Result<Started> {
+    let calls = Calls::of(queue)?;
+    let id =
+        read_permits(permits).and_then(|permits| calls.completions.inspect_semaphore(&client.0, bytes(&name), permits));
+    calls.started(env, id)
 }
 
 /// Starts a diagnosis of every node.
@@ -219,12 +236,16 @@ pub fn cancel(env: Env, queue: i64, id: i64) -> napi::Result<()> {
 }
 
 /// Returns the ids that became ready. An id is negative if the call succeeded and there is nothing to take. With
-/// `takes`, the won locks are taken too.
+/// `takes`, the won locks are taken too. If nothing else is ready, 0 stands for events.
 #[napi(catch_unwind)]
 pub fn drain(env: Env, queue: i64, takes: bool) -> napi::Result<Vec<i64>> {
     let calls = Calls::of(queue)?;
     let ready = if takes { calls.completions.drain_and_take() } else { calls.completions.drain(|| ()) };
     calls.end(env, ready.iter().filter(|completion| matches!(completion, Completion::Done(_))).count())?;
+    // Events have a wake-up of their own. What a program does with them must not delay callers whose locks are taken.
+    if ready.is_empty() && calls.events.has_events() {
+        return Ok(vec![0]);
+    }
     Ok(ready.into_iter().map(Completion::signed).collect())
 }
 
@@ -232,9 +253,9 @@ pub fn drain(env: Env, queue: i64, takes: bool) -> napi::Result<Vec<i64>> {
 /// `again` if it is not finished and its id becomes ready once more, `gone` if the call does not exist.
 #[napi(
     catch_unwind,
-    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | Array<View> | Array<NodeDiagnosis> | Failure"
+    ts_return_type = "null | 'again' | 'gone' | 'locked' | 'free' | LockView | Array<LockView> | Array<NodeDiagnosis> | Failure"
 )]
-pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result4> {
+pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result5> {
     let calls = Calls::of(queue)?;
     // This comes first, so that no failure of the next line keeps the process alive.
     calls.end(env, 1)?;
@@ -244,12 +265,13 @@ pub fn take(env: Env, queue: i64, id: i64) -> napi::Result<Result4> {
     }
     Ok(match taken {
         Ok(Taken::Completed) => None,
-        Ok(Taken::Views(views)) => Some(Either4::B(views.into_iter().map(View::from).collect())),
-        Ok(Taken::Diagnoses(found)) => Some(Either4::C(found.into_iter().map(NodeDiagnosis::from).collect())),
-        Ok(Taken::IsLocked(is_locked)) => Some(Either4::A(if is_locked { "locked" } else { "free" })),
-        Ok(Taken::Pending) => Some(Either4::A("again")),
-        Ok(_) => Some(Either4::A("gone")),
-        Err(error) => Some(Either4::D(error.into())),
+        Ok(Taken::View(view)) => Some(Either5::B((*view).into())),
+        Ok(Taken::Views(views)) => Some(Either5::C(views.into_iter().map(LockView::from).collect())),
+        Ok(Taken::Diagnoses(found)) => Some(Either5::D(found.into_iter().map(NodeDiagnosis::from).collect())),
+        Ok(Taken::IsLocked(is_locked)) => Some(Either5::A(if is_locked { "locked" } else { "free" })),
+        Ok(Taken::Pending) => Some(Either5::A("again")),
+        Ok(_) => Some(Either5::A("gone")),
+        Err(error) => Some(Either5::E(error.into())),
     })
 }
 

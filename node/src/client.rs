@@ -1,13 +1,15 @@
-//! The client, and its view of the nodes.
+//! The client, and its views of locks and nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use napi::bindgen_prelude::{ClassInstance, Either, Null, Uint8Array, Unknown};
+use napi::bindgen_prelude::{ClassInstance, Either, Either3, Null, Uint8Array, Unknown};
 use napi_derive::napi;
 use redlock::bindings::lock_object::LockObject;
+use redlock::bindings::options::{Options, invalid_argument};
 use redlock::{Error, NodeState, Redlock};
 
-use crate::convert::{ms, number};
+use crate::convert::{epoch_ms, ms, number};
 use crate::credentials::Provider;
 use crate::error::Failure;
 use crate::options::read_options;
@@ -22,6 +24,21 @@ pub(crate) fn bytes(name: &Name) -> &[u8] {
         Either::A(text) => text.as_bytes(),
         Either::B(bytes) => bytes,
     }
+}
+
+/// The name of a lock, or the several names of one. Text comes first, because it is the most frequent.
+#[napi]
+pub type Names = Either3<String, Uint8Array, Vec<Name>>;
+
+fn every(names: &[Name]) -> Vec<&[u8]> {
+    names.iter().map(bytes).collect()
+}
+
+/// Converts a number of permits. The engine checks its limits.
+pub(crate) fn read_permits(permits: f64) -> Result<u32, Error> {
+    // Only a whole number is written without a point.
+    let whole = permits.to_string().parse();
+    whole.map_err(|_| invalid_argument("permits", format!("permits is {permits}, but must be a whole number")))
 }
 
 /// A client for one set of nodes.
@@ -47,20 +64,38 @@ impl Client {
     /// Makes a template for locks with these options. Checks the options, and the name of a lock that is made by it.
     #[napi(catch_unwind)]
     pub fn template(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
-        match self.lock_object(&name, options) {
-            Ok(object) => Either::A(Template(Numbered::new(&TEMPLATES, object))),
-            Err(error) => Either::B(error.into()),
-        }
+        Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options)))
+    }
+
+    /// Makes a template for locks of several names, as [`Client::template`] does for one.
+    #[napi(catch_unwind)]
+    pub fn template_of_all(&self, names: Vec<Name>, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
+        Template::of(options, |options| LockObject::new(self.0.lock_all(every(&names)).options(options)))
+    }
+
+    /// Makes a template for semaphores with so many permits, as [`Client::template`] does for locks.
+    #[napi(catch_unwind)]
+    pub fn template_of_semaphore(
+        &self,
+        name: Name,
+        permits: f64,
+        options: Option<Vec<Unknown<'_>>>,
+    ) -> Either<Template, Failure> {
+        Template::of(options, |options| {
+            LockObject::new(self.0.semaphore(bytes(&name), read_permits(permits)?).options(options))
+        })
+    }
+
+    /// Makes a template for shared locks, as [`Client::template`] does for others.
+    #[napi(catch_unwind)]
+    pub fn template_of_shared(&self, name: Name, options: Option<Vec<Unknown<'_>>>) -> Either<Template, Failure> {
+        Template::of(options, |options| LockObject::new(self.0.lock(bytes(&name)).options(options).shared()))
     }
 
     /// Closes the client: from now on, its locks cannot be acquired. Held locks stay held.
     #[napi(catch_unwind)]
     pub fn close(&self) {
         self.0.close();
-    }
-
-    fn lock_object(&self, name: &Name, options: Option<Vec<Unknown<'_>>>) -> Result<Arc<LockObject>, Error> {
-        LockObject::new(self.0.lock(bytes(name)).options(read_options(options)?))
     }
 }
 
@@ -81,9 +116,26 @@ impl Template {
         self.0.number()
     }
 
-    /// Returns the object whose options the template with this number stands for.
-    pub(crate) fn object(number: i64) -> napi::Result<Arc<LockObject>> {
-        Table::get(&TEMPLATES, number)
+    /// Makes a template of an object that `make` makes with these options.
+    fn of(
+        options: Option<Vec<Unknown<'_>>>,
+        make: impl FnOnce(Options) -> Result<Arc<LockObject>, Error>,
+    ) -> Either<Self, Failure> {
+        match read_options(options).and_then(make) {
+            Ok(object) => Either::A(Self(Numbered::new(&TEMPLATES, object))),
+            Err(error) => Either::B(error.into()),
+        }
+    }
+
+    /// Makes an object like that of the template with this number, for another name or other names. `released` is that
+    /// of [`LockObject::named`].
+    pub(crate) fn named(number: i64, names: &Names, released: bool) -> napi::Result<Arc<LockObject>> {
+        let template = Table::get(&TEMPLATES, number)?;
+        Ok(match names {
+            Either3::A(name) => template.named(name.as_bytes(), released),
+            Either3::B(name) => template.named(name, released),
+            Either3::C(names) => template.named_all(&every(names), released),
+        })
     }
 }
 
@@ -108,10 +160,14 @@ pub struct View {
     /// The key on the node, with invalid UTF-8 replaced.
     pub key: String,
     /// The state, which decides which of the other fields are set.
-    #[napi(ts_type = "'free' | 'held' | 'foreign' | 'unavailable'")]
+    #[napi(ts_type = "'free' | 'held' | 'shared' | 'foreign' | 'unavailable'")]
     pub state: &'static str,
     /// The owner's label.
     pub label: Option<String>,
+    /// How many share it.
+    pub readers: Option<u32>,
+    /// The labels of some of them.
+    pub labels: Option<Vec<String>>,
     /// The fence on this node.
     pub fence: Option<i64>,
     /// The time until the key expires, in milliseconds; null for a key that does not expire.
@@ -155,14 +211,73 @@ impl From<redlock::Diagnosis> for NodeDiagnosis {
     }
 }
 
+/// What the nodes show of a lock.
+#[derive(Debug)]
+#[napi(object, object_from_js = false)]
+pub struct LockView {
+    /// The name, with invalid UTF-8 replaced.
+    pub name: String,
+    /// The key on the nodes, with invalid UTF-8 replaced.
+    pub key: String,
+    /// The slot of a semaphore.
+    pub slot: Option<u32>,
+    /// The state.
+    #[napi(ts_type = "'free' | 'held' | 'shared' | 'foreign' | 'unknown'")]
+    pub state: &'static str,
+    /// The holder's label.
+    pub label: Option<String>,
+    /// A lower bound of the holder's fence.
+    pub fence: Option<i64>,
+    /// About when it was acquired, in milliseconds since 1970.
+    pub since: Option<f64>,
+    /// How long at least a quorum keeps the key, in milliseconds.
+    pub ttl_left: Option<f64>,
+    /// On how many nodes it is.
+    pub holders: u32,
+    /// How many nodes are a quorum.
+    pub quorum: u32,
+    /// About how many processes wait.
+    pub waiting: Option<u32>,
+    /// How many share it, on the node with the most.
+    pub readers: Option<u32>,
+    /// The labels of some of them.
+    pub labels: Vec<String>,
+    /// What each node shows.
+    pub nodes: Vec<View>,
+}
+
+impl From<redlock::LockView> for LockView {
+    fn from(view: redlock::LockView) -> Self {
+        let count = |nodes: usize| u32::try_from(nodes).unwrap_or(u32::MAX);
+        Self {
+            name: view.name,
+            key: view.key,
+            slot: view.slot,
+            state: view.state.as_str(),
+            label: view.label,
+            fence: view.fence.map(number),
+            since: view.since.map(epoch_ms),
+            ttl_left: view.ttl_left.map(ms),
+            holders: count(view.holders),
+            quorum: count(view.quorum),
+            waiting: view.waiting,
+            readers: view.readers,
+            labels: view.labels,
+            nodes: view.nodes.into_iter().map(View::from).collect(),
+        }
+    }
+}
+
 impl From<redlock::NodeView> for View {
     fn from(view: redlock::NodeView) -> Self {
-        let ttl = |left: Option<std::time::Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
+        let ttl = |left: Option<Duration>| Some(left.map_or(Either::B(Null), |left| Either::A(ms(left))));
         let mut seen = Self {
             node: view.node,
             key: view.key,
             state: "unavailable",
             label: None,
+            readers: None,
+            labels: None,
             fence: None,
             ttl_left: None,
             error: None,
@@ -171,6 +286,10 @@ impl From<redlock::NodeView> for View {
             NodeState::Free => seen.state = "free",
             NodeState::Held { label, fence, ttl_left } => {
                 seen = Self { state: "held", label, fence: Some(number(fence)), ttl_left: ttl(ttl_left), ..seen };
+            }
+            NodeState::Shared { readers, labels, fence, ttl_left } => {
+                let (readers, labels, fence) = (Some(readers), Some(labels), Some(number(fence)));
+                seen = Self { state: "shared", readers, labels, fence, ttl_left: ttl(ttl_left), ..seen };
             }
             NodeState::Foreign { ttl_left } => seen = Self { state: "foreign", ttl_left: ttl(ttl_left), ..seen },
             NodeState::Unavailable { error } => seen.error = Some(error),

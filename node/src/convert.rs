@@ -1,8 +1,17 @@
 //! Conversions to JavaScript's values.
 
+use std::time::{Duration, SystemTime};
+
 /// Converts a duration to milliseconds.
-pub(crate) fn ms(duration: std::time::Duration) -> f64 {
+pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
+}
+
+/// Converts a time to milliseconds since 1970, exact to the microsecond.
+pub(crate) fn epoch_ms(time: SystemTime) -> f64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // In one number of seconds, a fraction would lose digits before it is multiplied.
+    ms(Duration::from_secs(since.as_secs())) + f64::from(since.subsec_micros()) / 1000.0
 }
 
 /// Converts a fence, which counts microseconds, or an id, which counts calls. A JavaScript number holds both exactly.

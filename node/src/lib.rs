@@ -8,11 +8,15 @@
 
 pub mod calls;
 pub mod client;
+pub mod command_line;
 mod convert;
 pub mod credentials;
 pub mod error;
+pub mod events;
+mod host;
 pub mod lock;
 pub mod options;
+pub mod stats;
 mod table;
 pub mod testing;
 mod wake;

@@ -7,17 +7,17 @@ use napi_derive::napi;
 use redlock::bindings::lock_object::LockObject;
 
 use crate::calls::Calls;
-use crate::client::{Name, Template, bytes};
+use crate::client::{Names, Template};
 use crate::convert::{ms, number};
 use crate::error::Failure;
 
 /// Makes the object `lock`, unless it exists. Its options are those of the template. `released` says whether there was
 /// such an object, which `release` or `leave` dropped.
 #[napi(catch_unwind)]
-pub fn make_lock(queue: i64, lock: i64, template: i64, name: Name, released: bool) -> napi::Result<()> {
+pub fn make_lock(queue: i64, lock: i64, template: i64, names: Names, released: bool) -> napi::Result<()> {
     let calls = Calls::of(queue)?;
     if calls.find(lock).is_none() {
-        calls.add(lock, Template::object(template)?.named(bytes(&name), released));
+        calls.add(lock, Template::named(template, &names, released)?);
     }
     Ok(())
 }
@@ -28,6 +28,18 @@ pub fn drop_lock(queue: i64, lock: i64) -> napi::Result<()> {
     let object = Calls::of(queue)?.remove(lock);
     drop(object);
     Ok(())
+}
+
+/// Returns the names, each once and in the order of their bytes, with invalid UTF-8 replaced.
+#[napi(catch_unwind)]
+pub fn names(queue: i64, lock: i64) -> napi::Result<Vec<String>> {
+    Ok(object(queue, lock)?.names().into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}
+
+/// Returns the slot of the current acquisition, even if it is lost; null without one, and for locks that have no slots.
+#[napi(catch_unwind)]
+pub fn slot(queue: i64, lock: i64) -> napi::Result<Option<u32>> {
+    Ok(object(queue, lock)?.slot())
 }
 
 /// Returns the fence of the current acquisition, even if it is lost.
@@ -49,6 +61,12 @@ pub fn held(queue: i64, lock: i64) -> napi::Result<bool> {
 #[napi(catch_unwind)]
 pub fn remaining(queue: i64, lock: i64) -> napi::Result<f64> {
     Ok(ms(object(queue, lock)?.remaining()))
+}
+
+/// Returns how often the acquire of the current hold waited; 0 if there is none.
+#[napi(catch_unwind)]
+pub fn waits(queue: i64, lock: i64) -> napi::Result<u32> {
+    Ok(object(queue, lock)?.waits())
 }
 
 /// Returns the reason why the lock is not held; null if it is held.

@@ -39,7 +39,7 @@ test("names are text or bytes, and reach the server unchanged", async () => {
     const held = await redlock.lock(name).acquire();
     assert.equal(await server.ask("EXISTS", key), 1);
     assert.equal(held.name, shown);
-    assert.equal((await redlock.inspect(name))[0].state, "held");
+    assert.equal((await redlock.inspect(name)).state, "held");
     await held.release();
   }
 });
@@ -47,13 +47,15 @@ test("names are text or bytes, and reach the server unchanged", async () => {
 test("wrong names are refused at once", async () => {
   for (const [name, ...mentions] of [
     ["\ud800", "lone surrogates", "Uint8Array"],
-    [["a", "b"], "not an array", "a lock of its own"],
+    [["a", "b"], "not an array", "lockAll(names)"],
     [undefined, "not undefined"],
     [17, "not a number"],
     [new Uint16Array(2), "not an object"],
     ["", "empty"],
     [new Uint8Array(513), "513 bytes"],
     ["redlock:fence:a", "reserved"],
+    ["redlock:slot:0:{a}", "reserved"],
+    ["redlock:shared:1", "reserved"],
   ]) {
     for (const make of [() => redlock.lock(name), () => redlock.inspect(name)]) {
       const error = await refused(make, ...mentions);
@@ -120,6 +122,10 @@ test("wrong options are refused at once, and never shown", async () => {
     [{ timeout: "secret" }, "null to wait for ever", "not a string"],
     [{ autoRenew: 1 }, "autoRenew must be true or false"],
     [{ maxHold: 1_000 }, "maxHold is 1 s"],
+    [{ atLeast: 10_001 }, "atLeast is 10001 ms", "at most the ttl"],
+    [{ atLeast: "1" }, "atLeast must be a number of milliseconds"],
+    [{ margin: 5_001 }, "margin is 5001 ms", "half the ttl"],
+    [{ margin: -1 }, "margin is -1 ms"],
     [{ nodeTimeout: 0 }, "nodeTimeout is 0ns"],
     [{ restartDelay: 1e12 }, "restartDelay is "],
     [{ fenceTtl: 1 }, "fenceTtl is 1 ms"],
@@ -130,7 +136,7 @@ test("wrong options are refused at once, and never shown", async () => {
     for (const make of [() => redlock.lock("foo", options), () => new Redlock("memory://a", options)]) {
       const error = await refused(make, ...mentions);
       assert.equal(error.option, Object.keys(options)[0]);
-      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold|node_timeout|restart_delay|fence_ttl/);
+      assert.doesNotMatch(error.message, /secret|auto_renew|max_hold|at_least|node_timeout|restart_delay|fence_ttl/);
     }
   }
   await refused(() => redlock.lock("foo", 1_000), "not a number", "{ ttl: 10_000 }");
@@ -206,8 +212,9 @@ test("an option given as undefined is not given", async () => {
 
 test("an option given as null is the built-in default", async () => {
   const client = new Redlock("memory://null", { ttl: 5_000, timeout: 0, keyPrefix: null, connectTimeout: null });
-  const every = ["ttl", "timeout", "autoRenew", "maxHold", "nodeTimeout", "restartDelay", "fenceTtl", "label"];
-  const lock = client.lock("foo", Object.fromEntries(every.map((option) => [option, null])));
+  const every = ["ttl", "timeout", "autoRenew", "maxHold", "atLeast", "margin", "nodeTimeout"];
+  const more = ["restartDelay", "fenceTtl", "label", "protocol"];
+  const lock = client.lock("foo", Object.fromEntries([...every, ...more].map((option) => [option, null])));
   await lock.acquire({ timeout: null });
   assert.ok(lock.remaining > 9_000, "not the ttl of the client");
   for (const timeout of [null, -1, Number.POSITIVE_INFINITY]) {
@@ -252,7 +259,8 @@ test("a prefix stands before every name of a client", async () => {
   const lock = await client.lock(name).acquire();
   assert.equal(lock.name, name);
   assert.equal(await server.ask("EXISTS", `app:${name}`), 1);
-  assert.equal((await client.inspect(name))[0].key, `app:${name}`);
+  const view = await client.inspect(name);
+  assert.deepEqual([view.name, view.key, view.nodes[0].key], [name, `app:${name}`, `app:${name}`]);
   assert.equal((await failure(() => client.lock(name).acquire({ timeout: 0 }))).lockName, `app:${name}`);
   await lock.release();
   await refused(() => redlock.lock("foo", { keyPrefix: "app:" }), "give it to the client as keyPrefix");
@@ -283,7 +291,7 @@ test("the default client is made at the first use, from the environment", async 
   process.env.REDLOCK_URLS = server.url;
   const held = await lock("by-default").acquire();
   assert.equal(await server.ask("EXISTS", "by-default"), 1);
-  assert.equal((await inspect("by-default"))[0].fence, held.fence);
+  assert.equal((await inspect("by-default")).fence, held.fence);
   await held.release();
 });
 
@@ -292,10 +300,10 @@ test("the default client can be set", async () => {
   configure("memory://configured", { ttl: 5_000 });
   const held = await lock("configured").acquire();
   assert.ok(held.remaining <= 5_000);
-  assert.equal((await inspect("configured"))[0].node, "memory://configured");
+  assert.equal((await inspect("configured")).nodes[0].node, "memory://configured");
   assert.ok(await before.tryAcquire(), "it keeps the nodes it was made with");
   await before.release();
   await refused(() => configure("nonsense://"), "scheme");
-  assert.equal((await inspect("configured"))[0].state, "held", "a wrong one changes nothing");
+  assert.equal((await inspect("configured")).state, "held", "a wrong one changes nothing");
   await held.release();
 });

@@ -254,13 +254,83 @@ test("calls that wait end when their client is closed", async () => {
   await (await survivor).release();
 });
 
+test("a lock with a least time stays taken after its release", async () => {
+  const name = fresh();
+  const lock = redlock.lock(name, { atLeast: 300 });
+  const released = async () => {
+    await lock.acquire();
+    const acquired = performance.now();
+    await lock.release();
+    assert.equal(lock.held, false);
+    assert.throws(() => lock.check(), LockNotHeld);
+    assert.throws(() => lock.fence, LockNotHeld);
+    return acquired;
+  };
+  const first = await released();
+  assert.equal(await redlock.lock(name).tryAcquire(), false);
+  // The same object waits for itself, too.
+  const second = await released();
+  assert.ok(second - first >= 290, `${second - first}`);
+  assert.ok((await server.ask("PTTL", name)) <= 300);
+  const skipped = redlock.locked(name, { skipIfHeld: true }, () => "ran");
+  assert.equal(await skipped(), undefined);
+  const other = await redlock.lock(name, { atLeast: 0 }).acquire();
+  await other.release();
+  assert.equal(await server.ask("EXISTS", name), 0);
+});
+
+test("inspect shows whose lock it is", async () => {
+  const name = fresh();
+  const nobody = { slot: null, label: null, fence: null, since: null, readers: null, labels: [] };
+  const nothing = { ...nobody, ttlLeft: null, holders: 0, quorum: 1, waiting: 0 };
+  const nodes = [{ node: server.url, key: name, state: "free" }];
+  assert.deepEqual(await redlock.inspect(name), { name, key: name, state: "free", ...nothing, nodes });
+  const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
+  const view = await redlock.inspect(name);
+  assert.deepEqual([view.state, view.label, view.fence, view.holders], ["held", "worker 7", lock.fence, 1]);
+  assert.equal(view.since.getTime(), Math.floor(lock.fence / 1_000));
+  assert.ok(view.ttlLeft > 0 && view.ttlLeft <= 10_000);
+  await lock.release();
+  const unlabelled = await redlock.lock(name, { label: "" }).acquire();
+  assert.equal((await redlock.inspect(name)).label, null);
+  await unlabelled.release();
+  await server.ask("SET", name, "someone else");
+  assert.deepEqual(
+    { ...(await redlock.inspect(name)), nodes: [] },
+    {
+      ...{ name, key: name, state: "foreign", ...nothing, holders: 1 },
+      nodes: [],
+    },
+  );
+  const { state, waiting } = await new Redlock("unix:///nonexistent/s").inspect(name);
+  assert.deepEqual([state, waiting], ["unknown", null]);
+});
+
+test("readers share a lock, and inspect shows them", async () => {
+  const name = fresh();
+  const reader = await redlock.lock(name, { shared: true, label: "web-1" }).acquire();
+  const other = await redlock.lock(name, { shared: true, label: "web-2" }).acquire();
+  assert.equal(await redlock.lock(name).tryAcquire(), false);
+  const view = await redlock.inspect(name);
+  assert.deepEqual(
+    [view.state, view.label, view.readers, [...view.labels].sort()],
+    ["shared", null, 2, ["web-1", "web-2"]],
+  );
+  const [node] = view.nodes;
+  assert.deepEqual([node.state, node.readers, [...node.labels].sort()], ["shared", 2, ["web-1", "web-2"]]);
+  await reader.release();
+  await other.release();
+  assert.equal((await redlock.inspect(name)).state, "free");
+  assert.throws(() => redlock.lock(name, { shared: "yes" }), { code: "invalid_argument", option: "shared" });
+});
+
 test("inspect shows what every node has", async () => {
   const name = fresh();
   const client = new Redlock([server.url, "unix:///nonexistent/s"]);
-  const states = async () => (await client.inspect(name)).map(({ state }) => state);
+  const states = async () => (await client.inspect(name)).nodes.map(({ state }) => state);
   assert.deepEqual(await states(), ["free", "unavailable"]);
   const lock = await redlock.lock(name, { label: "worker 7" }).acquire();
-  const [held, failed] = await client.inspect(name);
+  const [held, failed] = (await client.inspect(name)).nodes;
   assert.deepEqual(Object.keys(held), ["node", "key", "state", "label", "fence", "ttlLeft"]);
   assert.equal(held.node, server.url);
   assert.equal(held.label, "worker 7");
@@ -269,10 +339,10 @@ test("inspect shows what every node has", async () => {
   assert.deepEqual(Object.keys(failed), ["node", "key", "state", "error"]);
   await lock.release();
   const unlabelled = await redlock.lock(name, { label: "" }).acquire();
-  assert.equal("label" in (await client.inspect(name))[0], false);
+  assert.equal("label" in (await client.inspect(name)).nodes[0], false);
   await unlabelled.release();
   await server.ask("SET", name, "someone else");
-  assert.deepEqual((await client.inspect(name))[0], {
+  assert.deepEqual((await client.inspect(name)).nodes[0], {
     node: server.url,
     key: name,
     state: "foreign",
@@ -286,12 +356,12 @@ test("no output shows credentials or tokens", async () => {
     const url = `${guarded.url}?pass=hunter2`;
     const client = new Redlock(url);
     const lock = await client.lock("foo").acquire();
-    const views = await client.inspect("foo");
+    const view = await client.inspect("foo");
     const timeout = await failure(() => client.lock("foo").acquire({ timeout: 0 }));
     const forbidden = await failure(() => new Redlock(`${guarded.url}?pass=swordfish`).lock("foo").tryAcquire());
     const invalid = await failure(() => new Redlock(`${url}&timeout=5`));
     assert.deepEqual([timeout.code, forbidden.code, invalid.code], ["timeout", "forbidden", "invalid_argument"]);
-    const everything = { client, lock, signal: lock.signal, views, timeout, forbidden, invalid };
+    const everything = { client, lock, signal: lock.signal, view, timeout, forbidden, invalid };
     const outputs = [
       shown(everything, { depth: 9, showHidden: true }),
       JSON.stringify(everything),

@@ -100,6 +100,43 @@ test("a loss is told as by using", async () => {
   assert.ok((await failure(() => slow())) instanceof LockLost);
 });
 
+test("each call has several names", async () => {
+  const [name, other] = [fresh("one"), fresh("other")];
+  const work = redlock.locked([other, name], { passLock: true }, (lock) => lock.names);
+  assert.deepEqual(await work(), [name, other]);
+  const named = redlock.locked(
+    (...names) => names,
+    { passLock: true, skipIfHeld: true },
+    (lock, ...names) => [lock.names, names],
+  );
+  assert.deepEqual(await named(other, name), [
+    [name, other],
+    [other, name],
+  ]);
+  const held = await redlock.lock(name).acquire();
+  assert.equal(await named(other, name), undefined);
+  await held.release();
+});
+
+test("as many calls run at once as there are permits", async () => {
+  const name = fresh();
+  const slots = new Set();
+  let most = 0;
+  const work = redlock.locked(name, { permits: 2, passLock: true }, async ({ slot }) => {
+    slots.add(slot);
+    most = Math.max(most, slots.size);
+    await pause(20);
+    slots.delete(slot);
+  });
+  await Promise.all(Array.from({ length: 6 }, work));
+  assert.equal(most, 2);
+  const held = await redlock.semaphore(name, 1).acquire();
+  const skipped = redlock.locked(name, { permits: 1, skipIfHeld: true }, () => "ran");
+  assert.equal(await skipped(), undefined);
+  await held.release();
+  assert.equal(await skipped(), "ran");
+});
+
 test("wrong arguments are refused before the first call", async () => {
   for (const make of [
     () => redlock.locked("foo", { ttl: 1 }, () => 1),
@@ -113,6 +150,11 @@ test("wrong arguments are refused before the first call", async () => {
     () => redlock.locked("foo", { skip: true }, () => 1),
     () => redlock.locked("foo", () => 1),
     () => redlock.locked("", undefined, () => 1),
+    () => redlock.locked([], undefined, () => 1),
+    () => redlock.locked(["a", 1], undefined, () => 1),
+    () => redlock.locked("foo", { permits: 0 }, () => 1),
+    () => redlock.locked("foo", { permits: "2" }, () => 1),
+    () => redlock.locked(["a", "b"], { permits: 2 }, () => 1),
   ]) {
     assert.ok((await failure(make)) instanceof LockInvalidArgument);
   }
@@ -123,7 +165,7 @@ test("a function uses the default client of each call", async (t) => {
   configure("memory://locked-first");
   const name = fresh();
   const work = locked(name, { ttl: 20_000, passLock: true }, async (lock) => {
-    return [lock.remaining > 15_000 && lock.remaining <= 20_000, (await inspect(name))[0]];
+    return [lock.remaining > 15_000 && lock.remaining <= 20_000, (await inspect(name)).nodes[0]];
   });
   for (const node of ["memory://locked-second", "memory://locked-third"]) {
     configure(node, { ttl: 30_000 });

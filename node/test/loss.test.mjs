@@ -129,6 +129,19 @@ test("without renewal a lock expires at its time", async () => {
   assert.equal(signal.reason.reason, "expired");
 });
 
+test("with a margin, a lock is lost that much before others can have it", async () => {
+  const lock = await redlock.lock(fresh(), { margin: 500, autoRenew: false }).acquire();
+  assert.ok(lock.remaining > 0 && lock.remaining <= 500, `${lock.remaining}`);
+  const { signal } = lock;
+  await until(() => signal.aborted);
+  assert.equal(signal.reason.reason, "expired");
+  assert.equal(lock.held, false);
+  assert.equal(await redlock.lock(lock.name).tryAcquire(), false);
+  // A release says that the holder has stopped.
+  await assert.rejects(lock.release(), LockLost);
+  await until(async () => (await server.ask("EXISTS", lock.name)) === 0, 250);
+});
+
 test("renewal keeps a lock beyond its ttl", async () => {
   const lock = await redlock.lock(fresh(), { ttl: 300 }).acquire();
   const start = performance.now();

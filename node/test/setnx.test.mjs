@@ -28,7 +28,7 @@ test("a lock without fence and renewal", async () => {
   await assert.rejects(lock.extend(5_000), { code: "invalid_argument", message: /setnx/ });
   assert.equal(await redlock.lock(name, { protocol: "setnx" }).tryAcquire(), false);
   assert.equal(await redlock.lock(name).tryAcquire(), false);
-  const [view] = await redlock.inspect(name);
+  const view = await redlock.inspect(name);
   assert.equal(view.state, "foreign");
   assert.ok(view.ttlLeft > 0);
   await lock.release();

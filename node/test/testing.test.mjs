@@ -43,6 +43,28 @@ test("a loss at will cuts off a body", async () => {
   await assert.rejects(body, (error) => error instanceof LockLost && error.reason === "taken");
 });
 
+test("a program's test of several names, a semaphore and an election", async () => {
+  const server = new MemoryServer();
+  const redlock = new Redlock(server.url);
+  server.hold("b");
+  assert.equal(await redlock.lockAll(["a", "b"]).tryAcquire(), false);
+  server.wipe();
+  const several = await redlock.lockAll(["a", "b"]).acquire();
+  lose(several, "taken");
+  assert.throws(() => several.check(), { reason: "taken" });
+  const permit = await redlock.semaphore("pool", 1).acquire();
+  lose(permit);
+  assert.deepEqual([permit.held, permit.slot], [false, 0]);
+  const reasons = [];
+  await redlock.election("scheduler").run(async (signal, lock) => {
+    if (reasons.length > 0) return;
+    lose(lock, "unreachable");
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    reasons.push(signal.reason.reason);
+  });
+  assert.deepEqual(reasons, ["unreachable"]);
+});
+
 test("wrong arguments", async () => {
   const server = new MemoryServer();
   const held = await new Redlock(server.url).lock("held").acquire();

@@ -1,9 +1,20 @@
 import { isMainThread } from "node:worker_threads";
-import { cancel, drain, type Failure, type NodeDiagnosis, Queue, shutdown, take, takeLoss, type View } from "#native";
-import { wakeable } from "./wake.js";
+import {
+  cancel,
+  drain,
+  type Failure,
+  type LockView,
+  type NodeDiagnosis,
+  Queue,
+  shutdown,
+  take,
+  takeLoss,
+} from "#native";
+import { publishEvents, publishLastEvents } from "./events.js";
+import { outside, wakeable } from "./wake.js";
 
 /** The result of a call. The awaiting function throws a failure, so that its stack leads there. */
-type Result = View[] | NodeDiagnosis[] | Failure | "locked" | "free" | null;
+type Result = LockView | LockView[] | NodeDiagnosis[] | Failure | "locked" | "free" | null;
 
 type Resolve = (result: Result | Promise<never>) => void;
 
@@ -43,14 +54,25 @@ export function queue(): number {
 function open(): NonNullable<typeof opened> {
   const native = wakeable(Queue, wake, isPending);
   opened = { native, number: native.number() };
-  // A worker must not release the locks of other threads. Its own are released with its objects.
-  if (isMainThread) process.once("exit", shutdown);
+  process.once("exit", end);
   return opened;
+}
+
+/** Ends this environment: the process, or a worker thread. */
+function end(): void {
+  // A worker must not release the locks of other threads. Its own are released with its objects.
+  if (isMainThread) shutdown();
+  // The shutdown may have caused some.
+  outside(() => publishLastEvents(queue()));
 }
 
 function wake(): void {
   // A signal decides until its call is settled. Without signals, won locks are taken at once.
   const ready = drain(queue(), abortable.size === 0);
+  if (ready[0] === 0) {
+    publishEvents(queue());
+    return;
+  }
   // The listeners of a loss run code of the program. Before that, every lock that was taken belongs to its caller.
   for (const id of ready) if (id < 0) settle(-id, null);
   for (const id of ready) if (id > 0) report(id);

@@ -1,12 +1,25 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-import { Client, diagnose, inspect } from "#native";
+import { Client, diagnose, inspect, inspectSemaphore, type LockView as NativeView } from "#native";
 import { outcome, queue } from "./calls.js";
 import { type Credentials, Provider } from "./credentials.js";
+import { Election, type ElectionOptions } from "./election.js";
 import { LockInvalidArgument, unwrap } from "./errors.js";
 import { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 import { Templates } from "./template.js";
-import { CLIENT_OPTIONS, checkedName, checkedNodes, checkedOptions, clientValues, LOCK_OPTIONS } from "./validate.js";
+import {
+  CLIENT_OPTIONS,
+  checkedName,
+  checkedNames,
+  checkedNodes,
+  checkedOptions,
+  clientValues,
+  expect,
+  LOCK_OPTIONS,
+  NAME_OPTIONS,
+  type Name,
+  PERMITS,
+} from "./validate.js";
 
 /**
  * The options of a lock, and of a client as the defaults of its locks. All durations are in milliseconds. `null` stands
@@ -30,6 +43,17 @@ export interface LockOptions {
   readonly autoRenew?: boolean | null | undefined;
   /** The lock ends this long after it was acquired, even if it was extended; at least the ttl, by default no limit. */
   readonly maxHold?: number | null | undefined;
+  /**
+   * The lock stays taken for at least this long after it was acquired, even if it is released sooner: at most the ttl,
+   * default 0. With it, a short job does not run once more on a server whose clock is behind. A release still succeeds
+   * at once. After a loss the time does not count. A lock of several names refuses it, and ignores that of its client.
+   */
+  readonly atLeast?: number | null | undefined;
+  /**
+   * By how much the lock counts as lost before others can have it: at most half the ttl, default 0. A holder that
+   * cannot renew it has this long to stop. The lock is renewed sooner for it.
+   */
+  readonly margin?: number | null | undefined;
   /** Longest wait for one node's vote; default a quarter of the ttl, from 50 to 500. */
   readonly nodeTimeout?: number | null | undefined;
   /**
@@ -49,13 +73,24 @@ export interface LockOptions {
    * Unix second up to which the lock is held; default `"plain"`.
    *
    * It works on one node, without a fence and without renewal: `autoRenew` is off, and several nodes, `autoRenew:
-   * true`, {@link Lock.fence} and {@link Lock.extend} fail with `invalid_argument`. So do `fenceTtl` and `label` of the
-   * lock itself; those of its client are ignored. A crashed holder blocks others for at most 3 s longer than the ttl. A
-   * release is sent only once. If the connection breaks before the answer to it or to an acquire, the key stays until
-   * it expires. Older clients can still cause two holders, by a stall between GET and GETSET, another ttl or a wrong
-   * clock. Never use one name in both protocols.
+   * true`, {@link Lock.fence} and {@link Lock.extend} fail with `invalid_argument`. So do `atLeast`, `margin`, `fenceTtl`
+   * and `label` of the lock itself; those of its client are ignored. A crashed holder blocks others for at most 3 s
+   * longer than the ttl. A release is sent only once. If the connection breaks before the answer to it or to an
+   * acquire, the key stays until it expires. Older clients can still cause two holders, by a stall between GET and
+   * GETSET, another ttl or a wrong clock. Never use one name in both protocols.
    */
   readonly protocol?: "plain" | "setnx" | null | undefined;
+}
+
+/** The options of a lock of one name: those of every lock, and its own. */
+export interface NameOptions extends LockOptions {
+  /**
+   * Whether many holders may have the lock at once, the readers, but none of them together with a holder of the lock that
+   * is not shared, the writer; default false. The writer is the ordinary lock of the same name, also that of a program
+   * that knows nothing of sharing. While a writer waits, no new reader gets the lock. A reader cannot become a writer. Not
+   * with `atLeast` or the protocol `"setnx"`.
+   */
+  readonly shared?: boolean | null | undefined;
 }
 
 /** The options of a client: the defaults of its locks, and its own. */
@@ -146,7 +181,10 @@ export interface Diagnosis {
 export type NodeView = {
   /** The node's address without user name or password. */
   readonly node: string;
-  /** The key on the node: the client's `keyPrefix` and the name, with invalid UTF-8 replaced. */
+  /**
+   * The key on the node: the client's `keyPrefix` and the name, or the key of a semaphore's slot, with invalid UTF-8
+   * replaced.
+   */
   readonly key: string;
 } & (
   | { /** Nothing: on this node the lock is free. */ readonly state: "free" }
@@ -156,6 +194,18 @@ export type NodeView = {
       /** The label of the lock; left out if it has none. */
       readonly label?: string;
       /** The fence on this node. */
+      readonly fence: number;
+      /** How long the node keeps the key unless it is extended, in milliseconds; null if it does not expire. */
+      readonly ttlLeft: number | null;
+    }
+  | {
+      /** A lock of this library that readers share. */
+      readonly state: "shared";
+      /** How many share it. */
+      readonly readers: number;
+      /** The labels of readers that have one, at most 16. */
+      readonly labels: readonly string[];
+      /** The fence with which the sharing began on this node. No reader's is smaller. */
       readonly fence: number;
       /** How long the node keeps the key unless it is extended, in milliseconds; null if it does not expire. */
       readonly ttlLeft: number | null;
@@ -174,6 +224,78 @@ export type NodeView = {
     }
 );
 
+/**
+ * A lock and what its nodes show of it together.
+ *
+ * Each node answers for itself, so a lock that changes hands meanwhile may show a state that it never had. A view is
+ * for people and their dashboards: only an acquire says whether work may begin.
+ */
+export interface LockView {
+  /** The name, with invalid UTF-8 replaced. */
+  readonly name: string;
+  /**
+   * The key on the nodes: the client's `keyPrefix` and the name, or the key of a semaphore's slot, with invalid UTF-8
+   * replaced.
+   */
+  readonly key: string;
+  /** The slot of a semaphore that this is about; null for other locks. */
+  readonly slot: number | null;
+  /**
+   * Whose it is, as far as a quorum of nodes shows it. `free`: they would grant it. `held`: one owner has it on them.
+   * `shared`: readers share it. `foreign`: they have a lock of another library, or a key that is not a lock. `unknown`: no quorum shows the same,
+   * because too few nodes could be asked, nodes that restarted are in quarantine, votes are split, or the lock is being
+   * acquired or released.
+   */
+  readonly state: "free" | "held" | "shared" | "foreign" | "unknown";
+  /** The label of the holder, by default `host:pid`; null if it has none, or the lock is not held. */
+  readonly label: string | null;
+  /**
+   * A lower bound of the holder's fence; null if the lock is neither held nor shared. Usually it is the fence itself, and
+   * on one node always. On several nodes, each shows only the fence that it granted. Of a shared lock, a lower bound of
+   * every reader's fence.
+   */
+  readonly fence: number | null;
+  /**
+   * About when the lock was acquired, or its sharing began, by the clocks of nodes and clients; null if it is neither held
+   * nor shared. It is read from the fence, so it is later than that where an earlier fence was ahead of the clocks.
+   */
+  readonly since: Date | null;
+  /**
+   * How long at least a quorum of nodes keeps a held, shared or foreign key unless it is extended, in milliseconds; null for a
+   * key that does not expire.
+   */
+  readonly ttlLeft: number | null;
+  /** The number of nodes that have the lock of the holder. If there is none, of the owner that is on the most nodes. */
+  readonly holders: number;
+  /** The number of nodes that is a quorum. */
+  readonly quorum: number;
+  /**
+   * About how many processes wait for the lock; null if no node shows it, as without a right to the waiters key. The
+   * number is a hint: it is the largest of any node, and waiters that gave up are counted until the lock changes hands.
+   */
+  readonly waiting: number | null;
+  /** The number of readers of a shared lock, on the node with the most; null if it is not shared. */
+  readonly readers: number | null;
+  /** The labels of readers on that node, at most 16; empty if it is not shared. */
+  readonly labels: readonly string[];
+  /** What each node shows, in the order of the addresses. */
+  readonly nodes: readonly NodeView[];
+}
+
+function viewOf({ slot, label, fence, since, ttlLeft, waiting, readers, nodes, ...rest }: NativeView): LockView {
+  return {
+    ...rest,
+    slot: slot ?? null,
+    label: label ?? null,
+    fence: fence ?? null,
+    since: since === undefined ? null : new Date(since),
+    ttlLeft: ttlLeft ?? null,
+    waiting: waiting ?? null,
+    readers: readers ?? null,
+    nodes: nodes as NodeView[],
+  };
+}
+
 const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.dispose");
 
 /**
@@ -190,7 +312,12 @@ const dispose: typeof Symbol.dispose = Symbol.dispose ?? Symbol.for("Symbol.disp
  */
 export class Redlock {
   readonly #client: Client;
+  readonly #prefix: string;
   readonly #templates: Templates;
+  readonly #ofShared: Templates;
+  readonly #ofSeveral: Templates<Name[]>;
+  /** By the number of permits. */
+  readonly #ofSemaphores = new Map<number, Templates>();
   #provider: Provider | undefined;
 
   /**
@@ -206,21 +333,108 @@ export class Redlock {
     const urls = checkedNodes(nodes);
     const given = checkedOptions(options, CLIENT_OPTIONS);
     this.#provider = given?.credentials ? Provider.of(given.credentials) : undefined;
-    this.#client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
-    this.#templates = new Templates(this.#client, given?.keyPrefix ?? "");
+    const client = unwrap(Client.open(urls, clientValues(given), this.#provider?.native));
+    this.#client = client;
+    this.#prefix = given?.keyPrefix ?? "";
+    this.#templates = new Templates(this.#prefix, (name, options) => client.template(name, options));
+    this.#ofShared = new Templates(this.#prefix, (name, options) => client.templateOfShared(name, options));
+    this.#ofSeveral = new Templates(this.#prefix, (names, options) => client.templateOfAll(names, options));
   }
 
   /**
    * Makes a lock with this name. Sends nothing.
    *
    * @param name - 1 to 512 bytes, of UTF-8 if given as a string; the key on the servers is the name, unchanged, after
-   * the client's `keyPrefix`. Names that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
+   * the client's `keyPrefix`. Names that begin with `redlock:fence:`, `redlock:waiters:`, `redlock:slot:` or
+   * `redlock:shared:` are reserved.
    * @param options - options that replace those of the client.
    * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
    */
-  lock(name: string | Uint8Array, options?: LockOptions): Lock {
+  lock(name: string | Uint8Array, options?: NameOptions): Lock {
     const right = checkedName(name);
-    return Lock.of(this.#templates.of(right, checkedOptions(options, LOCK_OPTIONS)), right, this.#provider);
+    const given = checkedOptions(options, NAME_OPTIONS);
+    const templates = given?.shared ? this.#ofShared : this.#templates;
+    return Lock.of(templates.of(right, given), right, this.#provider);
+  }
+
+  /**
+   * Makes a lock of several names: an acquire gets all of them, or none. Sends nothing.
+   *
+   * It excludes every other lock of each name, and asks each node once, however many names there are. It holds nothing
+   * while it waits, so it cannot be part of a deadlock. It may wait for long if others often hold one of its names. It
+   * is released and lost as a whole, and one {@link Lock.fence} is for all names.
+   *
+   * @param names - 1 to 16 names as for {@link Redlock.lock}, in any order. Repeated names count once, and one name is
+   * the ordinary lock. On a Redis Cluster, all must be in one slot: give them the same hash tag, as in `{17}:from`.
+   * @param options - options that replace those of the client. `atLeast` and the protocol `"setnx"` need one name.
+   * @throws {@link LockInvalidArgument}: wrong names (its `option` is `names`), a wrong option, or a closed client.
+   *
+   * @example
+   * ```ts
+   * await redlock.lockAll(["account:ada", "account:bob"]).using(async (signal, { fence }) => {
+   *   await transfer("ada", "bob", 17, fence);
+   * });
+   * ```
+   */
+  lockAll(names: readonly (string | Uint8Array)[], options?: LockOptions): Lock {
+    const right = checkedNames(names);
+    return Lock.of(this.#ofSeveral.of(right, checkedOptions(options, LOCK_OPTIONS)), right, this.#provider);
+  }
+
+  /**
+   * Makes a lock for one of the permits of a semaphore, which that many can hold at once. Sends nothing.
+   *
+   * An acquire gets a {@link Lock.slot} of its own, a number below `permits`. The nodes do not record the number of
+   * permits, so it can change during a deployment: as long as programs differ, the largest number applies. Waiters are
+   * not served in order, and a semaphore does not limit a rate. It does not exclude {@link Redlock.lock} of this name.
+   *
+   * @param name - as for {@link Redlock.lock}.
+   * @param permits - how many can hold it: 1 to 32.
+   * @param options - options that replace those of the client. The protocol `"setnx"` has no semaphores.
+   * @throws {@link LockInvalidArgument}: a wrong name, permits (its `option` is `permits`) or option, or a closed
+   * client.
+   *
+   * @example
+   * ```ts
+   * await redlock.semaphore("reports", 5, { timeout: 60_000 }).using(async (signal) => {
+   *   await report(signal); // at most five at a time, on all servers together
+   * });
+   * ```
+   */
+  semaphore(name: string | Uint8Array, permits: number, options?: LockOptions): Lock {
+    const right = checkedName(name);
+    expect("permits", permits, PERMITS);
+    const known = this.#ofSemaphores.get(permits);
+    const templates = known ?? this.#templatesFor(permits);
+    const template = templates.of(right, checkedOptions(options, LOCK_OPTIONS));
+    // They are kept only for a number that is right.
+    if (known === undefined) this.#ofSemaphores.set(permits, templates);
+    return Lock.of(template, right, this.#provider);
+  }
+
+  #templatesFor(permits: number): Templates {
+    const client = this.#client;
+    return new Templates(this.#prefix, (name, options) => client.templateOfSemaphore(name, permits, options));
+  }
+
+  /**
+   * Makes an election among all candidates that use this name: at most one of them leads at any moment. Sends nothing.
+   *
+   * @param name - as for {@link Redlock.lock}. It is the name of a lock, which the leader holds.
+   * @param options - options that replace those of the client.
+   * @throws {@link LockInvalidArgument}: a wrong name or option, or a closed client.
+   *
+   * @example
+   * ```ts
+   * const election = redlock.election("scheduler", { margin: 2_000 });
+   * process.once("SIGTERM", () => election.stop());
+   * await election.run(async (signal, { fence }) => {
+   *   while (!signal.aborted) await schedule(signal, fence);
+   * });
+   * ```
+   */
+  election(name: string | Uint8Array, options?: ElectionOptions): Election {
+    return Election.of(this, name, options);
   }
 
   /**
@@ -233,7 +447,8 @@ export class Redlock {
   }
 
   /**
-   * Shows what every node has under this name, in the order of the addresses. Changes nothing.
+   * Shows whose lock this name is, since when and for how long, on how many nodes, how many wait, and what every node
+   * has under it. Changes nothing.
    *
    * Takes at most the client's `nodeTimeout`, and its `connectTimeout` if connections have to be made. A node that
    * cannot be asked is part of the answer.
@@ -242,16 +457,38 @@ export class Redlock {
    *
    * @example
    * ```ts
-   * for (const view of await redlock.inspect("report")) {
-   *   if (view.state === "held") console.log(`${view.node}: ${view.label}, fence ${view.fence}`);
-   * }
+   * const { state, label, since, waiting } = await redlock.inspect("report");
+   * if (state === "held") console.log(`${label} has it since ${since}, and ${waiting} wait`);
    * ```
    */
-  async inspect(name: string | Uint8Array): Promise<NodeView[]> {
+  async inspect(name: string | Uint8Array): Promise<LockView> {
     const bytes = checkedName(name);
     this.#provider?.refuseOwn();
     const id = unwrap(inspect(queue(), this.#client, bytes));
-    return unwrap(await outcome(id)) as NodeView[];
+    return viewOf(unwrap(await outcome(id)) as NativeView);
+  }
+
+  /**
+   * Shows whose the slots of a semaphore are: a view for each slot from 0 to `permits` less one, as
+   * {@link Redlock.inspect} shows it. Changes nothing.
+   *
+   * Takes as long as {@link Redlock.inspect}, whatever the number of permits.
+   *
+   * @throws {@link LockInvalidArgument}: a wrong name or number of permits, or a closed client.
+   *
+   * @example
+   * ```ts
+   * for (const { slot, state, label } of await redlock.inspectSemaphore("reports", 5)) {
+   *   console.log(slot, state, label);
+   * }
+   * ```
+   */
+  async inspectSemaphore(name: string | Uint8Array, permits: number): Promise<LockView[]> {
+    const bytes = checkedName(name);
+    expect("permits", permits, PERMITS);
+    this.#provider?.refuseOwn();
+    const id = unwrap(inspectSemaphore(queue(), this.#client, bytes, permits));
+    return (unwrap(await outcome(id)) as NativeView[]).map(viewOf);
   }
 
   /**
@@ -281,13 +518,16 @@ export class Redlock {
 
   /** @internal */
   acquire(): never {
-    throw new LockInvalidArgument('a client has no acquire; write redlock.lock("name", { ttl: 10_000 }).acquire()');
+    throw new LockInvalidArgument(
+      'a client has no acquire; write redlock.lock("name", { ttl: 10_000 }).acquire(), or lockAll(names) for several names',
+    );
   }
 
   /** @internal */
   using(): never {
     throw new LockInvalidArgument(
-      'a client has no using; write redlock.lock("name", { ttl: 10_000 }).using(async (signal) => { ... })',
+      'a client has no using; write redlock.lock("name", { ttl: 10_000 }).using(async (signal) => { ... }), or ' +
+        "lockAll(names) for several names",
     );
   }
 
@@ -298,6 +538,9 @@ export class Redlock {
   close(): void {
     this.#client.close();
     this.#templates.clear();
+    this.#ofShared.clear();
+    this.#ofSeveral.clear();
+    this.#ofSemaphores.clear();
     // From here on, only the locks keep it.
     this.#provider = undefined;
   }

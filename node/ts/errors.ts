@@ -51,7 +51,10 @@ export interface ErrorDetails {
 export abstract class RedlockError extends Error {
   /** The stable code. */
   abstract readonly code: ErrorCode;
-  /** The lock's name, with invalid UTF-8 replaced; undefined if the error is not about one lock. */
+  /**
+   * The lock's name, or its names joined with ", ", with invalid UTF-8 replaced; undefined if the error is not about one
+   * lock.
+   */
   readonly lockName: string | undefined;
   /** What each node answered in the last round, in the order in which the nodes were given. */
   readonly nodes: readonly NodeAnswer[];

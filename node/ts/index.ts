@@ -13,7 +13,15 @@
  * @packageDocumentation
  */
 
-import { type ClientOptions, type Diagnosis, type LockOptions, type NodeView, Redlock } from "./client.js";
+import {
+  type ClientOptions,
+  type Diagnosis,
+  type LockOptions,
+  type LockView,
+  type NameOptions,
+  Redlock,
+} from "./client.js";
+import type { Election, ElectionOptions } from "./election.js";
 import type { Lock } from "./lock.js";
 import { type Locked, wrap } from "./locked.js";
 
@@ -23,10 +31,13 @@ export {
   type Finding,
   type Level,
   type LockOptions,
+  type LockView,
+  type NameOptions,
   type NodeView,
   Redlock,
 } from "./client.js";
 export type { Credentials, Login } from "./credentials.js";
+export { Election, type ElectionOptions, type Leader } from "./election.js";
 export {
   type ErrorCode,
   type ErrorDetails,
@@ -41,8 +52,10 @@ export {
   type NodeAnswer,
   RedlockError,
 } from "./errors.js";
+export type { RedlockEvent } from "./events.js";
 export { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
 export type { Locked, LockedOptions, NameOf } from "./locked.js";
+export { countByName, type Histogram, type Metric, type Point, stats } from "./stats.js";
 
 let client: Redlock | undefined;
 
@@ -53,8 +66,8 @@ function shared(): Redlock {
 }
 
 /**
- * Sets the nodes and the options of the default client, which `lock`, `locked` and `inspect` of this module use. Without
- * it, the nodes come from `REDLOCK_URLS`, or the node is `redis://127.0.0.1:6379`.
+ * Sets the nodes and the options of the default client, which the functions of this module use. Without it, the nodes
+ * come from `REDLOCK_URLS`, or the node is `redis://127.0.0.1:6379`.
  *
  * Locks that were made before keep their nodes and options, and their client is not closed. Functions from
  * {@link locked} use the new ones from their next call on.
@@ -70,8 +83,35 @@ export function configure(nodes?: string | readonly string[], options?: ClientOp
  *
  * @throws {@link LockInvalidArgument}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
  */
-export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
+export function lock(name: string | Uint8Array, options?: NameOptions): Lock {
   return shared().lock(name, options);
+}
+
+/**
+ * Makes a lock of several names of the default client: all of them, or none; see {@link Redlock.lockAll}.
+ *
+ * @throws {@link LockInvalidArgument}: wrong names, a wrong option, or a wrong address in `REDLOCK_URLS`.
+ */
+export function lockAll(names: readonly (string | Uint8Array)[], options?: LockOptions): Lock {
+  return shared().lockAll(names, options);
+}
+
+/**
+ * Makes a lock of the default client that as many can hold at once as there are permits; see {@link Redlock.semaphore}.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong name, number of permits or option, or a wrong address in `REDLOCK_URLS`.
+ */
+export function semaphore(name: string | Uint8Array, permits: number, options?: LockOptions): Lock {
+  return shared().semaphore(name, permits, options);
+}
+
+/**
+ * Makes an election of the default client; see {@link Redlock.election}.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong name or option, or a wrong address in `REDLOCK_URLS`.
+ */
+export function election(name: string | Uint8Array, options?: ElectionOptions): Election {
+  return shared().election(name, options);
 }
 
 /**
@@ -81,9 +121,10 @@ export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
  * The returned function has the parameters and `this` of `fn`. It releases the lock when the promise that `fn` returned
  * is settled.
  *
- * @param name - the name, or a function that makes it from the arguments of the call.
- * @param options - of the locks, with `skipIfHeld` for jobs that run once, and `passLock` for a function that needs the
- * fence. They are checked now.
+ * @param name - the name, the several names of one lock, or a function that makes it or them from the arguments of the
+ * call.
+ * @param options - of the locks, with `skipIfHeld` for jobs that run once, `permits` for more than one call at a time,
+ * and `passLock` for a function that needs the fence. They are checked now.
  * @throws {@link LockInvalidArgument}: a wrong name or option. A call rejects with what {@link Lock.using} throws.
  *
  * @example
@@ -100,12 +141,21 @@ export function lock(name: string | Uint8Array, options?: LockOptions): Lock {
 export const locked: Locked = (name: unknown, options: unknown, fn: unknown) => wrap(shared, name, options, fn);
 
 /**
- * Shows what every node of the default client has under this name; see {@link Redlock.inspect}.
+ * Shows whose lock this name is, and what every node of the default client has; see {@link Redlock.inspect}.
  *
  * @throws {@link LockInvalidArgument}: a wrong name, or a wrong address in `REDLOCK_URLS`.
  */
-export async function inspect(name: string | Uint8Array): Promise<NodeView[]> {
+export async function inspect(name: string | Uint8Array): Promise<LockView> {
   return shared().inspect(name);
+}
+
+/**
+ * Shows whose the slots of a semaphore are on the nodes of the default client; see {@link Redlock.inspectSemaphore}.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong name or number of permits, or a wrong address in `REDLOCK_URLS`.
+ */
+export async function inspectSemaphore(name: string | Uint8Array, permits: number): Promise<LockView[]> {
+  return shared().inspectSemaphore(name, permits);
 }
 
 /**

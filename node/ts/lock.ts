@@ -9,9 +9,11 @@ import {
   isLocked,
   leave,
   makeLock,
+  names,
   release,
   remaining,
   type Started,
+  slot,
   waitLost,
   watch,
 } from "#native";
@@ -27,6 +29,7 @@ import {
   type Kinds,
   MILLISECONDS,
   MILLISECONDS_OR_NULL,
+  type Name,
   SIGNAL,
 } from "./validate.js";
 
@@ -78,9 +81,11 @@ const UTF_8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const holders = new WeakMap<AbortSignal, Lock>();
 
 /**
- * A lock by name, made by {@link Redlock.lock}. One object is one holder: acquiring it while it is held fails with
- * `already_held`, and two objects of one name exclude each other, in one process too. It can be acquired again after it
- * was released or lost.
+ * A lock by name, made by {@link Redlock.lock}. {@link Redlock.lockAll} makes one of several names, and
+ * {@link Redlock.semaphore} one that others can hold too.
+ *
+ * One object is one holder: acquiring it while it is held fails with `already_held`, and two objects of one name
+ * exclude each other, in one process too. It can be acquired again after it was released or lost.
  *
  * Keep the object while the lock should be held: a lock that is garbage-collected while held is released. A held lock
  * does not keep the process alive. It is released when the process ends by itself or by `process.exit`, as far as the
@@ -104,21 +109,22 @@ export class Lock {
   #exists = false;
   #released = false;
   readonly #template: Template;
-  readonly #name: string | Uint8Array;
+  /** The name, or the several names as they were given. */
+  readonly #name: Name | Name[];
   /** Kept alive here, because the client may be gone before its locks. */
   readonly #provider: Provider | undefined;
   #controller: AbortController | undefined;
   #watched = false;
 
-  private constructor(template: Template, name: string | Uint8Array, provider: Provider | undefined) {
+  private constructor(template: Template, name: Name | Name[], provider: Provider | undefined) {
     this.#template = template;
     // Bytes may change later.
-    this.#name = typeof name === "string" ? name : new Uint8Array(name);
+    this.#name = typeof name !== "string" && ArrayBuffer.isView(name) ? new Uint8Array(name) : name;
     this.#provider = provider;
   }
 
   /** @internal */
-  static of(template: Template, name: string | Uint8Array, provider: Provider | undefined): Lock {
+  static of(template: Template, name: Name | Name[], provider: Provider | undefined): Lock {
     return new Lock(template, name, provider);
   }
 
@@ -127,15 +133,44 @@ export class Lock {
     return lock.#object();
   }
 
-  /** The name, with invalid UTF-8 replaced if it was given as bytes. */
+  /** The name, with invalid UTF-8 replaced if it was given as bytes. Several names are joined with ", ". */
   get name(): string {
-    return typeof this.#name === "string" ? this.#name : UTF_8.decode(this.#name);
+    if (typeof this.#name === "string") return this.#name;
+    return ArrayBuffer.isView(this.#name) ? UTF_8.decode(this.#name) : this.names.join(", ");
+  }
+
+  /**
+   * The names of {@link Redlock.lockAll}, each once and in the order of their bytes, with invalid UTF-8 replaced. Other
+   * locks have one.
+   */
+  get names(): readonly string[] {
+    const isOne = typeof this.#name === "string" || ArrayBuffer.isView(this.#name);
+    return isOne ? [this.name] : names(queue(), this.#object());
+  }
+
+  /**
+   * The slot of a semaphore that this hold has: from 0 to the number of permits less one, one holder for each. A lost
+   * lock still has the slot of its last hold. It is `null` before an acquire and after a release, and for all other
+   * locks.
+   *
+   * @example
+   * ```ts
+   * await redlock.semaphore("gpu", 4).using(async (signal, { slot }) => {
+   *   await train({ device: `cuda:${slot}`, signal });
+   * });
+   * ```
+   */
+  get slot(): number | null {
+    return slot(queue(), this.#object());
   }
 
   /**
    * The fencing token: larger than every fence of this name before it. Send it along with every access to the protected
    * resource, which must remember the largest and refuse smaller ones. It is a safe integer. A lost lock still has the
    * fence of its last hold.
+   *
+   * Several names have one fence, larger than every one before it of each name. Of a semaphore, each slot has its own:
+   * a resource compares the fences of one {@link Lock.slot}.
    *
    * @throws {@link LockNotHeld} before an acquire and after a release.
    * @throws {@link LockInvalidArgument}: the protocol `"setnx"` has no fence.
@@ -191,7 +226,8 @@ export class Lock {
    * none is set.
    * @throws {@link LockForbidden}: nodes that refuse the credentials or rights rule out a quorum.
    * @throws {@link LockAlreadyHeld}: this object holds the lock, or is acquiring it.
-   * @throws {@link LockInvalidArgument}: a wrong option, too many addresses of one server, or a closed client.
+   * @throws {@link LockInvalidArgument}: a wrong option, too many addresses of one server, several names in different
+   * slots of a Redis Cluster, or a closed client.
    * @throws the signal's reason, at once when `signal` is aborted. The attempt then leaves no key behind. If `signal`
    * is aborted already, nothing is sent. An abort after the lock was acquired does nothing.
    *
@@ -209,7 +245,8 @@ export class Lock {
   /**
    * Tries once, whatever timeout the lock has.
    *
-   * Takes at most the client's `connectTimeout` and twice the `nodeTimeout`.
+   * Takes at most the client's `connectTimeout` and twice the `nodeTimeout`; of a semaphore, five times the
+   * `nodeTimeout`, because it looks for a free slot once.
    *
    * @returns whether the lock was acquired; `false` if others hold it, or were taking it at the same time.
    * @throws as {@link Lock.acquire}, except {@link LockTimeout}.
@@ -254,7 +291,7 @@ export class Lock {
 
   /**
    * Releases the lock. It is not held from the call on, whatever the result. The background does what is left to do.
-   * Releasing again does nothing.
+   * Releasing again does nothing. With `atLeast`, the nodes may keep the key for a while.
    *
    * @throws {@link LockLost}: the lock was lost before, so another holder may have had it meanwhile.
    * @throws {@link LockUnavailable}: no quorum of nodes confirmed it within `nodeTimeout`, or within 250 ms if that is
@@ -280,7 +317,8 @@ export class Lock {
   }
 
   /**
-   * Asks the nodes whether anybody holds the lock, this program included: whether an acquire would have to wait now.
+   * Asks the nodes whether anybody holds the lock, this program included: whether an acquire would have to wait now. Of
+   * several names, it is enough that one is held. A semaphore is locked while none of its slots is free.
    *
    * Keys of other libraries and of an attempt under way count too. The answer may be out of date when it arrives, so it
    * is for people and dashboards; to acquire a free lock, call {@link Lock.tryAcquire}.

@@ -1,23 +1,30 @@
 /** Functions whose calls run under a lock. */
 
-import type { LockOptions, Redlock } from "./client.js";
+import type { NameOptions, Redlock } from "./client.js";
 import { LockInvalidArgument, LockTimeout } from "./errors.js";
 import type { Lock } from "./lock.js";
-import { BOOLEAN, checked, LOCK_OPTIONS } from "./validate.js";
+import { BOOLEAN, checked, NAME_OPTIONS, PERMITS } from "./validate.js";
 
 /** The options of a function that runs under a lock: those of its locks, and its own. */
-export interface LockedOptions extends LockOptions {
+export interface LockedOptions extends NameOptions {
   /**
    * If others hold the lock, a call resolves to `undefined` and does not run the function; default false. It tries
    * once, unless `timeout` says how long to wait.
    */
   readonly skipIfHeld?: boolean | undefined;
+  /**
+   * How many calls may run at once, on all servers together: 1 to 32. Each has one of the permits of a semaphore, and
+   * with `passLock` its slot; see {@link Redlock.semaphore}. Left out, each call has the lock of this name.
+   */
+  readonly permits?: number | undefined;
   /** Whether the function gets the lock before the arguments of the call; default false. */
   readonly passLock?: boolean | undefined;
 }
 
-/** The name of a lock, or a function that makes it from the arguments of a call. */
-export type NameOf<A extends unknown[] = never[]> = string | Uint8Array | ((...args: A) => string | Uint8Array);
+/** The name of a lock, the several names of one, or a function that makes it or them from the arguments of a call. */
+export type NameOf<A extends unknown[] = never[]> = Named | ((...args: A) => Named);
+
+type Named = string | Uint8Array | readonly (string | Uint8Array)[];
 
 /** Wraps a function, so that each call runs under a fresh lock; see {@link locked}. */
 export interface Locked {
@@ -58,11 +65,14 @@ export function wrap(client: () => Redlock, name: unknown, options: unknown, fn:
   if (typeof fn !== "function") {
     throw new LockInvalidArgument("locked(name, options, fn) takes the function last; without options, pass undefined");
   }
-  const kinds = { ...LOCK_OPTIONS, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
+  const kinds = { ...NAME_OPTIONS, permits: PERMITS, skipIfHeld: BOOLEAN, passLock: BOOLEAN };
   const given = checked(options as LockedOptions | undefined, kinds, "{ ttl: 10_000, skipIfHeld: true }") ?? {};
-  const { skipIfHeld = false, passLock = false, ...own } = given;
-  const lockOptions: LockOptions = skipIfHeld ? { timeout: 0, ...own } : own;
-  const make = (named: unknown): Lock => client().lock(named as string, lockOptions);
+  const { permits, skipIfHeld = false, passLock = false, ...own } = given;
+  const lockOptions: NameOptions = skipIfHeld ? { timeout: 0, ...own } : own;
+  const make = (named: unknown): Lock => {
+    if (permits !== undefined) return client().semaphore(named as string, permits, lockOptions);
+    return Array.isArray(named) ? client().lockAll(named, lockOptions) : client().lock(named as string, lockOptions);
+  };
   // Wrong options are refused now, and not at the first call.
   make(typeof name === "function" ? "name" : name);
   return async function call(this: unknown, ...args: unknown[]): Promise<unknown> {

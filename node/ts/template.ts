@@ -1,6 +1,6 @@
-import type { Client, Template as NativeTemplate } from "#native";
+import type { Failure, Template as NativeTemplate } from "#native";
 import { unwrap } from "./errors.js";
-import { type Given, values } from "./validate.js";
+import { type Given, type Name, values } from "./validate.js";
 
 /** How many are kept for each client. Programs give their locks few different options. */
 const KEPT = 8;
@@ -8,6 +8,8 @@ const KEPT = 8;
 /** The longest name of a lock in bytes, and the most bytes that one unit of a string becomes. */
 const NAME_MOST = 512;
 const UNIT_MOST = 3;
+/** The most names of one lock. */
+const NAMES_MOST = 16;
 /** The beginning of every name that is reserved. */
 const RESERVED = "redlock:";
 
@@ -19,31 +21,36 @@ export interface Template {
   readonly values: readonly unknown[] | undefined;
 }
 
+/** Makes a template natively, for locks with this name or these names at first. */
+type Make<N> = (name: N, options: unknown[] | undefined) => NativeTemplate | Failure;
+
 /**
- * The templates of one client: the options of its locks, by value.
+ * The templates of one client for locks of one shape: one name, several names, or a semaphore with so many permits. A
+ * template stands for the options of its locks, by value.
  *
  * A name needs no native check if it is certainly right. All others are checked natively.
  *
  * @internal
  */
-export class Templates {
-  readonly #client: Client;
+export class Templates<N extends Name | Name[] = Name> {
+  readonly #make: Make<N>;
   readonly #prefix: string;
   #kept: Template[] = [];
 
-  constructor(client: Client, prefix: string) {
-    this.#client = client;
+  constructor(prefix: string, make: Make<N>) {
+    this.#make = make;
     this.#prefix = prefix;
   }
 
   /** Returns the template for a lock, and refuses a wrong name, a wrong option and a closed client. */
-  of(name: string | Uint8Array, options: Given<object> | undefined): Template {
+  of(name: N, options: Given<object> | undefined): Template {
     const given = values(options);
     const known = this.#find(given);
-    if (known !== undefined && this.#isRight(name)) return known;
-    const native = unwrap(this.#client.template(name, given));
+    const isRight = this.#isRight(name);
+    if (known !== undefined && isRight) return known;
+    const native = unwrap(this.#make(name, given));
     const template = { number: native.number(), native, values: given };
-    if (known === undefined) {
+    if (known === undefined && isRight) {
       if (this.#kept.length === KEPT) this.#kept.shift();
       this.#kept.push(template);
     }
@@ -60,11 +67,17 @@ export class Templates {
     return undefined;
   }
 
-  /** Whether a name is certainly right, and not whether it is wrong. */
-  #isRight(name: string | Uint8Array): boolean {
-    if (typeof name !== "string" || name === "") return false;
+  /** Whether a name is certainly right, or several are that cannot be one. Not whether they are wrong. */
+  #isRight(name: Name | Name[]): boolean {
+    if (typeof name !== "string") return !ArrayBuffer.isView(name) && this.#areRight(name);
+    if (name === "") return false;
     const key = this.#prefix + name;
     return key.length * UNIT_MOST <= NAME_MOST && !key.startsWith(RESERVED);
+  }
+
+  #areRight(names: Name[]): boolean {
+    if (names.length > NAMES_MOST || new Set(names).size < 2) return false;
+    return names.every((name) => typeof name === "string" && this.#isRight(name));
   }
 }
 

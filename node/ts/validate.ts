@@ -18,6 +18,7 @@ export const TEXT: Kind = {
   says: "a string without lone surrogates",
   fits: (value) => typeof value === "string" && value.isWellFormed(),
 };
+export const PERMITS: Kind = { says: "a whole number", fits: (value) => typeof value === "number" };
 const LOGINS: Kind = { says: "a function that returns a login", fits: (value) => typeof value === "function" };
 export const SIGNAL: Kind = {
   says: "an AbortSignal",
@@ -45,6 +46,8 @@ const OPTIONS = knownOptions();
 export const CLIENT_OPTIONS: Kinds = { ...kinds(OPTIONS), credentials: orNull(LOGINS) };
 /** The options of a lock. */
 export const LOCK_OPTIONS = kinds(OPTIONS.filter(({ ofClient }) => !ofClient));
+/** The options of a lock of one name. Only `shared` is not a value that the native half reads. */
+export const NAME_OPTIONS: Kinds = { ...LOCK_OPTIONS, shared: orNull(BOOLEAN) };
 /** The options up to the last one of a lock. The native half knows an option by its position. */
 const UP_TO_LAST = OPTIONS.slice(0, OPTIONS.findLastIndex(({ ofClient }) => !ofClient) + 1);
 
@@ -109,22 +112,43 @@ export function expect(what: string, value: unknown, kind: Kind): void {
   if (!kind.fits(value)) refuse(what, `${what} must be ${kind.says}, not ${article(value)}`);
 }
 
+/** A name as the caller gave it. */
+export type Name = string | Uint8Array;
+
 /** Checks the type of a lock's name. Its length and its first bytes are checked natively. */
-export function checkedName(name: unknown): string | Uint8Array {
-  if (typeof name === "string") {
-    // The native half would replace each of them with the same character, so that two names would be one lock.
-    if (name.isWellFormed()) return name;
-    refuse("name", "the name of a lock must not contain lone surrogates; pass a Uint8Array for arbitrary bytes");
-  }
-  if (types.isUint8Array(name)) return name;
+export function checkedName(name: unknown): Name {
+  if (isName(name)) return name;
   if (Array.isArray(name)) {
-    refuse(
-      "name",
-      "the name of a lock must be a string or a Uint8Array, not an array: one lock has one name here, so give each " +
-        "resource a lock of its own, always acquired in the same order",
-    );
+    refuse("name", "the name of a lock must be a string or a Uint8Array, not an array; lockAll(names) takes several");
   }
-  refuse("name", `the name of a lock must be a string or a Uint8Array, not ${article(name)}`);
+  refuseName("name", "the name of a lock", name);
+}
+
+/**
+ * Checks the types of a lock's names, and returns a copy, because an array and bytes may change later. Their number is
+ * checked natively.
+ */
+export function checkedNames(names: unknown): Name[] {
+  if (!Array.isArray(names)) refuse("names", `names must be an array of names, not ${article(names)}`);
+  // A hole in the array is undefined.
+  return Array.from(names, (name: unknown, index) => {
+    if (!isName(name)) refuseName("names", `names[${index}]`, name);
+    return typeof name === "string" ? name : new Uint8Array(name);
+  });
+}
+
+/** Whether a value is text or bytes that reach the native half as they are. */
+function isName(value: unknown): value is Name {
+  // The native half would replace each lone surrogate with the same character, so that two names would be one lock.
+  return typeof value === "string" ? value.isWellFormed() : types.isUint8Array(value);
+}
+
+/** Refuses a name. `what` is what a message calls it. */
+function refuseName(option: string, what: string, name: unknown): never {
+  if (typeof name === "string") {
+    refuse(option, `${what} must not contain lone surrogates; pass a Uint8Array for arbitrary bytes`);
+  }
+  refuse(option, `${what} must be a string or a Uint8Array, not ${article(name)}`);
 }
 
 /** Checks the types of node addresses. Their parts are checked natively. */

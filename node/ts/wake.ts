@@ -25,6 +25,15 @@ class Import extends AsyncResource {
 const imported = new Import("redlock-rs");
 
 /**
+ * Runs `body` in the context of the import, in which `AsyncLocalStorage` has nothing of any call.
+ *
+ * @internal
+ */
+export function outside(body: () => void): void {
+  imported.runInAsyncScope(body);
+}
+
+/**
  * Makes a native object that calls `wake` from other threads. `isPending` says whether it keeps the process alive. It
  * keeps neither of the two from being collected.
  *

@@ -11,14 +11,19 @@ larger than every fence of this name before it, so a resource that remembers the
 safe without these terms. A background thread renews the lock until it is released. If it is lost, `lock.check()` and
 every other method report that from this moment on, and leaving the block raises `LockLost`.
 
-The same names for asyncio are in `redlock.asyncio`. Under gevent or eventlet, blocking calls let other greenlets run if
-the package has patched `select` before the lock is made. Durations are seconds (float or int) or a `timedelta`.
+`lock_all` makes a lock of several names, `semaphore` one that several can hold, and `election` has one of many
+processes lead. The same names for asyncio are in `redlock.asyncio`. Under gevent or eventlet, blocking calls let other
+greenlets run if the package has patched `select` before the lock is made. Durations are seconds (float or int) or a
+`timedelta`.
 
 Nodes come from the environment variable `REDLOCK_URLS` (addresses separated by commas), else the node is
 `redis://127.0.0.1:6379`; `Redlock` takes others. An address is `redis://[user:password@]host[:port][/db]`, `rediss://`
 for TLS, `unix:///path?db=0`, `redis+sentinel://[user:password@]host1,host2/mymaster[/db]` for the primary that
 sentinels name, `redis+cluster://[user:password@]host1,host2` for a Redis Cluster, the same with `valkey`, or
 `memory://name` for a store inside this process that excludes nobody outside it.
+
+What happens to nodes and locks is logged by `logging`, as `redlock.node`, `redlock.lock` and `redlock.process`. `stats`
+returns metrics, and `redlock.otel` exports them and makes spans.
 
 Importing starts nothing. A process that ends releases its locks, and so does a child of `multiprocessing` or billiard.
 After a fork the parent keeps its locks. The child does not hold them, and can acquire all of them again. One process
@@ -32,9 +37,20 @@ from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from redlock import _credentials as _credentials  # the native half finds it without running code
 from redlock import _default, _exit
-from redlock._decorators import Decorates, Name, NameOf, Passes, Plan, Skips, SkipsAndPasses
+from redlock._decorators import (
+    EXAMPLES,
+    Decorates,
+    Name,
+    NameOf,
+    Names,
+    NamesOf,
+    Passes,
+    Plan,
+    Skips,
+    SkipsAndPasses,
+)
 from redlock._native import __version__
-from redlock.blocking import Decorator, Lock, Redlock
+from redlock.blocking import Decorator, Election, Lock, Redlock
 from redlock.diagnosis import Diagnosis, Finding, Level
 from redlock.errors import (
     LockAlreadyHeld,
@@ -47,15 +63,21 @@ from redlock.errors import (
     LostReason,
     RedlockError,
 )
-from redlock.inspection import NodeView
-from redlock.options import ClientOptions, Credentials, Duration, Login, Options
+from redlock.inspection import LockView, NodeView
+from redlock.leadership import Leader
+from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
+from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options
 
 __all__ = [
     "ClientOptions",
     "Credentials",
     "Diagnosis",
     "Duration",
+    "Election",
+    "ElectionOptions",
     "Finding",
+    "Histogram",
+    "Leader",
     "Level",
     "Lock",
     "LockAlreadyHeld",
@@ -65,17 +87,27 @@ __all__ = [
     "LockNotHeld",
     "LockTimeout",
     "LockUnavailable",
+    "LockView",
     "Login",
     "LostReason",
+    "Metric",
+    "NameOptions",
     "NodeView",
     "Options",
+    "Point",
     "Redlock",
     "RedlockError",
     "__version__",
     "configure",
+    "count_by_name",
     "diagnose",
+    "election",
     "inspect",
+    "inspect_semaphore",
     "lock",
+    "lock_all",
+    "semaphore",
+    "stats",
 ]
 
 if TYPE_CHECKING:
@@ -95,26 +127,26 @@ def lock(
     *,
     skip_if_held: Literal[False] = False,
     pass_lock: Literal[False] = False,
-    **options: Unpack[Options],
+    **options: Unpack[NameOptions],
 ) -> Lock: ...
 @overload
 def lock(
-    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[NameOptions]
 ) -> SkipsAndPasses[Lock]: ...
 @overload
-def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
+def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]) -> Skips: ...
 @overload
-def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> Passes[Lock]: ...
+def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]) -> Passes[Lock]: ...
 @overload
 def lock(
     name: NameOf,
     *,
     skip_if_held: Literal[False] = False,
     pass_lock: Literal[False] = False,
-    **options: Unpack[Options],
+    **options: Unpack[NameOptions],
 ) -> Decorates: ...
 def lock(
-    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
+    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[NameOptions]
 ) -> object:
     """Make a lock on the default client, or a decorator whose calls run under one; see `Redlock.lock`.
 
@@ -128,20 +160,134 @@ def lock(
     True
     """
     if skip_if_held or pass_lock or callable(name):
-        return Decorator(Plan(lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+        return Decorator(Plan(lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
     made = _default.client(Redlock).lock(name, **options)
-    made._made_with = name, options  # noqa: SLF001 - a function that it decorates looks for the default client by itself
+    # A function that it decorates looks for the default client by itself.
+    made._made_with = lock, (name,), options  # noqa: SLF001 - it is for this
     return made
 
 
-def inspect(name: str | bytes) -> list[NodeView]:
-    """Show what every node of the default client has under `name`; see `Redlock.inspect`.
+@overload
+def lock_all(
+    names: Names, *, skip_if_held: Literal[False] = False, pass_lock: Literal[False] = False, **options: Unpack[Options]
+) -> Lock: ...
+@overload
+def lock_all(
+    names: Names | NamesOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+) -> SkipsAndPasses[Lock]: ...
+@overload
+def lock_all(names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
+@overload
+def lock_all(names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> Passes[Lock]: ...
+@overload
+def lock_all(names: NamesOf, **options: Unpack[Options]) -> Decorates: ...
+def lock_all(
+    names: Names | NamesOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
+) -> object:
+    """Make a lock of several names on the default client, or a decorator; see `Redlock.lock_all`. Sends nothing.
+
+    Raises `LockInvalidArgument` for wrong names or a wrong option, and at the first use for a wrong address.
 
     >>> import redlock
-    >>> redlock.inspect("nobody's")[0].state
+    >>> with redlock.lock_all(["account:ada", "account:bob"], timeout=5) as lock:
+    ...     lock.held
+    True
+    """
+    if skip_if_held or pass_lock or callable(names):
+        given = names if callable(names) else lock_all(names, **options).names
+        return Decorator(
+            Plan(lock_all, given, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock, example=EXAMPLES)
+        )
+    made = _default.client(Redlock).lock_all(names, **options)
+    made._made_with = lock_all, (made.names,), options  # noqa: SLF001
+    return made
+
+
+@overload
+def semaphore(
+    name: Name,
+    permits: int,
+    *,
+    skip_if_held: Literal[False] = False,
+    pass_lock: Literal[False] = False,
+    **options: Unpack[Options],
+) -> Lock: ...
+@overload
+def semaphore(
+    name: Name | NameOf,
+    permits: int,
+    *,
+    skip_if_held: Literal[True],
+    pass_lock: Literal[True],
+    **options: Unpack[Options],
+) -> SkipsAndPasses[Lock]: ...
+@overload
+def semaphore(
+    name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
+) -> Skips: ...
+@overload
+def semaphore(
+    name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
+) -> Passes[Lock]: ...
+@overload
+def semaphore(name: NameOf, permits: int, **options: Unpack[Options]) -> Decorates: ...
+def semaphore(
+    name: Name | NameOf,
+    permits: int,
+    *,
+    skip_if_held: bool = False,
+    pass_lock: bool = False,
+    **options: Unpack[Options],
+) -> object:
+    """Make a lock that up to `permits` can hold, on the default client, or a decorator; see `Redlock.semaphore`.
+
+    Raises `LockInvalidArgument` for a wrong name, number of permits or option, and at the first use for a wrong
+    address. Sends nothing.
+
+    >>> import redlock
+    >>> with redlock.semaphore("reports", 5, timeout=5) as lock:
+    ...     lock.slot in range(5)
+    True
+    """
+    if skip_if_held or pass_lock or callable(name):
+        return Decorator(
+            Plan(semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
+        )
+    made = _default.client(Redlock).semaphore(name, permits, **options)
+    made._made_with = semaphore, (name, permits), options  # noqa: SLF001
+    return made
+
+
+def election(name: Name, **options: Unpack[ElectionOptions]) -> Election:
+    """Make a candidate of the election with this name, on the default client; see `Redlock.election`. Sends nothing.
+
+    Raises `LockInvalidArgument` for a wrong name or option, and at the first use for a wrong address.
+
+    >>> import redlock
+    >>> redlock.election("scheduler").run(lambda lock: "led")
+    'led'
+    """
+    return _default.client(Redlock).election(name, **options)
+
+
+def inspect(name: str | bytes) -> LockView:
+    """Show whose lock `name` is, and what every node of the default client has; see `Redlock.inspect`.
+
+    >>> import redlock
+    >>> redlock.inspect("nobody's").state
     'free'
     """
     return _default.client(Redlock).inspect(name)
+
+
+def inspect_semaphore(name: str | bytes, permits: int) -> list[LockView]:
+    """Show whose each slot of a semaphore of the default client is; see `Redlock.inspect_semaphore`.
+
+    >>> import redlock
+    >>> [view.state for view in redlock.inspect_semaphore("nobody's", 2)]
+    ['free', 'free']
+    """
+    return _default.client(Redlock).inspect_semaphore(name, permits)
 
 
 def diagnose() -> list[Diagnosis]:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Self
 from redlock import _native
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, RedlockError
-from redlock.inspection import NodeView
+from redlock.inspection import LockView
 
 if TYPE_CHECKING:
-    from redlock.asyncio import Lock
+    from redlock._awaited import Lock
 
 
 class Queue(_native.Queue):
@@ -122,7 +122,9 @@ def _of(loop: asyncio.AbstractEventLoop) -> Queue:
     return queue
 
 
-async def result(start: Callable[..., int], *args: object) -> list[NodeView] | list[Diagnosis] | str | bool | None:
+async def result(
+    start: Callable[..., int], *args: object
+) -> LockView | list[LockView] | list[Diagnosis] | str | bool | None:
     """Begin a call on the loop's queue with `start`, and wait for its result. If it ends early, it leaves no key."""
     loop, queue = current()
     number, reference = start(queue, *args), queue.reference

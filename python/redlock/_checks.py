@@ -12,12 +12,12 @@ def plain(function: object, taker: str) -> None:
     _no_generator(function, taker)
 
 
-def coroutine(function: object, taker: str) -> None:
+def coroutine(function: object, taker: str, does: str = "decorates") -> None:
     """Refuse anything but a coroutine function."""
     _callable(function, taker)
     _no_generator(function, taker)
     if not inspect.iscoroutinefunction(_body(function)):
-        raise TypeError(f"{_named(function)} is not a coroutine function; {taker} decorates only coroutine functions")
+        raise TypeError(f"{_named(function)} is not a coroutine function; {taker} {does} only coroutine functions")
 
 
 def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` would be narrowed to a type without a name
@@ -28,7 +28,7 @@ def _callable(function: Any, taker: str) -> None:  # noqa: ANN401 - `object` wou
 def _no_generator(function: object, taker: str) -> None:
     body = _body(function)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
-        raise TypeError(f"{_named(function)} is a generator, and its body would run after {taker} is released")
+        raise TypeError(f"{_named(function)} is a generator, and its body would run too late for {taker}")
 
 
 def _body(function: object) -> object:

@@ -16,7 +16,7 @@ from redlock import _native
 from redlock.blocking import Lock as BlockingLock
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LockTimeout, RedlockError
-from redlock.inspection import NodeView
+from redlock.inspection import LockView
 from redlock.options import Duration
 
 _idle: list[_native.Queue] = []
@@ -75,9 +75,14 @@ class Lock(BlockingLock):
                 raise
 
 
-def views(client: _native.Client, name: str | bytes) -> list[NodeView]:
-    """Read the state of `name` on every node."""
-    return cast("list[NodeView]", _wait(lambda queue: queue.inspect(client, name)))
+def view(client: _native.Client, name: str | bytes) -> LockView:
+    """Read what the nodes show of `name`."""
+    return cast("LockView", _wait(lambda queue: queue.inspect(client, name)))
+
+
+def views(client: _native.Client, name: str | bytes, permits: int) -> list[LockView]:
+    """Read what the nodes show of each slot of a semaphore."""
+    return cast("list[LockView]", _wait(lambda queue: queue.inspect_semaphore(client, name, permits)))
 
 
 def diagnoses(client: _native.Client) -> list[Diagnosis]:
@@ -85,7 +90,7 @@ def diagnoses(client: _native.Client) -> list[Diagnosis]:
     return cast("list[Diagnosis]", _wait(lambda queue: queue.diagnose(client)))
 
 
-def _wait(start: Callable[[_native.Queue], int]) -> list[NodeView] | list[Diagnosis] | str | bool | None:
+def _wait(start: Callable[[_native.Queue], int]) -> LockView | list[LockView] | list[Diagnosis] | str | bool | None:
     """Start a call, and let other greenlets run until its result is there."""
     queue = _unused()
     number = start(queue)

@@ -4,7 +4,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from redlock.options import Options
@@ -15,10 +15,12 @@ L = TypeVar("L")
 L_co = TypeVar("L_co", covariant=True)
 
 Name: TypeAlias = str | bytes
+Names: TypeAlias = Iterable[Name]
 Task: TypeAlias = Coroutine[Any, Any, R]
 
 
 NameOf: TypeAlias = Callable[..., Name]
+NamesOf: TypeAlias = Callable[..., Names]
 
 
 class Decorates(Protocol):
@@ -72,23 +74,38 @@ class TaskSkipsAndPasses(Protocol[L_co]):
 class Plan(Generic[L]):
     """How each call of a decorated function gets its lock."""
 
-    def __init__(
-        self, make: Callable[..., L], name: Name | NameOf, options: Options, *, skip_if_held: bool, pass_lock: bool
+    def __init__(  # noqa: PLR0913 - a plan is what a call of `lock` was given
+        self,
+        make: Callable[..., L],
+        name: Name | NameOf | Names | NamesOf,
+        *more: object,
+        options: Options,
+        skip_if_held: bool,
+        pass_lock: bool,
+        example: Name | Names = "name",
     ) -> None:
-        """Check the options now, and not at the first call."""
+        """Check the options now, and not at the first call.
+
+        `make` takes the name or names, `more` and the options. If a function makes the name, `example` stands for it.
+        """
         if skip_if_held:
             options = {"timeout": 0, **options}
         self._make = make
         self._name = name
+        self._more = more
         self._options = options
         self.skips = skip_if_held
         self.passes = pass_lock
-        make("name" if callable(name) else name, **options)
+        make(example if callable(name) else name, *more, **options)
 
     def lock(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> L:
         """Make the lock of one call."""
         name = self._name(*args, **kwargs) if callable(self._name) else self._name
-        return self._make(name, **self._options)
+        return self._make(name, *self._more, **self._options)
+
+
+EXAMPLES = "{name}:1", "{name}:2"
+"""Two names that may be those of one lock, on a cluster too."""
 
 
 class Place:

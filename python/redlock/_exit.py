@@ -28,6 +28,41 @@ _attends = False
 _forked = 0
 """The process that was forked last: this one, or one of its ancestors."""
 
+_ends_in: int | None = None
+"""The thread that shuts redlock down."""
+
+
+def _nothing() -> None:
+    """Stand for the log of a process without a client."""
+
+
+_resume: Callable[[], None] = _nothing
+_flush: Callable[[], None] = _nothing
+_close: Callable[[], None] = _nothing
+
+
+def log_with(resume: Callable[[], None], flush: Callable[[], None], close: Callable[[], None]) -> None:
+    """Have the events of a child logged, those so far before the shutdown, and the last ones after it."""
+    global _resume, _flush, _close
+    _resume, _flush, _close = resume, flush, close
+
+
+def _shutdown() -> None:
+    global _ends_in  # noqa: PLW0603 - one for each process
+    try:
+        # Handlers may use locks, which work until then.
+        _flush()
+    finally:
+        _ends_in = threading.get_ident()
+        _native.shutdown()
+        _close()
+
+
+def park_if_shut_down() -> None:
+    """Park this thread for ever if another one is ending the process, as acquires of lock objects do."""
+    if _ends_in is not None and _ends_in != threading.get_ident():
+        threading.Event().wait()
+
 
 def _attend() -> None:
     """Register the shutdown in this process, if one of the two made it, and in its children. Import neither of them."""
@@ -69,6 +104,7 @@ def _finalize(_: object) -> None:
     worker: Any = getattr(billiards, "_target", None)
     if pool is not None and isinstance(worker, pool.Worker):
         worker.on_exit = _then_shutdown(worker.on_exit)
+    _resume()
 
 
 def _method(package: str) -> object:
@@ -81,7 +117,7 @@ def _then_shutdown(former: Callable[[int, int], object] | None) -> Callable[[int
             if former is not None:
                 former(pid, exitcode)
         finally:
-            _native.shutdown()
+            _shutdown()
 
     return on_exit
 
@@ -89,9 +125,10 @@ def _then_shutdown(former: Callable[[int, int], object] | None) -> Callable[[int
 def _begin() -> None:
     # The main thread counts as ended after it has waited for the others.
     if threading.main_thread().is_alive() and _billiards() is None:
-        threading.Thread(target=_end, name="redlock-shutdown").start()
+        # A thread of a pool that forks is a daemon, and so would be this one.
+        threading.Thread(target=_end, name="redlock-shutdown", daemon=False).start()
     else:
-        _native.shutdown()
+        _shutdown()
 
 
 def _end() -> None:
@@ -99,11 +136,11 @@ def _end() -> None:
     while others := [thread for thread in threading.enumerate() if not thread.daemon and thread not in done]:
         for thread in others:
             thread.join()
-    _native.shutdown()
+    _shutdown()
 
 
 def register() -> None:
     """Register the hooks that shut redlock down, in this process and in its forked children."""
-    atexit.register(_native.shutdown)
+    atexit.register(_shutdown)
     os.register_at_fork(after_in_child=_attend_in_child)
     _attend()

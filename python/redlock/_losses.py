@@ -1,17 +1,17 @@
-"""The thread that calls `on_lost` callbacks. Each process starts its own, at the first callback."""
+"""The thread that reports losses of locks. Each process starts its own, when the first lock is watched."""
 
 import os
 import select
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from redlock import _native
 from redlock.errors import LockLost
 
-if TYPE_CHECKING:
-    from redlock.blocking import Lock
+Told: TypeAlias = Callable[[Any, LockLost], object]
+"""What is called with a lock that was lost, and its loss. It must not keep the lock."""
 
 
 class _Losses:
@@ -19,12 +19,12 @@ class _Losses:
 
     def __init__(self) -> None:
         self.queue = _native.Queue()
-        # Each callback has its own number, so that it is called once for each loss. Only the lock keeps callbacks.
-        self.callbacks: dict[int, tuple[weakref.ref[Lock], int]] = {}
+        # Each watch has its own number, so that it reports each loss once.
+        self.watches: dict[int, tuple[weakref.ref[_native.Handle], Told]] = {}
         threading.Thread(target=self._run, name="redlock-on-lost", daemon=True).start()
 
     def _run(self) -> None:
-        wait = _waiting_for(self.queue.fileno())
+        wait = waiting_for(self.queue.fileno())
         while True:
             wait()
             for number in self.queue.drain():
@@ -32,22 +32,22 @@ class _Losses:
 
     def _hear(self, number: int) -> None:
         with _mutex:
-            entry = self.callbacks.get(number)
+            entry = self.watches.get(number)
         try:
             taken = self.queue.take(number)
         except LockLost as error:
             if entry is not None:
-                reference, index = entry
+                reference, told = entry
                 lock = reference()
                 if lock is not None:
-                    _call(lock._callbacks[index], error)  # noqa: SLF001 - these two belong together
+                    _call(told, lock, error)
             return
         if taken is None:
             with _mutex:
-                self.callbacks.pop(number, None)
+                self.watches.pop(number, None)
 
 
-def _waiting_for(descriptor: int) -> Callable[[], object]:
+def waiting_for(descriptor: int) -> Callable[[], object]:
     """Find out how to wait for a descriptor. eventlet takes `poll` away, and its `select` takes every descriptor."""
     if not hasattr(select, "poll"):
         return lambda: select.select([descriptor], [], [])
@@ -61,22 +61,26 @@ _mutex = threading.RLock()
 _losses: _Losses | None = None
 
 
-def watch(lock: "Lock", index: int) -> None:
-    """Have a callback of `lock` called once at each loss, also at that of the present hold if it is lost already."""
+def watch(lock: _native.Handle, told: Told) -> None:
+    """Have `told` called once at each loss of `lock`, also at that of the present hold if it is lost already."""
     global _losses  # noqa: PLW0603 - one for each process, on purpose
     with _mutex:
         if _losses is None or _losses.queue.is_foreign():
             _losses = _Losses()
-        _losses.callbacks[_losses.queue.watch(lock)] = (weakref.ref(lock), index)
+        _losses.watches[_losses.queue.watch(lock)] = (weakref.ref(lock), told)
 
 
-def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
-    """Call a callback, and pass what it raises to `threading.excepthook`."""
+def _call(told: Told, lock: _native.Handle, error: LockLost) -> None:
     try:
-        callback(error)
+        told(lock, error)
     except BaseException as raised:  # noqa: BLE001 - an exception must not stop the thread
-        hook = threading.ExceptHookArgs((type(raised), raised, raised.__traceback__, threading.current_thread()))
-        threading.excepthook(hook)
+        report(raised)
+
+
+def report(raised: BaseException) -> None:
+    """Pass what the program's code has raised on a thread of ours to `threading.excepthook`."""
+    hook = threading.ExceptHookArgs((type(raised), raised, raised.__traceback__, threading.current_thread()))
+    threading.excepthook(hook)
 
 
 def _after_fork() -> None:
@@ -86,10 +90,10 @@ def _after_fork() -> None:
     # The thread that held the old one does not exist in the child, and cannot unlock it.
     _mutex = threading.RLock()
     if inherited is not None:
-        for reference, index in inherited.callbacks.values():
+        for reference, told in inherited.watches.values():
             lock = reference()
             if lock is not None:
-                watch(lock, index)
+                watch(lock, told)
 
 
 os.register_at_fork(after_in_child=_after_fork)

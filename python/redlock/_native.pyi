@@ -1,6 +1,6 @@
 """The engine, only for the modules of this package."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import EllipsisType, TracebackType
 from typing import Literal, Never, NoReturn, Self, SupportsIndex, Unpack, final, overload
 
@@ -8,19 +8,45 @@ from typing_extensions import disjoint_base
 
 from redlock.diagnosis import Diagnosis
 from redlock.errors import LockLost, LostReason
-from redlock.inspection import NodeView
-from redlock.options import ClientOptions, Credentials, Duration, Options
+from redlock.inspection import LockView
+from redlock.options import ClientOptions, Credentials, Duration, NameOptions
 
-__all__ = ["Client", "CredentialsThread", "Handle", "Lock", "MemoryServer", "Queue", "__version__", "lose", "shutdown"]
+__all__ = [
+    "Client",
+    "CredentialsThread",
+    "Events",
+    "Handle",
+    "Lock",
+    "MemoryServer",
+    "Queue",
+    "Shape",
+    "__version__",
+    "command_line",
+    "count_by_name",
+    "lose",
+    "shutdown",
+    "stats",
+]
 
 __version__: str
 
+def command_line(arguments: Sequence[str]) -> NoReturn: ...
 def shutdown() -> None: ...
+def stats() -> list[
+    tuple[
+        str,
+        Literal["counter", "gauge", "histogram"],
+        str,
+        list[tuple[dict[str, str], float | tuple[int, float, tuple[tuple[float, int], ...]]]],
+    ]
+]: ...
+def count_by_name(most: int) -> None: ...
 
 @disjoint_base
 class Client:
     def __new__(cls, nodes: str | Sequence[str] | None = None, **options: Unpack[ClientOptions]) -> Self: ...
-    def _views(self, name: str | bytes) -> list[NodeView]: ...
+    def _view(self, name: str | bytes) -> LockView: ...
+    def _views(self, name: str | bytes, permits: int) -> list[LockView]: ...
     def _diagnoses(self) -> list[Diagnosis]: ...
     def close(self) -> None:
         """Close the client: from now on, its locks cannot be acquired.
@@ -30,20 +56,39 @@ class Client:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
 
+@final
+class Shape:
+    @staticmethod
+    def several(names: Iterable[str | bytes]) -> Shape: ...
+    @staticmethod
+    def semaphore(name: str | bytes, permits: int) -> Shape: ...
+
 @disjoint_base
 class Handle:
     def __new__(
-        cls, source: Client | Handle, name: str | bytes | None = None, /, **options: Unpack[Options]
+        cls, source: Client | Handle, given: str | bytes | Shape | None = None, /, **options: Unpack[NameOptions]
     ) -> Self: ...
     @property
     def name(self) -> str | bytes:
-        """The name, as it was given."""
+        """The name, as it was given. Several names are joined with ", "; see `names`."""
+
+    @property
+    def names(self) -> tuple[str | bytes, ...]:
+        """All names, as they were given: sorted and each once. A lock that is not of several names has one."""
+
+    @property
+    def slot(self) -> int | None:
+        """The slot that a semaphore holds, from 0 to its permits - 1. No other holder has the same.
+
+        `None` before an acquire and after a release, but not for a lost lock, and for locks that are not semaphores.
+        """
 
     @property
     def fence(self) -> int:
         """The fence, which is larger than every earlier fence of this name.
 
-        Send it to the resource with each access, and let the resource reject smaller fences.
+        Of several names, it is larger than every earlier fence of each. Of a semaphore, it is larger than those of the
+        same slot. Send it to the resource with each access, and let the resource reject smaller fences.
 
         Raises `LockNotHeld` before an acquire and after a release, but not for a lost lock; `LockInvalidArgument` with
         `protocol="setnx"`, which has no fences.
@@ -57,6 +102,8 @@ class Handle:
     def remaining(self) -> float:
         """Seconds for which the lock is still valid without another extension; 0.0 if it is not held."""
 
+    @property
+    def _waits(self) -> int: ...
     def check(self) -> None:
         """Raise an error unless the lock is held at this moment. The call sends nothing.
 
@@ -118,8 +165,9 @@ class Lock(Handle):
     def locked(self) -> bool:
         """Ask the nodes whether anybody holds the lock, this program included.
 
-        It is locked if an acquire would have to wait now, also because of a key of another library or of an attempt.
-        The answer may be out of date when it arrives, so it is for people and dashboards. To acquire a free lock, call
+        It is locked if an acquire would have to wait now, also because of a key of another library or of an attempt. A
+        lock of several names is locked if anybody holds one of them, a semaphore if all its slots are held. The answer
+        may be out of date when it arrives, so it is for people and dashboards. To acquire a free lock, call
         `acquire(blocking=False)`.
 
         Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockInvalidArgument` with
@@ -162,13 +210,17 @@ class Queue:
     def release(self, handle: Handle) -> int: ...
     def leave(self, handle: Handle) -> int: ...
     def inspect(self, client: Client, name: str | bytes) -> int: ...
+    def inspect_semaphore(self, client: Client, name: str | bytes, permits: int) -> int: ...
     def diagnose(self, client: Client) -> int: ...
     def locked(self, handle: Handle) -> int: ...
     def wait_lost(self, handle: Handle, timeout: Duration | None = None) -> int: ...
     def watch(self, handle: Handle) -> int: ...
     def cancel(self, number: int) -> None: ...
+    def wake(self) -> None: ...
     def drain(self) -> list[int]: ...
-    def take(self, number: int) -> list[NodeView] | list[Diagnosis] | Literal["locked", "free"] | bool | None: ...
+    def take(
+        self, number: int
+    ) -> LockView | list[LockView] | list[Diagnosis] | Literal["locked", "free"] | bool | None: ...
 
 @final
 class CredentialsThread:
@@ -176,6 +228,14 @@ class CredentialsThread:
     def stand_by(self) -> CredentialsThread | None: ...
     def answer(self, returned: object) -> None: ...
     def fail(self, exception: BaseException) -> None: ...
+
+@final
+class Events:
+    def __new__(cls) -> Self: ...
+    def fileno(self) -> int: ...
+    def is_foreign(self) -> bool: ...
+    def is_pending(self) -> bool: ...
+    def take(self) -> tuple[list[tuple[str, str, int, float, str, dict[str, str]]], int]: ...
 
 @final
 class MemoryServer:

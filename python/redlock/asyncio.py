@@ -22,17 +22,20 @@ True
 
 import asyncio
 import contextlib
+import functools
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from types import EllipsisType, TracebackType
-from typing import Any, Literal, Never, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from redlock import _calls, _default, _native
-from redlock._checks import OnlyAsyncWith, coroutine, plain
+from redlock._awaited import Body, Decorator, Lock
+from redlock._checks import OnlyAsyncWith, coroutine
 from redlock._decorators import (
+    EXAMPLES,
     Name,
     NameOf,
-    NotALock,
-    Place,
+    Names,
+    NamesOf,
     Plan,
     TaskDecorates,
     TaskPasses,
@@ -51,15 +54,21 @@ from redlock.errors import (
     LostReason,
     RedlockError,
 )
-from redlock.inspection import NodeView
-from redlock.options import ClientOptions, Credentials, Duration, Login, Options
+from redlock.inspection import LockView, NodeView
+from redlock.leadership import Candidate, Leader, is_end, is_lost, is_outage, leader_of
+from redlock.metrics import Histogram, Metric, Point, count_by_name, stats
+from redlock.options import ClientOptions, Credentials, Duration, ElectionOptions, Login, NameOptions, Options
 
 __all__ = [
     "ClientOptions",
     "Credentials",
     "Diagnosis",
     "Duration",
+    "Election",
+    "ElectionOptions",
     "Finding",
+    "Histogram",
+    "Leader",
     "Level",
     "Lock",
     "LockAlreadyHeld",
@@ -69,387 +78,145 @@ __all__ = [
     "LockNotHeld",
     "LockTimeout",
     "LockUnavailable",
+    "LockView",
     "Login",
     "LostReason",
+    "Metric",
+    "NameOptions",
     "NodeView",
     "Options",
+    "Point",
     "Redlock",
     "RedlockError",
     "configure",
+    "count_by_name",
     "diagnose",
+    "election",
     "inspect",
+    "inspect_semaphore",
     "lock",
+    "lock_all",
+    "semaphore",
+    "stats",
 ]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Body:
-    """The task that runs the body of an `async with`, which is cancelled when its lock is lost.
-
-    Earlier requests to cancel it are counted as in `asyncio.timeout`.
-    """
-
-    __slots__ = ("_asked", "_loss", "_task")
-
-    def __init__(self, task: asyncio.Task[Any] | None) -> None:
-        self._task = task
-        self._asked = task.cancelling() if task is not None else 0
-        self._loss: LockLost | None = None
-
-    def cut(self, loss: LockLost) -> None:
-        """Cancel the task, once."""
-        if self._loss is None and self._task is not None:
-            self._loss = loss
-            self._task.cancel()
-
-    def end(self, kind: type[BaseException] | None) -> LockLost | None:
-        """Take the cancellation back. Return the loss if only the loss has cancelled the body."""
-        if self._loss is None or self._task is None:
-            return None
-        alone = self._task.uncancel() <= self._asked
-        return self._loss if alone and kind is not None and issubclass(kind, asyncio.CancelledError) else None
+_ELECTION = "an election of redlock.asyncio"
 
 
-_TAKER = "a lock of redlock.asyncio"
+class Election(Candidate[Lock]):
+    """An election by name, for asyncio; see `redlock.Election`. `Redlock.election` makes a candidate.
 
-
-class Lock(OnlyAsyncWith, _native.Handle):
-    """A lock by name, for asyncio; see `redlock.Lock`. `Redlock.lock` makes one.
-
-    `async with` acquires on entry and releases on exit. If the lock is lost meanwhile, the task that runs the body is
-    cancelled, and `async with` raises `LockLost` from the `CancelledError`, as `asyncio.timeout` does with its
-    `TimeoutError`. It does not if the body was also cancelled from outside, or raises another exception.
-
-    As a decorator for coroutine functions it makes a fresh lock for each call, with the same options and `on_lost`
-    callbacks. A function with a parameter that is annotated with this class gets the lock there. `Redlock.lock` makes
-    decorators that can do more.
+    If its term is lost, the body of a leader is cancelled. With the option `margin`, that is so much earlier than
+    another one can lead.
 
     >>> import asyncio
     >>> from redlock import asyncio as redlock
-    >>> client = redlock.Redlock("memory://aio-lock")
-    >>> @client.lock("job")
-    ... async def work(amount: int) -> int:
-    ...     return amount + 1
-    >>> asyncio.run(work(1))
-    2
+    >>> election = redlock.Redlock("memory://aio-election").election("scheduler", margin=2)
+    >>> async def lead(lock: redlock.Lock) -> str:
+    ...     await asyncio.sleep(0.01)
+    ...     return "led, and resigned by returning"
+    >>> asyncio.run(election.run(lead))
+    'led, and resigned by returning'
     """
 
-    __slots__ = ("__weakref__", "_body", "_callbacks", "_made_with", "_queue", "_told", "_watch")
+    __slots__ = ("_client",)
 
-    def __init__(
-        self, _source: _native.Client | _native.Handle, _name: str | bytes | None = None, /, **_options: Unpack[Options]
-    ) -> None:
-        self._body: _Body | None = None
-        self._callbacks: tuple[Callable[[LockLost], object], ...] = ()
-        # How many of them have been called for the loss of the present hold.
-        self._told = 0
-        # The name and the options of a lock of the default client.
-        self._made_with: tuple[Name, Options] | None = None
-        # The queue of the loop in which the last acquire began. Each may run in another loop.
-        self._queue: _calls.Reference | None = None
-        # The watch there that reports losses; zero if there is none, as it is mostly.
-        self._watch = 0
+    def __init__(self, _client: "Redlock", _name: str | bytes, /, **options: Unpack[ElectionOptions]) -> None:
+        super().__init__(_client.lock, _name, options)
+        self._client = _client
 
-    @overload
-    async def acquire(self, blocking: bool = True) -> bool: ...
-    @overload
-    async def acquire(self, blocking: bool = True, *, timeout: Duration | None) -> bool: ...
-    @overload
-    async def acquire(self, blocking: bool, timeout: Duration | None) -> bool: ...
-    async def acquire(
-        self, blocking: bool = True, timeout: Duration | EllipsisType | None = ..., **others: Never
-    ) -> bool:
-        """Acquire the lock, and wait for as long as others hold it.
+    async def run(self, body: Callable[[Lock], Coroutine[Any, Any, R]]) -> R | None:
+        """Campaign, and run `body(lock)` as the leader. Return what it returns, or `None` once the election is stopped.
 
-        `timeout` in seconds overrides the lock's own timeout: zero tries once, `None` waits for ever.
-        `blocking=False` tries once, too. Returns `False` only if the time is over and others hold the lock (or, in a
-        split vote, were acquiring it).
+        Each term has a lock of its own. If the term is lost, `body` is cancelled. Once it has ended, the candidate
+        campaigns again, and `body` runs again in the next term. What `body` returned after the loss is dropped, and so
+        is the `LockLost` of `lock.check`. While no quorum of nodes answers, the campaign goes on. If the election is
+        stopped, the campaign or `body` is cancelled.
 
-        Raises `LockUnavailable` if no quorum of nodes could be asked or would answer until the timeout, or for 10 s if
-        there is no timeout; `LockForbidden` if nodes that refuse the credentials rule out a quorum; `LockAlreadyHeld`
-        if this object already holds the lock or is acquiring it; `LockInvalidArgument` for a wrong timeout.
+        Raises what `body` raises, after it has resigned; `LockForbidden` if nodes that refuse the credentials rule out
+        a quorum; `LockInvalidArgument` if the client is closed; `TypeError` if `body` is not a coroutine function.
 
-        A cancelled acquire leaves no key behind.
+        If it is cancelled, `body` is cancelled, the candidate resigns, and no key is left behind.
 
         >>> import asyncio
         >>> from redlock import asyncio as redlock
-        >>> async def main() -> bool:
-        ...     lock = redlock.lock("job")
-        ...     acquired = await lock.acquire(timeout=5)
-        ...     await lock.release()
-        ...     return acquired
-        >>> asyncio.run(main())
-        True
+        >>> election = redlock.Redlock("memory://aio-run").election("scheduler")
+        >>> async def lead(lock: redlock.Lock) -> bool:
+        ...     asyncio.get_running_loop().call_later(0.01, election.stop)
+        ...     await asyncio.sleep(60)
+        >>> print(asyncio.run(election.run(lead)))
+        None
         """
-        loop, queue = _calls.current()
-        number = queue.acquire(self, blocking, timeout, **others) if others else queue.acquire(self, blocking, timeout)
-        if self._watch or self._callbacks:
-            self._watch_in(queue, begins=bool(self._callbacks))
-        reference = self._queue = queue.reference
-        future = queue.futures[number] = loop.create_future()
-        del queue
-        try:
-            while not await future:
-                # A name for the queue would let the traceback of an error keep it.
-                if _calls.alive(reference).take(number) is not False:
-                    break
-                future = _calls.alive(reference).futures[number] = loop.create_future()
-        except LockTimeout:
-            return False
-        except BaseException:
-            _calls.forget(reference, number)
-            raise
-        return True
-
-    async def extend(self, ttl: Duration | None = None) -> None:
-        """Extend the lock, so that it lasts for `ttl` seconds from now.
-
-        Later renewals use `ttl`, too. Without `ttl`, the lock's ttl in force applies.
-
-        Raises `LockLost` if the lock is lost, `LockNotHeld` if it was not acquired, `LockUnavailable` if no quorum
-        answered (the lock stays valid for as long as `remaining` says), `LockInvalidArgument` for a wrong ttl and with
-        `protocol="setnx"`.
-
-        If it is cancelled, it continues in the background.
-        """
-        await _calls.result(_calls.Queue.extend, self, ttl)
-
-    async def release(self) -> None:
-        """Release the lock. From the beginning of the call on it is not held, even if the call fails.
-
-        A second release is not an error. Raises `LockNotHeld` if the lock was never acquired, `LockLost` if it was lost
-        before, and `LockUnavailable` if no quorum confirmed the release. In the last case, and if the call is
-        cancelled, the background continues the release until it succeeds or the ttl has passed.
-        """
-        watch, told_in = self._watch, self._queue
-        loop, queue = _calls.current()
-        number, reference = queue.release(self), queue.reference
-        future = queue.futures[number] = loop.create_future()
-        del queue
-        try:
-            if not await future:
-                _calls.alive(reference).take(number)
-        except BaseException:
-            _calls.forget(reference, number)
-            raise
-        if watch:
-            self._unwatch(watch, told_in)
-
-    async def locked(self) -> bool:
-        """Ask the nodes whether anybody holds the lock, this program included; see `redlock.Lock.locked`.
-
-        Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockInvalidArgument` with
-        `protocol="setnx"`. Cancelling it changes nothing.
-
-        >>> import asyncio
-        >>> from redlock import asyncio as redlock
-        >>> async def main() -> bool:
-        ...     async with redlock.lock("job"):
-        ...         return await redlock.lock("job").locked()
-        >>> asyncio.run(main())
-        True
-        """
-        return await _calls.result(_calls.Queue.locked, self) == "locked"
-
-    async def wait_lost(self, timeout: Duration | None = None) -> LockLost | None:
-        """Wait until the lock is lost, but for at most `timeout` seconds. Return the loss, or `None`.
-
-        The result is `None` if the time is over, and if the lock is released meanwhile. Without `timeout` there is no
-        limit. A loss that happened before the call is returned at once, until the lock is released or acquired again.
-
-        Raises `LockNotHeld` before an acquire, after a release and in a forked child. Cancelling it changes nothing.
-
-        >>> import asyncio
-        >>> from redlock import asyncio as redlock
-        >>> async def main() -> str | None:
-        ...     lock = redlock.lock("short", ttl=0.1, auto_renew=False)
-        ...     await lock.acquire()
-        ...     loss = await lock.wait_lost(timeout=5)
-        ...     return loss and loss.reason
-        >>> asyncio.run(main())
-        'expired'
-        """
-        try:
-            await _calls.result(_calls.Queue.wait_lost, self, timeout)
-        except LockLost as loss:
-            return loss
+        coroutine(body, _ELECTION, "runs")
+        loop, running = _calls.current()[0], Body[bool](asyncio.current_task())
+        with self._stop.calling(functools.partial(_cut, loop, weakref.ref(running))):
+            try:
+                while not self.stopped:
+                    led = await self._lead(body, running)
+                    if led is not None:
+                        return led[0]
+            except asyncio.CancelledError as error:
+                if not running.end(type(error)):
+                    raise
+            finally:
+                running.end(None)
         return None
 
-    def on_lost(self, callback: Callable[[LockLost], object]) -> None:
-        """Have `callback(error)` called in the event loop at each loss of this lock, once each, from now on.
-
-        The loop is the one in which the lock was acquired. Set it at any time: if the lock is lost already, and neither
-        released nor acquired again since, the callback is called for that loss too. There may be several, called in the
-        order in which they were set. An exception of one goes to the loop's exception handler, and the others are still
-        called. A release is not a loss, and a lock that is garbage-collected calls no callback.
-
-        Raises `TypeError` if `callback` cannot be called or is a coroutine function.
-
-        >>> import asyncio
-        >>> from redlock import asyncio as redlock
-        >>> async def main() -> str:
-        ...     lost = asyncio.get_running_loop().create_future()
-        ...     lock = redlock.lock("short", ttl=0.1, auto_renew=False)
-        ...     lock.on_lost(lost.set_result)
-        ...     await lock.acquire()
-        ...     return (await lost).reason
-        >>> asyncio.run(main())
-        'expired'
-        """
-        plain(callback, "on_lost")
-        queue = self._queue() if self._queue is not None else None
-        if queue is None:
-            self._callbacks = (*self._callbacks, callback)
-            return
-        # This calls the earlier callbacks for a loss. The new watch does not report it if the lock was released since.
-        queue.hear(self._watch)
-        queue.forget(self._watch)
-        self._callbacks = (*self._callbacks, callback)
-        # It reports the loss of the present hold again, for the new callback.
-        self._watch = queue.tell(self)
-
-    async def __aenter__(self) -> Self:
-        loop, queue = _calls.current()
-        number = queue.acquire(self)
-        self._watch_in(queue, begins=True)
-        reference = self._queue = queue.reference
-        future = queue.futures[number] = loop.create_future()
-        del queue
+    async def _lead(self, body: Callable[[Lock], Coroutine[Any, Any, R]], running: Body[bool]) -> tuple[R] | None:
+        """Campaign, and run `body` for one term. Return what it returns, or `None` if the term was lost."""
+        lock = self._candidacy()
+        await _campaign(lock)
         try:
-            while not await future:
-                if _calls.alive(reference).take(number) is not False:
-                    break
-                future = _calls.alive(reference).futures[number] = loop.create_future()
-        except BaseException:
-            _calls.forget(reference, number)
-            raise
-        self._body = _Body(asyncio.current_task(loop))
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        body, self._body = self._body, None
-        loss = body.end(kind) if body is not None else None
-        if kind is GeneratorExit and not _may_wait():
-            _calls.abandon(self)
-            return
-        watch, told_in = self._watch, self._queue
-        try:
-            loop, queue = _calls.current()
-            number, reference = queue.leave(self), queue.reference
-            future = queue.futures[number] = loop.create_future()
-            del queue
+            returned = await body(lock)
+        except BaseException as error:
+            ends = is_end(lock, error)
             try:
-                if not await future:
-                    _calls.alive(reference).take(number)
-            except BaseException:
-                _calls.forget(reference, number)
-                raise
-            self._unwatch(watch, told_in)
-        except LockLost:
-            # The exception of the body says more than the loss of its lock.
-            if kind is None:
-                raise
-        if loss is not None:
-            raise loss from error
+                await lock.__aexit__(type(error), error, error.__traceback__)
+            except LockLost:
+                # Only the loss has cancelled the body.
+                return None
+            if ends:
+                return None
+            raise
+        lost = is_lost(lock)
+        if not lost:
+            # From here on, a stop does not keep the caller from what the body has returned.
+            running.end(None)
+        # If only the release finds out about a loss, the body has ended as the leader.
+        with contextlib.suppress(LockLost):
+            await lock.__aexit__(None, None, None)
+        return None if lost else (returned,)
 
-    def _watch_in(self, queue: _calls.Queue, *, begins: bool) -> None:
-        """End the watch of the hold before, and let one begin in `queue`. A refused acquire leaves the watch alone."""
-        if self._watch:
-            # Losses that another loop has not reported yet are not reported any more.
-            if self._queue is queue.reference:
-                queue.hear(self._watch)
-            self._unwatch(self._watch, self._queue)
-        if begins:
-            self._told = 0
-            self._watch = queue.tell(self)
+    async def leader(self) -> Leader | None:
+        """Ask the nodes who leads; see `redlock.Election.leader`. Cancelling it changes nothing.
 
-    def _unwatch(self, watch: int, told_in: _calls.Reference | None) -> None:
-        """End the watch of a released hold. That of a lost one stays, because the loss may not be reported yet.
-
-        `told_in` is the queue of the watch. The lock may have another one by now, where the number is another call's.
+        Raises `LockInvalidArgument` if the client is closed.
         """
-        if told_in is not None:
-            _calls.forget(told_in, watch)
-        if self._watch == watch and self._queue is told_in:
-            self._watch = 0
+        return leader_of(await self._client.inspect(self._template.name))
 
-    def _lost(self, error: LockLost) -> None:
-        if self._body is not None:
-            self._body.cut(error)
-        untold = self._callbacks[self._told :]
-        self._told = len(self._callbacks)
-        for callback in untold:
-            _call(callback, error)
 
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-        """Decorate a coroutine function: each call runs under a fresh lock."""
-        coroutine(function, _TAKER)
-        place = Place(function, Lock)
+def _cut(loop: asyncio.AbstractEventLoop, reference: weakref.ref[Body[bool]]) -> None:
+    """Cancel what runs in `loop`, from whichever thread. A task that its loop has left behind is garbage."""
+    running = reference()
+    if running is not None:
+        # The loop may be closed.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(running.cut, True)
 
-        async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            async with self._another() as lock:
-                return await place.call(function, lock, args, kwargs)
 
-        return place.wraps(function, locked)
-
-    def _another(self) -> "Lock":
-        """Make another lock with the same name and options, and on the present default client if this one had one."""
-        if self._made_with is None:
-            other: Lock = type(self)(self)
+async def _campaign(lock: Lock) -> None:
+    """Enter the lock, however long no quorum answers."""
+    while True:
+        try:
+            await lock.__aenter__()
+        except LockUnavailable as error:
+            if not is_outage(error):
+                raise
         else:
-            name, options = self._made_with
-            other = _default.client(Redlock).lock(name, **options)
-        for callback in self._callbacks:
-            other.on_lost(callback)
-        return other
-
-
-class _Decorator(NotALock):
-    """Runs each call of the coroutine functions that it decorates under the lock of a plan."""
-
-    __slots__ = ("_plan",)
-
-    def __init__(self, plan: Plan[Lock]) -> None:
-        self._plan = plan
-
-    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., Coroutine[Any, Any, R | None]]:
-        coroutine(function, _TAKER)
-        plan, place = self._plan, Place(function, Lock, first=self._plan.passes)
-
-        async def locked(*args: Any, **kwargs: Any) -> R | None:  # noqa: ANN401 - those of the function
-            lock = plan.lock(args, kwargs)
-            async with contextlib.AsyncExitStack() as stack:
-                try:
-                    await stack.enter_async_context(lock)
-                except LockTimeout:
-                    if plan.skips:
-                        return None
-                    raise
-                return await place.call(function, lock, args, kwargs)
-
-        return place.wraps(function, locked)
-
-
-def _call(callback: Callable[[LockLost], object], error: LockLost) -> None:
-    try:
-        callback(error)
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as raised:  # noqa: BLE001 - an exception must not stop the loop
-        context = {"message": f"exception in on_lost callback {callback!r}", "exception": raised}
-        asyncio.get_running_loop().call_exception_handler(context)
-
-
-def _may_wait() -> bool:
-    """Whether a task closes the body and can wait. The garbage collector cannot."""
-    try:
-        return asyncio.current_task() is not None
-    except RuntimeError:
-        return False
+            return
 
 
 class Redlock(OnlyAsyncWith, _native.Client):
@@ -462,7 +229,7 @@ class Redlock(OnlyAsyncWith, _native.Client):
     >>> async def main() -> str:
     ...     async with redlock.Redlock("memory://aio-client", ttl=5) as client:
     ...         async with client.lock("job"):
-    ...             return (await client.inspect("job"))[0].state
+    ...             return (await client.inspect("job")).state
     >>> asyncio.run(main())
     'held'
     """
@@ -476,17 +243,24 @@ class Redlock(OnlyAsyncWith, _native.Client):
         *,
         skip_if_held: Literal[False] = False,
         pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
+        **options: Unpack[NameOptions],
     ) -> Lock: ...
     @overload
     def lock(
-        self, name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+        self,
+        name: Name | NameOf,
+        *,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[NameOptions],
     ) -> TaskSkipsAndPasses[Lock]: ...
     @overload
-    def lock(self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> TaskSkips: ...
+    def lock(
+        self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]
+    ) -> TaskSkips: ...
     @overload
     def lock(
-        self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]
+        self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]
     ) -> TaskPasses[Lock]: ...
     @overload
     def lock(
@@ -495,7 +269,7 @@ class Redlock(OnlyAsyncWith, _native.Client):
         *,
         skip_if_held: Literal[False] = False,
         pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
+        **options: Unpack[NameOptions],
     ) -> TaskDecorates: ...
     def lock(
         self,
@@ -503,19 +277,140 @@ class Redlock(OnlyAsyncWith, _native.Client):
         *,
         skip_if_held: bool = False,
         pass_lock: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[NameOptions],
     ) -> object:
         """Make a lock by name, or a decorator for coroutine functions; see `redlock.Redlock.lock`.
 
         Sends nothing and needs no event loop.
         """
         if skip_if_held or pass_lock or callable(name):
-            return _Decorator(Plan(self.lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+            return Decorator(Plan(self.lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
         return Lock(self, name, **options)
 
-    async def inspect(self, name: str | bytes) -> list[NodeView]:
-        """Show what every node has under `name`; see `redlock.Redlock.inspect`. Cancelling it changes nothing."""
-        return cast("list[NodeView]", await _calls.result(_calls.Queue.inspect, self, name))
+    @overload
+    def lock_all(
+        self,
+        names: Names,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Lock: ...
+    @overload
+    def lock_all(
+        self,
+        names: Names | NamesOf,
+        *,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[Options],
+    ) -> TaskSkipsAndPasses[Lock]: ...
+    @overload
+    def lock_all(
+        self, names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]
+    ) -> TaskSkips: ...
+    @overload
+    def lock_all(
+        self, names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> TaskPasses[Lock]: ...
+    @overload
+    def lock_all(self, names: NamesOf, **options: Unpack[Options]) -> TaskDecorates: ...
+    def lock_all(
+        self,
+        names: Names | NamesOf,
+        *,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make a lock of several names, or a decorator for coroutine functions; see `redlock.Redlock.lock_all`.
+
+        Sends nothing and needs no event loop.
+        """
+        if skip_if_held or pass_lock or callable(names):
+            given = names if callable(names) else self.lock_all(names, **options).names
+            return Decorator(
+                Plan(
+                    self.lock_all,
+                    given,
+                    options=options,
+                    skip_if_held=skip_if_held,
+                    pass_lock=pass_lock,
+                    example=EXAMPLES,
+                )
+            )
+        return Lock(self, _native.Shape.several(names), **options)
+
+    @overload
+    def semaphore(
+        self,
+        name: Name,
+        permits: int,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Lock: ...
+    @overload
+    def semaphore(
+        self,
+        name: Name | NameOf,
+        permits: int,
+        *,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[Options],
+    ) -> TaskSkipsAndPasses[Lock]: ...
+    @overload
+    def semaphore(
+        self, name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
+    ) -> TaskSkips: ...
+    @overload
+    def semaphore(
+        self, name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> TaskPasses[Lock]: ...
+    @overload
+    def semaphore(self, name: NameOf, permits: int, **options: Unpack[Options]) -> TaskDecorates: ...
+    def semaphore(
+        self,
+        name: Name | NameOf,
+        permits: int,
+        *,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make a lock that up to `permits` can hold, or a decorator; see `redlock.Redlock.semaphore`.
+
+        Sends nothing and needs no event loop.
+        """
+        if skip_if_held or pass_lock or callable(name):
+            return Decorator(
+                Plan(self.semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
+            )
+        return Lock(self, _native.Shape.semaphore(name, permits), **options)
+
+    def election(self, name: Name, **options: Unpack[ElectionOptions]) -> Election:
+        """Make a candidate of the election with this name; see `Election`. Sends nothing and needs no event loop.
+
+        Raises `LockInvalidArgument` for a wrong name or option.
+        """
+        return Election(self, name, **options)
+
+    async def inspect(self, name: str | bytes) -> LockView:
+        """Show whose lock `name` is, and what every node has; see `redlock.Redlock.inspect`.
+
+        Cancelling it changes nothing.
+        """
+        return cast("LockView", await _calls.result(_calls.Queue.inspect, self, name))
+
+    async def inspect_semaphore(self, name: str | bytes, permits: int) -> list[LockView]:
+        """Show whose each slot of a semaphore is, in order; see `redlock.Redlock.inspect_semaphore`.
+
+        Cancelling it changes nothing.
+        """
+        views = await _calls.result(_calls.Queue.inspect_semaphore, self, name, permits)
+        return cast("list[LockView]", views)
 
     async def diagnose(self) -> list[Diagnosis]:
         """Find out what each node can do and may lose; see `redlock.Redlock.diagnose`.
@@ -541,38 +436,122 @@ def lock(
     *,
     skip_if_held: Literal[False] = False,
     pass_lock: Literal[False] = False,
-    **options: Unpack[Options],
+    **options: Unpack[NameOptions],
 ) -> Lock: ...
 @overload
 def lock(
-    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+    name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[NameOptions]
 ) -> TaskSkipsAndPasses[Lock]: ...
 @overload
-def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> TaskSkips: ...
+def lock(name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]) -> TaskSkips: ...
 @overload
-def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> TaskPasses[Lock]: ...
+def lock(name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]) -> TaskPasses[Lock]: ...
 @overload
 def lock(
     name: NameOf,
     *,
     skip_if_held: Literal[False] = False,
     pass_lock: Literal[False] = False,
-    **options: Unpack[Options],
+    **options: Unpack[NameOptions],
 ) -> TaskDecorates: ...
 def lock(
-    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
+    name: Name | NameOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[NameOptions]
 ) -> object:
     """Make a lock on the default client, or a decorator; see `redlock.lock`. Needs no event loop."""
     if skip_if_held or pass_lock or callable(name):
-        return _Decorator(Plan(lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+        return Decorator(Plan(lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
     made = _default.client(Redlock).lock(name, **options)
-    made._made_with = name, options  # noqa: SLF001 - see `redlock.lock`
+    made._made_with = lock, (name,), options  # noqa: SLF001 - see `redlock.lock`
     return made
 
 
-async def inspect(name: str | bytes) -> list[NodeView]:
-    """Show what every node of the default client has under `name`; see `redlock.Redlock.inspect`."""
+@overload
+def lock_all(
+    names: Names, *, skip_if_held: Literal[False] = False, pass_lock: Literal[False] = False, **options: Unpack[Options]
+) -> Lock: ...
+@overload
+def lock_all(
+    names: Names | NamesOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+) -> TaskSkipsAndPasses[Lock]: ...
+@overload
+def lock_all(names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> TaskSkips: ...
+@overload
+def lock_all(names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> TaskPasses[Lock]: ...
+@overload
+def lock_all(names: NamesOf, **options: Unpack[Options]) -> TaskDecorates: ...
+def lock_all(
+    names: Names | NamesOf, *, skip_if_held: bool = False, pass_lock: bool = False, **options: Unpack[Options]
+) -> object:
+    """Make a lock of several names on the default client, or a decorator; see `redlock.lock_all`."""
+    if skip_if_held or pass_lock or callable(names):
+        given = names if callable(names) else lock_all(names, **options).names
+        return Decorator(
+            Plan(lock_all, given, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock, example=EXAMPLES)
+        )
+    made = _default.client(Redlock).lock_all(names, **options)
+    made._made_with = lock_all, (made.names,), options  # noqa: SLF001 - see `redlock.lock`
+    return made
+
+
+@overload
+def semaphore(
+    name: Name,
+    permits: int,
+    *,
+    skip_if_held: Literal[False] = False,
+    pass_lock: Literal[False] = False,
+    **options: Unpack[Options],
+) -> Lock: ...
+@overload
+def semaphore(
+    name: Name | NameOf,
+    permits: int,
+    *,
+    skip_if_held: Literal[True],
+    pass_lock: Literal[True],
+    **options: Unpack[Options],
+) -> TaskSkipsAndPasses[Lock]: ...
+@overload
+def semaphore(
+    name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
+) -> TaskSkips: ...
+@overload
+def semaphore(
+    name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
+) -> TaskPasses[Lock]: ...
+@overload
+def semaphore(name: NameOf, permits: int, **options: Unpack[Options]) -> TaskDecorates: ...
+def semaphore(
+    name: Name | NameOf,
+    permits: int,
+    *,
+    skip_if_held: bool = False,
+    pass_lock: bool = False,
+    **options: Unpack[Options],
+) -> object:
+    """Make a lock that up to `permits` can hold, on the default client, or a decorator; see `redlock.semaphore`."""
+    if skip_if_held or pass_lock or callable(name):
+        return Decorator(
+            Plan(semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
+        )
+    made = _default.client(Redlock).semaphore(name, permits, **options)
+    made._made_with = semaphore, (name, permits), options  # noqa: SLF001 - see `redlock.lock`
+    return made
+
+
+def election(name: Name, **options: Unpack[ElectionOptions]) -> Election:
+    """Make a candidate of the election with this name, on the default client; see `redlock.election`."""
+    return _default.client(Redlock).election(name, **options)
+
+
+async def inspect(name: str | bytes) -> LockView:
+    """Show whose lock `name` is, and what every node of the default client has; see `redlock.Redlock.inspect`."""
     return await _default.client(Redlock).inspect(name)
+
+
+async def inspect_semaphore(name: str | bytes, permits: int) -> list[LockView]:
+    """Show whose each slot of a semaphore of the default client is; see `redlock.Redlock.inspect_semaphore`."""
+    return await _default.client(Redlock).inspect_semaphore(name, permits)
 
 
 async def diagnose() -> list[Diagnosis]:

@@ -1,27 +1,44 @@
-"""The client and the lock whose calls block the calling thread. `redlock` exports them."""
+"""The client, the lock and the election whose calls block the calling thread. `redlock` exports them."""
 
 import contextlib
 import select
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from redlock import _default, _losses, _native
+from redlock import _exit, _losses, _native
 from redlock._checks import OnlyWith, plain
-from redlock._decorators import Decorates, Name, NameOf, NotALock, Passes, Place, Plan, Skips, SkipsAndPasses
+from redlock._decorators import (
+    EXAMPLES,
+    Decorates,
+    Name,
+    NameOf,
+    Names,
+    NamesOf,
+    NotALock,
+    Passes,
+    Place,
+    Plan,
+    Skips,
+    SkipsAndPasses,
+)
 from redlock.diagnosis import Diagnosis
-from redlock.errors import LockLost, LockTimeout
-from redlock.inspection import NodeView
-from redlock.options import Options
+from redlock.errors import LockLost, LockTimeout, LockUnavailable
+from redlock.inspection import LockView
+from redlock.leadership import Candidate, Leader, Stop, Stopped, is_end, is_lost, is_outage, leader_of
+from redlock.options import ElectionOptions, NameOptions, Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 _TAKER = "a lock of redlock (redlock.asyncio has one for coroutine functions)"
+_ELECTION = "an election of redlock (redlock.asyncio has one for coroutine functions)"
 
 
 class Lock(OnlyWith, _native.Lock):
     """A lock by name: acquire it, hold it, release it, as often as you like. `Redlock.lock` makes one.
+
+    `Redlock.lock_all` makes one of several names, and `Redlock.semaphore` one that several can hold.
 
     One object is one holder: two objects of one name exclude each other, in one process too. Any thread can use it,
     whichever has acquired it. While a call blocks, other threads run. Ctrl-C ends the call within 50 ms and leaves no
@@ -53,8 +70,8 @@ class Lock(OnlyWith, _native.Lock):
     __slots__ = ("__weakref__", "_callbacks", "_made_with")
 
     _callbacks: list[Callable[[LockLost], object]]
-    # The name and the options of a lock of the default client.
-    _made_with: tuple[Name, Options]
+    # The function and the arguments that make the same lock of the default client.
+    _made_with: tuple[Callable[..., "Lock"], tuple[object, ...], Options]
 
     def on_lost(self, callback: Callable[[LockLost], object]) -> None:
         """Have `callback(error)` called at each loss of this lock, once each, from now on.
@@ -81,20 +98,43 @@ class Lock(OnlyWith, _native.Lock):
             callbacks = self._callbacks
         except AttributeError:
             callbacks = self._callbacks = []
+        index = len(callbacks)
         callbacks.append(callback)
-        _losses.watch(self, len(callbacks) - 1)
+        # Only the lock keeps its callbacks, which may keep the lock.
+        _losses.watch(self, lambda lock, error: lock._callbacks[index](error))  # noqa: SLF001 - it is a lock of this class
 
     def _another(self) -> "Lock":
         """Make another lock with the same name and options, and on the present default client if this one had one."""
         try:
-            name, options = self._made_with
+            make, args, options = self._made_with
         except AttributeError:
             other: Lock = type(self)(self)
         else:
-            other = _default.client(Redlock).lock(name, **options)
+            other = make(*args, **options)
         for callback in getattr(self, "_callbacks", ()):
             other.on_lost(callback)
         return other
+
+    def _campaign(self, stop: Stop) -> None:
+        """Acquire without a timeout. Raises `Stopped` if `stop` begins before, in whichever thread or greenlet."""
+        queue = _native.Queue()
+        wait = _losses.waiting_for(queue.fileno())
+        with stop.calling(queue.wake):
+            number = queue.acquire(self, True, None)
+            try:
+                while not stop.begun:
+                    wait()
+                    queue.drain()
+                    if queue.take(number):
+                        return
+                    if queue.is_foreign():
+                        # The call is the parent's.
+                        break
+            finally:
+                queue.cancel(number)
+        if stop.begun:
+            raise Stopped
+        self._campaign(stop)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate `function`: each call runs under a fresh lock."""
@@ -135,6 +175,105 @@ class Decorator(NotALock):
         return place.wraps(function, locked)
 
 
+class Election(Candidate[Lock]):
+    """A candidate in an election by name: at most one candidate leads at any moment. `Redlock.election` makes one.
+
+    A candidate campaigns by waiting for the lock of this name, and the leader holds it. A term is the time of one
+    leader. Its number is the fence of the lock: terms rise, so a resource that rejects smaller ones is safe from a
+    former leader that does not know yet that it was replaced. The option `margin` is the time that a leader has to stop
+    before another one can lead.
+
+    It can be run several times, also at once. Each run campaigns by itself. It cannot be pickled or copied.
+
+    >>> import redlock
+    >>> election = redlock.Redlock("memory://election").election("scheduler", margin=2)
+    >>> def lead(lock: redlock.Lock) -> str:
+    ...     while lock.held and not election.stopped:
+    ...         return f"led, and resigned by returning"
+    >>> election.run(lead)
+    'led, and resigned by returning'
+    """
+
+    __slots__ = ("_client",)
+
+    def __init__(self, _client: "Redlock", _name: str | bytes, /, **options: Unpack[ElectionOptions]) -> None:
+        super().__init__(_client.lock, _name, options)
+        self._client = _client
+
+    def run(self, body: Callable[[Lock], R]) -> R | None:
+        """Campaign, and run `body(lock)` as the leader. Return what it returns, or `None` if the election was stopped.
+
+        Each term has a lock of its own. Nothing can end `body` from outside, so it has to look at `lock.held` and at
+        `stopped`, and to return within the margin after the term is lost. If the term is lost when `body` ends, the
+        candidate campaigns again, and `body` runs again in the next term. What `body` returned after the loss is
+        dropped, and so is the `LockLost` of `lock.check`. While no quorum of nodes answers, the campaign goes on.
+
+        Raises what `body` raises, after it has resigned; `LockForbidden` if nodes that refuse the credentials rule out
+        a quorum; `LockInvalidArgument` if the client is closed; `TypeError` if `body` is not a plain function.
+
+        On the main thread, Ctrl-C ends a campaign at once and leaves no key behind.
+
+        >>> import redlock
+        >>> election = redlock.Redlock("memory://run").election("scheduler")
+        >>> election.run(lambda lock: (lock.held, election.leader().term == lock.fence))
+        (True, True)
+        """
+        plain(body, _ELECTION)
+        while not self.stopped:
+            try:
+                led = self._lead(body)
+            except Stopped:
+                break
+            if led is not None:
+                return led[0]
+        return None
+
+    def _lead(self, body: Callable[[Lock], R]) -> tuple[R] | None:
+        """Campaign, and run `body` for one term. Return what it returns, or `None` if the term was lost."""
+        lock = self._candidacy()
+        try:
+            self._campaign(lock)
+            returned = body(lock)
+        except BaseException as error:
+            ends = is_end(lock, error)
+            lock.__exit__(type(error), error, error.__traceback__)
+            if ends:
+                return None
+            raise
+        lost = is_lost(lock)
+        # If only the release finds out about a loss, the body has ended as the leader.
+        with contextlib.suppress(LockLost):
+            lock.__exit__(None, None, None)
+        return None if lost else (returned,)
+
+    def _campaign(self, lock: Lock) -> None:
+        """Acquire the lock, however long no quorum answers."""
+        while True:
+            try:
+                return lock._campaign(self._stop)  # noqa: SLF001 - it is for this
+            except LockUnavailable as error:
+                if not is_outage(error):
+                    _exit.park_if_shut_down()
+                    raise
+
+    def leader(self) -> Leader | None:
+        """Ask the nodes who leads. Return `None` if no quorum of them shows a leader.
+
+        The answer may be out of date when it arrives. Takes as long as `Redlock.inspect`.
+
+        Raises `LockInvalidArgument` if the client is closed.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://who", label="worker 7")
+        >>> election = client.election("scheduler")
+        >>> print(election.leader())
+        None
+        >>> election.run(lambda lock: election.leader().label)
+        'worker 7'
+        """
+        return leader_of(self._client.inspect(self._template.name))
+
+
 # gevent and eventlet put their own function in its place.
 _select = select.select if select.select.__module__ == "select" else None
 
@@ -167,16 +306,23 @@ class Redlock(OnlyWith, _native.Client):
         *,
         skip_if_held: Literal[False] = False,
         pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
+        **options: Unpack[NameOptions],
     ) -> Lock: ...
     @overload
     def lock(
-        self, name: Name | NameOf, *, skip_if_held: Literal[True], pass_lock: Literal[True], **options: Unpack[Options]
+        self,
+        name: Name | NameOf,
+        *,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[NameOptions],
     ) -> SkipsAndPasses[Lock]: ...
     @overload
-    def lock(self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
+    def lock(self, name: Name | NameOf, *, skip_if_held: Literal[True], **options: Unpack[NameOptions]) -> Skips: ...
     @overload
-    def lock(self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[Options]) -> Passes[Lock]: ...
+    def lock(
+        self, name: Name | NameOf, *, pass_lock: Literal[True], **options: Unpack[NameOptions]
+    ) -> Passes[Lock]: ...
     @overload
     def lock(
         self,
@@ -184,7 +330,7 @@ class Redlock(OnlyWith, _native.Client):
         *,
         skip_if_held: Literal[False] = False,
         pass_lock: Literal[False] = False,
-        **options: Unpack[Options],
+        **options: Unpack[NameOptions],
     ) -> Decorates: ...
     def lock(
         self,
@@ -192,12 +338,13 @@ class Redlock(OnlyWith, _native.Client):
         *,
         skip_if_held: bool = False,
         pass_lock: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[NameOptions],
     ) -> object:
         """Make a lock by name, or a decorator whose calls run under one. Sends nothing.
 
         A name is 1 to 512 bytes, of UTF-8 if given as a str; the key on the servers is the name, unchanged, after the
-        client's `key_prefix`. Names that begin with `redlock:fence:` or `redlock:waiters:` are reserved.
+        client's `key_prefix`. Names that begin with `redlock:fence:`, `redlock:waiters:`, `redlock:slot:` or
+        `redlock:shared:` are reserved.
 
         For a decorator, `name` can be a function that makes the name from the arguments of the call. With
         `skip_if_held`, a call returns `None` and does not run the function if others hold the lock; it tries once,
@@ -225,29 +372,202 @@ class Redlock(OnlyWith, _native.Client):
         None
         """
         if skip_if_held or pass_lock or callable(name):
-            return Decorator(Plan(self.lock, name, options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+            return Decorator(Plan(self.lock, name, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock))
+        return self._make(name, options)
+
+    @overload
+    def lock_all(
+        self,
+        names: Names,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Lock: ...
+    @overload
+    def lock_all(
+        self,
+        names: Names | NamesOf,
+        *,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[Options],
+    ) -> SkipsAndPasses[Lock]: ...
+    @overload
+    def lock_all(self, names: Names | NamesOf, *, skip_if_held: Literal[True], **options: Unpack[Options]) -> Skips: ...
+    @overload
+    def lock_all(
+        self, names: Names | NamesOf, *, pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> Passes[Lock]: ...
+    @overload
+    def lock_all(self, names: NamesOf, **options: Unpack[Options]) -> Decorates: ...
+    def lock_all(
+        self,
+        names: Names | NamesOf,
+        *,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make a lock of several names, or a decorator whose calls run under one. Sends nothing.
+
+        It holds all names or none, and excludes every lock of each name. While it waits, it holds none of them, so two
+        such locks cannot cause a deadlock, but a large set that others want parts of may wait for long. It is acquired,
+        released and lost as a whole, with one fence for all names.
+
+        `names` are 1 to 16 names as `lock` takes them, in any order. Repeated ones count once, and one name is an
+        ordinary lock. On a Redis Cluster, all have to be in one slot: give them the same hash tag, as in `{17}:from`.
+        For a decorator, `names` can be a function that makes the names from the arguments of the call; see `lock`.
+
+        Raises `LockInvalidArgument` for wrong names or a wrong option, such as `at_least` or `protocol="setnx"`.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://several")
+        >>> with client.lock_all(["account:bob", "account:ada"], timeout=5) as lock:
+        ...     lock.names, client.lock("account:ada").locked()
+        (('account:ada', 'account:bob'), True)
+        >>> @client.lock_all(lambda source, target, amount: [f"account:{source}", f"account:{target}"])
+        ... def transfer(source: str, target: str, amount: int, lock: redlock.Lock) -> object:
+        ...     return lock.name
+        >>> transfer("bob", "ada", 5)
+        'account:ada, account:bob'
+        """
+        if skip_if_held or pass_lock or callable(names):
+            given = names if callable(names) else self.lock_all(names, **options).names
+            return Decorator(
+                Plan(
+                    self.lock_all,
+                    given,
+                    options=options,
+                    skip_if_held=skip_if_held,
+                    pass_lock=pass_lock,
+                    example=EXAMPLES,
+                )
+            )
+        return self._make(_native.Shape.several(names), options)
+
+    @overload
+    def semaphore(
+        self,
+        name: Name,
+        permits: int,
+        *,
+        skip_if_held: Literal[False] = False,
+        pass_lock: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Lock: ...
+    @overload
+    def semaphore(
+        self,
+        name: Name | NameOf,
+        permits: int,
+        *,
+        skip_if_held: Literal[True],
+        pass_lock: Literal[True],
+        **options: Unpack[Options],
+    ) -> SkipsAndPasses[Lock]: ...
+    @overload
+    def semaphore(
+        self, name: Name | NameOf, permits: int, *, skip_if_held: Literal[True], **options: Unpack[Options]
+    ) -> Skips: ...
+    @overload
+    def semaphore(
+        self, name: Name | NameOf, permits: int, *, pass_lock: Literal[True], **options: Unpack[Options]
+    ) -> Passes[Lock]: ...
+    @overload
+    def semaphore(self, name: NameOf, permits: int, **options: Unpack[Options]) -> Decorates: ...
+    def semaphore(
+        self,
+        name: Name | NameOf,
+        permits: int,
+        *,
+        skip_if_held: bool = False,
+        pass_lock: bool = False,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make a lock that up to `permits` can hold at once, or a decorator whose calls run under one. Sends nothing.
+
+        Each holder has a slot of its own, `Lock.slot`, from 0 to `permits` - 1. Its fence is larger than every earlier
+        fence of that slot. `permits` is 1 to 32. It is stored nowhere, so it can change in a rolling deployment: while
+        callers differ, at most the largest number of them hold. Waiters have no order, and this is not a rate limit.
+        A lock of the same name has nothing to do with it. For a decorator, see `lock`.
+
+        Raises `LockInvalidArgument` for a wrong name, number of permits or option, and with `protocol="setnx"`.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://semaphore", timeout=0)
+        >>> first, second = client.semaphore("reports", 2), client.semaphore("reports", 2)
+        >>> with first, second:
+        ...     sorted([first.slot, second.slot]), client.semaphore("reports", 2).acquire()
+        ([0, 1], False)
+        """
+        if skip_if_held or pass_lock or callable(name):
+            return Decorator(
+                Plan(self.semaphore, name, permits, options=options, skip_if_held=skip_if_held, pass_lock=pass_lock)
+            )
+        return self._make(_native.Shape.semaphore(name, permits), options)
+
+    def _make(self, given: Name | _native.Shape, options: Options) -> Lock:
         if select.select is not _select:
             from redlock import _cooperative  # noqa: PLC0415 - only such programs need it
 
-            return _cooperative.Lock(self, name, **options)
-        return Lock(self, name, **options)
+            return _cooperative.Lock(self, given, **options)
+        return Lock(self, given, **options)
 
-    def inspect(self, name: str | bytes) -> list[NodeView]:
-        """Show what every node has under `name`, in the order of the nodes. Changes nothing.
+    def election(self, name: Name, **options: Unpack[ElectionOptions]) -> Election:
+        """Make a candidate of the election with this name; see `Election`. Sends nothing.
 
+        The name is that of a lock, which the leader holds; see `lock`.
+
+        Raises `LockInvalidArgument` for a wrong name or option.
+
+        >>> import redlock
+        >>> election = redlock.Redlock("memory://candidate").election("scheduler", ttl=5, label="worker 7")
+        >>> election.run(lambda lock: election.leader().label)
+        'worker 7'
+        """
+        return Election(self, name, **options)
+
+    def inspect(self, name: str | bytes) -> LockView:
+        """Show whose lock `name` is, and what every node has under it. Changes nothing.
+
+        The view says since when and for how long it is held, on how many nodes, and how many wait.
         Takes at most the client's `connect_timeout` where connections have to be made, and its `node_timeout`.
 
         Raises `LockInvalidArgument` for a wrong name. A node that cannot be asked is part of the answer.
 
         >>> import redlock
-        >>> redlock.Redlock("memory://look").inspect("job")[0].state
-        'free'
+        >>> client = redlock.Redlock("memory://look", label="worker 7")
+        >>> with client.lock("job"):
+        ...     view = client.inspect("job")
+        ...     view.state, view.label, view.holders
+        ('held', 'worker 7', 1)
         """
         if select.select is not _select:
             from redlock import _cooperative  # noqa: PLC0415
 
-            return _cooperative.views(self, name)
-        return self._views(name)
+            return _cooperative.view(self, name)
+        return self._view(name)
+
+    def inspect_semaphore(self, name: str | bytes, permits: int) -> list[LockView]:
+        """Show whose each slot of a semaphore is, in order: as `inspect` does for a lock. Changes nothing.
+
+        Takes as long as `inspect`, whatever the number of permits.
+
+        Raises `LockInvalidArgument` for a wrong name or number of permits. A node that cannot be asked is part of the
+        answer.
+
+        >>> import redlock
+        >>> client = redlock.Redlock("memory://slots")
+        >>> with client.semaphore("reports", 3) as lock:
+        ...     [view.slot for view in client.inspect_semaphore("reports", 3) if view.state == "held"] == [lock.slot]
+        True
+        """
+        if select.select is not _select:
+            from redlock import _cooperative  # noqa: PLC0415
+
+            return _cooperative.views(self, name, permits)
+        return self._views(name, permits)
 
     def diagnose(self) -> list[Diagnosis]:
         """Find out what each node can do, what this user may do there, and what may lose locks.

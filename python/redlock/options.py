@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
-__all__ = ["ClientOptions", "Credentials", "Duration", "Login", "Options"]
+__all__ = ["ClientOptions", "Credentials", "Duration", "ElectionOptions", "Login", "NameOptions", "Options"]
 
 Duration: TypeAlias = float | timedelta
 """Seconds as a float or an int, or a `timedelta`; finite and not negative."""
@@ -18,27 +18,20 @@ Credentials: TypeAlias = Callable[[], Login | Awaitable[Login]]
 """A function or a coroutine function that returns a login; see `ClientOptions.credentials`."""
 
 
-class Options(TypedDict, total=False):
-    """The keyword options of `redlock.lock`, `Redlock.lock` and `redlock.Redlock`, also for asyncio.
+class ElectionOptions(TypedDict, total=False):
+    """The keyword options of `redlock.election` and `Redlock.election`, also for asyncio. Every lock has them too.
 
-    Options of a client are the defaults of its locks. `None` stands for the built-in default, whatever the client's is.
-    The call that gets a wrong or unknown option raises `redlock.LockInvalidArgument`.
+    Options of a client are the defaults of its elections. `None` stands for the built-in default, whatever the client's
+    is. The call that gets a wrong or unknown option raises `redlock.LockInvalidArgument`.
     """
 
     ttl: Duration | None
     """How long the nodes keep the lock unless it is extended: 0.1 s to 24 h, default 10 s. A crashed holder blocks
     others for at most this long."""
 
-    timeout: Duration | None
-    """How long acquire may wait: zero for one try, `None` (the default) for ever, as for infinity and -1."""
-
-    auto_renew: bool | None
-    """Whether a background thread renews the lock until it is released; default `True`. Busy Python code cannot stop
-    it; `max_hold` can."""
-
-    max_hold: Duration | None
-    """The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default there
-    is no limit."""
+    margin: Duration | None
+    """By how much the lock counts as lost before others can have it; at most half the ttl, default zero. A holder that
+    cannot renew it has this long to stop. The lock is renewed sooner for it."""
 
     node_timeout: Duration | None
     """Longest wait for one node's vote; default a quarter of the ttl, from 0.05 s to 0.5 s."""
@@ -54,16 +47,50 @@ class Options(TypedDict, total=False):
     """The label that inspection shows: at most 128 bytes without control characters; default `host:pid`, empty for
     none."""
 
+
+class Options(ElectionOptions, total=False):
+    """The keyword options of locks, such as `redlock.lock`, and of `redlock.Redlock`, also for asyncio.
+
+    Options of a client are the defaults of its locks. `None` stands for the built-in default, whatever the client's is.
+    The call that gets a wrong or unknown option raises `redlock.LockInvalidArgument`.
+    """
+
+    timeout: Duration | None
+    """How long acquire may wait: zero for one try, `None` (the default) for ever, as for infinity and -1."""
+
+    auto_renew: bool | None
+    """Whether a background thread renews the lock until it is released; default `True`. Busy Python code cannot stop
+    it; `max_hold` can."""
+
+    max_hold: Duration | None
+    """The lock ends this long after it was acquired, however often it was extended; at least the ttl. By default there
+    is no limit."""
+
+    at_least: Duration | None
+    """The least time before others can have the lock, from the acquire on, even if it is released sooner; at most the
+    ttl, default zero. The release leaves the key until then, and the lock is not held from the call on. A lock
+    of several names does not have this option."""
+
     protocol: Literal["plain", "setnx"] | None
     """`"setnx"` shares a key with code that still uses the older protocol of SETNX, GET and GETSET, whose value is the
     Unix second up to which the lock is held; default `"plain"`.
 
     It works on one node, without a fence and without renewal: `auto_renew` is off, and several nodes,
-    `auto_renew=True`, `Lock.fence` and `Lock.extend` raise `LockInvalidArgument`. So do `fence_ttl` and `label` of the
-    lock itself; those of its client are ignored. A crashed holder blocks others for at most 3 s longer than the ttl. A
-    release is sent only once. If the connection breaks before the answer to it or to an acquire, the key stays until
-    it expires. Older clients can still cause two holders, by a stall between GET and GETSET, another ttl or a wrong
-    clock. Never use one name in both protocols."""
+    `auto_renew=True`, `Lock.fence`, `Lock.extend`, semaphores and locks of several names raise `LockInvalidArgument`.
+    So do `at_least`, `margin`, `fence_ttl` and `label` of the lock itself; those of its client are ignored. A crashed
+    holder blocks others for at most 3 s longer than the ttl. A release is sent only once. If the connection breaks
+    before the answer to it or to an acquire, the key stays until it expires. Older clients can still cause two holders,
+    by a stall between GET and GETSET, another ttl or a wrong clock. Never use one name in both protocols."""
+
+
+class NameOptions(Options, total=False):
+    """The keyword options of a lock of one name: `redlock.lock` and `Redlock.lock`, also for asyncio."""
+
+    shared: bool | None
+    """Whether many holders may have the lock at once, the readers, but none of them together with a holder of the lock
+    that is not shared, the writer; default `False`. The writer is the ordinary lock of the same name, also that of a
+    program that knows nothing of sharing. While a writer waits, no new reader gets the lock. A reader cannot become a
+    writer. Not with `at_least` or `protocol="setnx"`."""
 
 
 class ClientOptions(Options, total=False):

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use redlock::bindings::completion_queue::{Completion, Taken};
 
 use crate::client::Client;
-use crate::convert::{Blocking, Name, Timeout, Ttl, limit, no_others};
+use crate::convert::{Blocking, Name, Permits, Timeout, Ttl, limit, no_others};
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
 use crate::lock::Handle;
@@ -79,6 +79,12 @@ impl Queue {
         Ok(self.queue.inspect(&client.get().redlock, &name.bytes)?)
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
+    fn inspect_semaphore(&self, client: &Bound<'_, Client>, name: Name, permits: Permits) -> Result<u64, Raised> {
+        client.get().prepare(client.py())?;
+        Ok(self.queue.inspect_semaphore(&client.get().redlock, &name.bytes, permits.0)?)
+    }
+
     fn diagnose(&self, client: &Bound<'_, Client>) -> Result<u64, Raised> {
         client.get().prepare(client.py())?;
         Ok(self.queue.diagnose(&client.get().redlock)?)
@@ -104,19 +110,25 @@ impl Queue {
         self.queue.cancel(number);
     }
 
+    /// Make the descriptor readable, as a ready call does. Any thread may wake it.
+    fn wake(&self) {
+        self.notifier.notify();
+    }
+
     /// Return the numbers that became ready. A number is negative if the call succeeded and there is nothing to take.
     fn drain(&self) -> Vec<i64> {
         self.queue.drain(|| self.notifier.reset()).into_iter().map(Completion::signed).collect()
     }
 
-    /// Take the result of a ready call: `True` if it succeeded, a list for an inspection or a diagnosis, `"locked"` or
-    /// `"free"` if it asked for that, `False` if the call is not finished and its number becomes ready again, `None` if
-    /// there is no such call.
+    /// Take the result of a ready call: `True` if it succeeded, a view for an inspection, a list for that of a semaphore
+    /// and for a diagnosis, `"locked"` or `"free"` if it asked for that, `False` if the call is not finished and its
+    /// number becomes ready again, `None` if there is no such call.
     fn take<'py>(&self, py: Python<'py>, number: u64) -> Result<Bound<'py, PyAny>, Raised> {
         let taken = match self.queue.take(number)? {
             Taken::Completed => true.into_bound_py_any(py),
             Taken::IsLocked(is_locked) => (if is_locked { "locked" } else { "free" }).into_bound_py_any(py),
             Taken::Pending => false.into_bound_py_any(py),
+            Taken::View(view) => to_python(py, *view),
             Taken::Views(views) => {
                 views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<Vec<_>>>()?.into_bound_py_any(py)
             }

@@ -4,13 +4,14 @@ use std::sync::{Mutex, MutexGuard};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::Redlock;
-use redlock::bindings::inspect::{diagnose, inspect};
+use redlock::bindings::inspect::{diagnose, inspect, inspect_semaphore};
 use redlock::bindings::options::Scope;
 
-use crate::convert::{self, Name};
+use crate::convert::{self, Name, Permits};
 use crate::credentials::Provider;
 use crate::error::Raised;
 use crate::inspect::{diagnosis_to_python, to_python};
@@ -45,7 +46,12 @@ impl Client {
 impl Client {
     #[new]
     #[pyo3(signature = (nodes = None, **options))]
-    fn new(nodes: Option<&Bound<'_, PyAny>>, options: Option<&Bound<'_, PyDict>>) -> Result<Self, Raised> {
+    fn new(
+        py: Python<'_>,
+        nodes: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Self, Raised> {
+        begin_log(py)?;
         let provider = options.map_or(Ok(None), provider)?;
         let mut builder = Redlock::builder().options(convert::options(options, Scope::Client)?);
         if let Some(nodes) = nodes {
@@ -57,13 +63,23 @@ impl Client {
         Ok(Self { redlock: builder.build()?, provider: Mutex::new(provider.map(Bound::unbind)) })
     }
 
-    /// Read the state of `name` on every node. The call blocks.
-    #[pyo3(name = "_views")]
+    /// Read what the nodes show of `name`. The call blocks.
+    #[pyo3(name = "_view")]
     #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
-    fn views<'py>(&self, py: Python<'py>, name: Name) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
+    fn view<'py>(&self, py: Python<'py>, name: Name) -> Result<Bound<'py, PyAny>, Raised> {
         self.prepare(py)?;
         let signals = Signals::here(py)?;
-        let views = py.detach(|| inspect(&self.redlock, &name.bytes, signals.check()))?;
+        let view = py.detach(|| inspect(&self.redlock, &name.bytes, signals.check()))?;
+        Ok(to_python(py, view)?)
+    }
+
+    /// Read what the nodes show of each slot of a semaphore. The call blocks.
+    #[pyo3(name = "_views")]
+    #[expect(clippy::needless_pass_by_value, reason = "an argument is converted to a value")]
+    fn views<'py>(&self, py: Python<'py>, name: Name, permits: Permits) -> Result<Vec<Bound<'py, PyAny>>, Raised> {
+        self.prepare(py)?;
+        let signals = Signals::here(py)?;
+        let views = py.detach(|| inspect_semaphore(&self.redlock, &name.bytes, permits.0, signals.check()))?;
         Ok(views.into_iter().map(|view| to_python(py, view)).collect::<PyResult<_>>()?)
     }
 
@@ -103,6 +119,12 @@ impl Client {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&*self.provider_slot())
     }
+}
+
+/// Has what happens in the engine logged from now on. A program that makes no client does not need `logging`.
+fn begin_log(py: Python<'_>) -> PyResult<()> {
+    static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    BEGIN.import(py, "redlock._events", "begin")?.call0().map(drop)
 }
 
 /// Takes the option `credentials` out of the others, which are values.

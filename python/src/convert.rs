@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyMapping, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use redlock::bindings::lock_object;
 use redlock::bindings::options::{Kind, Options, Row, Scope, Unit, Value, find, unknown};
 
@@ -19,6 +19,18 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, scope: Scope) -> PyResu
         (row.set)(&mut options, value(row, &given)?).map_err(raise)?;
     }
     Ok(options)
+}
+
+/// Takes the option `shared` of a lock out of keyword arguments. It is not an option of clients.
+pub(crate) fn take_shared(given: &Bound<'_, PyDict>) -> PyResult<bool> {
+    const NAME: &str = "shared";
+    let Some(shared) = given.get_item(NAME)? else { return Ok(false) };
+    given.del_item(NAME)?;
+    match shared.cast::<PyBool>() {
+        Ok(flag) => Ok(flag.is_true()),
+        Err(_) if shared.is_none() => Ok(false),
+        Err(_) => wrong_type(NAME, NAME, &shared, "True or False"),
+    }
 }
 
 fn value(&Row { name, kind, .. }: &Row, given: &Bound<'_, PyAny>) -> PyResult<Value> {
@@ -157,6 +169,43 @@ impl<'py> FromPyObject<'_, 'py> for Ttl {
     }
 }
 
+/// The argument `most` of `count_by_name`: a number of names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most(pub(crate) usize);
+
+impl<'py> FromPyObject<'_, 'py> for Most {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if !is_int(&given) {
+            return wrong_type("most", "most", &given, "an int");
+        }
+        let most = given.extract().map_err(|_| {
+            invalid(given.py(), "most", format!("most is {}, but must be 0 or a number of names", &*given))
+        });
+        most.map(Self)
+    }
+}
+
+/// The argument `permits` of a semaphore.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permits(pub(crate) u32);
+
+impl<'py> FromPyObject<'_, 'py> for Permits {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if !is_int(&given) {
+            return wrong_type("permits", "permits", &given, "an int");
+        }
+        // The engine checks the limits of numbers that fit.
+        let permits = given
+            .extract()
+            .map_err(|_| invalid(given.py(), "permits", format!("permits is {}, but must be from 1 to 32", &*given)));
+        permits.map(Self)
+    }
+}
+
 /// A name as the caller gave it, and its bytes.
 #[derive(Debug)]
 pub(crate) struct Name {
@@ -168,12 +217,42 @@ impl<'py> FromPyObject<'_, 'py> for Name {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
+            return wrong_type("name", "name", &given, "a str or bytes; for several names, use lock_all");
+        }
+        Self::of("name", "name", &given)
+    }
+}
+
+impl Name {
+    /// Converts one name. `what` names the part of the argument that it is.
+    fn of(argument: &str, what: &str, given: &Bound<'_, PyAny>) -> PyResult<Self> {
         let bytes = if let Ok(name) = given.cast::<PyBytes>() {
             name.as_bytes().to_vec()
         } else {
-            text("name", "name", &given, "a str or bytes")?.into_bytes()
+            text(argument, what, given, "a str or bytes")?.into_bytes()
         };
-        Ok(Self { given: given.to_owned().unbind(), bytes })
+        Ok(Self { given: given.clone().unbind(), bytes })
+    }
+}
+
+/// The argument `names` of a lock of several names.
+#[derive(Debug)]
+pub(crate) struct Names(pub(crate) Vec<Name>);
+
+impl<'py> FromPyObject<'_, 'py> for Names {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        const WANTED: &str = "a list of names, each of them a str or bytes; for one name, use lock";
+        // The items of a text are its letters.
+        let is_text = given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>();
+        if is_text || !given.get_type().hasattr("__iter__")? {
+            return wrong_type("names", "names", &given, WANTED);
+        }
+        let each = given.try_iter()?.enumerate();
+        let names = each.map(|(index, name)| Name::of("names", &format!("names[{index}]"), &name?));
+        names.collect::<PyResult<_>>().map(Self)
     }
 }
 

@@ -1,25 +1,70 @@
-//! Conversion of a node's state, and of a diagnosis, to Python.
+//! Conversion of what nodes show of a lock, and of a diagnosis, to Python.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use redlock::{Diagnosis, Finding, NodeState, NodeView};
+use pyo3::types::PyTuple;
+use redlock::{Diagnosis, Finding, LockView, NodeState, NodeView};
+
+/// Converts `view` to a `redlock.LockView`.
+pub(crate) fn to_python(py: Python<'_>, view: LockView) -> PyResult<Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let since = view.since.map(|since| time_to_python(py, since)).transpose()?;
+    let nodes = view.nodes.into_iter().map(|node| node_to_python(py, node)).collect::<PyResult<Vec<_>>>()?;
+    let (state, ttl_left) = (view.state.as_str(), seconds(view.ttl_left));
+    let mut fields = vec![
+        view.name.into_bound_py_any(py)?,
+        view.key.into_bound_py_any(py)?,
+        view.slot.into_bound_py_any(py)?,
+        state.into_bound_py_any(py)?,
+        view.label.into_bound_py_any(py)?,
+        view.fence.into_bound_py_any(py)?,
+        since.into_bound_py_any(py)?,
+        ttl_left.into_bound_py_any(py)?,
+    ];
+    // More than a tuple of Rust can have.
+    fields.extend([
+        view.holders.into_bound_py_any(py)?,
+        view.quorum.into_bound_py_any(py)?,
+        view.waiting.into_bound_py_any(py)?,
+        view.readers.into_bound_py_any(py)?,
+        view.labels.into_bound_py_any(py)?,
+        nodes.into_bound_py_any(py)?,
+    ]);
+    CLASS.import(py, "redlock.inspection", "LockView")?.call1(PyTuple::new(py, fields)?)
+}
+
+/// Converts `time` to a `datetime` with a time zone.
+fn time_to_python(py: Python<'_>, time: SystemTime) -> PyResult<Bound<'_, PyAny>> {
+    static EPOCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let after = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    EPOCH.import(py, "redlock.inspection", "EPOCH")?.add(after)
+}
+
+fn seconds(ttl_left: Option<Duration>) -> Option<f64> {
+    ttl_left.map(|ttl_left| ttl_left.as_secs_f64())
+}
 
 /// Converts `view` to a `redlock.NodeView`.
-pub(crate) fn to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
+fn node_to_python(py: Python<'_>, view: NodeView) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let seconds = |ttl_left: Option<Duration>| ttl_left.map(|ttl_left| ttl_left.as_secs_f64());
+    let (mut readers, mut all_labels) = (None, Vec::new());
     let (state, label, fence, ttl_left, error) = match view.state {
         NodeState::Free => ("free", None, None, None, None),
         NodeState::Held { label, fence, ttl_left } => ("held", label, Some(fence), seconds(ttl_left), None),
+        NodeState::Shared { readers: number, labels, fence, ttl_left } => {
+            (readers, all_labels) = (Some(number), labels);
+            ("shared", None, Some(fence), seconds(ttl_left), None)
+        }
         NodeState::Foreign { ttl_left } => ("foreign", None, None, seconds(ttl_left), None),
         NodeState::Unavailable { error } => ("unavailable", None, None, None, Some(error)),
         _ => ("unavailable", None, None, None, Some(String::from("an answer that this version cannot show"))),
     };
     CLASS
         .import(py, "redlock.inspection", "NodeView")?
-        .call1((view.node, view.key, state, label, fence, ttl_left, error))
+        .call1((view.node, view.key, state, label, readers, all_labels, fence, ttl_left, error))
 }
 
 /// Converts `diagnosis` to a `redlock.Diagnosis`.

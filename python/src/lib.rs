@@ -6,13 +6,17 @@
 
 mod calls;
 mod client;
+mod command_line;
 mod convert;
 mod credentials;
 mod error;
+mod events;
 mod inspect;
 mod interpreter;
 mod lock;
+mod metrics;
 mod notifier;
+mod shape;
 mod signals;
 mod testing;
 
@@ -27,10 +31,15 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<lock::Handle>()?;
     module.add_class::<lock::Lock>()?;
+    module.add_class::<shape::Shape>()?;
     module.add_class::<calls::Queue>()?;
     module.add_class::<credentials::Thread>()?;
+    module.add_class::<events::Events>()?;
     module.add_class::<testing::MemoryServer>()?;
+    module.add_function(wrap_pyfunction!(command_line::command_line, module)?)?;
     module.add_function(wrap_pyfunction!(testing::lose, module)?)?;
+    module.add_function(wrap_pyfunction!(metrics::stats, module)?)?;
+    module.add_function(wrap_pyfunction!(metrics::count_by_name, module)?)?;
     module.add_function(wrap_pyfunction!(shutdown, module)?)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyResourceWarning, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use redlock::ErrorKind;
 use redlock::bindings::Stop;
@@ -14,9 +14,10 @@ use redlock::bindings::lock_object::LockObject;
 use redlock::bindings::options::Scope;
 
 use crate::client::Client;
-use crate::convert::{self, Blocking, Name, Timeout, Ttl};
+use crate::convert::{self, Blocking, Timeout, Ttl};
 use crate::credentials::Provider;
 use crate::error::{Raised, to_pyerr};
+use crate::shape::{Given, Title};
 use crate::signals::Signals;
 
 /// The part of a lock that blocking and asyncio locks share: the calls that never wait.
@@ -24,7 +25,7 @@ use crate::signals::Signals;
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) object: Arc<LockObject>,
-    name: Py<PyAny>,
+    title: Title,
     provider: Option<Py<Provider>>,
 }
 
@@ -38,40 +39,63 @@ impl Handle {
     }
 
     fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        let message = format!("lock {} was garbage-collected while held; releasing it", self.name.bind(py).repr()?);
+        let message = format!("lock {} was garbage-collected while held; releasing it", self.title.shown(py)?);
         PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &CString::new(message)?, 1)
     }
 }
 
 #[pymethods]
 impl Handle {
-    // From a client with a name and options, which are checked here, or from a lock with the same name and options.
+    // From a client with a name or a shape, and options, which are checked here, or from a lock with the same of all.
     #[new]
-    #[pyo3(signature = (source, name = None, /, **options))]
-    fn new(source: &Bound<'_, PyAny>, name: Option<Name>, options: Option<&Bound<'_, PyDict>>) -> Result<Self, Raised> {
+    #[pyo3(signature = (source, given = None, /, **options))]
+    fn new(
+        source: &Bound<'_, PyAny>,
+        given: Option<Given<'_>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> Result<Self, Raised> {
         let py = source.py();
         let Ok(client) = source.cast::<Client>() else {
             let Ok(lock) = source.cast::<Self>() else {
                 return Err(Raised::Exception(PyTypeError::new_err(NOT_MADE_SO)));
             };
-            let Self { object, name, provider } = lock.get();
+            let Self { object, title, provider } = lock.get();
             let provider = provider.as_ref().map(|provider| provider.clone_ref(py));
-            return Ok(Self { object: object.fresh(), name: name.clone_ref(py), provider });
+            return Ok(Self { object: object.fresh(), title: title.clone_ref(py), provider });
         };
-        let name = name.map_or_else(|| py.None().extract(py), Ok)?;
-        let lock = client.get().redlock.lock(&name.bytes).options(convert::options(options, Scope::Lock)?);
-        Ok(Self { object: LockObject::new(lock)?, name: name.given, provider: client.get().provider(py) })
+        let given = given.map_or_else(|| py.None().into_bound(py).extract(), Ok)?;
+        let is_shared = options.map_or(Ok(false), convert::take_shared)?;
+        let lock = given.lock(&client.get().redlock).options(convert::options(options, Scope::Lock)?);
+        let lock = if is_shared { lock.shared() } else { lock };
+        let object = LockObject::new(lock)?;
+        let title = given.title(py, &object)?;
+        Ok(Self { object, title, provider: client.get().provider(py) })
     }
 
-    /// The name, as it was given.
+    /// The name, as it was given. Several names are joined with ", "; see `names`.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyAny> {
-        self.name.clone_ref(py)
+        self.title.name.clone_ref(py)
+    }
+
+    /// All names, as they were given: sorted and each once. A lock that is not of several names has one.
+    #[getter]
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.title.names(py)
+    }
+
+    /// The slot that a semaphore holds, from 0 to its permits - 1. No other holder has the same.
+    ///
+    /// `None` before an acquire and after a release, but not for a lost lock, and for locks that are not semaphores.
+    #[getter]
+    fn slot(&self) -> Option<u32> {
+        self.object.slot()
     }
 
     /// The fence, which is larger than every earlier fence of this name.
     ///
-    /// Send it to the resource with each access, and let the resource reject smaller fences.
+    /// Of several names, it is larger than every earlier fence of each. Of a semaphore, it is larger than those of the
+    /// same slot. Send it to the resource with each access, and let the resource reject smaller fences.
     ///
     /// Raises `LockNotHeld` before an acquire and after a release, but not for a lost lock; `LockInvalidArgument` with
     /// `protocol="setnx"`, which has no fences.
@@ -99,6 +123,12 @@ impl Handle {
         Ok(self.object.check()?)
     }
 
+    /// How often the acquire of the present hold waited; 0 if there is no hold.
+    #[getter(_waits)]
+    fn waits(&self) -> u32 {
+        self.object.waits()
+    }
+
     #[expect(clippy::unused_self, reason = "Python calls it on an object")]
     fn __reduce_ex__(&self, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let _ = protocol;
@@ -111,8 +141,10 @@ impl Handle {
         let class = slf.get_type();
         let this = slf.get();
         let state = if this.object.held() { "held" } else { "not held" };
-        let mut text =
-            format!("<{}.{} {} {state}", class.module()?, class.qualname()?, this.name.bind(slf.py()).repr()?);
+        let mut text = format!("<{}.{} {} {state}", class.module()?, class.qualname()?, this.title.shown(slf.py())?);
+        if let Some(permits) = this.title.permits {
+            write!(text, " permits={permits}").expect("a String takes every text");
+        }
         for (option, value) in this.object.given_options() {
             write!(text, " {option}={}", convert::shown(slf.py(), value)?).expect("a String takes every text");
         }
@@ -163,13 +195,13 @@ impl Lock {
 #[pymethods]
 impl Lock {
     #[new]
-    #[pyo3(signature = (source, name = None, /, **options))]
+    #[pyo3(signature = (source, given = None, /, **options))]
     fn new(
         source: &Bound<'_, PyAny>,
-        name: Option<Name>,
+        given: Option<Given<'_>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> Result<PyClassInitializer<Self>, Raised> {
-        Ok(PyClassInitializer::from(Handle::new(source, name, options)?).add_subclass(Self))
+        Ok(PyClassInitializer::from(Handle::new(source, given, options)?).add_subclass(Self))
     }
 
     /// Acquire the lock, and wait for as long as others hold it.
@@ -238,8 +270,9 @@ impl Lock {
 
     /// Ask the nodes whether anybody holds the lock, this program included.
     ///
-    /// It is locked if an acquire would have to wait now, also because of a key of another library or of an attempt.
-    /// The answer may be out of date when it arrives, so it is for people and dashboards. To acquire a free lock, call
+    /// It is locked if an acquire would have to wait now, also because of a key of another library or of an attempt. A
+    /// lock of several names is locked if anybody holds one of them, a semaphore if all its slots are held. The answer
+    /// may be out of date when it arrives, so it is for people and dashboards. To acquire a free lock, call
     /// `acquire(blocking=False)`.
     ///
     /// Raises `LockUnavailable` or `LockForbidden` if too few nodes answer to know, and `LockInvalidArgument` with

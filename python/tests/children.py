@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import importlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 import redlock
 from redlock import asyncio as aio
+from redlock import testing
 
 kept: list[object] = []
 """Objects that are not collected before their process ends."""
@@ -82,7 +84,7 @@ def nest(name: str) -> None:
     child.join()
     assert child.exitcode == 0
     # The end of the child does not release this process's lock.
-    assert redlock.inspect(name)[0].state == "held"
+    assert redlock.inspect(name).state == "held"
 
 
 def leave_threads(name: str) -> None:
@@ -94,7 +96,7 @@ def leave_threads(name: str) -> None:
             began.set()
             over.wait()
             lock.check()
-            assert redlock.inspect(name)[0].state == "held"
+            assert redlock.inspect(name).state == "held"
         print("worked", flush=True)
 
     def end() -> None:
@@ -110,6 +112,14 @@ def leave_threads(name: str) -> None:
     executor = ThreadPoolExecutor(1)
     executor.submit(os.getpid).result()
     kept.append(executor)
+
+
+def lose(name: str) -> None:
+    """Lose a lock right before the end of the process, and log that to standard error."""
+    logging.basicConfig(format="%(message)s")
+    lock = redlock.Redlock(testing.MemoryServer().url).lock(name)
+    lock.acquire()
+    testing.lose(lock, "taken")
 
 
 def use(client: redlock.Redlock, name: str) -> None:

@@ -1,5 +1,7 @@
 """anyio, over asyncio and over trio, and trio by itself."""
 
+import asyncio
+
 import anyio
 import anyio.to_thread
 import pytest
@@ -77,6 +79,35 @@ def test_a_loss_ends_the_tasks_of_the_body(aclient: aio.Redlock, name: str) -> N
     assert len(ended) == 1
 
 
+def test_a_cancelled_scope_ends_an_election(aclient: aio.Redlock, server: Server, name: str) -> None:
+    ended: list[str] = []
+
+    async def lead(lock: aio.Lock) -> str:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, lock)
+        return "led"
+
+    async def work(_: aio.Lock) -> None:
+        try:
+            await anyio.sleep(LIMIT)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.01)
+            ended.append("work")
+
+    async def main() -> None:
+        election = aclient.election(name)
+        with anyio.move_on_after(0.1) as scope:
+            await election.run(lead)
+        assert scope.cancelled_caught
+        asyncio.get_running_loop().call_later(0.1, election.stop)
+        assert await election.run(lead) is None
+
+    anyio.run(main)
+    assert ended == ["work"] * 2
+    until(lambda: not server.has(name))
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_blocking_locks_in_threads(client: redlock.Redlock, name: str, backend: str) -> None:
     inside: list[int] = []
@@ -104,7 +135,11 @@ async def main():
         async with redlock.asyncio.lock(name):
             pass
 
-    for call in (block, redlock.asyncio.lock(name).acquire, lambda: redlock.asyncio.inspect(name)):
+    async def lead(lock):
+        pass
+
+    calls = [block, redlock.asyncio.lock(name).acquire, lambda: redlock.asyncio.inspect(name)]
+    for call in [*calls, lambda: redlock.asyncio.election(name).run(lead)]:
         try:
             await call()
         except RuntimeError as error:
@@ -117,7 +152,7 @@ trio.run(main)
         "await trio.to_thread.run_sync(lock.acquire)\n"
     )
     done = run(program)
-    assert (done.stdout, done.stderr) == (3 * message, "")
+    assert (done.stdout, done.stderr) == (4 * message, "")
 
 
 def test_without_a_loop_the_error_is_that_of_asyncio(aclient: aio.Redlock) -> None:

@@ -77,7 +77,8 @@ async def test_clients(server: Server, name: str) -> None:
     async with aio.Redlock(server.url) as client:
         lock = client.lock(name)
         async with lock:
-            (view,) = await client.inspect(name)
+            view = await client.inspect(name)
+            assert isinstance(view, redlock.LockView)
             assert view.state == "held"
     with pytest.raises(redlock.LockInvalidArgument):
         await lock.acquire()

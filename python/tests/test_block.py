@@ -3,6 +3,8 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import Run
@@ -139,15 +141,26 @@ def test_a_lock_may_be_released_by_another_thread(client: redlock.Redlock, name:
 
 
 def test_inspection(client: redlock.Redlock, name: str, server: Server) -> None:
-    assert [view.state for view in client.inspect(name)] == ["free"]
+    free = client.inspect(name)
+    assert free == redlock.LockView(name, name, None, "free", None, None, None, None, 0, 1, 0, None, [], free.nodes)
+    assert [node.state for node in free.nodes] == ["free"]
     with client.lock(name, label="me") as lock:
-        (view,) = client.inspect(name)
-        assert (view.state, view.label, view.fence) == ("held", "me", lock.fence)
-        assert view.ttl_left is not None
-        assert 0 < view.ttl_left <= 5
+        view = client.inspect(name)
+        (node,) = view.nodes
+        for shown in (view, node):
+            assert (shown.state, shown.label, shown.fence) == ("held", "me", lock.fence)
+            assert shown.ttl_left is not None
+            assert 0 < shown.ttl_left <= 5
+        assert view.since is not None
+        assert view.since == datetime.fromtimestamp(0, UTC) + timedelta(microseconds=lock.fence)
+        assert abs(datetime.now(UTC) - view.since) < timedelta(minutes=1)
+        with pytest.raises(FrozenInstanceError):
+            view.state = "free"  # type: ignore[misc]
     server.command("SET", name, "theirs", "PX", "200")
-    assert client.inspect(name)[0].state == "foreign"
-    (failed,) = redlock.Redlock("unix:///nowhere").inspect(name)
+    assert client.inspect(name).state == "foreign"
+    unknown = redlock.Redlock("unix:///nowhere").inspect(name)
+    assert (unknown.state, unknown.holders, unknown.waiting) == ("unknown", 0, None)
+    (failed,) = unknown.nodes
     assert failed.state == "unavailable"
     assert failed.error
 
@@ -215,7 +228,7 @@ def test_an_unreachable_node_is_unavailable() -> None:
 
 
 def test_the_default_client_comes_from_the_environment(run: Run, server: Server, name: str) -> None:
-    program = f"with redlock.lock({name!r}) as lock: print(redlock.inspect(name)[0].state, lock.held)"
+    program = f"with redlock.lock({name!r}) as lock: print(redlock.inspect(name).state, lock.held)"
     assert run(program).stdout == "held True\n"
     assert not server.has(name)
 

@@ -27,7 +27,7 @@ async def test_both_faces_use_what_either_has_set(face: Any, name: str) -> None:
         assert await aio.lock(name).locked()
         views = [redlock.inspect(name), await aio.inspect(name)]
     for view in views:
-        assert [(node.node, node.key, node.state) for node in view] == [
+        assert [(node.node, node.key, node.state) for node in view.nodes] == [
             (f"memory://{number}", f"app:{name}", "held") for number in (1, 2, 3)
         ]
 
@@ -47,19 +47,19 @@ async def test_decorated_functions_use_the_default_client_of_each_call(name: str
 
     @redlock.lock(name, ttl=20)
     def by_lock(lock: redlock.Lock) -> tuple[float, str]:
-        return lock.remaining, redlock.inspect(name)[0].state
+        return lock.remaining, redlock.inspect(name).state
 
     @redlock.lock(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
     def by_decorator(lock: redlock.Lock) -> tuple[float, str]:
-        return lock.remaining, redlock.inspect(name)[0].state
+        return lock.remaining, redlock.inspect(name).state
 
     @aio.lock(name, ttl=20)
     async def by_alock(lock: aio.Lock) -> tuple[float, str]:
-        return lock.remaining, (await aio.inspect(name))[0].state
+        return lock.remaining, (await aio.inspect(name)).state
 
     @aio.lock(lambda: name, ttl=20, skip_if_held=True, pass_lock=True)
     async def by_adecorator(lock: aio.Lock) -> tuple[float, str]:
-        return lock.remaining, (await aio.inspect(name))[0].state
+        return lock.remaining, (await aio.inspect(name)).state
 
     former = redlock.lock(name)
     for nodes in ("memory://first", "memory://second"):
@@ -98,7 +98,7 @@ def test_wrong_ones_change_nothing(name: str) -> None:
             redlock.configure(nodes, **wrong)
     with redlock.lock(name) as lock:
         assert lock.remaining > 50
-        assert redlock.inspect(name)[0].node == "memory://right"
+        assert redlock.inspect(name).nodes[0].node == "memory://right"
 
 
 def test_without_it_wrong_addresses_are_refused_at_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:

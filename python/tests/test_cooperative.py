@@ -115,7 +115,7 @@ with lock:
     lock.extend(8)
     assert 7 < lock.remaining <= 8
     assert client.lock(name).locked()
-    assert client.inspect(name)[0].state == "held"
+    assert client.inspect(name).state == "held"
     assert lock.wait_lost(timeout=0.01) is None
     assert not client.lock(name).acquire(blocking=False)
     for wrong in (lambda: client.lock(name, timeout=0.05).__enter__(), lambda: lock.acquire()):
@@ -124,7 +124,7 @@ with lock:
         except (redlock.LockTimeout, redlock.LockAlreadyHeld) as error:
             print(error.code)
 assert not lock.locked()
-assert client.inspect(name)[0].state == "free"
+assert client.inspect(name).state == "free"
 assert lock.acquire(timeout=datetime.timedelta(seconds=1))
 lock.release()
 lock.release()
@@ -150,6 +150,65 @@ with lock:
     print(skips(3))
 """
     assert cooperative(program) == "timeout\nalready_held\nnot_held\nTrue\n2 3\nNone\n"
+
+
+def test_several_names_and_semaphores(cooperative: Cooperative) -> None:
+    program = """
+names = [name + "-a", name + "-b"]
+inside = []
+
+def work():
+    with client.lock_all(names), client.semaphore(name, 1):
+        inside.append(1)
+        sleep(0.05)
+        print(len(inside))
+        inside.clear()
+
+for greenlet in [spawn(work), spawn(work)]:
+    join(greenlet)
+lock = client.semaphore(name, 2)
+with lock:
+    states = {view.slot: view.state for view in client.inspect_semaphore(name, 2)}
+    print(states[lock.slot], sorted(states))
+"""
+    assert cooperative(program) == "1\n1\nheld [0, 1]\n"
+
+
+def test_an_election_among_greenlets(cooperative: Cooperative, server: Server, name: str) -> None:
+    program = """
+elections = [client.election(name) for _ in range(3)]
+order = []
+
+def lead(lock):
+    assert isinstance(lock, redlock.Lock)
+    order.append(lock.fence)
+    sleep(0.05)
+    return "led"
+
+results = []
+greenlets = [spawn(lambda election: results.append(election.run(lead)), election) for election in elections]
+for greenlet in greenlets:
+    join(greenlet)
+print(results, order == sorted(order))
+
+holder = client.lock(name)
+holder.acquire()
+waits = spawn(lambda: results.append(elections[0].run(lead)))
+sleep(0.1)
+elections[0].stop()
+join(waits)
+print(results[-1])
+
+waits = spawn(elections[1].run, lead)
+sleep(0.1)
+kill(waits)
+sleep(0.05)
+holder.release()
+sleep(0.1)
+print(client.inspect(name).state, len(order))
+"""
+    assert cooperative(program) == "['led', 'led', 'led'] True\nNone\nfree 3\n"
+    assert not server.has(name)
 
 
 def test_the_loss_of_a_lock(cooperative: Cooperative) -> None:
@@ -193,9 +252,9 @@ sleep(0.1)
 kill(waits)
 sleep(0.05)
 lock.release()
-until(lambda: client.inspect(name)[0].state == "free")
+until(lambda: client.inspect(name).state == "free")
 sleep(0.1)
-print(client.inspect(name)[0].state, waiting.held)
+print(client.inspect(name).state, waiting.held)
 print(waiting.acquire(timeout=1))
 waiting.release()
 """

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import redlock
-from redlock import _default, _native, blocking, errors, inspection, options
+from redlock import _default, _native, blocking, errors, inspection, leadership, metrics, options, otel
 from redlock import asyncio as aio
 
 STUB = ast.parse(Path(redlock.__file__).with_name("_native.pyi").read_text())
@@ -29,9 +29,19 @@ def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_default, "_defaults", _default.Defaults({}, None, {}))
 
 
-@pytest.mark.parametrize("module", [redlock, blocking, aio, errors, inspection, options], ids=lambda m: m.__name__)
+MODULES = [redlock, blocking, aio, errors, inspection, leadership, metrics, options, otel]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 def test_examples(module: ModuleType) -> None:
     assert doctest.testmod(module).failed == 0
+
+
+def test_examples_of_a_class_that_is_defined_elsewhere() -> None:
+    examples = [test for test in doctest.DocTestFinder().find(aio.Lock, module=False, globs={}) if test.examples]
+    assert len(examples) > 4
+    for test in examples:
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
 
 
 @pytest.mark.parametrize(("owner", "member", "text"), DOCUMENTED, ids=lambda value: str(value)[:20])

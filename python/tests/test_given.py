@@ -48,7 +48,7 @@ def test_none_is_the_built_in_default() -> None:
     own = client.lock("own", ttl=None, label=None, auto_renew=None, timeout=None)
     with own:
         assert own.remaining <= 10
-        view = client.inspect("own")[0]
+        view = client.inspect("own")
     assert view.label != "mine"
     assert repr(own) == "<redlock.blocking.Lock 'own' not held timeout=None>"
 
@@ -196,7 +196,9 @@ def test_several_nodes() -> None:
     for nodes in (["memory://m1", "memory://m2", "memory://m3"], ("memory://m1", "memory://m2", "memory://m3")):
         client = redlock.Redlock(nodes)
         with client.lock("foo"):
-            assert [view.state for view in client.inspect("foo")] == ["held"] * 3
+            view = client.inspect("foo")
+            assert [node.state for node in view.nodes] == ["held"] * 3
+            assert (view.state, view.holders, view.quorum) == ("held", 3, 2)
 
 
 def test_no_output_shows_a_password() -> None:

@@ -241,7 +241,7 @@ def run(coroutine):
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(coroutine)
 {EARLY[early]}
-until(lambda: all(view.state == "free" for view in client.inspect(name)), limit_s=5)
+until(lambda: all(node.state == "free" for node in client.inspect(name).nodes), limit_s=5)
 with client.lock(name, timeout=5):
     pass
 """

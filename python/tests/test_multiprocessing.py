@@ -84,7 +84,7 @@ assert all(pool.map(children.hold, names, chunksize=1))
 pool.close()
 pool.join()
 for each in names:
-    until(lambda: all(view.state == "free" for view in client.inspect(each)), limit_s=1)
+    until(lambda: all(node.state == "free" for node in client.inspect(each).nodes), limit_s=1)
 busy.end()
 print("parent")
 """
@@ -100,7 +100,7 @@ names = [f"{name}-{number}" for number in range(4)]
 with ProcessPoolExecutor(2, mp_context=children.context("newer")) as executor:
     assert all(executor.map(children.hold, names))
 for each in names:
-    until(lambda: client.inspect(each)[0].state == "free", limit_s=1)
+    until(lambda: client.inspect(each).state == "free", limit_s=1)
 print("parent")
 """
     done = run(program, "-W", "error::ResourceWarning")
@@ -116,7 +116,7 @@ names = [f"{name}-{number}" for number in range(4)]
 
 def ends(pid, exitcode):
     # The pool's own way to hear of it comes first.
-    assert client.inspect(names[0])[0].state == "held"
+    assert client.inspect(names[0]).state == "held"
     print("ends", flush=True)
 
 pool = billiard.pool.Pool(1, on_process_exit=ends)
@@ -124,7 +124,7 @@ assert all(pool.map(children.hold, names))
 pool.close()
 pool.join()
 for each in names:
-    until(lambda: client.inspect(each)[0].state == "free", limit_s=1)
+    until(lambda: client.inspect(each).state == "free", limit_s=1)
 """
     done = run(program + PARENT, "-W", "error::ResourceWarning")
     assert (done.stdout, done.stderr, done.returncode) == ("ends\nparent\n", "", 0)

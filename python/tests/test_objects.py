@@ -27,7 +27,8 @@ def test_repr(client: redlock.Redlock, aclient: aio.Redlock) -> None:
 
 
 def test_neither_pickled_nor_copied(client: redlock.Redlock, aclient: aio.Redlock) -> None:
-    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo")):
+    several, pool = client.lock_all(["a", "b"]), aclient.semaphore("foo", 2)
+    for thing in (client, aclient, client.lock("foo"), aclient.lock("foo"), several, pool):
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match="make another"):
                 way(thing)
@@ -88,7 +89,7 @@ def test_a_callback_that_knows_its_lock_does_not_keep_it(client: redlock.Redlock
 
 def test_subclasses(client: redlock.Redlock, name: str) -> None:
     class Mine(redlock.Lock):
-        def __init__(self, _client: Any, _name: Any = None, /, **options: Unpack[redlock.Options]) -> None:
+        def __init__(self, _client: Any, _name: Any = None, /, **options: Unpack[redlock.NameOptions]) -> None:
             super().__init__()
             self.options = options
 
@@ -97,14 +98,21 @@ def test_subclasses(client: redlock.Redlock, name: str) -> None:
         assert lock.remaining < 5
 
 
-def test_importing_starts_nothing() -> None:
-    program = (
-        "import threading, os, sys; import redlock; redlock.Redlock('redis://x').lock('foo');"
-        "print(threading.active_count(), len(os.listdir('/proc/self/task')), 'multiprocessing' in sys.modules);"
-        "import redlock.asyncio; print(threading.active_count(), len(os.listdir('/proc/self/task')))"
-    )
+def test_importing_starts_nothing_and_a_client_starts_the_log() -> None:
+    program = """
+import os, sys, threading
+
+def threads():
+    return sorted(thread.name for thread in threading.enumerate()), len(os.listdir("/proc/self/task"))
+
+import redlock, redlock.asyncio
+print(*threads())
+redlock.Redlock("redis://x").lock("foo")
+redlock.asyncio.Redlock("redis://x").lock("foo")
+print(*threads(), "multiprocessing" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "1 1 False\n1 1\n"
+    assert done.stdout == "['MainThread'] 1\n['MainThread', 'redlock-log'] 2 False\n"
 
 
 def test_a_second_interpreter_is_refused(run: Run) -> None:

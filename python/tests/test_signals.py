@@ -21,6 +21,10 @@ WAITERS = {
     "acquire": "client.lock(name).acquire(timeout=60)",
     "hung": "redlock.Redlock(hung, node_timeout=4).lock('foo').acquire(timeout=60)",
     "inspect": "redlock.Redlock(hung, node_timeout=4).inspect('foo')",
+    "inspect_semaphore": "redlock.Redlock(hung, node_timeout=4).inspect_semaphore('foo', 2)",
+    "lock_all": "client.lock_all([name + '-free', name]).acquire()",
+    "semaphore": "redlock.Redlock(hung, node_timeout=4).semaphore('foo', 2).acquire(timeout=60)",
+    "election": "client.election(name).run(print)",
 }
 
 
@@ -199,7 +203,7 @@ for number in range(100):
         pass
     if contended:
         other.release()
-    until(lambda: client.inspect(name)[0].state == "free", limit_s=5)
+    until(lambda: client.inspect(name).state == "free", limit_s=5)
 print("done")
 """
     done = run(program)
@@ -232,7 +236,7 @@ def test_an_exception_of_a_handler_comes_out(client: redlock.Redlock, name: str)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-    until(lambda: client.inspect(name)[0].state == "free")
+    until(lambda: client.inspect(name).state == "free")
 
 
 @contextlib.contextmanager
@@ -260,7 +264,7 @@ def test_a_handler_uses_locks_while_a_call_waits_for_nodes(
         with client.lock(name) as nested:
             nested.extend()
             assert not client.lock(name).acquire(timeout=0.2)
-            assert client.inspect(name)[0].state == "held"
+            assert client.inspect(name).state == "held"
         if call in ("try", "acquire", "enter"):
             with pytest.raises(redlock.LockAlreadyHeld):
                 other.acquire()

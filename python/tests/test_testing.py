@@ -80,6 +80,40 @@ async def test_a_body_in_asyncio_is_cancelled() -> None:
     assert raised.value.reason == "taken"
 
 
+def test_others_hold_one_of_several_names() -> None:
+    server = MemoryServer()
+    client = redlock.Redlock(server.url, timeout=0)
+    lock = client.lock_all(["a", "b"])
+    server.hold("b", ttl=30)
+    assert not lock.acquire()
+    server.advance(30)
+    with lock:
+        assert not client.lock("b").acquire()
+
+
+def test_an_election_loses_its_term() -> None:
+    election = redlock.Redlock(MemoryServer().url).election("leader")
+    terms: list[redlock.Lock] = []
+
+    def lead(lock: redlock.Lock) -> int:
+        terms.append(lock)
+        if len(terms) == 1:
+            lose(lock, "unreachable")
+        return len(terms)
+
+    assert election.run(lead) == 2
+
+
+def test_a_semaphore_is_full() -> None:
+    client = redlock.Redlock(MemoryServer().url, timeout=0)
+    with client.semaphore("pool", 1) as lock:
+        assert not client.semaphore("pool", 1).acquire()
+        lose(lock, "expired")
+        with client.semaphore("pool", 1, timeout=LIMIT) as other:
+            assert other.slot == 0, "its key is deleted in the background"
+        assert lock.acquire()
+
+
 def test_a_forked_child_has_servers_of_its_own(run: Any) -> None:
     program = """
 import os
@@ -120,7 +154,7 @@ def test_the_default_client_is_on_the_server(redlock_server):
     lock = redlock.lock("job", timeout=0)
     redlock_server.hold("job")
     assert not lock.acquire()
-    assert [view.node for view in redlock.inspect("job")] == [redlock_server.url]
+    assert [view.node for view in redlock.inspect("job").nodes] == [redlock_server.url]
 
 def test_each_test_has_another_server(redlock_server, redlock_client, redlock_aclient):
     assert redlock_server.url not in seen
@@ -129,7 +163,7 @@ def test_each_test_has_another_server(redlock_server, redlock_client, redlock_ac
         assert asyncio.run(redlock_aclient.lock("job").locked())
 
 def test_afterwards_the_default_client_is_the_former(monkeypatch):
-    assert redlock.inspect("job")[0].node == "memory://former"
+    assert redlock.inspect("job").nodes[0].node == "memory://former"
 """
 
 

@@ -77,7 +77,8 @@ def locks(lock: redlock.Lock, client: redlock.Redlock) -> None:
     lock.acquire(timeout="1")  # type: ignore[call-overload]
     lock.fence = 1  # type: ignore[misc]
     lock.on_lost(print_name)  # type: ignore[arg-type]
-    assert_type(client.inspect("foo"), list[redlock.NodeView])
+    assert_type(client.inspect("foo"), redlock.LockView)
+    assert_type(client.inspect("foo").nodes, list[redlock.NodeView])
     with client as same:
         assert_type(same, redlock.Redlock)
 
@@ -116,7 +117,7 @@ async def with_asyncio(client: aio.Redlock) -> None:
     await lock.extend(3)
     await lock.release()
     assert_type(lock.fence, int)
-    assert_type(await client.inspect(b"foo"), list[redlock.NodeView])
+    assert_type(await client.inspect(b"foo"), redlock.LockView)
     assert_type(await work_async(1), float)
     async with client as same:
         assert_type(same, aio.Redlock)
@@ -173,6 +174,92 @@ async def more_decorated() -> None:
     pay("ada")  # type: ignore[call-arg]
     passed("ada")  # type: ignore[arg-type]
     redlock.lock("foo", skip_if_held=True).acquire()  # type: ignore[attr-defined]
+
+
+def names_of(user: str, amount: int = 0) -> list[str]:
+    return [user, str(amount)]
+
+
+@redlock.lock_all(names_of)
+def several(user: str, amount: int) -> float:
+    return amount / len(user)
+
+
+@redlock.lock_all({"a", "b"}, skip_if_held=True, pass_lock=True)
+def several_passed(lock: redlock.Lock, amount: int) -> int:
+    return lock.fence + amount
+
+
+@redlock.semaphore(key, 5, pass_lock=True)
+def pooled(lock: redlock.Lock, user: str) -> int | None:
+    return lock.slot if user else None
+
+
+@aio.semaphore("pool", 5, skip_if_held=True)
+async def pooled_async(day: int) -> str:
+    return str(day)
+
+
+@aio.lock_all(names_of, pass_lock=True)
+async def several_async(lock: aio.Lock, user: str) -> str:
+    return f"{lock.names}{user}"
+
+
+async def shapes(client: redlock.Redlock, aclient: aio.Redlock) -> None:
+    assert_type(redlock.lock_all(["a", b"b"], ttl=10), redlock.Lock)
+    assert_type(client.lock_all(iter("ab"), at_least=1, margin=timedelta(seconds=1)), redlock.Lock)
+    assert_type(client.semaphore(b"pool", 5, timeout=None), redlock.Lock)
+    assert_type(aio.lock_all(("a", "b")), aio.Lock)
+    assert_type(aclient.semaphore("pool", 5), aio.Lock)
+    assert_type(client.lock("foo").names, tuple[str | bytes, ...])
+    assert_type(client.lock("foo").slot, int | None)
+    assert_type(client.inspect_semaphore("pool", 5), list[redlock.LockView])
+    assert_type(await aclient.inspect_semaphore("pool", 5), list[redlock.LockView])
+    assert_type(await aio.inspect_semaphore("pool", 5), list[redlock.LockView])
+    assert_type(client.inspect("foo").slot, int | None)
+    assert_type(several("ada", 5), float)
+    assert_type(several_passed(5), int | None)
+    assert_type(pooled("ada"), int | None)
+    assert_type(await pooled_async(1), str | None)
+    assert_type(await several_async("ada"), str)
+    several("ada")  # type: ignore[call-arg]
+    redlock.lock_all(3)  # type: ignore[call-overload]
+    redlock.lock_all(["a"], connect_timeout=1)  # type: ignore[call-overload]
+    client.semaphore("pool")  # type: ignore[call-overload]
+    client.semaphore("pool", "5")  # type: ignore[call-overload]
+    aclient.lock_all("a", "b")  # type: ignore[call-overload]
+
+
+async def elections(client: redlock.Redlock, aclient: aio.Redlock, options: redlock.ElectionOptions) -> None:
+    election = client.election("scheduler", ttl=10, margin=2, label="me")
+    assert_type(election, redlock.Election)
+    assert_type(redlock.election(b"scheduler", **options), redlock.Election)
+    assert_type(election.run(lambda lock: lock.fence), int | None)
+    assert_type(election.leader(), redlock.Leader | None)
+    assert_type(election.stopped, bool)
+    election.stop()
+    aelection = aclient.election("scheduler")
+    assert_type(aelection, aio.Election)
+    assert_type(aio.election("scheduler"), aio.Election)
+    assert_type(await aelection.run(lead_async), int | None)
+    assert_type(await aelection.leader(), redlock.Leader | None)
+    aelection.stop()
+    leader = redlock.Leader("me", 3)
+    assert_type(leader.label, str | None)
+    assert_type(leader.term, int | None)
+    leader.term = 4  # type: ignore[misc]
+    election.run(lead_async)  # type: ignore[arg-type]
+    await aelection.run(print_lock)  # type: ignore[arg-type]
+    client.election("scheduler", timeout=5)  # type: ignore[call-arg]
+    client.election(["scheduler"])  # type: ignore[arg-type]
+
+
+async def lead_async(lock: aio.Lock) -> int:
+    return lock.fence
+
+
+def print_lock(lock: aio.Lock) -> None:
+    print(lock)
 
 
 def errors(error: redlock.RedlockError, lost: redlock.LockLost) -> None:

@@ -1,5 +1,6 @@
 import assert = require("node:assert/strict");
 import redlock = require("redlock-rs");
+import otel = require("redlock-rs/otel");
 
 async function main(): Promise<void> {
   const client: redlock.Redlock = new redlock.Redlock("memory://consumer");
@@ -21,6 +22,11 @@ async function main(): Promise<void> {
   const esm = await import("redlock-rs");
   assert.equal(esm.Redlock, redlock.Redlock);
   assert.ok(lock instanceof esm.Lock);
+  const held: redlock.Point | undefined = redlock.stats().redlock_held?.points[0];
+  assert.equal(held?.value, 0);
+  otel.instrument({ tracerProvider: undefined });
+  otel.uninstrument();
+  assert.equal((await import("redlock-rs/otel")).instrument, otel.instrument);
   // @ts-expect-error: not a name
   assert.throws(() => client.lock(17), redlock.LockInvalidArgument);
   client.close();

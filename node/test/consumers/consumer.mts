@@ -3,19 +3,34 @@ import {
   type AcquireOptions,
   type Credentials,
   configure,
+  countByName,
+  Election,
+  type ElectionOptions,
   type ErrorCode,
+  election,
+  type Histogram,
   inspect,
+  inspectSemaphore,
+  type Leader,
   type Lock,
   LockLost,
   type LockOptions,
   LockTimeout,
+  type LockView,
   type Login,
   lock,
+  lockAll,
   locked,
+  type Metric,
   type NodeView,
+  type Point,
   Redlock,
   RedlockError,
+  type RedlockEvent,
+  semaphore,
+  stats,
 } from "redlock-rs";
+import { type InstrumentOptions, instrument, uninstrument } from "redlock-rs/otel";
 import { lose, MemoryServer } from "redlock-rs/testing";
 
 const options: LockOptions = { ttl: 5_000, timeout: null, autoRenew: true, label: "consumer" };
@@ -25,8 +40,11 @@ using redlock = new Redlock(["memory://consumer"], options);
   await using held = await redlock.lock("foo").acquire();
   const fence: number = held.fence;
   assert.ok(fence > 0 && held.held);
-  const views: NodeView[] = await redlock.inspect("foo");
-  for (const view of views) {
+  const whole: LockView = await redlock.inspect("foo");
+  const since: Date | null = whole.since;
+  assert.ok(whole.state === "held" && whole.fence === fence && since !== null && since.getTime() > 0);
+  const nodes: readonly NodeView[] = whole.nodes;
+  for (const view of nodes) {
     // @ts-expect-error: only a held lock has a fence
     assert.ok(view.fence);
     if (view.state !== "held") assert.fail(view.state);
@@ -35,7 +53,7 @@ using redlock = new Redlock(["memory://consumer"], options);
     assert.ok(left !== null && view.label === "consumer");
   }
 }
-assert.equal((await redlock.inspect("foo"))[0]?.state, "free");
+assert.equal((await redlock.inspect("foo")).state, "free");
 
 const result: number = await redlock.lock("foo").using(async (signal, lock: Lock) => {
   signal.throwIfAborted();
@@ -86,11 +104,66 @@ assert.equal(await double(2), 4);
 assert.equal(await nightly(), "done");
 assert.ok((await pay("ada")) > 0);
 
+const names: readonly string[] = ["a", "b"];
+const several: Lock = redlock.lockAll(names, { margin: 100 });
+assert.ok(await several.tryAcquire());
+const shown: readonly string[] = several.names;
+assert.deepEqual(shown, names);
+await several.release();
+const pool: Lock = await redlock.semaphore("pool", 2, { atLeast: 0 }).acquire();
+const slot: number | null = pool.slot;
+assert.ok(slot !== null && slot < 2);
+const views: LockView[] = await redlock.inspectSemaphore("pool", 2);
+assert.deepEqual(
+  views.map((view): number | null => view.slot),
+  [0, 1],
+);
+await pool.release();
+const candidacy: ElectionOptions = { ttl: 5_000, margin: 1_000, label: "consumer" };
+const candidate: Election = redlock.election("scheduler", candidacy);
+const term: number | undefined = await candidate.run(async (signal, lock: Lock) => {
+  signal.throwIfAborted();
+  const leader: Leader | null = await candidate.leader();
+  assert.ok(leader !== null && leader.label === "consumer");
+  return leader.term ?? lock.fence;
+});
+assert.ok(term !== undefined);
+candidate.stop();
+const stopped: boolean = candidate.stopped;
+assert.ok(stopped);
+assert.equal(await election("scheduler").run(() => 5), 5);
+assert.ok(lockAll(["a"]).names.length === 1 && semaphore("pool", 1).slot === null);
+assert.equal((await inspectSemaphore("pool", 1)).length, 1);
+const both: () => Promise<string> = locked(["a", "b"], { margin: 0 }, () => "both");
+const some: (id: number) => Promise<number | null> = locked(
+  "pool",
+  { permits: 2, passLock: true },
+  (lock, _id: number) => lock.slot,
+);
+assert.ok((await both()) === "both" && (await some(1)) !== null);
+
 const older: Lock = redlock.lock("bar", { autoRenew: false, protocol: "setnx" });
 assert.ok(await older.tryAcquire());
 await older.release();
 
+countByName(2);
+const metrics: Record<string, Metric> = stats();
+const points: readonly Point[] = metrics.redlock_acquire_duration_seconds?.points ?? [];
+const histogram: Histogram | undefined = points[0]?.histogram;
+assert.equal(histogram?.buckets.at(-1)?.le, Number.POSITIVE_INFINITY);
+const about = ({ code, topic, level, at, message, fields }: RedlockEvent): string =>
+  `${new Date(at).toISOString()} ${level satisfies "debug" | "info" | "warn" | "error"} ${topic} ${code}: ${message} ${fields.node}`;
+assert.equal(typeof about, "function");
+const providers: InstrumentOptions = { meterProvider: undefined };
+instrument(providers);
+await redlock.lock("foo").using(() => undefined);
+uninstrument();
+
 function wrong(): void {
+  // @ts-expect-error: what makes meters is a provider
+  instrument({ meterProvider: {} });
+  // @ts-expect-error: a count is a number
+  countByName("20");
   // @ts-expect-error: there are two protocols
   redlock.lock("foo", { protocol: "redlock" });
   // @ts-expect-error: milliseconds are a number
@@ -101,8 +174,18 @@ function wrong(): void {
   redlock.lock("foo", { credentials });
   // @ts-expect-error: a login has a password
   configure("memory://consumer", { credentials: async () => ({ username: "app" }) });
-  // @ts-expect-error: one lock has one name
+  // @ts-expect-error: several names are another method
   redlock.lock(["foo"]);
+  // @ts-expect-error: and those are an array
+  redlock.lockAll("foo");
+  // @ts-expect-error: a number of permits is needed
+  redlock.semaphore("pool", { ttl: 5_000 });
+  // @ts-expect-error: a candidate waits for ever
+  redlock.election("foo", { timeout: 0 });
+  // @ts-expect-error: a stopped election has no result
+  (): Promise<number> => redlock.election("foo").run(() => 5);
+  // @ts-expect-error: elections are made by a client
+  new Election();
   // @ts-expect-error: locks are made by a client
   new (redlock.lock("foo").constructor as typeof Lock)();
   // @ts-expect-error: the function comes first

@@ -1,0 +1,60 @@
+/** The program `redlock` of the npm package. `tests/cli` tests the program itself, by each of its launchers. */
+
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { accessSync, constants, cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const home = fileURLToPath(new URL("..", import.meta.url));
+const manifest = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+const program = join(home, manifest.bin.redlock);
+const memory = ["run", "--node", "memory://command-line", "job", "--"];
+
+/** Runs a program to its end. */
+function ended(file, args) {
+  return new Promise((resolve) => {
+    execFile(file, args, (error, stdout, stderr) => resolve({ status: error?.code ?? 0, stdout, stderr }));
+  });
+}
+
+test("the package names a program that can be executed", async () => {
+  assert.deepEqual(Object.keys(manifest.bin), ["redlock"]);
+  assert.match(readFileSync(program, "utf8"), /^#!\/usr\/bin\/env node\n/);
+  accessSync(program, constants.X_OK);
+  assert.deepEqual(await ended(program, ["--version"]), {
+    status: 0,
+    stdout: `redlock ${manifest.version}\n`,
+    stderr: "",
+  });
+});
+
+test("the program ends with the status of its command", async () => {
+  assert.deepEqual(await ended(program, [...memory, "sh", "-c", "echo done; exit 7"]), {
+    status: 7,
+    stdout: "done\n",
+    stderr: "",
+  });
+});
+
+test("the signal that opens Node's debugger goes to the command", async () => {
+  const script = "trap 'exit 9' USR1; echo up; while :; do :; done";
+  const child = spawn(program, [...memory, "sh", "-c", script], { stdio: ["ignore", "pipe", "pipe"] });
+  const said = { stdout: "", stderr: "" };
+  for (const name of ["stdout", "stderr"]) child[name].on("data", (text) => (said[name] += text));
+  await new Promise((resolve) => child.stdout.once("data", resolve));
+  child.kill("SIGUSR1");
+  const status = await new Promise((resolve) => child.once("close", resolve));
+  assert.deepEqual({ status, ...said }, { status: 9, stdout: "up\n", stderr: "" });
+});
+
+test("a package without its compiled part says so, with a status that is not the command's", async (t) => {
+  const copy = mkdtempSync(join(tmpdir(), "redlock-bare-"));
+  t.after(() => rmSync(copy, { recursive: true, force: true }));
+  for (const name of ["lib", "package.json"]) cpSync(join(home, name), join(copy, name), { recursive: true });
+  const { status, stdout, stderr } = await ended(join(copy, manifest.bin.redlock), [...memory, "true"]);
+  assert.deepEqual({ status, stdout }, { status: 70, stdout: "" });
+  assert.match(stderr, /^redlock: redlock-rs has no compiled part here [^\n]+\n$/);
+});

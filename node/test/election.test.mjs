@@ -1,0 +1,536 @@
+// Elections: of many candidates, at most one leads.
+import assert from "node:assert/strict";
+import { getEventListeners, once } from "node:events";
+import { after, before, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import {
+  configure,
+  Election,
+  election,
+  Lock,
+  LockForbidden,
+  LockInvalidArgument,
+  LockLost,
+  LockUnavailable,
+  Redlock,
+  stats,
+} from "redlock-rs";
+import { lose, MemoryServer } from "redlock-rs/testing";
+import { ends, start } from "./programs.mjs";
+import { cluster, failure, fresh, Server, until } from "./servers.mjs";
+
+let server;
+let redlock;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url, { ttl: 10_000 });
+});
+after(() => server.stop());
+
+const exists = async (name) => (await server.ask("EXISTS", name)) === 1;
+
+/** The body of a candidate that must not lead. */
+const never = () => assert.fail("it led");
+
+/** How many calls of this process wait. */
+const waiting = () => stats().redlock_waiting.points[0].value;
+
+/** Waits for the end of a term. */
+const ended = (signal) => new Promise((resolve) => signal.addEventListener("abort", resolve));
+
+/** The error with which `action` is refused. */
+async function refused(action, option, ...mentions) {
+  const error = await failure(action);
+  assert.ok(error instanceof LockInvalidArgument, `${error?.stack}`);
+  assert.equal(error.option, option);
+  for (const text of mentions) assert.ok(error.message.includes(text), `${error.message} lacks ${text}`);
+}
+
+test("a candidate leads, and resigns by returning", async () => {
+  const name = fresh();
+  const candidate = redlock.election(name, { label: "worker 7" });
+  assert.ok(candidate instanceof Election);
+  assert.equal(candidate.stopped, false);
+  assert.equal(await candidate.leader(), null);
+  const result = await candidate.run(async (signal, lock) => {
+    assert.ok(lock instanceof Lock && lock.held);
+    assert.equal(lock.name, name);
+    assert.equal(signal.aborted, false);
+    assert.deepEqual(await candidate.leader(), { label: "worker 7", term: lock.fence });
+    assert.equal(await exists(name), true);
+    return 17;
+  });
+  assert.equal(result, 17);
+  assert.equal(await exists(name), false);
+  assert.equal(await candidate.leader(), null);
+  assert.equal(await candidate.run(() => "not a promise"), "not a promise");
+  assert.equal(await candidate.run(() => undefined), undefined);
+  assert.equal(candidate.stopped, false);
+});
+
+test("at most one of many leads, and terms rise", async () => {
+  const name = fresh();
+  let leading = 0;
+  const terms = [];
+  const candidate = () =>
+    redlock.election(name).run(async (_, { fence }) => {
+      leading += 1;
+      assert.equal(leading, 1);
+      terms.push(fence);
+      assert.equal(await exists(name), true);
+      leading -= 1;
+      return fence;
+    });
+  const results = await Promise.all(Array.from({ length: 10 }, candidate));
+  assert.equal(new Set(terms).size, 10);
+  assert.deepEqual(
+    terms,
+    [...terms].sort((one, other) => one - other),
+  );
+  assert.deepEqual([...results].sort(), [...terms].sort());
+});
+
+test("each run is a candidate of its own", async () => {
+  const candidate = redlock.election(fresh());
+  const first = candidate.run(async (signal) => {
+    const second = candidate.run(() => "second");
+    await until(() => waiting() === 1);
+    assert.equal(signal.aborted, false);
+    return { second };
+  });
+  const { second } = await first;
+  assert.equal(await second, "second");
+});
+
+test("a body that throws resigns, and its error is thrown", async () => {
+  const name = fresh();
+  const candidate = redlock.election(name);
+  const error = new RangeError("mine");
+  const bodies = [
+    () => {
+      throw error;
+    },
+    async () => {
+      assert.equal(await exists(name), true);
+      throw error;
+    },
+    (_, lock) => {
+      lose(lock, "taken");
+      throw error;
+    },
+    () => {
+      candidate.stop();
+      throw error;
+    },
+  ];
+  for (const body of bodies) {
+    assert.equal(await failure(() => candidate.run(body)), error);
+    await until(async () => !(await exists(name)));
+  }
+});
+
+test("a loss aborts the signal, and the candidate campaigns again once the body has settled", async () => {
+  const name = fresh();
+  const candidate = redlock.election(name);
+  const terms = [];
+  let settled = false;
+  const result = await candidate.run(async (signal, lock) => {
+    terms.push(lock.fence);
+    if (terms.length > 1) return settled;
+    lose(lock, "taken");
+    await once(signal, "abort");
+    assert.ok(signal.reason instanceof LockLost);
+    assert.deepEqual([signal.reason.reason, signal.reason.lockName], ["taken", name]);
+    await until(async () => !(await exists(name)));
+    settled = true;
+    return "ignored";
+  });
+  assert.equal(result, true);
+  assert.equal(terms.length, 2);
+  assert.ok(terms[1] > terms[0]);
+});
+
+test("the loss that a body throws is the end of its term, and other errors are not", async () => {
+  const other = redlock.lock(fresh());
+  const ends = [
+    (signal) => signal.throwIfAborted(),
+    (_, lock) => lock.check(),
+    (_, lock) => lock.extend(),
+    (_, lock) => lock.release(),
+    (signal) => setImmediate(undefined, { signal }),
+    (signal) => once(new EventTarget(), "never", { signal }),
+    (signal) => Promise.reject(new Error("stopped", { cause: signal.reason })),
+    () => Promise.reject(Object.assign(new Error("stopped"), { name: "AbortError" })),
+  ];
+  for (const end of ends) {
+    let terms = 0;
+    const result = await redlock.election(fresh()).run(async (signal, lock) => {
+      terms += 1;
+      if (terms > 1) return "next";
+      lose(lock, "deleted");
+      await until(() => signal.aborted);
+      return await end(signal, lock);
+    });
+    assert.deepEqual([result, terms], ["next", 2], `${end}`);
+  }
+  const errors = [
+    () => Promise.reject(new TypeError("mine")),
+    () => Promise.reject("mine"),
+    async () => {
+      await other.acquire();
+      lose(other, "taken");
+      await other.release();
+    },
+  ];
+  for (const end of errors) {
+    let terms = 0;
+    const led = redlock.election(fresh()).run(async (signal, lock) => {
+      terms += 1;
+      lose(lock, "deleted");
+      await until(() => signal.aborted);
+      await end();
+    });
+    const error = await failure(() => led);
+    assert.ok(error === "mine" || error.message === "mine" || error.lockName === other.name, `${error}`);
+    assert.equal(terms, 1);
+  }
+});
+
+test("an AbortError is an error while the term lasts", async () => {
+  const error = await failure(() => redlock.election(fresh()).run(() => AbortSignal.abort().throwIfAborted()));
+  assert.equal(error.name, "AbortError");
+});
+
+test("a loss that the event loop had no time to report is a loss", async () => {
+  const short = new Redlock(server.url, { ttl: 100, autoRenew: false });
+  for (const end of [() => "ignored", (lock) => lock.check()]) {
+    let terms = 0;
+    const result = await short.election(fresh()).run((signal, lock) => {
+      terms += 1;
+      if (terms > 1) return "next";
+      while (lock.held);
+      assert.equal(signal.aborted, false);
+      return end(lock);
+    });
+    assert.deepEqual([result, terms], ["next", 2]);
+  }
+});
+
+test("a leader that the release finds replaced has led", async () => {
+  const name = fresh();
+  let terms = 0;
+  const result = await redlock.election(name).run(async () => {
+    terms += 1;
+    await server.ask("SET", name, "someone else");
+    return "led";
+  });
+  assert.deepEqual([result, terms], ["led", 1]);
+});
+
+test("a stop ends a campaign at once, without a key", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const candidate = redlock.election(name);
+  const campaigns = [1, 2].map(() => candidate.run(never));
+  await until(() => waiting() === 2);
+  candidate.stop();
+  assert.deepEqual(await Promise.all(campaigns), [undefined, undefined]);
+  assert.equal(candidate.stopped, true);
+  candidate.stop();
+  await held.release();
+  assert.equal(await candidate.run(never), undefined, "later ones too");
+  assert.equal(await exists(name), false);
+  assert.equal(await redlock.election(name).run(() => "others are not stopped"), "others are not stopped");
+});
+
+test("a stop in the turn in which the campaign is won runs no body", async () => {
+  const name = fresh();
+  const first = await redlock.lock(fresh(), { ttl: 100, autoRenew: false }).acquire();
+  const candidate = redlock.election(name);
+  first.signal.addEventListener("abort", () => candidate.stop());
+  const led = candidate.run(never);
+  while (first.held);
+  // Both are in one batch.
+  for (const end = performance.now() + 50; performance.now() < end; );
+  assert.equal(await led, undefined);
+  await until(async () => !(await exists(name)));
+});
+
+test("a stop aborts the signal of a term, which ends when the body has settled", async () => {
+  const name = fresh();
+  const candidate = redlock.election(name);
+  let settled = false;
+  let seen;
+  const led = candidate.run(async (signal) => {
+    seen = signal;
+    await once(signal, "abort");
+    assert.equal(await exists(name), true, "it still leads");
+    settled = true;
+    return "ignored";
+  });
+  await until(() => seen !== undefined);
+  candidate.stop();
+  assert.equal(seen.reason.name, "AbortError");
+  assert.equal(await led, undefined);
+  assert.equal(settled, true);
+  assert.equal(await exists(name), false);
+});
+
+test("what a stopped body throws because of the signal is not an error", async () => {
+  for (const end of [
+    (signal) => signal.throwIfAborted(),
+    (signal) => setImmediate(undefined, { signal }),
+    (signal) => fetch("http://127.0.0.1:1", { signal }),
+  ]) {
+    const candidate = redlock.election(fresh());
+    const led = candidate.run(async (signal) => {
+      candidate.stop();
+      await end(signal);
+      return "not reached";
+    });
+    assert.equal(await led, undefined, `${end}`);
+  }
+});
+
+test("a stop after the body has returned is too late for its result", async () => {
+  const candidate = redlock.election(fresh());
+  const led = candidate.run(() => {
+    void setImmediate().then(() => candidate.stop());
+    return 17;
+  });
+  assert.equal(await led, 17);
+});
+
+test("a body may release its lock, and has led", async () => {
+  const name = fresh();
+  const result = await redlock.election(name).run(async (signal, lock) => {
+    await lock.release();
+    assert.equal(await exists(name), false);
+    assert.equal(signal.aborted, false);
+    return "led";
+  });
+  assert.equal(result, "led");
+});
+
+test("no listener is left behind", async () => {
+  const candidate = redlock.election(fresh());
+  const signals = [];
+  for (let turn = 0; turn < 3; turn += 1) {
+    await candidate.run((signal, lock) => {
+      signals.push(signal, lock.signal);
+    });
+  }
+  candidate.stop();
+  for (const signal of signals) {
+    assert.equal(signal.aborted, false, "its term was over");
+    assert.equal(getEventListeners(signal, "abort").length, 0);
+  }
+});
+
+test("a campaign goes on while no quorum answers, and ends with any other failure", async (t) => {
+  const answers = [
+    new LockUnavailable("no quorum", { nodes: [{ node: "redis://a", answer: "no answer" }] }),
+    new LockUnavailable("no quorum", { nodes: [{ node: "redis://a", answer: "no answer" }] }),
+  ];
+  const acquire = Lock.prototype.acquire;
+  t.mock.method(Lock.prototype, "acquire", function acquired(...given) {
+    const next = answers.shift();
+    return next === undefined ? acquire.apply(this, given) : Promise.reject(next);
+  });
+  assert.equal(await redlock.election(fresh()).run(() => "led"), "led");
+  assert.equal(answers.length, 0);
+  for (const error of [new LockUnavailable("no thread"), new LockForbidden("no right")]) {
+    answers.push(error);
+    assert.equal(await failure(() => redlock.election(fresh()).run(never)), error);
+  }
+});
+
+test("an election waits whatever timeout its client has", async () => {
+  const impatient = new Redlock(server.url, { timeout: 0 });
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const led = impatient.election(name).run(() => "led");
+  await until(() => waiting() === 1);
+  await held.release();
+  assert.equal(await led, "led");
+});
+
+test("wrong arguments are refused", async () => {
+  for (const [name, ...mentions] of [
+    [["a"], "not an array"],
+    ["", "empty"],
+    ["redlock:waiters:a", "reserved"],
+  ]) {
+    await refused(() => redlock.election(name), "name", ...mentions);
+  }
+  for (const [options, option, message] of [
+    [{ timeout: 0 }, "timeout", "timeout is not an option of an election"],
+    [{ autoRenew: true }, "autoRenew", "autoRenew is not an option of an election"],
+    [{ maxHold: 60_000 }, "maxHold", "is not an option"],
+    [{ atLeast: 1 }, "atLeast", "is not an option"],
+    [{ protocol: "plain" }, "protocol", "is not an option"],
+    [{ tll: 1 }, "tll", 'unknown option "tll"'],
+    [{ ttl: 1 }, "ttl", "ttl is 1 ms"],
+    [{ margin: 6_000 }, "margin", "margin is 6 s"],
+    [5_000, undefined, "not a number"],
+  ]) {
+    await refused(() => redlock.election("foo", options), option, message);
+  }
+  const candidate = redlock.election("foo", { timeout: undefined, ttl: null });
+  for (const body of [undefined, 500, { ttl: 500 }]) {
+    await refused(() => candidate.run(body), undefined, "run(body) takes a function");
+  }
+});
+
+test("a closed client has no elections, and its leader finishes its term", async () => {
+  const client = new Redlock(server.url);
+  const name = fresh();
+  const candidate = client.election(name);
+  const led = await candidate.run(async (signal, lock) => {
+    const campaign = refused(() => client.election(name).run(never), undefined, "closed");
+    await until(() => waiting() === 1);
+    client.close();
+    await campaign;
+    assert.equal(signal.aborted, false);
+    lock.check();
+    return "led";
+  });
+  assert.equal(led, "led");
+  await refused(() => client.election(name), undefined, "closed");
+  await refused(() => candidate.run(never), undefined, "closed");
+  await refused(() => candidate.leader(), undefined, "closed");
+});
+
+test("several nodes show the label of the leader, and not its term", async () => {
+  const servers = await cluster(3);
+  try {
+    const client = new Redlock(servers.map(({ url }) => url));
+    const candidate = client.election("foo", { label: "" });
+    await candidate.run(async () => {
+      assert.deepEqual(await candidate.leader(), { label: null, term: null });
+    });
+    const labelled = client.election("foo", { label: "worker 7" });
+    await labelled.run(async () => {
+      assert.deepEqual(await candidate.leader(), { label: "worker 7", term: null });
+    });
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+});
+
+test("a margin is the time in which a leader stops before another one can lead", async () => {
+  const memory = new MemoryServer();
+  const client = new Redlock(memory.url, { ttl: 1_000 });
+  const candidate = client.election("foo", { margin: 500 });
+  let terms = 0;
+  await candidate.run(async (signal, lock) => {
+    terms += 1;
+    if (terms > 1) return;
+    assert.ok(lock.remaining <= 500, `${lock.remaining}`);
+    memory.available = false;
+    await ended(signal);
+    assert.equal(signal.reason.reason, "unreachable");
+    memory.available = true;
+    assert.equal((await candidate.leader())?.term, lock.fence, "nobody else can have it yet");
+  });
+  assert.equal(terms, 2);
+});
+
+test("a leader of the default client, in memory", async (t) => {
+  t.after(() => configure());
+  const memory = new MemoryServer();
+  configure(memory.url);
+  memory.hold("scheduler");
+  const led = election("scheduler", { ttl: 5_000 }).run((_, { remaining }) => remaining);
+  memory.release("scheduler");
+  assert.ok((await led) <= 5_000);
+});
+
+// --- The process and its threads ---
+
+test("a campaign keeps the process alive, and a term does not", async () => {
+  const name = fresh();
+  const held = await redlock.lock(name).acquire();
+  const body = `
+    redlock.election(${JSON.stringify(name)}).run((signal) => {
+      console.log("leads");
+      return new Promise((resolve) => signal.addEventListener("abort", resolve));
+    });
+    console.log("campaigns");
+  `;
+  const program = start([server], fresh(), body);
+  await until(() => program.output !== "");
+  assert.equal(program.child.exitCode, null);
+  await held.release();
+  const { output } = await ends(program);
+  assert.equal(output, "campaigns\nleads\n");
+  assert.equal(await exists(name), false);
+});
+
+test("process.exit and an uncaught exception resign", async () => {
+  for (const [end, code] of [
+    ["process.exit(7)", 7],
+    ["setImmediate(() => { throw new Error('mine'); })", 1],
+  ]) {
+    const name = fresh();
+    const body = `
+      redlock.election(${JSON.stringify(name)}).run(() => {
+        console.log("leads");
+        ${end};
+        return new Promise(() => undefined);
+      });
+    `;
+    await ends(start([server], fresh(), body), code);
+    assert.equal(await exists(name), false, end);
+  }
+});
+
+test("a leader that only waits for its signal is not garbage", async () => {
+  const name = fresh();
+  const program = start(
+    [server],
+    fresh(),
+    `
+      // This is in a function, because a module's own frame keeps its values alive.
+      await new Promise((leads) => {
+        redlock.election(${JSON.stringify(name)}).run((signal) => {
+          leads();
+          return new Promise((resolve) => signal.addEventListener("abort", resolve));
+        });
+      });
+      await (async () => {
+        await redlock.lock("garbage").acquire();
+      })();
+      console.log("leads");
+      setInterval(() => gc(), 10);
+      process.stdin.on("end", () => process.exit()).resume();
+    `,
+    "--expose-gc",
+  );
+  await until(() => program.output !== "");
+  await until(async () => !(await exists("garbage")));
+  assert.equal(program.child.exitCode, null, "by the collection, not by the end of the process");
+  assert.equal(await exists(name), true);
+  program.child.stdin.end();
+  await ends(program);
+});
+
+test("a leader in a worker that is terminated is followed by another", async () => {
+  const name = fresh();
+  const code = `
+    const { Redlock } = require("redlock-rs");
+    const { parentPort, workerData } = require("node:worker_threads");
+    const [url, name] = workerData;
+    new Redlock(url, { ttl: 600_000 }).election(name).run((signal, { fence }) => {
+      parentPort.postMessage(fence);
+      return new Promise(() => setInterval(() => undefined, 1_000));
+    });
+  `;
+  const worker = new Worker(code, { eval: true, workerData: [server.url, name] });
+  const [term] = await once(worker, "message");
+  const led = redlock.election(name).run((_, { fence }) => fence);
+  await worker.terminate();
+  assert.ok((await led) > term);
+});

@@ -1,0 +1,581 @@
+// Metrics and traces, with the real SDK and the real exporter of OpenTelemetry.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createRequire } from "node:module";
+import { after, afterEach, before, test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { context, diag, SpanStatusCode, trace } from "@opentelemetry/api";
+import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import { MeterProvider } from "@opentelemetry/sdk-metrics";
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { Lock, LockInvalidArgument, LockLost, locked, Redlock, stats } from "redlock-rs";
+import { instrument, uninstrument } from "redlock-rs/otel";
+import { lose, MemoryServer } from "redlock-rs/testing";
+import { start } from "./programs.mjs";
+import { fresh, Server, until } from "./servers.mjs";
+
+/** The names that every language exports, and what they are for Prometheus. */
+const SERIES = {
+  redlock_acquire_duration_seconds_bucket_total: "counter",
+  redlock_acquire_duration_seconds_count_total: "counter",
+  redlock_acquire_duration_seconds_sum_total: "counter",
+  redlock_events_dropped_total: "counter",
+  redlock_held: "gauge",
+  redlock_hold_duration_seconds_bucket_total: "counter",
+  redlock_hold_duration_seconds_count_total: "counter",
+  redlock_hold_duration_seconds_sum_total: "counter",
+  redlock_lost_total: "counter",
+  redlock_node_connections_total: "counter",
+  redlock_node_duration_seconds_bucket_total: "counter",
+  redlock_node_duration_seconds_count_total: "counter",
+  redlock_node_duration_seconds_sum_total: "counter",
+  redlock_node_evicts: "gauge",
+  redlock_node_up: "gauge",
+  redlock_releases_pending: "gauge",
+  redlock_releases_total: "counter",
+  redlock_renewal_margin_ratio_bucket_total: "counter",
+  redlock_renewal_margin_ratio_count_total: "counter",
+  redlock_renewal_margin_ratio_sum_total: "counter",
+  redlock_renewals_total: "counter",
+  redlock_waiting: "gauge",
+};
+
+const METHODS = ["acquire", "tryAcquire", "hold", "release", Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose")];
+
+let server;
+let redlock;
+/** What the program has as its own spans, in the context of which locks are used. */
+let exporter;
+let tracer;
+
+before(async () => {
+  server = await Server.start();
+  redlock = new Redlock(server.url);
+  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+});
+after(() => server.stop());
+afterEach(uninstrument);
+
+/** Traces locks, and returns the provider. */
+function traced(...processors) {
+  exporter = new InMemorySpanExporter();
+  const spanProcessors = [new SimpleSpanProcessor(exporter), ...processors];
+  const tracerProvider = new BasicTracerProvider({ spanProcessors });
+  tracer = tracerProvider.getTracer("the program");
+  instrument({ tracerProvider });
+  return tracerProvider;
+}
+
+/** Runs `body` in a span of the program, which it gets. */
+async function inSpan(body) {
+  const span = tracer.startSpan("request");
+  try {
+    return await context.with(trace.setSpan(context.active(), span), () => body(span));
+  } finally {
+    span.end();
+  }
+}
+
+/** The spans with this name that have ended, in the order of their ends. */
+const spans = (name) => exporter.getFinishedSpans().filter((span) => span.name === `redlock.${name}`);
+
+/** The parent of a span. Older releases of the SDK have only its id. */
+const parentOf = (span) => span.parentSpanContext?.spanId ?? span.parentSpanId;
+
+// --- Metrics ---
+
+/** Reads the text that Prometheus scrapes: the type of each metric, and its series. */
+function parse(text) {
+  const types = {};
+  const series = [];
+  for (const line of text.split("\n")) {
+    const [, typed, type] = /^# TYPE (\S+) (\S+)$/.exec(line) ?? [];
+    if (typed !== undefined) types[typed] = type;
+    const [, name, list, value] = /^(\w+)(?:\{(.*)\})? (\S+)(?: \d+)?$/.exec(line) ?? [];
+    if (name === undefined) continue;
+    const labels = Object.fromEntries(
+      [...(list ?? "").matchAll(/(\w+)="([^"]*)"/g)].map(([, label, of]) => [label, of]),
+    );
+    series.push({ name, labels, value: value === "+Inf" ? Number.POSITIVE_INFINITY : Number(value) });
+  }
+  return { types, series };
+}
+
+test("Prometheus scrapes a running program", async (t) => {
+  const program = start(
+    [server],
+    fresh(),
+    `
+      import { createServer } from "node:http";
+      import { PrometheusExporter } from "@opentelemetry/exporter-prometheus";
+      import { MeterProvider } from "@opentelemetry/sdk-metrics";
+      import { countByName, stats } from "redlock-rs";
+      import { instrument } from "redlock-rs/otel";
+      import { lose } from "redlock-rs/testing";
+      import { until } from "./test/servers.mjs";
+
+      const exporter = new PrometheusExporter({ preventServerStart: true });
+      instrument({ meterProvider: new MeterProvider({ readers: [exporter] }) });
+      countByName(1);
+      await lock.acquire();
+      await redlock.lock("used").using(() => undefined);
+      await redlock.lock("used").using(() => undefined);
+      const other = redlock.lock(lock.name).acquire({ timeout: 100 }).catch(() => undefined);
+      lose(await redlock.lock("lost").acquire(), "taken");
+      const renewed = await redlock.lock("renewed", { ttl: 300 }).acquire();
+      const lasting = redlock.lock(lock.name).acquire().catch(() => undefined);
+      await other;
+      const count = () => stats().redlock_renewal_margin_ratio.points.length;
+      await until(() => count() > 0);
+      await renewed.release();
+      const http = createServer((request, response) => exporter.getMetricsRequestHandler(request, response));
+      http.listen(0, "127.0.0.1", () => console.log(lock.name, http.address().port));
+    `,
+  );
+  t.after(async () => {
+    program.child.kill("SIGKILL");
+    await program.ended;
+  });
+  await until(() => program.output.includes("\n") || program.child.exitCode !== null);
+  assert.equal(program.child.exitCode, null, program.errors);
+  const [held, port] = program.output.trim().split(" ");
+
+  const scrape = async () => parse(await (await fetch(`http://127.0.0.1:${port}/metrics`)).text());
+  const { types, series } = await scrape();
+  const known = Object.entries(types).filter(([name]) => name.startsWith("redlock_"));
+  assert.deepEqual(Object.fromEntries(known.sort()), SERIES);
+  const missing = Object.keys(SERIES).filter((name) => !series.some((one) => one.name === name));
+  assert.deepEqual(missing, [], "each has a series");
+
+  const of = (name, labels) => {
+    const has = (one) => Object.entries(labels).every(([label, value]) => one.labels[label] === value);
+    return series.filter((one) => one.name === name && has(one)).reduce((sum, { value }) => sum + value, 0);
+  };
+  assert.equal(of("redlock_held", { name: held }), 1, "the first name");
+  assert.equal(of("redlock_held", {}), 1);
+  assert.equal(of("redlock_waiting", {}), 1);
+  assert.equal(of("redlock_lost_total", { reason: "taken" }), 1);
+  assert.equal(of("redlock_node_up", {}), 1);
+  assert.equal(of("redlock_releases_total", { outcome: "released" }), 3);
+  const acquired = { outcome: "acquired", contended: "false" };
+  assert.equal(of("redlock_acquire_duration_seconds_count_total", acquired), 5);
+  assert.equal(of("redlock_acquire_duration_seconds_count_total", { outcome: "timeout" }), 1);
+  assert.ok(of("redlock_acquire_duration_seconds_sum_total", { outcome: "timeout" }) > 0.05);
+  assert.equal(of("redlock_acquire_duration_seconds_bucket_total", { ...acquired, le: "+Inf" }), 5);
+  assert.equal(of("redlock_acquire_duration_seconds_bucket_total", { outcome: "timeout", le: "0.0001" }), 0);
+  assert.ok(of("redlock_node_duration_seconds_count_total", { script: "acquire" }) > 0);
+  const nodes = new Set(series.flatMap(({ labels }) => labels.node ?? []));
+  assert.equal(nodes.size, 1);
+
+  const again = await scrape();
+  assert.deepEqual(again.types, types);
+});
+
+test("metrics are those of the snapshot, and end with the instrumentation", async () => {
+  const { meterProvider, collect } = reader();
+  instrument({ meterProvider });
+  const lock = await redlock.lock(fresh()).acquire();
+  const { held, ...others } = await collect();
+  assert.equal(held, stats().redlock_held.points[0].value);
+  assert.deepEqual(others, {});
+  await lock.release();
+  assert.equal((await collect()).held, 0);
+  uninstrument();
+  assert.deepEqual(await collect(), {});
+});
+
+test("another call replaces the former one", async () => {
+  const [one, other] = [reader(), reader()];
+  instrument({ meterProvider: one.meterProvider });
+  instrument({ meterProvider: other.meterProvider });
+  assert.deepEqual(await one.collect(), {});
+  assert.equal((await other.collect()).held, 0);
+});
+
+/** A provider of meters, and what reads from it how many locks are held. */
+function reader() {
+  const observed = new Map();
+  const callbacks = new Map();
+  const instrument = (name, options) => ({ name, options });
+  const meter = {
+    createObservableGauge: instrument,
+    createObservableCounter: instrument,
+    addBatchObservableCallback: (callback, instruments) => callbacks.set(callback, instruments),
+    removeBatchObservableCallback: (callback) => callbacks.delete(callback),
+  };
+  const collect = async () => {
+    observed.clear();
+    for (const [callback, instruments] of callbacks) {
+      const observe = (one, value) => {
+        assert.ok(instruments.includes(one));
+        if (one.name === "redlock_held") observed.set("held", value);
+      };
+      await callback({ observe });
+    }
+    return Object.fromEntries(observed);
+  };
+  return { meterProvider: { getMeter: () => meter }, collect };
+}
+
+test("providers are checked", () => {
+  const wrong = [
+    [{ meterProvider: {} }, /meterProvider must be a MeterProvider, not an object/],
+    [{ tracerProvider: "global" }, /tracerProvider must be a TracerProvider, not a string/],
+    [{ exporter: {} }, /exporter/],
+    ["traces", /options must be an object/],
+  ];
+  for (const [options, message] of wrong) {
+    assert.throws(
+      () => instrument(options),
+      (error) => error instanceof LockInvalidArgument && message.test(error.message),
+    );
+  }
+  instrument({ meterProvider: new MeterProvider(), tracerProvider: undefined });
+  instrument();
+});
+
+// --- Traces ---
+
+test("an acquire and a hold are children of the caller's span", async () => {
+  traced();
+  const lock = redlock.lock(fresh());
+  const request = await inSpan(async (span) => {
+    await lock.acquire();
+    assert.deepEqual(spans("hold"), []);
+    assert.equal(trace.getSpan(context.active()), span, "the caller's span is still the active one");
+    return span;
+  });
+  const { fence } = lock;
+  await lock.release();
+  const [acquire] = spans("acquire");
+  const [hold] = spans("hold");
+  const common = { "redlock.name": lock.name, "redlock.fence": fence };
+  const uncontended = { "redlock.outcome": "acquired", "redlock.contended": false, "redlock.waits": 0 };
+  assert.deepEqual({ ...acquire.attributes }, { ...common, ...uncontended });
+  assert.deepEqual({ ...hold.attributes }, { ...common, "redlock.end": "released" });
+  for (const span of [acquire, hold]) {
+    assert.equal(parentOf(span), request.spanContext().spanId);
+    assert.equal(span.spanContext().traceId, request.spanContext().traceId);
+    assert.equal(span.status.code, SpanStatusCode.UNSET);
+    assert.equal(span.instrumentationScope.name, "redlock-rs");
+    assert.match(span.instrumentationScope.version, /^\d+\.\d+\.\d+/);
+  }
+  assert.equal(exporter.getFinishedSpans().length, 3);
+});
+
+test("each way to acquire and to release is traced", async () => {
+  traced();
+  const name = fresh();
+  const asyncDispose = METHODS.at(-1);
+  const ways = {
+    acquire: async () => (await redlock.lock(name).acquire()).release(),
+    tryAcquire: async () => {
+      const lock = redlock.lock(name);
+      assert.equal(await lock.tryAcquire(), true);
+      await lock.release();
+    },
+    using: () => redlock.lock(name).using(() => undefined),
+    dispose: async () => (await redlock.lock(name).acquire())[asyncDispose](),
+    locked: () => redlock.locked(name, undefined, () => undefined)(),
+    several: () => redlock.lockAll([name, "other"]).using(() => undefined),
+    permit: () => redlock.semaphore(name, 2).using(() => undefined),
+    election: () => redlock.election(name).run(() => undefined),
+  };
+  for (const [way, use] of Object.entries(ways)) {
+    exporter.reset();
+    const { spanId } = await inSpan(async (span) => {
+      await use();
+      return span.spanContext();
+    });
+    assert.deepEqual([spans("acquire").length, spans("hold").length], [1, 1], way);
+    assert.deepEqual([parentOf(spans("acquire")[0]), parentOf(spans("hold")[0])], [spanId, spanId], way);
+    assert.equal(spans("hold")[0].attributes["redlock.end"], "released", way);
+  }
+});
+
+test("a lock of several names is traced with all of them, and a permit with its semaphore", async () => {
+  traced();
+  const locks = [redlock.lockAll(["b", "a"]), redlock.semaphore(fresh("pool"), 2)];
+  for (const lock of locks) {
+    exporter.reset();
+    let fence;
+    await lock.using((_, held) => {
+      fence = held.fence;
+    });
+    for (const { attributes } of [...spans("acquire"), ...spans("hold")]) {
+      assert.deepEqual([attributes["redlock.name"], attributes["redlock.fence"]], [lock.name, fence]);
+    }
+  }
+  assert.equal(locks[0].name, "a, b");
+});
+
+test("each term of an election is a hold", async () => {
+  traced();
+  const candidate = redlock.election(fresh());
+  const terms = [];
+  const { spanId } = await inSpan(async (span) => {
+    await candidate.run((signal, lock) => {
+      terms.push(lock.fence);
+      if (terms.length > 1) return;
+      lose(lock, "taken");
+      return new Promise((resolve) => signal.addEventListener("abort", resolve));
+    });
+    return span.spanContext();
+  });
+  assert.deepEqual(
+    spans("hold").map(({ attributes }) => [attributes["redlock.fence"], attributes["redlock.end"]]),
+    [
+      [terms[0], "lost"],
+      [terms[1], "released"],
+    ],
+  );
+  assert.equal(spans("acquire").length, 2);
+  for (const span of [...spans("acquire"), ...spans("hold")]) assert.equal(parentOf(span), spanId);
+  const held = await redlock.lock(fresh()).acquire();
+  const stopping = redlock.election(held.name);
+  const campaign = stopping.run(assert.fail);
+  await until(() => stats().redlock_waiting.points[0].value === 1);
+  stopping.stop();
+  await campaign;
+  assert.equal(spans("acquire").at(-1).attributes["redlock.outcome"], "cancelled");
+});
+
+test("an acquire that waits says so", async () => {
+  traced();
+  const held = await redlock.lock(fresh()).acquire();
+  const waiting = redlock.lock(held.name).acquire();
+  await until(() => stats().redlock_waiting.points[0].value === 1);
+  await held.release();
+  await (await waiting).release();
+  const { attributes } = spans("acquire")[1];
+  assert.equal(attributes["redlock.contended"], true);
+  assert.ok(attributes["redlock.waits"] > 0);
+});
+
+test("each end of an acquire is its outcome", async () => {
+  traced();
+  const held = await redlock.lock(fresh()).acquire();
+  const other = redlock.lock(held.name);
+  const memory = new MemoryServer();
+  const down = new Redlock(memory.url, { nodeTimeout: 50 }).lock("down");
+  memory.available = false;
+  const closed = new Redlock(memory.url);
+  const late = closed.lock("late");
+  closed.close();
+  const { ERROR, UNSET } = SpanStatusCode;
+  const cases = [
+    ["timeout", UNSET, () => other.acquire({ timeout: 0 })],
+    ["timeout", UNSET, () => other.tryAcquire()],
+    ["timeout", UNSET, () => redlock.locked(held.name, { skipIfHeld: true }, () => undefined)()],
+    ["cancelled", UNSET, () => other.acquire({ signal: AbortSignal.timeout(20) })],
+    [
+      "cancelled",
+      UNSET,
+      () => other.acquire({ signal: AbortSignal.abort(new LockLost("of another", { reason: "taken" })) }),
+    ],
+    ["already_held", ERROR, () => held.acquire()],
+    ["invalid_argument", ERROR, () => other.acquire({ timeout: "soon" })],
+    ["invalid_argument", ERROR, () => late.acquire()],
+    ["unavailable", ERROR, () => down.tryAcquire()],
+  ];
+  for (const [outcome, status, call] of cases) {
+    exporter.reset();
+    const result = await call().catch((error) => error);
+    const [acquire, ...more] = exporter.getFinishedSpans();
+    assert.deepEqual(more, [], outcome);
+    const { "redlock.name": name, ...attributes } = acquire.attributes;
+    assert.deepEqual(attributes, { "redlock.outcome": outcome }, String(call));
+    assert.equal(acquire.status.code, status, String(call));
+    if (status === ERROR) assert.equal(acquire.status.message, result.message);
+  }
+  await held.release();
+});
+
+test("a loss ends the span of the hold at once, with its message", async () => {
+  traced();
+  const lock = await redlock.lock(fresh()).acquire();
+  lose(lock, "taken");
+  await until(() => spans("hold").length === 1);
+  const [{ attributes, status }] = spans("hold");
+  assert.equal(attributes["redlock.end"], "lost");
+  assert.equal(status.code, SpanStatusCode.ERROR);
+  assert.match(status.message, /lock/);
+  await assert.rejects(lock.release(), LockLost);
+  await lock.acquire();
+  await lock.release();
+  assert.deepEqual(
+    spans("hold").map((span) => span.attributes["redlock.end"]),
+    ["lost", "released"],
+  );
+});
+
+test("a loss that the release finds is a loss too", async () => {
+  traced();
+  const older = redlock.lock(fresh(), { protocol: "setnx", ttl: 1_000 });
+  await older.acquire();
+  await server.ask("DEL", older.name);
+  await assert.rejects(older.release(), LockLost);
+  const [{ attributes }] = spans("hold");
+  assert.deepEqual({ ...attributes }, { "redlock.name": older.name, "redlock.end": "lost" });
+});
+
+test("a body that fails with the loss of another lock does not end its own as lost", async () => {
+  traced();
+  const inner = await redlock.lock(fresh()).acquire();
+  const work = redlock.lock(fresh()).using(async () => {
+    lose(inner, "taken");
+    inner.check();
+  });
+  await assert.rejects(work, LockLost);
+  await until(() => spans("hold").length === 2);
+  const ends = spans("hold").map(({ attributes }) => [
+    attributes["redlock.name"] === inner.name,
+    attributes["redlock.end"],
+  ]);
+  assert.deepEqual(Object.fromEntries(ends), { true: "lost", false: "released" });
+});
+
+test("a lock that its body acquires anew has a span for each hold", async () => {
+  traced();
+  const lock = redlock.lock(fresh());
+  await lock.using(async () => {
+    await lock.release();
+    assert.equal(spans("hold").length, 1);
+    await lock.acquire();
+  });
+  assert.equal(spans("hold").length, 2);
+  assert.equal(spans("acquire").length, 2);
+});
+
+test("a traced lock that is garbage-collected is still released, and its span ends", async () => {
+  setFlagsFromString("--expose-gc");
+  const gc = runInNewContext("gc");
+  traced();
+  const name = fresh();
+  await (async () => {
+    await redlock.lock(name).acquire();
+  })();
+  await until(() => {
+    gc();
+    return spans("hold").length === 1;
+  });
+  assert.equal(spans("hold")[0].attributes["redlock.end"], "released");
+  await until(async () => (await server.ask("EXISTS", name)) === 0);
+});
+
+test("a tracer that throws costs no lock", async (t) => {
+  const failures = [];
+  const quiet = () => undefined;
+  const error = (...words) => failures.push(words);
+  diag.setLogger({ error, warn: quiet, info: quiet, debug: quiet, verbose: quiet });
+  t.after(() => diag.disable());
+  const broken = () => {
+    throw new Error("mine");
+  };
+  const providers = [
+    { getTracer: () => ({ startSpan: broken }) },
+    {
+      getTracer: () => ({
+        startSpan: () => ({
+          isRecording: () => true,
+          setAttribute: broken,
+          setAttributes: broken,
+          setStatus: broken,
+          end: broken,
+        }),
+      }),
+    },
+  ];
+  for (const tracerProvider of providers) {
+    instrument({ tracerProvider });
+    const lock = await redlock.lock(fresh()).acquire();
+    assert.equal(lock.held, true);
+    await lock.release();
+    assert.equal(await redlock.lock(lock.name).using(() => 5), 5);
+    const [held, other] = [await redlock.lock(fresh()).acquire(), redlock.lock(fresh())];
+    assert.equal(await redlock.lock(held.name).tryAcquire(), false);
+    await assert.rejects(other.acquire({ timeout: "soon" }), LockInvalidArgument);
+    lose(held, "taken");
+    await until(() => !held.held);
+    await assert.rejects(held.release(), LockLost);
+  }
+  assert.ok(failures.length > 0 && failures.every(([text]) => text === "redlock-rs: a trace failed"), String(failures));
+});
+
+test("without instrumentation nothing is replaced, and afterwards nothing is left", async () => {
+  const originals = METHODS.map((method) => Lock.prototype[method]);
+  const shown = METHODS.map((method) => Object.getOwnPropertyDescriptor(Lock.prototype, method).enumerable);
+  traced();
+  for (const [index, method] of METHODS.entries()) {
+    assert.notEqual(Lock.prototype[method], originals[index]);
+    assert.equal(Lock.prototype[method].name, originals[index].name);
+    assert.equal(Lock.prototype[method].length, originals[index].length);
+  }
+  const now = METHODS.map((method) => Object.getOwnPropertyDescriptor(Lock.prototype, method).enumerable);
+  assert.deepEqual(now, shown);
+  uninstrument();
+  assert.deepEqual(
+    METHODS.map((method) => Lock.prototype[method]),
+    originals,
+  );
+  await redlock.lock(fresh()).using(() => undefined);
+  assert.deepEqual(exporter.getFinishedSpans(), []);
+  uninstrument();
+});
+
+test("what another library has put over a method stays", async () => {
+  const { acquire } = Lock.prototype;
+  traced();
+  const ours = Lock.prototype.acquire;
+  const theirs = function (...given) {
+    return ours.apply(this, given);
+  };
+  Lock.prototype.acquire = theirs;
+  try {
+    uninstrument();
+    assert.equal(Lock.prototype.acquire, theirs);
+    await redlock.lock(fresh()).using(() => undefined);
+  } finally {
+    Lock.prototype.acquire = acquire;
+  }
+});
+
+test("the functions of this module work with the default client, and are the same in CommonJS", async () => {
+  const required = createRequire(import.meta.url)("redlock-rs/otel");
+  assert.equal(required.instrument, instrument);
+  assert.equal(required.uninstrument, uninstrument);
+  assert.deepEqual(Object.keys(required).sort(), ["instrument", "uninstrument"]);
+  assert.equal(typeof locked, "function");
+});
+
+test("a stack leads to the caller", async () => {
+  traced();
+  const held = await redlock.lock(fresh()).acquire();
+  async function caller() {
+    await redlock.lock(held.name).acquire({ timeout: 0 });
+  }
+  const error = await caller().catch((error) => error);
+  assert.match(error.stack, /at async caller /);
+  await held.release();
+});
+
+test("a pending trace does not keep the process alive", async () => {
+  const program = start(
+    [server],
+    fresh(),
+    `
+      import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+      import { instrument } from "redlock-rs/otel";
+      const spanProcessors = [new SimpleSpanProcessor(new InMemorySpanExporter())];
+      instrument({ tracerProvider: new BasicTracerProvider({ spanProcessors }) });
+      await lock.acquire();
+      console.log("held");
+    `,
+  );
+  const [code] = await once(program.child, "close");
+  assert.equal(code, 0, program.errors);
+  assert.equal(program.output, "held\n");
+  const name = /lock\("(.*?)"\)/.exec(program.child.spawnargs.at(-1))[1];
+  assert.equal(await server.ask("EXISTS", name), 0);
+});

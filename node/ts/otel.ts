@@ -1,0 +1,354 @@
+/**
+ * Metrics and traces of locks, for OpenTelemetry. Needs the package `@opentelemetry/api`.
+ *
+ * @example
+ * ```ts
+ * import { PrometheusExporter } from "@opentelemetry/exporter-prometheus";
+ * import { MeterProvider } from "@opentelemetry/sdk-metrics";
+ * import { instrument } from "redlock-rs/otel";
+ *
+ * // Served on port 9464.
+ * instrument({ meterProvider: new MeterProvider({ readers: [new PrometheusExporter()] }) });
+ * ```
+ *
+ * @packageDocumentation
+ */
+
+import {
+  type BatchObservableCallback,
+  context,
+  diag,
+  type Meter,
+  type MeterProvider,
+  metrics,
+  type Observable,
+  type Span,
+  SpanStatusCode,
+  type Tracer,
+  type TracerProvider,
+  trace,
+} from "@opentelemetry/api";
+import { waits } from "#native";
+import { queue } from "./calls.js";
+import { type ErrorCode, LockInvalidArgument, LockLost, RedlockError } from "./errors.js";
+import { type AcquireOptions, Lock, type TryOptions } from "./lock.js";
+import { type Metric, stats } from "./stats.js";
+import { checked, type Kinds } from "./validate.js";
+
+/** Where metrics and traces go. */
+export interface InstrumentOptions {
+  /** What makes the meter; default the global provider, which must be set before. */
+  readonly meterProvider?: MeterProvider | undefined;
+  /** What makes the tracer; default the global provider. */
+  readonly tracerProvider?: TracerProvider | undefined;
+}
+
+/** The package, as the scope of the meter and of the tracer. */
+const { name, version } = require("../package.json") as { readonly name: string; readonly version: string };
+
+const OPTIONS: Kinds = {
+  meterProvider: { says: "a MeterProvider", fits: (value) => has(value, "getMeter") },
+  tracerProvider: { says: "a TracerProvider", fits: (value) => has(value, "getTracer") },
+};
+
+/** The parts of a histogram, each a counter of its own. */
+const PARTS = ["_bucket_total", "_sum_total", "_count_total"];
+
+/** The errors of an acquire that are a failure. That others hold the lock is an answer. */
+const FAILURES: readonly ErrorCode[] = ["unavailable", "forbidden", "invalid_argument", "already_held"];
+
+/** The first releases of Node 20 lack it. */
+const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+
+/** What ends the instrumentation. */
+let ends: (() => void)[] = [];
+
+/**
+ * Exports the metrics of this process, and traces locks in this thread.
+ *
+ * Metrics have the names of {@link stats}. A histogram is three counters, `…_bucket_total` with the label `le`,
+ * `…_sum_total` and `…_count_total`, because its observations are counted before a meter sees them. They are those of
+ * the whole process, so a worker thread is best given no meter provider. With many nodes or names, a view with a larger
+ * `aggregationCardinalityLimit` lets the SDK keep more than 2 000 series of a metric.
+ *
+ * Two spans are children of the span in which a lock is acquired. `redlock.acquire` lasts as long as the call, with the
+ * attributes `redlock.name` and `redlock.outcome`, and if it succeeds `redlock.fence`, `redlock.contended` and
+ * `redlock.waits` (how often it had to wait). `redlock.hold` lasts until the lock is released or lost, with the
+ * attributes `redlock.name`, `redlock.fence` and `redlock.end` (`released` or `lost`).
+ *
+ * Call it once the SDK has started. Locks that are held already are not traced. Another call replaces the former one.
+ * Without a call, nothing is added to any lock.
+ *
+ * @throws {@link LockInvalidArgument}: a wrong option.
+ *
+ * @example
+ * ```ts
+ * import { NodeSDK } from "@opentelemetry/sdk-node";
+ * import { instrument } from "redlock-rs/otel";
+ *
+ * new NodeSDK({ metricReaders, traceExporter }).start();
+ * instrument();
+ * ```
+ */
+export function instrument(options: InstrumentOptions = {}): void {
+  const given = checked(options, OPTIONS, "{ meterProvider, tracerProvider }");
+  const meter = (given?.meterProvider ?? metrics).getMeter(name, version);
+  const tracer = (given?.tracerProvider ?? trace).getTracer(name, version);
+  uninstrument();
+  ends = [measure(meter), traceLocks(tracer)];
+}
+
+/** Ends what {@link instrument} began. Locks that are held then are traced no further. */
+export function uninstrument(): void {
+  for (const end of ends) end();
+  ends = [];
+}
+
+function has(value: unknown, method: string): boolean {
+  return (
+    typeof value === "object" && value !== null && typeof (value as Record<string, unknown>)[method] === "function"
+  );
+}
+
+// --- Metrics ---
+
+/** Observes all metrics at each collection. Returns what ends it. */
+function measure(meter: Meter): () => void {
+  const instruments = instrumentsOf(meter);
+  const observables = [...instruments.values()];
+  const observe: BatchObservableCallback = (result) => {
+    for (const [name, metric] of Object.entries(stats())) {
+      for (const { part, labels, value } of numbers(metric)) {
+        const instrument = instruments.get(name + part);
+        if (instrument !== undefined) result.observe(instrument, value, labels);
+      }
+    }
+  };
+  meter.addBatchObservableCallback(observe, observables);
+  return () => meter.removeBatchObservableCallback(observe, observables);
+}
+
+/** Makes the instruments, by name. The unit is in the name: an exporter would add it once more. */
+function instrumentsOf(meter: Meter): Map<string, Observable> {
+  const made = new Map<string, Observable>();
+  for (const [name, { kind, about: description }] of Object.entries(stats())) {
+    if (kind === "gauge") {
+      made.set(name, meter.createObservableGauge(name, { description }));
+      continue;
+    }
+    for (const part of kind === "histogram" ? PARTS : [""]) {
+      made.set(name + part, meter.createObservableCounter(name + part, { description }));
+    }
+  }
+  return made;
+}
+
+/** One number of a metric. */
+interface Sample {
+  /** Which part of a histogram it is; empty for others. */
+  readonly part: string;
+  readonly labels: Record<string, string>;
+  readonly value: number;
+}
+
+function* numbers({ points }: Metric): Generator<Sample> {
+  for (const { labels, value, histogram } of points) {
+    if (value !== undefined) yield { part: "", labels, value };
+    if (histogram === undefined) continue;
+    for (const { le, count } of histogram.buckets) {
+      const end = le === Number.POSITIVE_INFINITY ? "+Inf" : String(le);
+      yield { part: "_bucket_total", labels: { ...labels, le: end }, value: count };
+    }
+    yield { part: "_sum_total", labels, value: histogram.sum };
+    yield { part: "_count_total", labels, value: histogram.count };
+  }
+}
+
+// --- Traces ---
+
+/** The methods of a lock that begin or end a hold. All others call one of them. */
+interface Methods {
+  acquire(this: Lock, options?: AcquireOptions | AbortSignal): Promise<Lock>;
+  tryAcquire(this: Lock, options?: TryOptions | AbortSignal): Promise<boolean>;
+  hold<T>(this: Lock, body: () => T | PromiseLike<T>): Promise<T>;
+  release(this: Lock): Promise<void>;
+  [asyncDispose](this: Lock): Promise<void>;
+}
+
+/** The span of a hold. It does not keep the lock alive. */
+class Hold {
+  readonly #span: Span;
+  #isOver = false;
+
+  constructor(span: Span) {
+    this.#span = span;
+  }
+
+  /** Ends the span, unless it has ended. */
+  end(loss?: LockLost): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    collected.unregister(this);
+    harmless(() => {
+      this.#span.setAttribute("redlock.end", loss === undefined ? "released" : "lost");
+      if (loss !== undefined) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: loss.message });
+      this.#span.end();
+    });
+  }
+}
+
+/** The present hold of each lock that is traced. */
+const holds = new WeakMap<Lock, Hold>();
+/** A lock that is garbage-collected while it is held is released. */
+const collected = new FinalizationRegistry<Hold>((hold) => hold.end());
+
+/** Replaces the methods of locks by methods that make spans. Returns what undoes it. */
+function traceLocks(tracer: Tracer): () => void {
+  const prototype: Methods = Lock.prototype;
+  const { acquire, tryAcquire, hold, release, [asyncDispose]: dispose } = prototype;
+  const replaced: Methods = { acquire, tryAcquire, hold, release, [asyncDispose]: dispose };
+  const traced: Methods = {
+    acquire(options) {
+      return traceAcquire(tracer, this, () => acquire.call(this, options));
+    },
+    tryAcquire(options) {
+      return traceAcquire(tracer, this, () => tryAcquire.call(this, options));
+    },
+    hold(body) {
+      return traceBody(this, body, (watched) => hold.call(this, watched) as ReturnType<typeof watched>);
+    },
+    release() {
+      return traceRelease(this, () => release.call(this));
+    },
+    [asyncDispose]() {
+      return traceRelease(this, () => dispose.call(this));
+    },
+  };
+  Object.assign(prototype, traced);
+  return () => {
+    // What another library has put over ours stays.
+    const names = Reflect.ownKeys(traced) as (keyof Methods)[];
+    const ours = names.filter((name) => prototype[name] === traced[name]);
+    Object.assign(prototype, Object.fromEntries(ours.map((name) => [name, replaced[name]])));
+  };
+}
+
+/** Traces a call to acquire, and begins the span of the hold. */
+async function traceAcquire<R extends Lock | boolean>(
+  tracer: Tracer,
+  lock: Lock,
+  acquire: () => Promise<R>,
+): Promise<R> {
+  const caller = context.active();
+  const attributes = { "redlock.name": lock.name };
+  const span = harmless(() => tracer.startSpan("redlock.acquire", { attributes }, caller));
+  let result: R;
+  try {
+    result = await acquire();
+  } catch (error) {
+    harmless(() => endAcquire(span, outcomeOf(error), error));
+    throw error;
+  }
+  if (result === false) {
+    harmless(() => endAcquire(span, "timeout"));
+    return result;
+  }
+  harmless(() => {
+    const count = waits(queue(), Lock.numberOf(lock));
+    span?.setAttributes({ ...fenceOf(lock), "redlock.contended": count > 0, "redlock.waits": count });
+  });
+  harmless(() => endAcquire(span, "acquired"));
+  harmless(() => {
+    const held = { ...attributes, ...fenceOf(lock) };
+    beginHold(tracer.startSpan("redlock.hold", { attributes: held }, caller), lock);
+  });
+  return result;
+}
+
+function endAcquire(span: Span | undefined, outcome: string, failure?: unknown): void {
+  span?.setAttribute("redlock.outcome", outcome);
+  if (failure instanceof RedlockError && FAILURES.includes(failure.code)) {
+    span?.setStatus({ code: SpanStatusCode.ERROR, message: failure.message });
+  }
+  span?.end();
+}
+
+/** Returns how an acquire ended that threw `error`: its code, or that its signal was aborted with `error`. */
+function outcomeOf(error: unknown): string {
+  if (!(error instanceof RedlockError)) return "cancelled";
+  return error.code === "timeout" || FAILURES.includes(error.code) ? error.code : "cancelled";
+}
+
+function beginHold(span: Span, lock: Lock): void {
+  if (!span.isRecording()) return;
+  const hold = new Hold(span);
+  holds.set(lock, hold);
+  collected.register(lock, hold, hold);
+  const { signal } = lock;
+  const lost = (): void => hold.end(signal.reason);
+  if (signal.aborted) lost();
+  else signal.addEventListener("abort", lost, { once: true });
+}
+
+/** Traces a body under the lock, up to the release that follows. */
+async function traceBody<T>(
+  lock: Lock,
+  body: () => T | PromiseLike<T>,
+  run: (watched: () => Promise<T>) => Promise<T>,
+): Promise<T> {
+  const seen: { hold?: Hold | undefined; failed?: true } = {};
+  const watched = async (): Promise<T> => {
+    try {
+      return await body();
+    } catch (error) {
+      seen.failed = true;
+      throw error;
+    } finally {
+      // The body may have released the lock, and acquired it again.
+      seen.hold = holds.get(lock);
+    }
+  };
+  try {
+    return await run(watched);
+  } catch (error) {
+    // What the body throws may be about another lock.
+    if (error instanceof LockLost && !seen.failed) seen.hold?.end(error);
+    throw error;
+  } finally {
+    seen.hold?.end();
+  }
+}
+
+/** Traces a release. */
+async function traceRelease<R>(lock: Lock, release: () => Promise<R>): Promise<R> {
+  // The lock may be acquired again before the release has ended.
+  const hold = holds.get(lock);
+  try {
+    return await release();
+  } catch (error) {
+    if (error instanceof LockLost) hold?.end(error);
+    throw error;
+  } finally {
+    hold?.end();
+  }
+}
+
+/** Returns the attribute of the fence; nothing if the lock's protocol has none. */
+function fenceOf(lock: Lock): Record<string, number> {
+  try {
+    return { "redlock.fence": lock.fence };
+  } catch (error) {
+    if (error instanceof LockInvalidArgument) return {};
+    throw error;
+  }
+}
+
+/** Runs code of the program's provider. A trace that fails must harm no lock. */
+function harmless<T>(work: () => T): T | undefined {
+  try {
+    return work();
+  } catch (error) {
+    diag.error("redlock-rs: a trace failed", error);
+    return undefined;
+  }
+}

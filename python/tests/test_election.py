@@ -1,0 +1,790 @@
+"""Elections as Python has them: bodies, their exceptions and cancellation, stopping, threads, signals, forks."""
+
+import asyncio
+import contextlib
+import copy
+import gc
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import pytest
+from conftest import Run, Start
+from server import LIMIT, SLACK, Server
+from support.clock import until
+from test_asyncio import eventually
+
+import redlock
+from redlock import _native, blocking
+from redlock import asyncio as aio
+from redlock.testing import MemoryServer, lose
+
+FACES = pytest.mark.parametrize("face", [redlock, aio])
+
+
+@pytest.fixture
+def memory() -> MemoryServer:
+    return MemoryServer()
+
+
+@pytest.fixture
+def election(memory: MemoryServer) -> redlock.Election:
+    return redlock.Redlock(memory.url).election("leader")
+
+
+@pytest.fixture
+def aelection(memory: MemoryServer) -> aio.Election:
+    return aio.Redlock(memory.url).election("leader")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def campaigns(memory: MemoryServer) -> bool:
+    """Whether somebody waits for the lock."""
+    return bool(redlock.Redlock(memory.url).inspect("leader").waiting)
+
+
+def is_free(memory: MemoryServer) -> bool:
+    return redlock.Redlock(memory.url).inspect("leader").state == "free"
+
+
+def never(_: object) -> NoReturn:
+    pytest.fail("it leads")
+
+
+# --- blocking ---
+
+
+def test_a_candidate_leads_and_resigns_by_returning(client: redlock.Redlock, server: Server, name: str) -> None:
+    election = client.election(name, ttl=8, label="worker 7")
+
+    def lead(lock: redlock.Lock) -> int:
+        assert isinstance(lock, redlock.Lock)
+        assert server.command("PTTL", name) > 6_000
+        assert election.leader() == redlock.Leader("worker 7", lock.fence)
+        return lock.fence
+
+    first, second = election.run(lead), election.run(lead)
+    assert first is not None
+    assert second is not None
+    assert first < second
+    assert election.leader() is None
+    assert not server.has(name)
+    assert not election.stopped
+
+
+def test_a_leader_on_several_nodes_has_no_term_to_show() -> None:
+    client = redlock.Redlock([MemoryServer().url for _ in range(3)], label="worker 7")
+    election = client.election("leader")
+    assert election.run(lambda _: election.leader()) == redlock.Leader("worker 7", None)
+
+
+def test_what_the_body_raises_comes_out_after_the_release(election: redlock.Election, memory: MemoryServer) -> None:
+    def fail(_: redlock.Lock) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        election.run(fail)
+    assert is_free(memory)
+
+
+def test_a_candidate_whose_term_was_lost_campaigns_again(election: redlock.Election) -> None:
+    fences: list[int] = []
+
+    def lead(lock: redlock.Lock) -> str:
+        fences.append(lock.fence)
+        if len(fences) == 1:
+            lose(lock, "taken")
+        return f"term {len(fences)}"
+
+    assert election.run(lead) == "term 2"
+    assert sorted(set(fences)) == fences
+
+
+def test_the_loss_of_its_lock_is_not_a_failure_of_the_body(election: redlock.Election) -> None:
+    terms: list[redlock.Lock] = []
+
+    def lead(lock: redlock.Lock) -> str:
+        terms.append(lock)
+        if len(terms) == 1:
+            lose(lock, "deleted")
+        lock.check()
+        return "led"
+
+    assert election.run(lead) == "led"
+    assert terms[0] is not terms[1]
+
+
+def test_the_loss_of_another_lock_is_one(election: redlock.Election, memory: MemoryServer) -> None:
+    other = redlock.Redlock(memory.url).lock("other")
+
+    def lead(lock: redlock.Lock) -> NoReturn:
+        other.acquire()
+        lose(other, "taken")
+        lose(lock, "taken")
+        other.check()
+        pytest.fail("it is lost")
+
+    with pytest.raises(redlock.LockLost) as raised:
+        election.run(lead)
+    assert raised.value.name == "other"
+
+
+def test_another_exception_after_the_loss_comes_out(election: redlock.Election) -> None:
+    def lead(lock: redlock.Lock) -> NoReturn:
+        lose(lock, "taken")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        election.run(lead)
+
+
+def test_a_loss_that_only_the_release_finds_takes_nothing_from_what_was_returned(
+    election: redlock.Election, memory: MemoryServer
+) -> None:
+    def lead(lock: redlock.Lock) -> bool:
+        memory.wipe()
+        return lock.held
+
+    assert election.run(lead) is True
+
+
+def test_a_body_can_release_its_lock(election: redlock.Election, memory: MemoryServer) -> None:
+    def lead(lock: redlock.Lock) -> str:
+        lock.release()
+        assert is_free(memory)
+        return "resigned early"
+
+    assert election.run(lead) == "resigned early"
+
+
+def test_a_stop_ends_a_campaign(election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
+    memory.hold("leader")
+    running = pool.submit(election.run, never)
+    until(lambda: campaigns(memory))
+    before = time.monotonic()
+    election.stop()
+    assert running.result(LIMIT) is None
+    assert time.monotonic() - before < SLACK
+    memory.release("leader")
+    time.sleep(0.05)
+    assert is_free(memory)
+
+
+def test_a_stop_before_the_run(election: redlock.Election) -> None:
+    election.stop()
+    election.stop()
+    assert election.stopped
+    assert election.run(never) is None
+    assert "stopped" in repr(election)
+
+
+def test_a_leader_looks_for_the_stop(
+    election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor
+) -> None:
+    began = threading.Event()
+
+    def lead(lock: redlock.Lock) -> bool:
+        began.set()
+        until(lambda: election.stopped)
+        return lock.held
+
+    running = pool.submit(election.run, lead)
+    assert began.wait(LIMIT)
+    election.stop()
+    assert running.result(LIMIT) is True, "nobody else leads while the body runs"
+    assert is_free(memory)
+
+
+def test_a_stop_ends_every_run(memory: MemoryServer, election: redlock.Election, pool: ThreadPoolExecutor) -> None:
+    memory.hold("leader")
+    running = [pool.submit(election.run, never) for _ in range(3)]
+    until(lambda: campaigns(memory))
+    election.stop()
+    assert [run.result(LIMIT) for run in running] == [None] * 3
+
+
+def test_one_of_many_threads_leads(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
+    client = redlock.Redlock(memory.url)
+    inside: list[int] = []
+    fences: list[int] = []
+
+    def lead(lock: redlock.Lock) -> bool:
+        inside.append(1)
+        assert len(inside) == 1
+        fences.append(lock.fence)
+        inside.clear()
+        return True
+
+    elections = [client.election("leader") for _ in range(8)]
+    running = [pool.submit(election.run, lead) for election in elections]
+    assert all(run.result(LIMIT) for run in running)
+    assert fences == sorted(set(fences))
+    assert len(fences) == 8
+
+
+def test_closing_the_client_ends_a_campaign(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
+    client = redlock.Redlock(memory.url)
+    memory.hold("leader")
+    running = pool.submit(client.election("leader").run, never)
+    until(lambda: campaigns(memory))
+    client.close()
+    with pytest.raises(redlock.LockInvalidArgument, match="closed"):
+        running.result(LIMIT)
+
+
+def failing(call: Callable[..., Any], errors: list[redlock.LockUnavailable]) -> Callable[..., Any]:
+    """An acquire that fails with these errors before it succeeds."""
+
+    def acquire(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return call(*args)
+
+    return acquire
+
+
+OUTAGE = redlock.LockUnavailable("down", nodes=(("redis://a", "connection refused"),))
+
+
+def test_a_campaign_outlasts_an_outage(election: redlock.Election, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [OUTAGE, OUTAGE]
+    monkeypatch.setattr(blocking.Lock, "_campaign", failing(blocking.Lock._campaign, errors))
+    assert election.run(lambda _: len(errors)) == 0
+
+
+def test_a_campaign_fails_if_the_cause_is_in_this_process(
+    election: redlock.Election, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [redlock.LockUnavailable("no thread")]
+    monkeypatch.setattr(blocking.Lock, "_campaign", failing(blocking.Lock._campaign, errors))
+    with pytest.raises(redlock.LockUnavailable, match="no thread"):
+        election.run(never)
+
+
+def test_a_wake_up_without_a_result_does_not_end_a_campaign(
+    election: redlock.Election, memory: MemoryServer, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues: list[_native.Queue] = []
+
+    class Queue(_native.Queue):
+        def __init__(self) -> None:
+            queues.append(self)
+
+    monkeypatch.setattr(_native, "Queue", Queue)
+    memory.hold("leader")
+    running: Future[bool | None] = pool.submit(election.run, lambda lock: lock.held)
+    until(lambda: campaigns(memory))
+    for queue in queues:
+        queue.wake()
+    time.sleep(0.05)
+    assert not running.done()
+    memory.release("leader")
+    assert running.result(LIMIT) is True
+
+
+# --- signals and processes ---
+
+CAMPAIGN = """
+import signal, sys, threading
+# A background job of a shell ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+election = client.election(name, ttl=60)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "from gevent import monkey; monkey.patch_all()"], ids=["threads", "gevent"])
+def test_ctrl_c_ends_a_campaign(start: Start, client: redlock.Redlock, server: Server, name: str, first: str) -> None:
+    program = f"""{CAMPAIGN}
+print("here", flush=True)
+try:
+    election.run(lambda lock: print("leads", flush=True))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+election.run(lambda lock: print("leads later", lock.held, flush=True))
+"""
+    with client.lock(name):
+        process = start(program, first=first)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        until(lambda: client.inspect(name).waiting)
+        before = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - before < SLACK
+    assert not server.has(name)
+    # gevent itself writes to standard error.
+    assert process.communicate("\n", timeout=LIMIT)[0] == "leads later True\n"
+    assert not server.has(name)
+
+
+def test_ctrl_c_ends_a_body_and_its_term(start: Start, server: Server, name: str) -> None:
+    program = f"""{CAMPAIGN}
+import time
+def lead(lock):
+    print("leads", flush=True)
+    time.sleep(60)
+try:
+    election.run(lead)
+except KeyboardInterrupt:
+    print(client.inspect(name).state, flush=True)
+"""
+    process = start(program)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "leads\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "free\n"
+    assert process.wait(LIMIT) == 0
+    assert not server.has(name)
+
+
+def test_a_signal_handler_can_stop(start: Start, client: redlock.Redlock, name: str) -> None:
+    program = f"""{CAMPAIGN}
+signal.signal(signal.SIGTERM, lambda *_: election.stop())
+print("here", flush=True)
+print(election.run(lambda lock: "leads"), flush=True)
+"""
+    with client.lock(name):
+        process = start(program)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        until(lambda: client.inspect(name).waiting)
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "None\n"
+        assert process.wait(LIMIT) == 0
+
+
+def test_a_signal_handler_can_stop_a_loop(start: Start, server: Server, name: str) -> None:
+    program = f"""{CAMPAIGN}
+import asyncio
+election = redlock.asyncio.Redlock(urls).election(name)
+signal.signal(signal.SIGTERM, lambda *_: election.stop())
+
+async def lead(lock):
+    print("leads", flush=True)
+    await asyncio.sleep(60)
+
+print(asyncio.run(election.run(lead)), flush=True)
+"""
+    process = start(program)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "leads\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "None\n"
+    assert process.wait(LIMIT) == 0
+    assert not server.has(name)
+
+
+def test_a_forked_child_has_an_election_of_its_own(run: Run, server: Server, name: str) -> None:
+    program = """
+import os, sys, threading
+election = client.election(name)
+waiting = client.election(name)
+
+def lead(lock):
+    # A thread of the parent campaigns, and the child has no such thread.
+    thread = threading.Thread(target=waiting.run, args=(lambda lock: None,))
+    thread.start()
+    until(lambda: client.inspect(name).waiting)
+    child = os.fork()
+    if child == 0:
+        election.stop()
+        waiting.stop()
+        assert not lock.held
+        assert election.run(print) is None
+        other = client.election(name + "-child")
+        assert other.run(lambda lock: lock.held)
+        return "child"
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    lock.check()
+    assert thread.is_alive()
+    waiting.stop()
+    thread.join()
+    return f"parent {status} {election.stopped}"
+
+print(election.run(lead), flush=True)
+if election.stopped:
+    os._exit(7)
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("child\nparent 7 False\n", "", 0)
+    assert not server.has(name)
+
+
+def test_the_end_of_the_interpreter_ends_a_campaign_and_a_term(run: Run, server: Server, name: str) -> None:
+    program = """
+import threading
+began = threading.Event()
+def lead(lock):
+    began.set()
+    threading.Event().wait()
+for target in (name, name + "-held"):
+    threading.Thread(target=client.election(target).run, args=(lead,), daemon=True).start()
+began.wait()
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert not server.has(name)
+    assert not server.has(f"{name}-held")
+
+
+# --- arguments ---
+
+
+async def coroutine(_: object) -> None: ...
+
+
+def generator(_: object) -> Iterator[int]:
+    yield 1
+
+
+def plain(_: object) -> None: ...
+
+
+@pytest.mark.parametrize("wrong", [coroutine, generator, 3, None])
+def test_a_blocking_election_takes_plain_functions(election: redlock.Election, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"election of redlock"):
+        election.run(wrong)
+
+
+@pytest.mark.parametrize("wrong", [plain, generator, 3, None])
+async def test_an_election_in_asyncio_takes_coroutine_functions(aelection: aio.Election, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"election of redlock\.asyncio"):
+        await aelection.run(wrong)
+
+
+@FACES
+def test_wrong_arguments_are_refused_at_once(face: Any) -> None:
+    client = face.Redlock("memory://election")
+    for option, value in (("timeout", 1), ("protocol", "plain"), ("auto_renew", True), ("tll", 1), ("ttl", "long")):
+        wrong: dict[str, Any] = {option: value}
+        with pytest.raises(redlock.LockInvalidArgument, match=option) as refused:
+            client.election("leader", **wrong)
+        assert refused.value.option == option
+    for name in ("", 3, ["a"], None):
+        with pytest.raises(redlock.LockInvalidArgument, match="name"):
+            client.election(name)
+
+
+async def test_defaults_of_the_client_that_make_no_sense_are_left_out(memory: MemoryServer) -> None:
+    client = redlock.Redlock(memory.url, timeout=0, auto_renew=False, protocol="setnx", ttl=20)
+    assert client.election("leader").run(lambda lock: lock.fence > 0 and lock.remaining > 10)
+
+
+@FACES
+def test_neither_pickled_nor_copied(face: Any) -> None:
+    election = face.Redlock("memory://election").election(b"leader")
+    assert repr(election) == f"<{face.Redlock.__module__}.Election b'leader'>"
+    for way in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="make another"):
+            way(election)
+
+
+# --- asyncio ---
+
+
+async def test_a_candidate_in_asyncio_leads(aclient: aio.Redlock, server: Server, name: str) -> None:
+    election = aclient.election(name, label="worker 7")
+
+    async def lead(lock: aio.Lock) -> int:
+        assert isinstance(lock, aio.Lock)
+        assert await election.leader() == redlock.Leader("worker 7", lock.fence)
+        return lock.fence
+
+    first, second = await election.run(lead), await election.run(lead)
+    assert first is not None
+    assert second is not None
+    assert first < second
+    assert await election.leader() is None
+    assert not server.has(name)
+
+
+def undisturbed() -> bool:
+    """Whether nobody asks this task to end any more."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() == 0
+
+
+async def test_a_loss_cancels_the_body_and_the_candidate_campaigns_again(aelection: aio.Election) -> None:
+    fences: list[int] = []
+
+    async def lead(lock: aio.Lock) -> str:
+        fences.append(lock.fence)
+        if len(fences) < 3:
+            asyncio.get_running_loop().call_soon(lose, lock, "taken")
+            await asyncio.sleep(LIMIT)
+        assert undisturbed()
+        return "led"
+
+    assert await aelection.run(lead) == "led"
+    assert len(set(fences)) == 3
+    assert fences == sorted(fences)
+    assert undisturbed()
+
+
+async def test_what_a_body_returns_after_the_loss_is_dropped(aelection: aio.Election) -> None:
+    terms = 0
+
+    async def lead(lock: aio.Lock) -> int:
+        nonlocal terms
+        terms += 1
+        if terms == 1:
+            lose(lock, "taken")
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LIMIT)
+        if terms == 2:
+            lose(lock, "taken")
+            lock.check()
+        return terms
+
+    assert await aelection.run(lead) == 3
+    assert undisturbed()
+
+
+async def test_what_a_body_raises_comes_out_after_the_release(aelection: aio.Election, memory: MemoryServer) -> None:
+    async def fail(_: aio.Lock) -> None:
+        raise KeyError("mine")
+
+    async def fail_after_the_loss(lock: aio.Lock) -> None:
+        lose(lock, "taken")
+        try:
+            await asyncio.sleep(LIMIT)
+        except asyncio.CancelledError:
+            raise KeyError("mine") from None
+
+    for body in (fail, fail_after_the_loss):
+        with pytest.raises(KeyError, match="mine"):
+            await aelection.run(body)
+        assert undisturbed()
+        await eventually(lambda: is_free(memory))
+
+
+async def test_a_loss_that_only_the_release_finds_in_asyncio(aelection: aio.Election, memory: MemoryServer) -> None:
+    async def lead(lock: aio.Lock) -> bool:
+        memory.wipe()
+        return lock.held
+
+    assert await aelection.run(lead) is True
+
+
+async def campaigning(election: aio.Election, memory: MemoryServer) -> asyncio.Task[str | None]:
+    """A task that campaigns while another one leads."""
+
+    async def lead(_: aio.Lock) -> str:
+        pytest.fail("it leads")
+
+    memory.hold("leader")
+    task = asyncio.create_task(election.run(lead))
+    await eventually(lambda: campaigns(memory))
+    return task
+
+
+async def test_a_stop_ends_a_campaign_in_asyncio(aelection: aio.Election, memory: MemoryServer) -> None:
+    task = await campaigning(aelection, memory)
+    aelection.stop()
+    async with asyncio.timeout(SLACK):
+        assert await task is None
+    memory.release("leader")
+    await asyncio.sleep(0.05)
+    assert is_free(memory)
+
+    async def lead(_: aio.Lock) -> str:
+        pytest.fail("it leads")
+
+    assert await aelection.run(lead) is None
+
+
+async def test_a_stop_cancels_a_body_which_may_clean_up(aelection: aio.Election, memory: MemoryServer) -> None:
+    began, order = asyncio.Event(), list[object]()
+
+    async def lead(lock: aio.Lock) -> str:
+        began.set()
+        try:
+            await asyncio.sleep(LIMIT)
+        finally:
+            await asyncio.sleep(0.05)
+            order.append(lock.held)
+        return "over"
+
+    async def run() -> str | None:
+        led = await aelection.run(lead)
+        assert undisturbed()
+        return led
+
+    task = asyncio.create_task(run())
+    await began.wait()
+    aelection.stop()
+    assert await task is None
+    assert order == [True], "it leads until its body has ended"
+    assert is_free(memory)
+
+
+async def test_a_body_that_stops_its_own_election(aelection: aio.Election, memory: MemoryServer) -> None:
+    async def goes_on(_: aio.Lock) -> str:
+        aelection.stop()
+        await asyncio.sleep(LIMIT)
+        return "went on"
+
+    async def returns(_: aio.Lock) -> str:
+        again.stop()
+        return "led"
+
+    again = aio.Redlock(memory.url).election("leader")
+    assert await aelection.run(goes_on) is None
+    assert await again.run(returns) == "led"
+    assert undisturbed()
+    await asyncio.sleep(0)
+    assert is_free(memory)
+
+
+async def test_a_body_that_ignores_the_stop_returns(aelection: aio.Election) -> None:
+    async def lead(_: aio.Lock) -> str:
+        aelection.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(LIMIT)
+        return "led"
+
+    assert await aelection.run(lead) == "led"
+    assert undisturbed()
+
+
+async def test_another_thread_can_stop(aelection: aio.Election, memory: MemoryServer) -> None:
+    task = await campaigning(aelection, memory)
+    await asyncio.to_thread(aelection.stop)
+    assert await task is None
+
+
+async def test_a_cancelled_campaign_leaves_nothing(aelection: aio.Election, memory: MemoryServer) -> None:
+    task = await campaigning(aelection, memory)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    memory.release("leader")
+    await asyncio.sleep(0.05)
+    assert is_free(memory)
+    # A stop finds nobody to tell.
+    aelection.stop()
+    await asyncio.sleep(0)
+    assert undisturbed()
+
+
+async def test_a_cancelled_term_ends_body_and_term(aelection: aio.Election, memory: MemoryServer) -> None:
+    began = asyncio.Event()
+
+    async def lead(_: aio.Lock) -> None:
+        began.set()
+        await asyncio.sleep(LIMIT)
+
+    task = asyncio.create_task(aelection.run(lead))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: is_free(memory))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await aelection.run(lead)
+    assert undisturbed()
+    await eventually(lambda: is_free(memory))
+
+
+async def test_a_stop_and_a_cancellation_at_once_are_a_cancellation(
+    aelection: aio.Election, memory: MemoryServer
+) -> None:
+    task = await campaigning(aelection, memory)
+    aelection.stop()
+    # The loop calls what the stop has asked for before this task goes on.
+    asyncio.get_running_loop().call_soon(task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_loss_and_a_stop_at_once_are_a_stop(aelection: aio.Election, memory: MemoryServer) -> None:
+    async def lead(lock: aio.Lock) -> str:
+        lose(lock, "taken")
+        aelection.stop()
+        await asyncio.sleep(LIMIT)
+        return "went on"
+
+    assert await aelection.run(lead) is None
+    assert undisturbed()
+    await eventually(lambda: is_free(memory))
+
+
+async def test_many_candidates_in_one_loop(aclient: aio.Redlock, server: Server, name: str) -> None:
+    inside = 0
+
+    async def lead(lock: aio.Lock) -> int:
+        nonlocal inside
+        inside += 1
+        assert inside == 1
+        await asyncio.sleep(0)
+        inside -= 1
+        return lock.fence
+
+    election = aclient.election(name)
+    fences = await asyncio.gather(*(election.run(lead) for _ in range(10)), *(aclient.election(name).run(lead),))
+    assert len(set(fences)) == 11
+    assert not server.has(name)
+
+
+async def test_a_campaign_in_asyncio_outlasts_an_outage(
+    aelection: aio.Election, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [OUTAGE, OUTAGE]
+    monkeypatch.setattr(aio.Lock, "__aenter__", failing(aio.Lock.__aenter__, errors))
+
+    async def lead(lock: aio.Lock) -> bool:
+        return lock.held
+
+    assert await aelection.run(lead) is True
+    errors.append(redlock.LockUnavailable("no thread"))
+    with pytest.raises(redlock.LockUnavailable, match="no thread"):
+        await aelection.run(lead)
+
+
+def test_elections_in_several_loops(memory: MemoryServer, pool: ThreadPoolExecutor) -> None:
+    election = aio.Redlock(memory.url).election("leader")
+    began = threading.Barrier(3)
+
+    async def lead(_: aio.Lock) -> str:
+        await asyncio.sleep(LIMIT)
+        return "went on"
+
+    async def main() -> str | None:
+        running = asyncio.create_task(election.run(lead))
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(began.wait)
+        return await running
+
+    running = [pool.submit(asyncio.run, main()) for _ in range(2)]
+    began.wait(LIMIT)
+    election.stop()
+    assert [run.result(LIMIT) for run in running] == [None, None]
+
+
+def test_a_stop_after_the_end_of_the_loop_does_nothing(memory: MemoryServer) -> None:
+    election = aio.Redlock(memory.url).election("leader")
+
+    async def lead(_: aio.Lock) -> None:
+        await asyncio.sleep(LIMIT)
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(election.run(lead))
+    loop.run_until_complete(asyncio.sleep(0.05))
+    assert not is_free(memory)
+    loop.close()
+    election.stop()
+    del task
+    gc.collect()
+    until(lambda: is_free(memory))

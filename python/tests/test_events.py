@@ -1,0 +1,732 @@
+"""What happens in the engine reaches `logging`: once, in time, whatever handlers do, and also at the end."""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Run
+from server import LIMIT, Server
+from support.clock import until
+from support.servers import User
+from test_cooperative import NAMES, PATCH
+
+import redlock
+from redlock import _events
+from redlock.testing import MemoryServer, lose
+
+LOSE = """
+import logging, sys
+from redlock.testing import MemoryServer, lose
+memory = redlock.Redlock(MemoryServer().url)
+
+def lose_one(name):
+    lock = memory.lock(name)
+    lock.acquire()
+    lose(lock, "taken")
+"""
+"""For programs: a loss is the event that is easiest to cause."""
+
+
+def to(stream: str) -> str:
+    """Have a program log to its standard output or error, each line with the process."""
+    return f"logging.basicConfig(stream=sys.{stream}, format='%(process)d %(name)s %(levelname)s %(message)s')\n"
+
+
+def line(name: str) -> str:
+    """How a program logs the loss of a lock, after the process."""
+    return f" redlock.lock WARNING a held lock is lost (name={name}, reason=taken)"
+
+
+def lose_one(client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+    lock.acquire()
+    lose(lock, "taken")
+
+
+def about(records: list[logging.LogRecord], name: str) -> list[logging.LogRecord]:
+    """The records about a lock."""
+    return [record for record in records if vars(record).get("fields", {}).get("name") == name]
+
+
+@pytest.fixture
+def memory() -> Iterator[redlock.Redlock]:
+    with redlock.Redlock(MemoryServer().url) as client:
+        yield client
+
+
+class Handler(logging.Handler):
+    """Collects records, and does something to each before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def act(self, record: logging.LogRecord) -> None:
+        """What a test has it do."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.act(record)
+        self.records.append(record)
+
+
+@pytest.fixture
+def handler() -> Iterator[Handler]:
+    handler = Handler()
+    logging.getLogger("redlock").addHandler(handler)
+    yield handler
+    logging.getLogger("redlock").removeHandler(handler)
+
+
+# --- records ---
+
+
+def test_a_record_says_what_happened_and_when(
+    caplog: pytest.LogCaptureFixture, memory: redlock.Redlock, name: str
+) -> None:
+    began = time.time()
+    lose_one(memory, name)
+    until(lambda: about(caplog.records, name))
+    (record,) = about(caplog.records, name)
+    assert (record.name, record.levelno) == ("redlock.lock", logging.WARNING)
+    assert record.getMessage() == f"a held lock is lost (name={name}, reason=taken)"
+    assert vars(record)["code"] == record.funcName == "lock_lost"
+    assert vars(record)["fields"] == {"name": name, "reason": "taken"}
+    assert record.threadName == "redlock-log"
+    # The engine counts whole microseconds.
+    assert began - 1e-6 <= record.created <= time.time()
+    assert record.msecs == int(record.created % 1 * 1000)
+    now = logging.makeLogRecord({})
+    assert now.relativeCreated - record.relativeCreated == pytest.approx(1000 * (now.created - record.created))
+
+
+def test_a_name_may_look_like_a_format(caplog: pytest.LogCaptureFixture, memory: redlock.Redlock) -> None:
+    lose_one(memory, "50%(name)s %d")
+    until(lambda: about(caplog.records, "50%(name)s %d"))
+    assert "(name=50%(name)s %d, reason=taken)" in caplog.text
+
+
+def test_each_topic_has_a_level(caplog: pytest.LogCaptureFixture, memory: redlock.Redlock, name: str) -> None:
+    def fail(path: str) -> None:
+        with pytest.raises(redlock.LockUnavailable):
+            redlock.Redlock(f"unix:///{path}-{name}").lock(name).acquire(blocking=False)
+
+    def codes() -> set[str]:
+        return {vars(record).get("code", "") for record in caplog.records}
+
+    fail("before")
+    lose_one(memory, f"{name}-before")
+    until(lambda: about(caplog.records, f"{name}-before"))
+    assert "node_unreachable" not in codes(), "it is of the level DEBUG"
+    caplog.set_level(logging.ERROR, logger="redlock.lock")
+    caplog.set_level(logging.DEBUG, logger="redlock.node")
+    lose_one(memory, f"{name}-quiet")
+    fail("after")
+    until(lambda: "node_unreachable" in codes())
+    assert not about(caplog.records, f"{name}-quiet")
+
+
+def test_nothing_is_made_of_an_event_that_nobody_wants(
+    caplog: pytest.LogCaptureFixture, memory: redlock.Redlock, name: str
+) -> None:
+    made: list[str] = []
+    factory = logging.getLogRecordFactory()
+
+    def count(*args: object, **kwargs: object) -> logging.LogRecord:
+        record = factory(*args, **kwargs)
+        made.append(record.name)
+        return record
+
+    logging.setLogRecordFactory(count)
+    try:
+        for level, expected in ((logging.CRITICAL, 0), (logging.WARNING, 1)):
+            caplog.set_level(level, logger="redlock.lock")
+            lose_one(memory, name)
+            _events.flush()
+            assert made.count("redlock.lock") == expected
+    finally:
+        logging.setLogRecordFactory(factory)
+
+
+def test_a_node_that_is_silent_and_answers_again(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    caplog.set_level(logging.INFO, logger="redlock")
+
+    def codes(url: str) -> list[str]:
+        return [vars(record)["code"] for record in caplog.records if vars(record).get("fields", {}).get("node") == url]
+
+    with Server() as first, Server() as second, Server() as third:
+        client = redlock.Redlock([first.url, second.url, third.url], node_timeout=0.1)
+
+        def told(code: str) -> bool:
+            with client.lock(name):
+                return code in codes(third.url)
+
+        assert not told("node_silent")
+        third.freeze()
+        until(lambda: told("node_silent"))
+        third.thaw()
+        until(lambda: told("node_answers"))
+    assert codes(third.url)[:2] == ["node_silent", "node_answers"]
+
+
+def test_no_secret_is_told(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    caplog.set_level(logging.DEBUG, logger="redlock")
+    user = User("worker", "S3CR3T-right", ("~*", "&*", "+@all"))
+    tokens: list[str] = []
+    for tcp in (False, True):
+        with Server(tcp=tcp, user=user) as server:
+            wrong = server.url.replace(user.password, "S3CR3T-wrong")
+            client = redlock.Redlock(server.url, ttl=1)
+            lock = client.lock(name)
+            lock.acquire()
+            value = server.get(name)
+            assert value is not None
+            tokens.append(value[:32].decode())
+            with pytest.raises(redlock.LockForbidden):
+                redlock.Redlock(wrong).lock(name).acquire(blocking=False)
+            server.command("SET", name, "of another library")
+            assert lock.wait_lost(LIMIT) is not None
+            server.kill()
+            with pytest.raises(redlock.LockUnavailable):
+                client.lock(f"{name}-gone").acquire(timeout=0.2)
+            until(lambda: "node_unreachable" in {vars(record).get("code") for record in caplog.records})
+    until(lambda: len(about(caplog.records, name)) == 2)
+    said = "\n".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
+    assert [secret for secret in ("S3CR3T", *tokens) if secret in said] == []
+
+
+# --- handlers ---
+
+
+def test_what_a_handler_raises_stops_nothing(
+    handler: Handler, memory: redlock.Redlock, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked: list[object] = []
+    error = KeyError("on purpose")
+
+    def fail(_: logging.LogRecord) -> None:
+        raise error
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        hooked.append(args.exc_value)
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    monkeypatch.setattr(handler, "act", fail)
+    lose_one(memory, f"{name}-1")
+    lose_one(memory, f"{name}-2")
+    until(lambda: len(hooked) == 2)
+    monkeypatch.undo()
+    lose_one(memory, f"{name}-3")
+    until(lambda: about(handler.records, f"{name}-3"))
+    assert hooked == [error] * 2
+
+
+def test_a_handler_may_use_locks(
+    handler: Handler, client: redlock.Redlock, memory: redlock.Redlock, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fences: list[int] = []
+
+    def use(_: logging.LogRecord) -> None:
+        for each in (client, memory):
+            with each.lock(f"{name}-inside", timeout=LIMIT) as lock:
+                fences.append(lock.fence)
+
+    monkeypatch.setattr(handler, "act", use)
+    lose_one(memory, name)
+    lose_one(client, name)
+    until(lambda: len(about(handler.records, name)) == 2)
+    assert len(fences) == 4
+
+
+def test_a_handler_that_blocks_blocks_no_lock_and_a_burst_loses_the_oldest(
+    handler: Handler, client: redlock.Redlock, memory: redlock.Redlock, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, free = threading.Event(), threading.Event()
+
+    def block(_: logging.LogRecord) -> None:
+        entered.set()
+        assert free.wait(2 * LIMIT)
+
+    def dropped() -> float:
+        (point,) = redlock.stats()["redlock_events_dropped_total"].points
+        assert isinstance(point.value, float)
+        return point.value
+
+    before = dropped()
+    monkeypatch.setattr(handler, "act", block)
+    lose_one(memory, name)
+    assert entered.wait(LIMIT)
+    burst = 3000
+    try:
+        for _ in range(burst):
+            lose_one(memory, name)
+        with client.lock(name, ttl=1) as lock:
+            lock.extend()
+            assert not client.lock(name).acquire(blocking=False)
+            # It is renewed.
+            assert lock.wait_lost(1.2) is None
+    finally:
+        free.set()
+    _events.flush()
+    # Events of other tests' nodes may be among those that were dropped.
+    assert 0 < burst + 1 - len(about(handler.records, name)) <= dropped() - before
+    (warning,) = [record for record in handler.records if vars(record)["code"] == "events_dropped"]
+    assert (warning.name, warning.levelno) == ("redlock.process", logging.WARNING)
+    assert int(vars(warning)["fields"]["count"]) == dropped() - before
+    # Those that were lost are the oldest of the ring.
+    assert handler.records.index(warning) == 1
+    created = [record.created for record in handler.records]
+    assert created == sorted(created)
+
+
+# --- the program's configuration ---
+
+
+def test_the_import_does_not_import_logging() -> None:
+    program = """
+import sys, redlock
+print("logging" in sys.modules)
+redlock.Redlock("memory://first")
+print("logging" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert done.stdout == "False\nTrue\n"
+
+
+def test_a_program_that_does_not_configure_logging_prints_nothing(run: Run) -> None:
+    done = run(LOSE + "lose_one(name)")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+CONFIGURATIONS = {
+    "basicConfig": to("stderr"),
+    "dictConfig": """
+import logging.config
+logging.config.dictConfig({
+    "version": 1,
+    "formatters": {"f": {"format": "%(process)d %(name)s %(levelname)s %(message)s"}},
+    "handlers": {"h": {"class": "logging.StreamHandler", "formatter": "f"}},
+    "loggers": {"redlock": {"level": "INFO", "handlers": ["h"]}},
+})
+""",
+    "a handler of the topic": """
+handler = logging.StreamHandler()
+handler.setFormatter(logging.Formatter("%(process)d %(name)s %(levelname)s %(message)s"))
+logging.getLogger("redlock.lock").addHandler(handler)
+""",
+}
+
+
+@pytest.mark.parametrize("way", CONFIGURATIONS)
+def test_logging_may_be_configured_later(run: Run, name: str, way: str) -> None:
+    program = """
+from redlock import _events
+lose_one(name + "-early")
+_events.flush()
+"""
+    done = run(LOSE + program + CONFIGURATIONS[way] + "lose_one(name)")
+    (said,) = done.stderr.splitlines()
+    assert said.endswith(line(name))
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_asyncio_in_debug_mode(run: Run, name: str) -> None:
+    program = """
+import asyncio
+from redlock import asyncio as aio
+seen = []
+logging.getLogger().handlers[0].addFilter(lambda record: seen.append(record) or True)
+
+async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60
+    try:
+        async with aio.Redlock(MemoryServer().url).lock(name) as lock:
+            lose(lock, "taken")
+            await asyncio.sleep(30)
+    except redlock.LockLost as error:
+        print(error.reason)
+    while not seen:
+        await asyncio.sleep(0.01)
+
+asyncio.run(main(), debug=True)
+"""
+    done = run(LOSE + to("stderr") + program)
+    (said,) = done.stderr.splitlines()
+    assert said.endswith(line(name))
+    assert (done.stdout, done.returncode) == ("taken\n", 0)
+
+
+# --- the end of the process ---
+
+
+@pytest.mark.parametrize("takes", [0, 0.01])
+def test_nothing_is_lost_at_the_end(run: Run, name: str, takes: float) -> None:
+    program = f"""
+import time
+logging.getLogger().handlers[0].addFilter(lambda record: time.sleep({takes}) or True)
+for number in range(200):
+    lose_one(f"{{name}}-{{number}}")
+"""
+    done = run(LOSE + to("stderr") + program)
+    assert [each.partition(" ")[2] for each in done.stderr.splitlines()] == [
+        line(f"{name}-{number}")[1:] for number in range(200)
+    ]
+    assert done.returncode == 0
+
+
+def test_a_file_gets_what_happened_before_it_was_closed(run: Run, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    # The import of `redlock` is earlier than that of `logging`, which closes its files later then.
+    done = run(LOSE + f"logging.basicConfig(filename={str(path)!r}, filemode='w')\nlose_one(name)")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert line(name).rpartition("WARNING ")[2] in path.read_text()
+
+
+def test_what_happens_while_the_interpreter_ends(run: Run, name: str) -> None:
+    # It runs after the last hook that was registered with the first client, and before the shutdown.
+    first = """
+import atexit, redlock
+atexit.register(lambda: lose_one(name))
+"""
+    done = run(LOSE + to("stderr"), first=first)
+    (said,) = done.stderr.splitlines()
+    assert said.endswith(line(name))
+    assert done.returncode == 0
+
+
+BLOCKS = {
+    "in emit": "class Blocks(logging.StreamHandler):\n    def emit(self, record): block()",
+    "in a filter": "class Blocks(logging.StreamHandler):\n    def filter(self, record): block()",
+    "in a lock of redlock": """
+other = memory.lock("other")
+other.acquire()
+
+class Blocks(logging.StreamHandler):
+    def emit(self, record):
+        entered.set()
+        memory.lock("other").acquire()
+""",
+}
+
+
+@pytest.mark.parametrize("where", BLOCKS)
+@pytest.mark.parametrize("when", ["before the end", "at the end"])
+def test_a_handler_that_blocks_for_ever_does_not_hang_the_end(run: Run, where: str, when: str) -> None:
+    program = f"""
+import threading
+entered = threading.Event()
+
+def block():
+    entered.set()
+    threading.Event().wait()
+
+{BLOCKS[where]}
+logging.getLogger("redlock").addHandler(Blocks())
+logging.getLogger().addHandler(logging.StreamHandler(sys.stdout))
+lose_one(name)
+if {when == "before the end"}:
+    entered.wait()
+with client.lock(name):
+    print("held")
+"""
+    done = run(LOSE + program)
+    assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
+
+
+def test_a_handler_that_raises_at_the_end(run: Run) -> None:
+    program = """
+class Fails(logging.Handler):
+    def emit(self, record):
+        raise KeyError("on purpose")
+
+logging.getLogger("redlock").addHandler(Fails())
+lose_one(name)
+lose_one(name + "-2")
+"""
+    done = run(LOSE + program)
+    assert done.stderr.count("KeyError: 'on purpose'") == 2
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_without_a_thread_events_are_logged_at_the_end(run: Run, name: str) -> None:
+    first = """
+import threading
+start = threading.Thread.start
+
+def refuse(self):
+    if self.name == "redlock-log":
+        raise RuntimeError("can't start new thread")
+    start(self)
+
+threading.Thread.start = refuse
+"""
+    done = run(LOSE + to("stderr") + "lose_one(name)", first=first)
+    (said,) = done.stderr.splitlines()
+    assert said.endswith(line(name))
+    assert done.returncode == 0
+
+
+def test_without_a_descriptor_locks_work(run: Run) -> None:
+    program = """
+from redlock import _events
+# A later client finds one.
+assert _events._log.runs
+"""
+    first = """
+import redlock
+from redlock import _native
+
+class Refuses:
+    def __new__(cls):
+        raise OSError(24, "Too many open files")
+
+given, _native.Events = _native.Events, Refuses
+redlock.Redlock("memory://none")
+_native.Events = given
+"""
+    done = run(program + "with client.lock(name): print('held')", first=first)
+    assert (done.stdout, done.stderr, done.returncode) == ("held\n", "", 0)
+
+
+# --- forks ---
+
+
+@pytest.mark.parametrize("way", ["sys.exit(0)", "os._exit(0)"])
+def test_a_child_logs_its_own_events_once(run: Run, name: str, way: str) -> None:
+    program = f"""
+import os
+from redlock import _events
+lose_one(name + "-before")
+pid = os.fork()
+if pid == 0:
+    lose_one(name + "-child")
+    _events.flush()
+    {way}
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+lose_one(name + "-after")
+print(os.getpid(), pid)
+"""
+    done = run(LOSE + to("stderr") + program)
+    parent, child = done.stdout.split()
+    assert sorted(done.stderr.splitlines()) == sorted(
+        [parent + line(f"{name}-before"), child + line(f"{name}-child"), parent + line(f"{name}-after")]
+    )
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("way", ["fork", "newer", "spawn", "forkserver", "billiard"])
+def test_workers_log_what_they_have_lost_when_they_end(run: Run, name: str, way: str) -> None:
+    program = f"""
+import children
+context = children.context({way!r})
+processes = [context.Process(target=children.lose, args=(f"{{name}}-{{number}}",)) for number in range(6)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+print(*(process.exitcode for process in processes))
+"""
+    done = run(LOSE + program)
+    assert done.stdout == "0 0 0 0 0 0\n"
+    said = [f"a held lock is lost (name={name}-{number}, reason=taken)" for number in range(6)]
+    assert sorted(done.stderr.splitlines()) == said
+
+
+def test_a_pool_of_workers(run: Run, name: str) -> None:
+    program = """
+import multiprocessing
+lose_one(name + "-parent")
+# Workers that come later are forked by a thread of the pool.
+with multiprocessing.get_context("fork").Pool(3, maxtasksperchild=4) as pool:
+    pool.map(lose_one, [f"{name}-{number}" for number in range(60)], chunksize=1)
+    pool.close()
+    pool.join()
+"""
+    done = run(LOSE + to("stderr") + program)
+    assert sorted(each.partition(" ")[2] for each in done.stderr.splitlines()) == sorted(
+        line(f"{name}-{which}")[1:] for which in ("parent", *range(60))
+    )
+    assert done.returncode == 0
+
+
+def test_a_fork_waits_for_the_handler_that_runs(run: Run) -> None:
+    program = """
+import os, threading, time
+of_handler = threading.Lock()
+
+class Locks(logging.Handler):
+    def createLock(self):
+        # `logging` would make it anew in the child.
+        self.lock = None
+
+    def emit(self, record):
+        with of_handler:
+            time.sleep(0.001)
+
+def work():
+    while not over.is_set():
+        lose_one(name)
+
+logging.getLogger("redlock").addHandler(Locks())
+over = threading.Event()
+worker = threading.Thread(target=work)
+worker.start()
+for _ in range(100):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if of_handler.acquire(timeout=5) else 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status != 0:
+        print("a child finds it locked")
+        break
+over.set()
+worker.join()
+"""
+    done = run(LOSE + program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_a_fork_does_not_wait_for_a_handler_that_blocks_for_ever(run: Run) -> None:
+    program = """
+import os, threading
+entered = threading.Event()
+
+class Blocks(logging.Handler):
+    def emit(self, record):
+        entered.set()
+        threading.Event().wait()
+
+logging.getLogger("redlock").addHandler(Blocks())
+lose_one(name)
+entered.wait()
+for _ in range(50):
+    pid = os.fork()
+    if pid == 0:
+        with client.lock(name):
+            pass
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    done = run(LOSE + program)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_a_handler_may_fork(run: Run, name: str) -> None:
+    program = """
+import os, threading
+done = threading.Event()
+
+class Forks(logging.Handler):
+    def emit(self, record):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        done.set()
+
+logging.getLogger("redlock").addHandler(Forks())
+lose_one(name)
+assert done.wait(10)
+"""
+    done = run(LOSE + to("stderr") + program)
+    (said,) = done.stderr.splitlines()
+    assert said.endswith(line(name))
+    assert done.returncode == 0
+
+
+# --- gevent and eventlet ---
+
+
+@pytest.mark.parametrize("package", PATCH)
+def test_greenlets(run: Run, name: str, package: str) -> None:
+    program = """
+seen = []
+logging.getLogger().handlers[0].addFilter(lambda record: seen.append(record.code) or True)
+lose_one(name)
+while not seen:
+    sleep(0.01)
+lose_one(name + "-2")
+"""
+    done = run(NAMES[package] + LOSE + to("stderr") + program, first=PATCH[package])
+    assert [each.partition(" ")[2] for each in done.stderr.splitlines()] == [line(name)[1:], line(f"{name}-2")[1:]]
+    assert done.returncode == 0
+
+
+def test_a_loop_of_gevent_ends_when_nothing_else_is_to_be_done(run: Run) -> None:
+    program = """
+import gevent
+
+def use():
+    with client.lock(name):
+        gevent.sleep(0.01)
+
+gevent.spawn(use)
+print(gevent.wait(timeout=20))
+"""
+    done = run(program, first=PATCH["gevent"])
+    assert (done.stdout, done.returncode) == ("True\n", 0)
+
+
+@pytest.mark.parametrize("package", PATCH)
+def test_forks_of_greenlets(run: Run, name: str, package: str) -> None:
+    program = """
+import os
+seen = []
+logging.getLogger().handlers[0].addFilter(lambda record: seen.append(record.code) or True)
+
+def lose_and_wait(name):
+    count = len(seen)
+    lose_one(name)
+    while len(seen) == count:
+        sleep(0.01)
+
+lose_and_wait(name + "-before")
+pid = os.fork()
+if pid == 0:
+    lose_and_wait(name + "-child")
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+lose_and_wait(name + "-after")
+print(os.getpid(), pid)
+"""
+    done = run(NAMES[package] + LOSE + to("stderr") + program, first=PATCH[package])
+    parent, child = done.stdout.split()
+    assert done.stderr.splitlines() == [
+        parent + line(f"{name}-before"),
+        child + line(f"{name}-child"),
+        parent + line(f"{name}-after"),
+    ]
+    assert done.returncode == 0
+
+
+def test_a_greenlet_of_the_parent_ends_in_the_child(run: Run, name: str) -> None:
+    program = """
+import gc, os, signal
+from gevent import monkey
+
+def of_the_log():
+    greenlets = [each for each in gc.get_objects() if isinstance(each, gevent.Greenlet) and not each.dead]
+    return [each for each in greenlets if "_Log._run" in repr(each)]
+
+lose_one(name + "-before")
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    while len(of_the_log()) != 1:
+        sleep(0.01)
+    os._exit(0)
+assert len(of_the_log()) == 1
+# The hub has no turn, so the event stays, and the descriptor that both processes have is readable.
+lose_one(name + "-after")
+print(os.waitstatus_to_exitcode(monkey.get_original("os", "waitpid")(pid, 0)[1]))
+"""
+    done = run(NAMES["gevent"] + LOSE + to("stderr") + program, first=PATCH["gevent"])
+    assert done.stdout == "0\n"
+    assert [each.partition(" ")[2] for each in done.stderr.splitlines()] == [
+        line(f"{name}-before")[1:],
+        line(f"{name}-after")[1:],
+    ]

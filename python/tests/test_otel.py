@@ -1,0 +1,647 @@
+"""OpenTelemetry: the metrics as instruments, a real scrape of the Prometheus exporter, and the spans of locks."""
+
+import asyncio
+import inspect
+import logging
+import threading
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import Run, Start
+from opentelemetry.context import Context
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from prometheus_client.parser import text_string_to_metric_families
+from server import LIMIT, Server
+from support.clock import until
+from test_asyncio import eventually
+from test_cooperative import NAMES, PATCH
+from test_stats import KINDS
+
+import redlock
+from redlock import _cooperative, blocking, otel
+from redlock import asyncio as aio
+from redlock.testing import lose
+
+
+class Traced:
+    """The spans that were made, while traces are on."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("test")
+
+    def of(self, name: str) -> list[ReadableSpan]:
+        """Ended spans with this name."""
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+    def attributes(self, name: str) -> list[dict[str, object]]:
+        """The attributes of ended spans, without what all of ours begin with."""
+        prefix = "redlock."
+        return [
+            {key.removeprefix(prefix): value for key, value in (span.attributes or {}).items()}
+            for span in self.of(name)
+        ]
+
+
+def total_waiting() -> float:
+    values = [point.value for point in redlock.stats()["redlock_waiting"].points]
+    return sum(value for value in values if isinstance(value, float))
+
+
+@pytest.fixture
+def traced() -> Iterator[Traced]:
+    traced = Traced()
+    otel.instrument(tracer_provider=traced.provider, meter_provider=MeterProvider(shutdown_on_exit=False))
+    yield traced
+    otel.uninstrument()
+
+
+# --- traces ---
+
+
+def test_spans_are_children_of_the_callers(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    with traced.tracer.start_as_current_span("outer") as outer, client.lock(name) as lock:
+        fence = lock.fence
+        assert traced.of("redlock.hold") == []
+        with traced.tracer.start_as_current_span("inner"):
+            pass
+    (acquire,), (hold,), (inner,) = (traced.of(span) for span in ("redlock.acquire", "redlock.hold", "inner"))
+    for span in (acquire, hold, inner):
+        assert span.parent is not None
+        assert span.parent.span_id == outer.get_span_context().span_id
+    expected = {"name": name, "fence": fence}
+    assert traced.attributes("redlock.acquire") == [expected | {"outcome": "acquired", "contended": False, "waits": 0}]
+    assert traced.attributes("redlock.hold") == [expected | {"end": "released"}]
+    assert acquire.end_time is not None
+    assert hold.start_time is not None
+    assert acquire.end_time <= hold.start_time
+
+
+def test_calls_instead_of_a_block(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name.encode())
+    assert lock.acquire(timeout=5)
+    assert not client.lock(name).acquire(blocking=False)
+    with pytest.raises(redlock.LockTimeout), client.lock(name, timeout=0):
+        pass
+    with pytest.raises(redlock.LockAlreadyHeld):
+        lock.acquire()
+    with pytest.raises(redlock.LockInvalidArgument):
+        lock.acquire(timeout=-5)
+    lock.release()
+    lock.release()
+    outcomes = [(each["outcome"], each.get("contended")) for each in traced.attributes("redlock.acquire")]
+    assert outcomes == [
+        ("acquired", False),
+        ("timeout", True),
+        ("timeout", True),
+        ("already_held", None),
+        ("invalid_argument", None),
+    ]
+    assert [span.status.status_code for span in traced.of("redlock.acquire")] == [StatusCode.UNSET] * 3 + [
+        StatusCode.ERROR
+    ] * 2
+    assert [each["name"] for each in traced.attributes("redlock.hold")] == [name]
+
+
+def test_a_wait(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    lock, other = client.lock(name), client.lock(name)
+    lock.acquire()
+    waiting = threading.Thread(target=other.acquire)
+    waiting.start()
+    until(lambda: total_waiting() >= 1)
+    lock.release()
+    waiting.join()
+    other.release()
+    _, waited = traced.attributes("redlock.acquire")
+    assert waited["contended"] is True
+    assert isinstance(waited["waits"], int)
+    assert waited["waits"] > 0
+
+
+def test_an_unavailable_node(traced: Traced, name: str) -> None:
+    with pytest.raises(redlock.LockUnavailable):
+        redlock.Redlock(f"unix:///none-{name}").lock(name).acquire(blocking=False)
+    (span,) = traced.of("redlock.acquire")
+    assert traced.attributes("redlock.acquire") == [{"name": name, "outcome": "unavailable"}]
+    assert span.status.status_code is StatusCode.ERROR
+    assert [event.name for event in span.events] == ["exception"]
+
+
+def test_a_hold_ends_at_the_loss(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    lock = client.lock(name)
+    for number in (1, 2):
+        lock.acquire()
+        lose(lock, "taken")
+        until(lambda number=number: len(traced.of("redlock.hold")) == number)  # type: ignore[misc]
+    with pytest.raises(redlock.LockLost):
+        lock.release()
+    with lock:
+        pass
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost", "released"]
+    error, unset = StatusCode.ERROR, StatusCode.UNSET
+    assert [span.status.status_code for span in traced.of("redlock.hold")] == [error, error, unset]
+
+
+def test_a_loss_that_the_release_finds(
+    traced: Traced, client: redlock.Redlock, server: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object) -> None:
+        """Report the loss too late."""
+
+    monkeypatch.setattr(otel, "_lost", late)
+    for body in (None, KeyError):
+        with pytest.raises(body or redlock.LockLost), client.lock(f"{name}-{body}", auto_renew=False) as lock:
+            server.command("DEL", f"{name}-{body}")
+            if body is not None:
+                lose(lock)
+                raise body
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_lock_that_is_garbage_collected(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    client.lock(name).acquire()
+    until(lambda: traced.attributes("redlock.hold"))
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["released"]
+
+
+def test_decorators(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    def name_of(user: str) -> str:
+        return f"{name}-{user}"
+
+    @client.lock(name_of, skip_if_held=True)
+    def work(user: str) -> str:
+        return user
+
+    @client.lock(name)
+    def plain(amount: int) -> int:
+        return amount
+
+    assert work("ada") == "ada"
+    with client.lock(f"{name}-bob"):
+        assert work("bob") is None
+    assert plain(3) == 3
+    outcomes = [(each["name"], each["outcome"]) for each in traced.attributes("redlock.acquire")]
+    assert outcomes == [
+        (f"{name}-ada", "acquired"),
+        (f"{name}-bob", "acquired"),
+        (f"{name}-bob", "timeout"),
+        (name, "acquired"),
+    ]
+    assert len(traced.of("redlock.hold")) == 3
+
+
+def test_several_names_and_semaphores(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    with client.lock_all([f"{name}-b", f"{name}-a".encode()]), client.semaphore(name, 2):
+        pass
+    assert [each["name"] for each in traced.attributes("redlock.acquire")] == [f"{name}-a, {name}-b", name]
+    assert [each["name"] for each in traced.attributes("redlock.hold")] == [name, f"{name}-a, {name}-b"]
+
+
+def test_an_election(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    election, other = client.election(name), client.election(name)
+    losses = [lose]
+
+    def lead(lock: redlock.Lock) -> int:
+        if losses:
+            losses.pop()(lock, "taken")
+            return 0
+        waiting = threading.Thread(target=other.run, args=(print,))
+        waiting.start()
+        until(lambda: total_waiting() >= 1)
+        other.stop()
+        waiting.join()
+        return lock.fence
+
+    fence = election.run(lead)
+    outcomes = [each["outcome"] for each in traced.attributes("redlock.acquire")]
+    assert outcomes == ["acquired", "acquired", "cancelled"]
+    holds = traced.attributes("redlock.hold")
+    assert [each["end"] for each in holds] == ["lost", "released"]
+    assert holds[1] == {"name": name, "fence": fence, "end": "released"}
+
+
+async def test_an_election_in_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
+    election = aclient.election(name)
+    losses = [lose]
+
+    async def lead(lock: aio.Lock) -> None:
+        if losses:
+            losses.pop()(lock, "taken")
+        else:
+            election.stop()
+        await asyncio.sleep(LIMIT)
+
+    await election.run(lead)
+    assert [each["outcome"] for each in traced.attributes("redlock.acquire")] == ["acquired"] * 2
+    await eventually(lambda: len(traced.of("redlock.hold")) == 2)
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "released"]
+
+
+def test_the_older_protocol_has_no_fence(traced: Traced, client: redlock.Redlock, name: str) -> None:
+    with client.lock(name, protocol="setnx"):
+        pass
+    assert traced.attributes("redlock.hold") == [{"name": name, "end": "released"}]
+
+
+class Fails(SpanProcessor):
+    """A processor of a program that is broken."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002
+        raise KeyError(span.name)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        raise KeyError(span.name)
+
+
+async def test_a_provider_that_fails_harms_no_lock(
+    client: redlock.Redlock, aclient: aio.Redlock, server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(Fails())
+    otel.instrument(tracer_provider=provider)
+    try:
+        with client.lock(name) as lock:
+            lock.check()
+        async with aclient.lock(name) as alock:
+            alock.check()
+            assert not client.lock(name).acquire(blocking=False)
+        assert not server.has(name)
+    finally:
+        otel.uninstrument()
+    assert {record.name for record in caplog.records} == {"redlock.otel"}
+
+
+async def test_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
+    @aclient.lock(f"{name}-decorated")
+    async def work() -> None: ...
+
+    with traced.tracer.start_as_current_span("outer") as outer:
+        async with aclient.lock(name) as lock:
+            fence = lock.fence
+            assert not await aclient.lock(name).acquire(timeout=0)
+            waiter = asyncio.create_task(aclient.lock(name).acquire())
+            await eventually(lambda: total_waiting() >= 1)
+            waiter.cancel()
+            await asyncio.wait([waiter])
+        await work()
+        assert await lock.acquire()
+        await lock.release()
+    assert [each["outcome"] for each in traced.attributes("redlock.acquire")] == [
+        "acquired",
+        "timeout",
+        "cancelled",
+        "acquired",
+        "acquired",
+    ]
+    holds = traced.attributes("redlock.hold")
+    assert [each["end"] for each in holds] == ["released"] * 3
+    assert holds[0] == {"name": name, "fence": fence, "end": "released"}
+    for span in (*traced.of("redlock.acquire"), *traced.of("redlock.hold")):
+        assert span.parent is not None
+        assert span.parent.span_id == outer.get_span_context().span_id
+
+
+async def test_a_loss_in_asyncio(traced: Traced, aclient: aio.Redlock, name: str) -> None:
+    with pytest.raises(redlock.LockLost):
+        async with aclient.lock(name) as lock:
+            lose(lock, "deleted")
+            await asyncio.sleep(LIMIT)
+    held = aclient.lock(f"{name}-by-hand")
+    await held.acquire()
+    lose(held)
+    await eventually(lambda: len(traced.of("redlock.hold")) == 2)
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["lost", "lost"]
+
+
+async def test_a_task_that_is_cancelled(traced: Traced, aclient: aio.Redlock, name: str) -> None:
+    async def body() -> None:
+        async with aclient.lock(name):
+            entered.set()
+            await asyncio.sleep(LIMIT)
+
+    entered = asyncio.Event()
+    task = asyncio.create_task(body())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [each["end"] for each in traced.attributes("redlock.hold")] == ["released"]
+
+
+SPANS = """
+import sys
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from redlock import otel
+
+class Prints(SpanExporter):
+    def export(self, spans):
+        for span in spans:
+            print(span.name, span.attributes.get("redlock.outcome", span.attributes.get("redlock.end")), flush=True)
+        return SpanExportResult.SUCCESS
+
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(Prints()))
+otel.instrument(tracer_provider=provider)
+"""
+
+
+@pytest.mark.parametrize("package", PATCH)
+def test_greenlets(run: Run, package: str) -> None:
+    program = """
+def hold():
+    with client.lock(name):
+        sleep(0.1)
+
+def wait():
+    sleep(0.05)
+    with client.lock(name):
+        pass
+
+for greenlet in [spawn(hold), spawn(wait)]:
+    join(greenlet)
+otel.uninstrument()
+hold()
+"""
+    done = run(NAMES[package] + SPANS + program, first=PATCH[package])
+    assert sorted(done.stdout.splitlines()) == [*["redlock.acquire acquired"] * 2, *["redlock.hold released"] * 2]
+    assert done.returncode == 0
+
+
+def test_a_lock_that_is_held_until_the_end(run: Run) -> None:
+    done = run(SPANS + "lock = client.lock(name)\nlock.acquire()")
+    assert done.stdout.splitlines() == ["redlock.acquire acquired", "redlock.hold released"]
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_a_forked_child_ends_no_span_of_its_parent(run: Run) -> None:
+    program = """
+import os
+lock = client.lock(name)
+lock.acquire()
+pid = os.fork()
+if pid == 0:
+    with client.lock(name + "-child"):
+        pass
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+print("parent", flush=True)
+lock.release()
+"""
+    done = run(SPANS + program)
+    assert done.stdout.splitlines() == [
+        "redlock.acquire acquired",
+        "redlock.acquire acquired",
+        "redlock.hold released",
+        "parent",
+        "redlock.hold released",
+    ]
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_nothing_is_left_when_it_is_off(client: redlock.Redlock, name: str) -> None:
+    kinds = (blocking.Lock, _cooperative.Lock, aio.Lock)
+    before = [dict(vars(kind)) for kind in kinds]
+    traced = Traced()
+    otel.instrument(tracer_provider=traced.provider)
+    held = client.lock(f"{name}-held")
+    held.acquire()
+    assert [dict(vars(kind)) for kind in kinds] != before
+    otel.uninstrument()
+    assert [dict(vars(kind)) for kind in kinds] == before
+    with client.lock(name):
+        pass
+    held.release()
+    assert [each.get("end") for each in traced.attributes("redlock.hold")] == [None]
+    assert len(traced.of("redlock.acquire")) == 1
+    otel.uninstrument()
+
+
+def test_the_methods_look_as_before(traced: Traced, client: redlock.Redlock) -> None:
+    assert traced.of("redlock.acquire") == []
+    lock = client.lock("foo")
+    assert lock.acquire.__name__ == "acquire"
+    assert str(lock.acquire.__doc__).startswith("Acquire the lock")
+    assert inspect.iscoroutinefunction(aio.Lock.acquire)
+
+
+# --- metrics ---
+
+NAMES_OF_INSTRUMENTS = {
+    *(name for name, kind in KINDS.items() if kind != "histogram"),
+    *(
+        f"{name}_{part}_total"
+        for name, kind in KINDS.items()
+        if kind == "histogram"
+        for part in ("bucket", "sum", "count")
+    ),
+}
+
+
+Observed = dict[str, dict[frozenset[tuple[str, Any]], float]]
+
+
+def observed(reader: InMemoryMetricReader) -> Observed:
+    """What a collection gets of ours: the values of each instrument by their labels."""
+    data = reader.get_metrics_data()
+    return {
+        metric.name: {frozenset((point.attributes or {}).items()): point.value for point in metric.data.data_points}  # type: ignore[union-attr]
+        for resource in (data.resource_metrics if data is not None else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if scope.scope.name == "redlock-rs" and metric.data.data_points
+    }
+
+
+def labels(**values: str) -> frozenset[tuple[str, Any]]:
+    return frozenset(values.items())
+
+
+@pytest.fixture
+def reader() -> Iterator[InMemoryMetricReader]:
+    reader = InMemoryMetricReader()
+    otel.instrument(meter_provider=MeterProvider([reader], shutdown_on_exit=False))
+    yield reader
+    otel.uninstrument()
+
+
+def test_instruments_observe_what_stats_returns(
+    reader: InMemoryMetricReader, client: redlock.Redlock, server: Server, name: str
+) -> None:
+    with client.lock(name):
+        pass
+    with client.lock(name, ttl=0.3):
+        until(lambda: redlock.stats()["redlock_renewal_margin_ratio"].points)
+        collected = observed(reader)
+    assert set(collected) == NAMES_OF_INSTRUMENTS
+    assert collected["redlock_node_up"][labels(node=server.url)] == 1
+    acquires, acquired = "redlock_acquire_duration_seconds", {"outcome": "acquired", "contended": "false"}
+    assert collected[f"{acquires}_sum_total"][labels(**acquired)] > 0
+    count = collected[f"{acquires}_count_total"][labels(**acquired)]
+    buckets = collected[f"{acquires}_bucket_total"]
+    assert buckets[labels(**acquired, le="+Inf")] == count >= 2
+    for end in ("0.0001", "0.0025", "1", "300"):
+        assert 0 <= buckets[labels(**acquired, le=end)] <= count
+
+
+def test_the_parts_of_a_histogram_are_of_one_moment(
+    reader: InMemoryMetricReader, client: redlock.Redlock, name: str
+) -> None:
+    def work() -> None:
+        while not over.is_set():
+            with client.lock(name):
+                pass
+
+    def collect() -> None:
+        collected = observed(reader)
+        counts = collected.get("redlock_hold_duration_seconds_count_total", {})
+        for each, count in counts.items():
+            buckets = collected["redlock_hold_duration_seconds_bucket_total"]
+            assert buckets[each | labels(le="+Inf")] == count
+
+    over = threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(50):
+            collect()
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_each_collection_is_fresh(reader: InMemoryMetricReader, client: redlock.Redlock, name: str) -> None:
+    for _ in range(3):
+        with client.lock(name):
+            pass
+        counts = [observed(reader)["redlock_acquire_duration_seconds_count_total"].values() for _ in range(2)]
+        assert list(counts[0]) == list(counts[1])
+        with client.lock(name):
+            pass
+        after = observed(reader)["redlock_acquire_duration_seconds_count_total"].values()
+        assert sum(after) == sum(counts[1]) + 1
+
+
+def test_providers_can_be_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    readers = [InMemoryMetricReader(), InMemoryMetricReader()]
+    first, second = [MeterProvider([reader], shutdown_on_exit=False) for reader in readers]
+    try:
+        for provider, expected in ((first, [True, False]), (second, [False, True]), (first, [True, False])):
+            otel.instrument(meter_provider=provider)
+            assert [bool(observed(reader)) for reader in readers] == expected
+    finally:
+        otel.uninstrument()
+    assert [bool(observed(reader)) for reader in readers] == [False, False]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_the_global_providers_may_be_set_later(run: Run) -> None:
+    program = """
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from redlock import otel
+
+otel.instrument()
+with client.lock(name):
+    pass
+reader, exporter = InMemoryMetricReader(), InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+metrics.set_meter_provider(MeterProvider([reader]))
+trace.set_tracer_provider(provider)
+
+def names():
+    data = reader.get_metrics_data()
+    found = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+    return {m.name for m in found if m.data.data_points}
+
+with client.lock(name):
+    pass
+print("redlock_held" in names(), len(exporter.get_finished_spans()))
+otel.uninstrument()
+print(names())
+otel.instrument()
+print("redlock_held" in names())
+otel.instrument(meter_provider=metrics.get_meter_provider())
+print("redlock_held" in names())
+"""
+    done = run(program)
+    assert done.stdout.splitlines() == ["True 2", "set()", "True", "True"]
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_a_scrape_of_a_running_program(start: Start, server: Server, name: str) -> None:
+    program = """
+import sys
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import start_http_server
+from redlock import otel
+from redlock.testing import lose
+
+otel.instrument(meter_provider=MeterProvider([PrometheusMetricReader()]))
+httpd, thread = start_http_server(0, addr="127.0.0.1")
+redlock.count_by_name(10)
+for _ in range(5):
+    with client.lock(name):
+        pass
+lost = client.lock(name + "-lost", ttl=0.3)
+lost.acquire()
+until(lambda: redlock.stats()["redlock_renewal_margin_ratio"].points)
+lose(lost, "taken")
+held = client.lock(name + "-held")
+held.acquire()
+print(httpd.server_port, flush=True)
+sys.stdin.read()
+"""
+    process = start(program)
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT) as answer:
+        text = answer.read().decode()
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            ours = {label: value for label, value in sample.labels.items() if not label.startswith("otel_")}
+            samples.setdefault(sample.name, []).append((ours, sample.value))
+
+    def value(metric: str, **wanted: str) -> float:
+        (found,) = [value for given, value in samples[metric] if given == wanted]
+        return found
+
+    assert set(samples) >= NAMES_OF_INSTRUMENTS
+    acquired = {"name": name, "outcome": "acquired", "contended": "false"}
+    assert value("redlock_acquire_duration_seconds_count_total", **acquired) == 5
+    assert value("redlock_acquire_duration_seconds_bucket_total", **acquired, le="+Inf") == 5
+    assert value("redlock_acquire_duration_seconds_sum_total", **acquired) > 0
+    assert value("redlock_held", name=f"{name}-held") == 1
+    assert value("redlock_lost_total", name=f"{name}-lost", reason="taken") == 1
+    assert value("redlock_node_up", node=server.url) == 1
+    assert process.communicate(timeout=LIMIT) == ("", "")
+    assert process.returncode == 0
+
+
+def test_without_opentelemetry(run: Run) -> None:
+    program = """
+try:
+    from redlock import otel
+except ImportError as error:
+    print(error)
+"""
+    first = "import sys; sys.modules['opentelemetry'] = None"
+    done = run(program, first=first)
+    assert done.stdout == 'redlock.otel needs opentelemetry-api: pip install "redlock-rs[otel]"\n'

@@ -1,0 +1,453 @@
+"""Locks of several names and semaphores, as Python has them: arguments, properties, decorators, views."""
+
+# A lambda cannot say what it takes.
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
+import asyncio
+import gc
+import inspect
+import re
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from conftest import Run
+from server import LIMIT, Server
+from support.clock import until
+
+import redlock
+from redlock import _default
+from redlock import asyncio as aio
+from redlock.testing import MemoryServer, lose
+
+FACES = pytest.mark.parametrize("face", [redlock, aio])
+
+
+async def of(call: Any) -> Any:
+    """The result of a call of either face."""
+    return await call if inspect.isawaitable(call) else call
+
+
+@pytest.fixture
+def memory() -> MemoryServer:
+    return MemoryServer()
+
+
+# --- several names ---
+
+
+def test_all_names_are_held_or_none(client: redlock.Redlock, server: Server, name: str) -> None:
+    first, second = f"{name}-1", f"{name}-2"
+    with client.lock_all([second, first]) as lock:
+        assert (server.has(first), server.has(second)) == (True, True)
+        assert not client.lock(first).acquire(timeout=0)
+        assert lock.fence
+        lock.extend(60)
+        assert server.command("PTTL", second) > 50_000
+        assert lock.locked()
+    assert (server.has(first), server.has(second)) == (False, False)
+    with client.lock(second):
+        assert not client.lock_all([first, second]).acquire(timeout=0)
+        assert not server.has(first)
+
+
+NAMES: list[tuple[Iterable[str | bytes], tuple[str | bytes, ...], str | bytes]] = [
+    (["b", "a", "b"], ("a", "b"), "a, b"),
+    ({"b": 1, "a": 2}, ("a", "b"), "a, b"),
+    ({b"b", b"a"}, (b"a", b"b"), b"a, b"),
+    (["schlüssel", b"\xff"], ("schlüssel", b"\xff"), "schlüssel".encode() + b", \xff"),
+    (["a", b"a"], ("a",), "a"),
+    ([b"a"], (b"a",), b"a"),
+]
+
+
+@FACES
+def test_names_are_sorted_and_each_once(face: Any) -> None:
+    client = face.Redlock("memory://names")
+    for given, names, name in NAMES:
+        lock = client.lock_all(given)
+        assert (lock.names, lock.name) == (names, name)
+        assert repr(names if len(names) > 1 else name) in repr(lock)
+        assert lock.slot is None
+    assert client.lock("a").names == ("a",)
+
+
+def test_names_are_taken_from_every_iterable() -> None:
+    client = redlock.Redlock("memory://iterables")
+    assert client.lock_all(name for name in "ab").names == ("a", "b")
+    assert client.lock_all({"b", "a"}).names == ("a", "b")
+    assert client.lock_all({"b": 1, "a": 2}.keys()).names == ("a", "b")
+
+
+@FACES
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("abc", "names is of type str"),
+        (b"abc", "names is of type bytes"),
+        (None, "names is of type NoneType"),
+        (3, "names is of type int"),
+        ([], "names has 0 different names"),
+        ([3], "names[0] is of type int"),
+        (["a", None], "names[1] is of type NoneType"),
+        ([""], "names[0] is empty"),
+        (["b", "a", ""], "names[2] is empty"),
+        (["a", "\ud800"], "names[1] contains a lone surrogate"),
+        (["a", "x" * 513], "names[1] has 513 bytes"),
+        (["a", "redlock:fence:b"], 'names[1] begins with "redlock:fence:"'),
+        (["redlock:fence:b"], 'names[0] begins with "redlock:fence:"'),
+        (bytearray(b"ab"), "names[0] is of type int"),
+        ([str(number) for number in range(17)], "names has 17 different names"),
+    ],
+)
+def test_wrong_names_are_refused(face: Any, wrong: Any, told: str) -> None:
+    """The error says which name is wrong."""
+    with pytest.raises(redlock.LockInvalidArgument, match=re.escape(told)) as refused:
+        face.Redlock("memory://wrong").lock_all(wrong)
+    assert refused.value.option == "names"
+
+
+@FACES
+def test_each_of_the_two_hints_at_the_other(face: Any) -> None:
+    client = face.Redlock("memory://hints")
+    with pytest.raises(redlock.LockInvalidArgument, match=r"of type list.*lock_all"):
+        client.lock(["a", "b"])
+    with pytest.raises(redlock.LockInvalidArgument, match=r"of type str.*for one name, use lock"):
+        client.lock_all("a")
+
+
+def test_what_an_iterable_raises_comes_out() -> None:
+    def names() -> Iterable[str]:
+        yield "a"
+        raise KeyError("b")
+
+    with pytest.raises(KeyError, match="b"):
+        redlock.Redlock("memory://raises").lock_all(names())
+
+
+def test_a_loss_is_that_of_all_names(memory: MemoryServer) -> None:
+    lock = redlock.Redlock(memory.url).lock_all(["b", "a"], ttl=0.3)
+    with pytest.raises(redlock.LockLost) as raised, lock:
+        memory.hold("b")
+        assert lock.wait_lost(LIMIT) is not None
+    assert raised.value.reason == "taken"
+    assert raised.value.name == "a, b"
+
+
+async def test_a_loss_of_several_names_cancels_the_body(memory: MemoryServer) -> None:
+    with pytest.raises(redlock.LockLost):
+        async with aio.Redlock(memory.url).lock_all(["b", "a"]) as lock:
+            asyncio.get_running_loop().call_later(0.01, lose, lock, "taken")
+            await asyncio.sleep(LIMIT)
+
+
+async def test_a_cancelled_acquire_of_several_names_leaves_no_key(
+    client: redlock.Redlock, aclient: aio.Redlock, server: Server, name: str
+) -> None:
+    first, second = f"{name}-1", f"{name}-2"
+    with client.lock(second):
+        waiting = asyncio.create_task(aclient.lock_all([first, second]).acquire())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await waiting
+    until(lambda: not server.has(first) and not server.has(second))
+
+
+# --- semaphores ---
+
+
+@FACES
+async def test_each_holder_has_a_slot(face: Any, server: Server, name: str) -> None:
+    client = face.Redlock(server.url, timeout=0)
+    locks = [client.semaphore(name, 3) for _ in range(3)]
+    assert [lock.slot for lock in locks] == [None] * 3
+    for lock in locks:
+        assert await of(lock.acquire())
+        assert (lock.name, lock.names) == (name, (name,))
+    assert sorted(lock.slot for lock in locks) == [0, 1, 2]
+    other = client.semaphore(name, 3)
+    assert await of(other.locked())
+    assert not await of(other.acquire())
+    slot = locks[1].slot
+    await of(locks[1].release())
+    assert locks[1].slot is None
+    assert not await of(other.locked())
+    assert await of(other.acquire(timeout=LIMIT))
+    assert other.slot == slot
+    for lock in (locks[0], locks[2], other):
+        await of(lock.release())
+
+
+def test_a_semaphore_and_a_lock_of_its_name_do_not_meet(client: redlock.Redlock, name: str) -> None:
+    with client.lock(name), client.semaphore(name, 1), client.lock(f"{name}-other"):
+        assert not client.semaphore(name, 1).acquire(timeout=0)
+
+
+def test_a_lost_semaphore_keeps_its_slot_until_it_is_released(memory: MemoryServer) -> None:
+    lock = redlock.Redlock(memory.url).semaphore("pool", 1)
+    lock.acquire()
+    lose(lock, "expired")
+    assert not lock.held
+    assert lock.slot == 0
+    with pytest.raises(redlock.LockLost):
+        lock.release()
+    assert lock.slot is None
+
+
+@FACES
+@pytest.mark.parametrize("wrong", [0, 33, -1, 2**40, True, 2.0, "2", None])
+async def test_a_wrong_number_of_permits_is_refused(face: Any, wrong: Any) -> None:
+    client = face.Redlock("memory://permits")
+    with pytest.raises(redlock.LockInvalidArgument, match="permits") as refused:
+        client.semaphore("pool", wrong)
+    assert refused.value.option == "permits"
+    with pytest.raises(redlock.LockInvalidArgument, match="permits"):
+        await of(client.inspect_semaphore("pool", wrong))
+
+
+@FACES
+async def test_a_view_of_each_slot(face: Any, memory: MemoryServer) -> None:
+    client = face.Redlock(memory.url, label="me")
+    lock = client.semaphore("pool", 3)
+    await of(lock.acquire())
+    views = await of(client.inspect_semaphore("pool", 3))
+    assert [view.slot for view in views] == [0, 1, 2]
+    assert {view.name for view in views} == {"pool"}
+    assert len({view.key for view in views}) == 3
+    (held,) = (view for view in views if view.state == "held")
+    assert (held.slot, held.label, held.fence) == (lock.slot, "me", lock.fence)
+    assert (await of(client.inspect("pool"))).slot is None
+    with pytest.raises(redlock.LockInvalidArgument):
+        await of(client.inspect_semaphore("", 3))
+    await of(lock.release())
+
+
+def test_a_semaphore_shows_its_permits() -> None:
+    lock = redlock.Redlock("memory://shown").semaphore("pool", 5, ttl=5)
+    assert repr(lock) == "<redlock.blocking.Lock 'pool' not held permits=5 ttl=5.0>"
+
+
+def test_threads_share_the_permits(client: redlock.Redlock, name: str) -> None:
+    inside, most = 0, 0
+    mutex = threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(3):
+            with client.semaphore(name, 2):
+                with mutex:
+                    inside += 1
+                    most = max(most, inside)
+                with mutex:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert 1 <= most <= 2
+
+
+# --- both ---
+
+
+def test_neither_is_released_silently_when_it_is_collected(client: redlock.Redlock, server: Server, name: str) -> None:
+    made: list[Callable[[], redlock.Lock]] = [
+        lambda: client.lock_all([f"{name}-2", f"{name}-1"]),
+        lambda: client.semaphore(name, 1),
+    ]
+    for make in made:
+        lock = make()
+        lock.acquire()
+        with pytest.warns(ResourceWarning, match=name):
+            del lock
+        gc.collect()
+        again = make()
+        assert again.acquire(timeout=LIMIT)
+        again.release()
+    assert not server.has(f"{name}-1")
+
+
+def test_a_forked_child_starts_with_neither(run: Run) -> None:
+    program = """
+import os
+locks = [client.lock_all([name, name + "-2"]), client.semaphore(name, 1)]
+for lock in locks:
+    lock.acquire()
+child = os.fork()
+if child == 0:
+    for lock in locks:
+        assert not lock.held and lock.slot is None
+        try:
+            lock.release()
+        except redlock.LockNotHeld:
+            pass
+        assert not lock.acquire(timeout=0)
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), [lock.held for lock in locks], locks[1].slot)
+for lock in locks:
+    lock.release()
+"""
+    done = run(program, "-W", "error::ResourceWarning")
+    assert (done.stdout, done.stderr) == ("7 [True, True] 0\n", "")
+
+
+@FACES
+def test_options_that_do_not_go_with_them_are_refused_at_once(face: Any) -> None:
+    client = face.Redlock("memory://refused")
+    for option, value in (("at_least", 1), ("protocol", "setnx"), ("tll", 1)):
+        wrong: dict[str, Any] = {option: value}
+        with pytest.raises(redlock.LockInvalidArgument, match=option):
+            client.lock_all(["a", "b"], **wrong)
+        with pytest.raises(redlock.LockInvalidArgument, match=option):
+            client.lock_all(lambda: ["a", "b"], **wrong)
+    with pytest.raises(redlock.LockInvalidArgument, match="protocol"):
+        client.semaphore("pool", 2, protocol="setnx")
+    with pytest.raises(redlock.LockInvalidArgument, match="permits"):
+        client.semaphore(lambda: "pool", 99)
+
+
+def test_the_least_time(client: redlock.Redlock, server: Server, name: str) -> None:
+    lock = client.lock(name, ttl=5, at_least=2)
+    with lock:
+        pass
+    assert not lock.held
+    assert 0 < server.command("PTTL", name) <= 2_000
+    assert not client.lock(name).acquire(timeout=0)
+    pool = client.semaphore(name, 1, ttl=5, at_least=2)
+    with pool:
+        pass
+    assert not client.semaphore(name, 1).acquire(timeout=0)
+
+
+def test_the_margin(client: redlock.Redlock, server: Server, name: str) -> None:
+    with client.lock(name, ttl=20, margin=8) as lock:
+        assert 10 < lock.remaining <= 12
+        assert server.command("PTTL", name) > 15_000
+
+
+# --- decorators ---
+
+
+def test_each_call_of_a_decorated_function_has_all_names(client: redlock.Redlock, server: Server, name: str) -> None:
+    first, second = f"{name}-1", f"{name}-2"
+
+    @client.lock_all([first, second])
+    def work(amount: int, lock: redlock.Lock) -> tuple[int, bool]:
+        assert server.has(second)
+        return amount, lock.names == (first, second)
+
+    call: Any = work
+    assert call(1) == (1, True)
+    assert call(amount=2) == (2, True)
+    assert not server.has(first)
+
+
+def test_names_are_made_from_the_arguments(client: redlock.Redlock, server: Server, name: str) -> None:
+    @client.lock_all(lambda source, target: [f"{name}:{source}", f"{name}:{target}"], pass_lock=True)
+    def transfer(lock: redlock.Lock, source: str, target: str) -> tuple[str | bytes, ...]:
+        assert server.has(f"{name}:{source}")
+        assert server.has(f"{name}:{target}")
+        return lock.names
+
+    assert transfer("bob", target="ada") == (f"{name}:ada", f"{name}:bob")
+    with pytest.raises(redlock.LockInvalidArgument, match="names"):
+        client.lock_all(lambda: "text")(lambda: None)()
+
+
+def test_names_that_can_be_taken_once_serve_every_call(client: redlock.Redlock, name: str) -> None:
+    @client.lock_all((f"{name}-{number}" for number in range(2)), skip_if_held=True, pass_lock=True)
+    def work(lock: redlock.Lock) -> int:
+        return len(lock.names)
+
+    assert work() == 2
+    with client.lock(f"{name}-1"):
+        assert work() is None
+    assert work() == 2
+
+
+def test_a_decorated_function_has_a_permit(client: redlock.Redlock, name: str) -> None:
+    @client.semaphore(name, 2)
+    def by_lock(lock: redlock.Lock) -> int | None:
+        return lock.slot
+
+    @client.semaphore(lambda tenant: f"{name}:{tenant}", 1, skip_if_held=True, pass_lock=True)
+    def by_tenant(lock: redlock.Lock, tenant: str) -> int | None:
+        inner = by_tenant(tenant)
+        return lock.slot if inner is None else pytest.fail("it has one permit")
+
+    call: Any = by_lock
+    assert call() in (0, 1)
+    assert by_tenant("ada") == 0
+
+
+async def test_decorated_coroutine_functions(aclient: aio.Redlock, server: Server, name: str) -> None:
+    @aclient.lock_all(lambda *users: [f"{name}:{user}" for user in users], skip_if_held=True)
+    async def of_users(*users: str) -> int:
+        await asyncio.sleep(0.05)
+        return len(users)
+
+    @aclient.semaphore(name, 2, pass_lock=True)
+    async def pooled(lock: aio.Lock) -> int | None:
+        await asyncio.sleep(0.05)
+        return lock.slot
+
+    assert sorted(await asyncio.gather(of_users("a", "b"), of_users("b", "c")), key=str) == [2, None]
+    assert set(await asyncio.gather(*(pooled() for _ in range(4)))) == {0, 1}
+    assert not server.has(f"{name}:b")
+
+
+# --- the default clients ---
+
+
+async def test_the_default_clients_have_them(redlock_server: MemoryServer) -> None:
+    assert redlock_server.url == redlock.inspect("a").nodes[0].node
+    with redlock.lock_all(["b", "a"]) as lock, redlock.semaphore("pool", 2) as permit:
+        assert lock.names == ("a", "b")
+        states = [(view.slot, view.state) for view in redlock.inspect_semaphore("pool", 2)]
+        assert (permit.slot, "held") in states
+        assert [(view.slot, view.state) for view in await aio.inspect_semaphore("pool", 2)] == states
+        assert not await aio.lock_all(["b", "c"], timeout=0).acquire()
+        async with aio.semaphore("pool", 2, timeout=0) as other:
+            assert {permit.slot, other.slot} == {0, 1}
+    assert redlock.election("leader").run(lambda lock: lock.held)
+
+    async def lead(lock: aio.Lock) -> bool:
+        return lock.held
+
+    assert await aio.election("leader").run(lead)
+
+
+async def test_decorated_functions_use_the_default_client_of_each_call() -> None:
+    def state() -> str:
+        return redlock.inspect("b").state
+
+    def state_of_slot() -> str:
+        return redlock.inspect_semaphore("a", 1)[0].state
+
+    calls: list[Any] = [
+        redlock.lock_all(["a", "b"])(state),
+        redlock.lock_all((name for name in "ab"), skip_if_held=True)(state),
+        redlock.semaphore("a", 1)(state_of_slot),
+        redlock.semaphore(lambda: "a", 1)(state_of_slot),
+    ]
+
+    @aio.lock_all(["a", "b"])
+    async def several() -> str:
+        return (await aio.inspect("a")).state
+
+    @aio.semaphore("a", 1, skip_if_held=True)
+    async def pooled() -> str:
+        return (await aio.inspect_semaphore("a", 1))[0].state
+
+    calls += [several, pooled]
+    before = _default._defaults
+    try:
+        for _ in range(2):
+            redlock.configure(MemoryServer().url)
+            assert [await of(call()) for call in calls] == ["held"] * len(calls)
+    finally:
+        _default._defaults = before
