@@ -154,10 +154,8 @@ class Worker(Program):
         """The last acquires of its hands, if nothing has ended the holds."""
         self.releasing_ns: dict[str, int] = {}
         """When a hand began a release whose result is unknown."""
-        self.names: dict[str, str] = {}
-        """The lock that each hand has asked for last."""
-        self.ttl_ns: dict[str, int] = {}
-        """The ttl that each hand has asked for last."""
+        self.asked: dict[str, Json] = {}
+        """What each hand has asked for last."""
         self.valid_until_ns: dict[str, int] = {}
         """The end of the validity of each hand's present or last hold, as far as known."""
 
@@ -246,6 +244,10 @@ class Arena(ABC):
     def troubles(self) -> Troubles:
         """What makes trouble here."""
 
+    def families(self, names: Sequence[str]) -> list[list[str]]:
+        """Those of the names of which several can be locked together."""
+        return [list(names)]
+
     def needed(self) -> list[Program]:
         """The programs without which no worker can go on."""
         return [self.store]
@@ -322,7 +324,8 @@ class Arena(ABC):
         program = shutil.which("node")
         if program is None:
             raise ArenaError("node is not on the PATH")
-        return [program, str(HERE / "hand.mjs")]
+        # What a worker writes to standard error is trouble, and these also go to its journal.
+        return [program, "--disable-warning=RedlockWarning", str(HERE / "hand.mjs")]
 
     def _kill_all(self) -> None:
         for worker in self.living():

@@ -22,7 +22,7 @@ from chaos.schedule import VIEWS, WORKER_KINDS, Kind, Plan, Trouble, meet
 from support.clock import now_ns, until
 from support.rights import in_cluster
 from support.servers import Server, programs
-from support.shards import Shards
+from support.shards import Shards, slot
 
 SHARDS = 3
 """How many shards there are; each has a replica."""
@@ -90,6 +90,13 @@ class Cluster(Arena):
     def what(self) -> str:
         """What the workers' addresses lead to, in words."""
         return f"a cluster of {SHARDS} shards with a replica each ({self.programs})"
+
+    def families(self, names: Sequence[str]) -> list[list[str]]:
+        """Those in one slot."""
+        by_slot: dict[int, list[str]] = {}
+        for name in names:
+            by_slot.setdefault(slot(name), []).append(name)
+        return [family for family in by_slot.values() if len(family) > 1]
 
     def lanes(self, _subjects: set[str]) -> list[str]:
         """The shards."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from rich.text import Text
 from chaos import outcome
 from chaos.arena import ROLES, Worker
 from chaos.colours import LANGUAGE
+from chaos.counts import Heard
 from chaos.holds import Hold
 from chaos.nodes import KINDS, NODES
 from chaos.run import SERVED_S, Done, Run
@@ -73,8 +75,14 @@ NOT_SHOWN = (
 )
 
 
+@dataclass(eq=False)
 class Demo(Run):
     """The run of the demo, on independent servers."""
+
+    _noted: set[tuple[Trouble, str, str]] = field(default_factory=set)
+    """The troubles of which a language has logged an event."""
+    _read: int = 0
+    """How many events were read."""
 
     place: ClassVar[str] = f"{NODES} servers"
     """What the lock is on."""
@@ -83,6 +91,7 @@ class Demo(Run):
     words: ClassVar[Mapping[Kind, tuple[str, str]]] = WORDS
     shown: ClassVar[str] = SHOWN
     not_shown: ClassVar[str] = NOT_SHOWN
+    shapes: ClassVar[Mapping[str, int]] = {"one": 1}
     ways: ClassVar[Mapping[str, int]] = {"busy": 4, "block": 1}
 
     def names(self, epoch: Epoch) -> dict[str, list[str]]:
@@ -152,15 +161,35 @@ class Demo(Run):
         follower = min(later, key=lambda other: other.fence)
         return f"{self.named(follower.lane)} had it {(follower.since_ns - done.from_ns) / 1e9:.1f} s later"
 
+    def _listen(self) -> None:
+        """Hears, and notes what each language logs about the last trouble that had begun by then, once."""
+        super()._listen()
+        new, self._read = self.tally.heard[self._read :], len(self.tally.heard)
+        for heard in new:
+            self.note_log(heard)
+
+    def note_log(self, heard: Heard) -> None:
+        """Notes an event, unless its language has already logged the same about this trouble."""
+        began = {from_ns: trouble for trouble, from_ns in self.active.items()}
+        began |= {done.from_ns: done.trouble for done in self.done}
+        from_ns = max((at_ns for at_ns in began if at_ns <= heard.at_ns), default=None)
+        role = self.lanes[heard.lane]
+        if from_ns is None or role is None or not heard.is_warning:
+            return
+        what = began[from_ns], role.language, heard.code
+        if what not in self._noted:
+            self._noted.add(what)
+            self.note(heard.at_ns, f"{self.named(heard.lane)} logs {heard}")
+
     def _strike(self, trouble: Trouble, slot: int) -> None:
         """Makes trouble while a worker holds the lock for longer than its ttl."""
         worker = self.arena.workers[slot]
         assert worker
         # Only its next hold is long.
-        worker.tell(order="epoch", names=self._names, ways={"long": 1})
+        worker.tell(**self._to_use({"long": 1}))
         if not self._reached(lambda: _held_ns(worker) > KEPT_NS, f"{worker.name} did not get the lock"):
             return
-        worker.tell(order="epoch", names=self._names, ways=self.ways)
+        worker.tell(**self._to_use(self.ways))
         if trouble.kind is CRASH:
             self.note(now_ns(), f"{self.named(worker.lane)} holds the lock for longer than its ttl of {TTL_S:g} s")
         losses = self.tally.losses.total()

@@ -30,11 +30,18 @@ class FailoverTroubles(Troubles):
     """The ends of the failovers that are under way."""
     _primaries: list[Server] = field(init=False)
     """The primary of each part of the group, as far as failovers were made here."""
+    _counted: list[int] = field(init=False)
+    """How many failovers each part has had, as far as they were made here."""
     _settled_ns: int = field(init=False, default_factory=now_ns)
     """When it was last seen that all is well."""
 
     def __post_init__(self) -> None:
         self._primaries = [self.primary(part) for part in range(self.parts)]
+        self._counted = [self.failovers(part) for part in range(self.parts)]
+
+    def failovers(self, _part: int) -> int:
+        """How many failovers a part of the group has had, if the group counts them."""
+        return 0
 
     @abstractmethod
     def primary(self, part: int) -> Server:
@@ -43,6 +50,10 @@ class FailoverTroubles(Troubles):
     @abstractmethod
     def is_primary(self, server: Server) -> bool:
         """Whether a server takes itself for a primary."""
+
+    def is_named(self, server: Server) -> bool:
+        """Whether a client may already have been told that a server is the primary."""
+        return self.is_primary(server)
 
     @abstractmethod
     def successor(self, former: Server) -> Server:
@@ -89,16 +100,18 @@ class FailoverTroubles(Troubles):
     def settle(self) -> Iterator[Lapse]:
         """Waits until all is well. Tells of primaries that were replaced although nothing was done to them.
 
-        That happens where the machine is so slow that a server gets no time to answer.
+        That happens where the machine is so slow that a server gets no time to answer. Two such failovers in a row lead
+        back to the same primary.
         """
         self.meanwhile(self.recover)
         primaries = [self.primary(part) for part in range(self.parts)]
+        counted = [self.failovers(part) for part in range(self.parts)]
         for part, (before, now) in enumerate(zip(self._primaries, primaries, strict=True)):
-            if before is not now:
+            if before is not now or self._counted[part] != counted[part]:
                 self._remember(now)
                 cause = f"a replica took over from {before} by itself"
                 yield Lapse(cause, self._settled_ns, now_ns(), tuple(self.concerned(part)), divides=True)
-        self._primaries = primaries
+        self._primaries, self._counted = primaries, counted
         self._settled_ns = now_ns()
 
     def heal(self, trouble: Trouble, server: Server) -> None:
@@ -124,7 +137,7 @@ class FailoverTroubles(Troubles):
             self.meanwhile(followed.result)
 
     def took_over(self, trouble: Trouble, replaced_ns: int) -> None:
-        """Records that a primary was replaced, not before a given time.
+        """Records that a primary was replaced, which no client could see before a given time.
 
         It may still grant if it hung, or if it is not known when it noticed. Otherwise the new primary's quarantine is
         seen.
@@ -135,6 +148,7 @@ class FailoverTroubles(Troubles):
             self.quarantines.append(Quarantine(trouble.lane, names, lost_ns, replaced_ns))
         self.takeovers.append(Takeover(now_ns(), trouble.lane))
         self._primaries[part] = self.primary(part)
+        self._counted[part] = self.failovers(part)
 
     def _follow(self, trouble: Trouble, former: Server, heir: Server) -> None:
         replaced_ns = 0
@@ -142,7 +156,7 @@ class FailoverTroubles(Troubles):
         def is_replaced() -> bool:
             nonlocal replaced_ns
             asked_ns = now_ns()
-            if self.is_primary(heir):
+            if self.is_named(heir):
                 return True
             replaced_ns = asked_ns
             return False

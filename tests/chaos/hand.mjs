@@ -1,23 +1,21 @@
 // The Node worker of chaos: one process whose hands acquire and release locks in every way. It never judges. `hand.py`
 // does the same, and describes the orders and the records.
 
+import { subscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import { openSync, writeSync } from "node:fs";
 import { createRequire } from "node:module";
 import { connect } from "node:net";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs } from "node:util";
+import { formatWithOptions, parseArgs } from "node:util";
+import { draw, PATIENCE_MS, plain, SHORT_MS } from "./asked.mjs";
 
 // The worker imports the package by its name from inside of it, so its own `exports` choose the file.
 const require = createRequire(new URL("../../node/package.json", import.meta.url));
-const { Redlock, LockLost, RedlockError } = require("redlock-rs");
+const { Redlock, LockLost, RedlockError, stats } = require("redlock-rs");
 
-/** From these names, where others would have to wait too long. */
-const POOLS = { long: "long", manual: "long", stale: "long", lease: "lease" };
-const HOT = 0.2;
-const IMPATIENT = 0.2;
-const [SHORT_MS, LEASE_MS, PATIENCE_MS, CANCEL_MS, BUSY_MS] = [1_000, 12_000, 2_000, 30, 50];
+const [CANCEL_MS, BUSY_MS] = [30, 50];
 /** How often a holder asks whether it still holds the lock. */
 const LOOK_MS = 20;
 /** The pause after a failed call, so that an outage does not cause a storm. */
@@ -34,9 +32,8 @@ const ttlMs = Number(args.ttl) * 1000;
 const redlock = new Redlock(undefined, { ttl: ttlMs, label: args.name });
 const journal = openSync(args.journal, "a");
 
-let names;
-/** The possible ways of a hand, and how often it uses each. */
-let ways;
+/** The names and how they are used, unless the hands should rest. */
+let epoch;
 let over = false;
 /** The last fence of each name, for a planted fault. */
 const fences = new Map();
@@ -50,6 +47,24 @@ const say = (event, values = {}) => write({ event, ...values });
 
 function record(client, name, kind, [invoke_ns, return_ns], values) {
   write({ client, name, kind, invoke_ns, return_ns, ok: true, fence: null, valid_until_ns: null, ...values });
+}
+
+/** A line of a log. */
+const shown = (message, fields) =>
+  formatWithOptions({ breakLength: Number.POSITIVE_INFINITY }, "%s %O", message, fields);
+
+/** Records what the library logs in this process. */
+for (const topic of ["node", "lock", "process"]) {
+  const logger = `redlock:${topic}`;
+  subscribe(logger, ({ code, level, message, fields }) => {
+    if (level !== "debug") say("heard", { at_ns: nowNs(), logger, code, level, text: shown(message, fields) });
+  });
+}
+
+/** The metrics of this process: the labels and the number of each point. That of a histogram is its count. */
+function totals() {
+  const numbers = ({ labels, value, histogram }) => [labels, histogram ? histogram.count : value];
+  return Object.fromEntries(Object.entries(stats()).map(([name, { points }]) => [name, points.map(numbers)]));
 }
 
 /** Counts the hands that rest, and reports when all of them do. */
@@ -106,19 +121,27 @@ class Store {
 class Hold {
   lost = false;
 
-  constructor(hand, name, lock, askedNs) {
+  constructor(hand, asked, lock, askedNs) {
     // The clock is read first: the recorded end of validity must not be later than the library means it.
     const atNs = nowNs();
     this.untilNs = until(atNs, lock);
     this.hand = hand;
-    this.name = name;
+    this.asked = asked;
     this.lock = lock;
+    this.slot = lock.slot;
+    const name = `${asked.name}#${this.slot}`;
     this.fence = args.fault === "old fence" ? (fences.get(name) ?? lock.fence) : lock.fence;
     fences.set(name, lock.fence);
     this.record("acquire", [askedNs, atNs], { valid_until_ns: this.untilNs });
     const { signal } = lock;
     if (signal.aborted) this.tellLost(signal.reason);
     else signal.addEventListener("abort", () => this.tellLost(signal.reason), { once: true });
+  }
+
+  /** What the store has under this lock. */
+  get stored() {
+    const { name, names } = this.asked;
+    return this.slot === null ? names : [`${name}#${this.slot}`];
   }
 
   /** Records the lock's own view of its state. */
@@ -144,7 +167,7 @@ class Hold {
     if (this.lost) return;
     this.lost = true;
     const atNs = nowNs();
-    this.record("lost", [atNs, atNs]);
+    this.record("lost", [atNs, atNs], { reason: error.reason });
     this.hand.complain("hold", error);
   }
 
@@ -159,6 +182,11 @@ class Hold {
     this.record("release", [askedNs, nowNs()]);
   }
 
+  /** Records a release of which only an election knows that it failed. */
+  gaveUp(askedNs) {
+    this.record("release", [askedNs, nowNs()], { ok: false });
+  }
+
   failed(call, askedNs, error) {
     if (!(error instanceof RedlockError)) throw error;
     // The hold ended when its release began, whatever the result.
@@ -171,7 +199,13 @@ class Hold {
   }
 
   record(kind, call, values = {}) {
-    record(this.hand.client, this.name, kind, call, { fence: this.fence, ...values });
+    const slot = this.slot === null ? {} : { slot: this.slot };
+    record(this.hand.client, this.asked.name, kind, call, {
+      fence: this.fence,
+      ...this.asked.told,
+      ...slot,
+      ...values,
+    });
   }
 }
 
@@ -190,54 +224,47 @@ class Hand {
   async run() {
     park(+1);
     while (!over) {
-      if (names === undefined && this.proof === undefined) {
+      if (epoch === undefined && this.proof === undefined) {
         await sleep(LOOK_MS);
         continue;
       }
       park(-1);
       if (this.proof !== undefined) await this.prove();
-      while (names !== undefined) await this.turn(names);
+      while (epoch !== undefined) await this.turn(epoch);
       park(+1);
     }
   }
 
   /** Uses one lock in one way. */
-  async turn(names) {
-    const way = this.#way();
-    const pool = names[POOLS[way] ?? (this.random() < HOT ? "hot" : "cool")];
-    const patient = !(way in POOLS) && this.random() > IMPATIENT;
-    const options = { ttl: ttlMs, timeout: patient ? undefined : PATIENCE_MS };
-    if (way === "stale") Object.assign(options, { ttl: SHORT_MS, autoRenew: false });
-    if (way === "manual") options.autoRenew = false;
-    // A lease is not about what this process knows of restarts.
-    if (way === "lease") Object.assign(options, { ttl: LEASE_MS, restartDelay: ttlMs });
-    await this.use(pool[Math.floor(this.random() * pool.length)], way, options);
+  async turn(present) {
+    const asked = draw(this.random, present, ttlMs);
+    if (asked.shape === "term") await this.campaign(asked);
+    else await this.use(asked);
   }
 
   /** Acquires a lock that all workers want, in a time without trouble. */
   async prove() {
     const name = this.proof;
     this.proof = undefined;
-    if (await this.use(name, "brief", { ttl: ttlMs })) say("served");
+    if (await this.use(plain(name, { ttl: ttlMs }))) say("served");
   }
 
   /** Acquires the lock, works under it and releases it. Returns whether it was acquired. */
-  async use(name, way, options) {
-    const lock = redlock.lock(name, options);
-    const askedNs = nowNs();
+  async use(asked) {
+    const lock = asked.lock(redlock);
+    const askedNs = this.#ask(asked);
     let hold;
     let leftNs = 0;
-    say("asking", { client: this.client, name, at_ns: askedNs, ttl_s: options.ttl / 1000 });
     try {
-      if (way === "block") {
+      if (asked.way === "block") {
         await lock.using(async () => {
-          hold = new Hold(this, name, lock, askedNs);
-          await this.#work(hold, way);
+          hold = new Hold(this, asked, lock, askedNs);
+          await this.#work(hold);
           leftNs = hold.releasing();
         });
         hold.released(leftNs);
-      } else if (await this.#acquire(lock, way)) {
-        hold = new Hold(this, name, lock, askedNs);
+      } else if (await this.#acquire(lock, asked.way)) {
+        hold = new Hold(this, asked, lock, askedNs);
       }
     } catch (error) {
       if (hold) hold.failed(leftNs ? "release" : "body", leftNs, error);
@@ -245,15 +272,68 @@ class Hand {
       else throw error;
     }
     if (!hold) {
-      record(this.client, name, "acquire", [askedNs, nowNs()], { ok: false });
-      await sleep(BREATH_MS);
+      await this.#denied(asked, askedNs);
       return false;
     }
-    if (way !== "block") {
-      await this.#work(hold, way);
+    if (asked.way !== "block") {
+      await this.#work(hold);
       await this.#release(hold);
     }
     return true;
+  }
+
+  /** Runs in an election, until its term is over or until it is stopped. */
+  async campaign(asked) {
+    const alone = args.fault === "own election" ? args.name : "";
+    const election = redlock.election(asked.name + alone, asked.options);
+    let askedNs = this.#ask(asked);
+    /** The term, unless it campaigns. */
+    let term;
+    let leftNs = 0;
+    const stop = setTimeout(() => election.stop(), PATIENCE_MS * this.random());
+    try {
+      await election.run(async (signal, lock) => {
+        // The loss of another one came right behind its end.
+        if (term) {
+          term.gaveUp(leftNs);
+          say("resigned", { client: this.client });
+          askedNs = this.#ask(asked, leftNs);
+        }
+        const hold = new Hold(this, asked, lock, askedNs);
+        term = hold;
+        await this.#work(hold, signal);
+        hold.look();
+        leftNs = hold.releasing();
+        if (!hold.lost) return;
+        hold.released(leftNs);
+        askedNs = this.#ask(asked, leftNs);
+        term = undefined;
+      });
+    } catch (error) {
+      if (!(error instanceof RedlockError)) throw error;
+      this.complain("acquire", error);
+    } finally {
+      clearTimeout(stop);
+    }
+    if (term) {
+      term.released(leftNs);
+      say("resigned", { client: this.client });
+    } else {
+      await this.#denied(asked, askedNs);
+      say("stopped", { client: this.client });
+    }
+  }
+
+  /** Records that the hand asks for a lock, now or since then; returns when. */
+  #ask(asked, atNs = nowNs()) {
+    say("asking", { client: this.client, at_ns: atNs, ...asked.asking });
+    return atNs;
+  }
+
+  /** Records that the lock was not acquired, and lets others go on. */
+  async #denied(asked, askedNs) {
+    record(this.client, asked.name, "acquire", [askedNs, nowNs()], { ok: false, ...asked.told });
+    await sleep(BREATH_MS);
   }
 
   complain(call, { code, message, reason = null }) {
@@ -273,10 +353,13 @@ class Hand {
     }
   }
 
-  async #work(hold, way) {
-    const value = await this.store.read(hold.name, hold.fence);
-    if (way === "busy") await this.#watch(hold, BUSY_MS * this.random());
-    if (way === "long") await this.#watch(hold, ttlMs * (1 + 1.5 * this.random()));
+  /** What is done under a lock, until its holder is told that this is over. */
+  async #work(hold, signal = undefined) {
+    const { way, marginMs } = hold.asked;
+    const values = new Map();
+    for (const name of hold.stored) values.set(name, await this.store.read(name, hold.fence));
+    if (way === "busy") await this.#watch(hold, BUSY_MS * this.random(), signal);
+    if (way === "long") await this.#watch(hold, ttlMs * (1 + 1.5 * this.random()), signal);
     if (way === "stale") await sleep(SHORT_MS * (0.8 + 0.6 * this.random()));
     if (way === "manual") {
       for (let i = 0; i < 3; i += 1) {
@@ -284,21 +367,26 @@ class Hand {
         await this.#extend(hold);
       }
     }
-    if (value !== undefined && (way === "stale" || !hold.lost)) {
-      await this.store.write(hold.name, hold.fence, value + 1);
+    for (const [name, value] of values) {
+      if (value === undefined || (hold.lost && way !== "stale")) continue;
+      if (hold.asked.shape === "shared") await this.store.read(name, hold.fence);
+      else await this.store.write(name, hold.fence, value + 1);
     }
+    // Others have to wait for its margin, unless it says that it has stopped.
+    if (hold.lost) await sleep(marginMs * this.random());
   }
 
-  async #watch(hold, ms) {
+  async #watch(hold, ms, signal = undefined) {
     const endNs = nowNs() + ms * 1e6;
-    for (let left = ms; left > 0 && !hold.lost && names !== undefined; left = (endNs - nowNs()) / 1e6) {
+    const isOver = () => hold.lost || epoch === undefined || signal?.aborted;
+    for (let left = ms; left > 0 && !isOver(); left = (endNs - nowNs()) / 1e6) {
       await sleep(Math.min(LOOK_MS, left));
       hold.look();
     }
   }
 
   async #extend(hold) {
-    if (hold.lost || names === undefined) return;
+    if (hold.lost || epoch === undefined) return;
     const askedNs = nowNs();
     try {
       await hold.lock.extend();
@@ -317,30 +405,22 @@ class Hand {
       hold.failed("release", askedNs, error);
     }
   }
-
-  #way() {
-    let left = this.random() * Object.values(ways).reduce((sum, often) => sum + often, 0);
-    for (const [way, often] of Object.entries(ways)) {
-      left -= often;
-      if (left < 0) return way;
-    }
-    throw new Error("they go up to their sum");
-  }
 }
 
 const hands = Array.from({ length: Number(args.hands) }, (_, number) => new Hand(number));
 createInterface({ input: process.stdin })
   .on("line", (line) => {
     const order = JSON.parse(line);
-    if (order.order === "epoch") ({ names, ways } = order);
+    if (order.order === "epoch") epoch = order;
     if (order.order === "prove") hands[0].proof = order.name;
     if (order.order === "rest") {
-      names = undefined;
+      epoch = undefined;
       park(0);
     }
   })
   .on("close", () => {
-    names = undefined;
+    epoch = undefined;
     over = true;
   });
 await Promise.all(hands.map((hand) => hand.run()));
+say("stats", { process: args.name, metrics: totals() });

@@ -3,12 +3,19 @@
 `hand.mjs` and the Rust program beside it (`src/`) do the same; none of them judges. Standard input has orders, one
 object a line:
 
-- `epoch`: use these names from now on, one lock at a time for each hand, in ways of the given frequency;
+- `epoch`: use these names from now on, one lock at a time for each hand, in shapes and ways of the given frequency;
 - `rest`: finish the present work, and report when every hand has;
 - `prove`: acquire this name, which all workers get at once, and report it;
 - `mass`: acquire very many locks at once, and drop or cancel all of them together (only on asyncio);
 - `fork`: let a child use the lock while the parent holds some (only in Python);
 - the end of input: end.
+
+The shapes of a lock:
+
+- `one`: of one name; `set`: of several of the names that others lock alone;
+- `slot`: one permit of a semaphore, of whose number not everybody has heard at the same time;
+- `shared`: of one name, for readers; those who ask for the name alone, or together with others, are its writers;
+- `term`: an election, in which a hand campaigns for a while, and its body is a term.
 
 The ways to use a lock:
 
@@ -19,8 +26,11 @@ The ways to use a lock:
 - `lease`: with a ttl so long that a forgotten key would be seen;
 - `stale`: sleep past the end without a check, and write anyway.
 
+Some locks have a margin, or a least time. A holder that is told of its loss stays for part of its margin.
+
 Events go to a journal, one object a line: the records that `redlock-history` reads, and the events that `tally.py`
-knows. The addresses of the nodes are in REDLOCK_URLS, because they contain passwords.
+knows. Among these is what the library logs, and at the end what it has counted. The addresses of the nodes are in
+REDLOCK_URLS, because they contain passwords.
 """
 
 from __future__ import annotations
@@ -29,6 +39,7 @@ import argparse
 import asyncio
 import inspect
 import json
+import logging
 import os
 import random
 import socket
@@ -36,67 +47,29 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import redlock
 import redlock.asyncio
 
+from chaos.asked import BREATH_S, BUSY_S, CANCEL_S, LOOK_S, PATIENCE_S, SHORT_S, Asked, Epoch, draw, mass, plain
+from chaos.heard import Heard, totals
+from chaos.journal import Journal
 from support.clock import now_ns
 from support.process import die_with_parent
 
 Json = dict[str, Any]
 
-POOLS = {"long": "long", "manual": "long", "stale": "long", "lease": "lease"}
-"""The pools of these ways, in which others would have to wait too long. In other pools only a few names are hot."""
-
-HOT = 0.2
-
-IMPATIENT = 0.2
-"""The share of acquires with a timeout, where no hand holds a lock for long."""
-
-SHORT_S, LEASE_S = 1.0, 12.0
-"""The ttl of a lock that should expire, and of a lease."""
-
-PATIENCE_S = 2.0
-"""The timeout of an acquire, if it has one."""
-
 MASS_S = 1.0
 """The time within which very many acquires are cancelled."""
-
-CANCEL_S = 0.03
-BUSY_S = 0.05
-LOOK_S = 0.02
-"""How often a holder asks whether it still holds the lock."""
-
-BREATH_S = 0.05
-"""The pause after a failed call, so that an outage does not cause a storm."""
 
 RENEWED_NS = 50_000_000
 """By how much more must remain than before, so that a renewal is worth a line."""
 
 CHILD_LIMIT_S = 30.0
 """A forked child that takes longer hangs."""
-
-
-class Journal:
-    """The worker's journal; a line is written whole, whatever happens to the process."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def say(self, event: str, **values: object) -> None:
-        """Records an event."""
-        self._write({"event": event, **values})
-
-    def record(self, client: str, name: str, kind: str, call_ns: tuple[int, int], **values: object) -> None:
-        """Records a call that returned, or a reported loss."""
-        record = {"client": client, "name": name, "kind": kind, "invoke_ns": call_ns[0], "return_ns": call_ns[1]}
-        self._write(record | {"ok": True, "fence": None, "valid_until_ns": None} | values)
-
-    def _write(self, line: Json) -> None:
-        os.write(self._file, f"{json.dumps(line)}\n".encode())
 
 
 class Store:
@@ -133,8 +106,11 @@ class Worker:
         self.args = args
         self.is_async: bool = args.face == "asyncio"
         self.journal = Journal(args.journal)
-        self.names: dict[str, list[str]] | None = None
-        self.ways: dict[str, int] = {}
+        logger = logging.getLogger("redlock")
+        logger.addHandler(Heard(self.journal))
+        logger.setLevel(logging.INFO)
+        self.epoch: Epoch | None = None
+        """What to do, unless the hands should rest."""
         self.over = False
         library: Any = redlock.asyncio if self.is_async else redlock
         altered = {"restart_delay": 0} if args.fault == "no quarantine" else {}
@@ -151,9 +127,9 @@ class Worker:
             order = json.loads(line)
             match order["order"]:
                 case "epoch":
-                    self.ways, self.names = order["ways"], order["names"]
+                    self.epoch = Epoch(**{what: given for what, given in order.items() if what != "order"})
                 case "rest":
-                    self.names = None
+                    self.epoch = None
                     self.park(0)
                 case "prove":
                     self.hands[0].proof = order["name"]
@@ -161,7 +137,7 @@ class Worker:
                     asyncio.run_coroutine_threadsafe(self.take_mass(order["pool"]), self.loop)
                 case "fork":
                     threading.Thread(target=self.fork, args=[order["pool"]]).start()
-        self.names, self.over = None, True
+        self.epoch, self.over = None, True
 
     def park(self, change: int) -> None:
         """Counts the hands that rest, and reports when all of them do."""
@@ -175,32 +151,34 @@ class Worker:
         # The worker does not rest before this has ended.
         self.park(-1)
         try:
-            await self._take_all((self.names or {}).get(pool, []))
+            await self._take_all(self.epoch.names[pool] if self.epoch else [])
         except Exception as error:
             self.journal.say("trouble", message=f"{self.name}: {error!r}")
         self.park(+1)
 
     async def _take_all(self, names: list[str]) -> None:
-        locks = [self.client.lock(name, ttl=LEASE_S, timeout=PATIENCE_S) for name in names]
+        asked = [mass(name) for name in names]
+        locks = [each.lock(self.client) for each in asked]
         asked_ns = now_ns()
-        for lock in locks:
-            client = f"{self.name}/{lock.name}"
-            self.journal.say("asking", client=client, name=lock.name, at_ns=asked_ns, ttl_s=LEASE_S)
+        for each in asked:
+            self.journal.say("asking", client=f"{self.name}/{each.name}", at_ns=asked_ns, **each.asking)
         calls = [asyncio.ensure_future(lock.acquire()) for lock in locks]
         await asyncio.sleep(MASS_S * random.Random(asked_ns).random())
         for call in calls:
             call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        ended = await asyncio.gather(*calls, return_exceptions=True)
         # Locks that were acquired by then are released together.
-        held = [lock.release() for lock in locks if lock.held]
-        await asyncio.gather(*held, return_exceptions=True)
+        acquired = [lock for lock, result in zip(locks, ended, strict=True) if result is True]
+        released = await asyncio.gather(*(lock.release() for lock in acquired), return_exceptions=True)
+        lost = sum(isinstance(result, redlock.LockLost) for result in released)
+        self.journal.say("mass", acquired=len(acquired), lost=lost)
         for lock in locks:
             self.journal.record(f"{self.name}/{lock.name}", lock.name, "acquire", (asked_ns, now_ns()), ok=False)
 
     def fork(self, pool: str) -> None:
         """A child finds that it holds nothing, and acquires again; the parent continues."""
-        names = self.names
-        if names is None:
+        epoch = self.epoch
+        if epoch is None:
             return
         locks = [hand.lock for hand in self.hands if hand.lock is not None]
         die = die_with_parent()
@@ -211,7 +189,7 @@ class Worker:
         if pid == 0:
             if die:
                 die()
-            self._child(names[pool][0], locks)
+            self._child(epoch.names[pool][0], locks)
         end = time.monotonic() + CHILD_LIMIT_S
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             if time.monotonic() > end:
@@ -221,14 +199,15 @@ class Worker:
         self.journal.say("forked")
 
     def _child(self, name: str, locks: list[Any]) -> None:
-        client = f"{self.name}/child"
+        client = f"{self.name}/child-{os.getpid()}"
         try:
             if any(lock.held for lock in locks):
                 raise AssertionError("holds a lock of its parent")
             hand = Hand(self, -1)
             hand.client, hand.is_async = client, False
-            lock = redlock.Redlock(ttl=self.args.ttl, label=client).lock(name, timeout=PATIENCE_S)
-            complete(hand.use(lock, "brief", self.args.ttl, {}))
+            asked = plain(name, self.args.ttl, timeout=PATIENCE_S)
+            complete(hand.use(asked, redlock.Redlock(label=client)))
+            self.journal.say("stats", process=client, metrics=totals())
         except BaseException as error:
             self.journal.say("trouble", message=f"{client}: {error!r}")
         finally:
@@ -238,14 +217,19 @@ class Worker:
 class Hold:
     """One hold of a lock, from its acquire to its release or loss."""
 
-    def __init__(self, hand: Hand, lock: Any, asked_ns: int) -> None:
+    def __init__(self, hand: Hand, lock: Any, asked: Asked, asked_ns: int) -> None:
         # The clock is read first: the recorded end of validity must not be later than the library means it.
         at_ns = now_ns()
         self.until_ns = at_ns + int(lock.remaining * 1e9)
-        self.hand, self.lock, self.name, self.fence = hand, lock, lock.name, lock.fence
+        self.hand, self.lock, self.asked, self.fence, self.slot = hand, lock, asked, lock.fence, lock.slot
         self.lost = False
         self._telling = threading.Lock()
         self._record("acquire", (asked_ns, at_ns), valid_until_ns=self.until_ns)
+
+    @property
+    def stored(self) -> list[str]:
+        """What the store has under this lock."""
+        return sorted(self.asked.names) if self.slot is None else [f"{self.asked.name}#{self.slot}"]
 
     def look(self) -> None:
         """Records the lock's own view of its state."""
@@ -270,7 +254,7 @@ class Hold:
             if not self.lost:
                 self.lost = True
                 at_ns = now_ns()
-                self._record("lost", (at_ns, at_ns))
+                self._record("lost", (at_ns, at_ns), reason=getattr(error, "reason", None))
                 self.hand.complain("hold", error)
 
     def releasing(self) -> int:
@@ -283,6 +267,10 @@ class Hold:
         """Records the release."""
         self._record("release", (asked_ns, now_ns()))
 
+    def gave_up(self, asked_ns: int) -> None:
+        """Records a release of which only an election knows that it failed."""
+        self._record("release", (asked_ns, now_ns()), ok=False)
+
     def failed(self, call: str, asked_ns: int, error: redlock.RedlockError) -> None:
         """Records that an extension or a release failed."""
         if isinstance(error, redlock.LockLost) and call != "release":
@@ -293,7 +281,9 @@ class Hold:
             self.hand.complain(call, error)
 
     def _record(self, kind: str, call_ns: tuple[int, int], **values: object) -> None:
-        self.hand.worker.journal.record(self.hand.client, self.name, kind, call_ns, fence=self.fence, **values)
+        of = self.asked.told | ({} if self.slot is None else {"slot": self.slot})
+        journal = self.hand.worker.journal
+        journal.record(self.hand.client, self.asked.name, kind, call_ns, fence=self.fence, **of, **values)
 
 
 class Hand:
@@ -317,78 +307,76 @@ class Hand:
         """Takes turns until the worker should end."""
         self.worker.park(+1)
         while not self.worker.over:
-            names, proof = self.worker.names, self.proof
-            if names is None and proof is None:
+            proof = self.proof
+            if self.worker.epoch is None and proof is None:
                 await self.sleep(LOOK_S)
                 continue
             self.worker.park(-1)
             if proof is not None:
                 await self.prove(proof)
-            while (names := self.worker.names) is not None:
-                await self.turn(names)
+            while (epoch := self.worker.epoch) is not None:
+                await self.turn(epoch)
             self.worker.park(+1)
         self.store.close()
 
-    async def turn(self, names: dict[str, list[str]]) -> None:
+    async def turn(self, epoch: Epoch) -> None:
         """Uses one lock in one way."""
-        ways = self.worker.ways
-        (way,) = self.dice.choices(list(ways), list(ways.values()))
-        pool = POOLS.get(way) or ("hot" if self.dice.random() < HOT else "cool")
-        name = self.dice.choice(names[pool])
-        options: Json = {
-            "ttl": self.worker.args.ttl,
-            "timeout": PATIENCE_S if way in POOLS or self.dice.random() < 0.2 else None,
-        }
-        how: Json = {}
-        match way:
-            case "stale":
-                options |= {"ttl": SHORT_S, "auto_renew": False}
-            case "manual":
-                options |= {"auto_renew": False}
-            case "lease":
-                # This test is not about what the process knows of restarts.
-                options |= {"ttl": LEASE_S, "restart_delay": self.worker.args.ttl}
-            case "try":
-                how = {"blocking": False}
-            case "cancel" if not self.is_async:
-                how = {"timeout": CANCEL_S * self.dice.random()}
-        await self.use(self.worker.client.lock(name, **options), way, options["ttl"], how)
+        asked = draw(self.dice, epoch, self.worker.args.ttl, is_async=self.is_async)
+        if asked.shape == "term":
+            await Campaign(self, asked).run()
+        else:
+            await self.use(asked, self.worker.client)
 
     async def prove(self, name: str) -> None:
         """Acquires a lock that all workers want, in a time without trouble."""
         self.proof = None
-        if await self.use(self.worker.client.lock(name), "brief", self.worker.args.ttl, {}):
+        if await self.use(plain(name, self.worker.args.ttl), self.worker.client):
             self.worker.journal.say("served")
 
-    async def use(self, lock: Any, way: str, ttl_s: float, how: Json) -> bool:
+    async def use(self, asked: Asked, client: Any) -> bool:
         """Acquires the lock, works under it and releases it. Returns whether it was acquired."""
+        lock = self.made(asked).lock(client)
         self.lock, self.hold = lock, None
         lock.on_lost(lambda error: self._told_lost(lock, error))
-        asked_ns = now_ns()
-        self.worker.journal.say("asking", client=self.client, name=lock.name, at_ns=asked_ns, ttl_s=ttl_s)
+        asked_ns = self.ask(asked)
         try:
-            if way == "block":
-                await self._block(lock, asked_ns)
-            elif await self._acquire(lock, way, how):
-                self.hold = Hold(self, lock, asked_ns)
+            if asked.way == "block":
+                await self._block(lock, asked, asked_ns)
+            elif await self._acquire(lock, asked):
+                self.hold = Hold(self, lock, asked, asked_ns)
         except redlock.RedlockError as error:
             self.complain("acquire", error)
         if not self.hold:
-            self.worker.journal.record(self.client, lock.name, "acquire", (asked_ns, now_ns()), ok=False)
-            await self.sleep(BREATH_S)
+            await self.denied(asked, asked_ns)
             return False
-        if way != "block":
-            await self._work(self.hold, way)
+        if asked.way != "block":
+            await self.work(self.hold)
             await self._release(self.hold)
         return True
+
+    def made(self, asked: Asked) -> Asked:
+        """What is really asked for, which is the same without a planted fault."""
+        return asked.careless if self.worker.args.fault == "no margin" else asked
+
+    def ask(self, asked: Asked, at_ns: int | None = None) -> int:
+        """Records that the hand asks for a lock, now or since then; returns when."""
+        at_ns = at_ns or now_ns()
+        self.worker.journal.say("asking", client=self.client, at_ns=at_ns, **asked.asking)
+        return at_ns
+
+    async def denied(self, asked: Asked, asked_ns: int) -> None:
+        """Records that the lock was not acquired, and lets others go on."""
+        times = asked_ns, now_ns()
+        self.worker.journal.record(self.client, asked.name, "acquire", times, ok=False, **asked.told)
+        await self.sleep(BREATH_S)
 
     def _told_lost(self, lock: Any, error: redlock.LockLost) -> None:
         if self.hold and self.hold.lock is lock:
             self.hold.tell_lost(error)
 
-    async def _acquire(self, lock: Any, way: str, how: Json) -> bool:
-        if way != "cancel" or not self.is_async:
-            return bool(await done(lock.acquire(**how)))
+    async def _acquire(self, lock: Any, asked: Asked) -> bool:
+        if asked.way != "cancel" or not self.is_async:
+            return bool(await done(lock.acquire(**asked.how)))
         call = asyncio.ensure_future(lock.acquire())
         await self.sleep(CANCEL_S * self.dice.random())
         if self.worker.args.fault == "cancelled":
@@ -401,25 +389,25 @@ class Hand:
         except asyncio.CancelledError:
             return False
 
-    async def _block(self, lock: Any, asked_ns: int) -> None:
+    async def _block(self, lock: Any, asked: Asked, asked_ns: int) -> None:
         left_ns = 0
         try:
             if self.is_async:
                 async with lock:
-                    self.hold = Hold(self, lock, asked_ns)
-                    await self._work(self.hold, "block")
+                    self.hold = Hold(self, lock, asked, asked_ns)
+                    await self.work(self.hold)
                     left_ns = self.hold.releasing()
             elif self.worker.args.fault == "unreleased":
                 if not lock.acquire():
                     return
                 self.kept.append(lock)
-                self.hold = Hold(self, lock, asked_ns)
-                await self._work(self.hold, "block")
+                self.hold = Hold(self, lock, asked, asked_ns)
+                await self.work(self.hold)
                 left_ns = self.hold.releasing()
             else:
                 with lock:
-                    self.hold = Hold(self, lock, asked_ns)
-                    await self._work(self.hold, "block")
+                    self.hold = Hold(self, lock, asked, asked_ns)
+                    await self.work(self.hold)
                     left_ns = self.hold.releasing()
         except redlock.LockLost as error:
             assert self.hold
@@ -427,31 +415,40 @@ class Hand:
         else:
             self.hold.released(left_ns)
 
-    async def _work(self, hold: Hold, way: str) -> None:
-        value = self.store.read(hold.name, hold.fence)
-        ttl_s: float = self.worker.args.ttl
+    async def work(self, hold: Hold, is_over: Callable[[], bool] = lambda: False) -> None:
+        """What is done under a lock, until its holder is told that this is over."""
+        values = {name: self.store.read(name, hold.fence) for name in hold.stored}
+        way, ttl_s = hold.asked.way, self.worker.args.ttl
         match way:
             case "busy":
-                await self._watch(hold, BUSY_S * self.dice.random())
+                await self._watch(hold, BUSY_S * self.dice.random(), is_over)
             case "long":
-                await self._watch(hold, ttl_s * (1 + 1.5 * self.dice.random()))
+                await self._watch(hold, ttl_s * (1 + 1.5 * self.dice.random()), is_over)
             case "manual":
                 for _ in range(3):
-                    await self._watch(hold, ttl_s / 2)
+                    await self._watch(hold, ttl_s / 2, is_over)
                     await self._extend(hold)
             case "stale":
                 await self.sleep(SHORT_S * (0.8 + 0.6 * self.dice.random()))
-        if value is not None and (way == "stale" or not hold.lost):
-            self.store.write(hold.name, hold.fence, value + 1)
+        for name, value in values.items():
+            if value is None or (hold.lost and way != "stale"):
+                continue
+            if hold.asked.shape == "shared":
+                self.store.read(name, hold.fence)
+            else:
+                self.store.write(name, hold.fence, value + 1)
+        if hold.lost:
+            # Others have to wait for its margin, unless it says that it has stopped.
+            await self.sleep(hold.asked.margin_s * self.dice.random())
 
-    async def _watch(self, hold: Hold, seconds: float) -> None:
+    async def _watch(self, hold: Hold, seconds: float, is_over: Callable[[], bool]) -> None:
         end_ns = now_ns() + int(seconds * 1e9)
-        while not hold.lost and self.worker.names is not None and (left_ns := end_ns - now_ns()) > 0:
+        while not hold.lost and self.worker.epoch and not is_over() and (left_ns := end_ns - now_ns()) > 0:
             await self.sleep(min(LOOK_S, left_ns / 1e9))
             hold.look()
 
     async def _extend(self, hold: Hold) -> None:
-        if hold.lost or self.worker.names is None:
+        if hold.lost or self.worker.epoch is None:
             return
         asked_ns = now_ns()
         try:
@@ -480,6 +477,68 @@ class Hand:
             await asyncio.sleep(seconds)
         else:
             time.sleep(seconds)
+
+
+class Campaign:
+    """An election in which a hand runs: until its term is over, or until it is stopped."""
+
+    def __init__(self, hand: Hand, asked: Asked) -> None:
+        self.hand, self.asked = hand, asked
+        self.election: Any = hand.worker.client.election(asked.name, **hand.made(asked).options)
+        self.term: Hold | None = None
+        """The term, unless it campaigns."""
+        self.asked_ns = 0
+        """Since when it campaigns, or has."""
+        self.left_ns = 0
+        """When its last term came to its end."""
+
+    async def run(self) -> None:
+        """Runs in it, and stops after a while."""
+        self.hand.hold = None
+        self.asked_ns = self.hand.ask(self.asked)
+        stop = self._stop_after(PATIENCE_S * self.hand.dice.random())
+        try:
+            if self.hand.is_async:
+                await self.election.run(self._lead)
+            else:
+                self.election.run(lambda lock: complete(self._lead(lock)))
+        except redlock.RedlockError as error:
+            self.hand.complain("acquire", error)
+        finally:
+            stop()
+        if self.term:
+            self.term.released(self.left_ns)
+            self.hand.worker.journal.say("resigned", client=self.hand.client)
+        else:
+            await self.hand.denied(self.asked, self.asked_ns)
+            self.hand.worker.journal.say("stopped", client=self.hand.client)
+
+    def _stop_after(self, seconds: float) -> Callable[[], object]:
+        """Stops the election after a while; returns what prevents that."""
+        if loop := self.hand.worker.loop:
+            return loop.call_later(seconds, self.election.stop).cancel
+        timer = threading.Timer(seconds, self.election.stop)
+        timer.start()
+        return timer.cancel
+
+    async def _lead(self, lock: Any) -> None:
+        if self.term:
+            # Its loss came right behind its end.
+            self.term.gave_up(self.left_ns)
+            self.hand.worker.journal.say("resigned", client=self.hand.client)
+            self.asked_ns = self.hand.ask(self.asked, self.left_ns)
+        self.hand.lock = lock
+        self.hand.hold = self.term = term = Hold(self.hand, lock, self.asked, self.asked_ns)
+        lock.on_lost(term.tell_lost)
+        try:
+            await self.hand.work(term, lambda: bool(self.election.stopped))
+        finally:
+            # A task learns of its loss by its cancellation.
+            term.look()
+            self.left_ns = term.releasing()
+            if term.lost:
+                term.released(self.left_ns)
+                self.term, self.asked_ns = None, self.hand.ask(self.asked, self.left_ns)
 
 
 async def done(result: Any) -> Any:
@@ -524,12 +583,13 @@ def main() -> None:
     threading.Thread(target=worker.listen, daemon=True).start()
     if worker.is_async:
         asyncio.run(all_of(worker))
-        return
-    threads = [threading.Thread(target=complete, args=[hand.run()]) for hand in worker.hands]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    else:
+        threads = [threading.Thread(target=complete, args=[hand.run()]) for hand in worker.hands]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    worker.journal.say("stats", process=worker.name, metrics=totals())
 
 
 if __name__ == "__main__":

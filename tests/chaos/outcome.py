@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from chaos.verdict import Promise, complain, number_of, tabled, time_of, verdict
 
 JUDGED = {
     "fences": r"was given twice|got the smaller fence|bridged|won when it was over|malformed",
-    "exclusion": r"two holders at once|granted in quarantine",
+    "exclusion": r"two holders at once|granted in quarantine|too soon",
     "told in time": r"told late|never told|revived",
     "keys gone": r"leaked",
     "calls come back": r"stuck",
@@ -42,20 +42,32 @@ def promises(run: Run) -> list[Promise]:
     kept[1] = Promise(kept[1].what, kept[1].kept, excused)
     writes = f"{tally.accepted} writes accepted, {tally.refused} refused, {tally.lost_updates} lost"
     kept[-1] = Promise("store", kept[-1].kept and not tally.lost_updates, f"{kept[-1].text}; {writes}")
+    compared = f"{len(tally.metrics)} processes, {number_of(len(run.miscounted), 'difference')} from their history"
     waited = f"{run.served} of {run.waited}, after {number_of(len(run.epochs), 'epoch')}"
     return [
         *kept,
         Promise("history", not other and bool(run.summaries), number_of(other, "other violation")),
         Promise("served", run.served == run.waited, waited),
         Promise("no early loss", not run.early, f"{len(run.early)} told lost without a cause"),
+        Promise("metrics", not run.miscounted, compared),
         Promise("workers", not tally.troubles, number_of(len(tally.troubles), "trouble")),
         Promise("every language acquired", not silent, "none of " + ", ".join(silent) if silent else "all three"),
+        *_shapes(run),
         Promise(
             "every kind of trouble",
             not missing or len(run.epochs) < len(run.scheduled),
             f"{len(expected) - len(missing)} of {len(expected)} kinds, {number_of(len(run.done), 'time')}",
         ),
     ]
+
+
+def _shapes(run: Run) -> Iterator[Promise]:
+    """Whether every language has acquired every shape, where there is more than one."""
+    if len(run.shapes) > 1:
+        unused = [
+            f"{what} in {each}" for what in run.shapes for each in LANGUAGES if not run.tally.by_shape[what, each]
+        ]
+        yield Promise("every shape acquired", not unused, "no " + ", ".join(unused) if unused else "in all languages")
 
 
 def broken(run: Run) -> list[str]:
@@ -80,6 +92,7 @@ def write(
     complain(console, "the checker", run.violations)
     complain(console, "trouble", run.tally.troubles)
     complain(console, "told lost without a cause", run.early)
+    complain(console, "the metrics", run.miscounted)
     table = Table.grid(padding=(0, 2))
     table.add_row("  errors", _counted(run.tally.errors))
     table.add_row("  losses", _counted(run.tally.losses))
@@ -109,6 +122,9 @@ def _acquisitions(run: Run) -> Table:
         for face, by_face in sorted(tally.by_face.items()):
             if face.startswith(language) and by_face != count:
                 table.add_row(f"  {face.split()[-1]}", str(by_face), f"{by_face / seconds:.0f}", "", style="dim")
+    for shape in run.shapes:
+        count = sum(tally.by_shape[shape, language] for language in LANGUAGES)
+        table.add_row(f"shape {shape}", str(count), f"{count / seconds:.0f}", "", style="dim")
     table.add_row("longest wait", time_of(tally.longest_wait_ns / 1e9), "", "", style="dim")
     return table
 

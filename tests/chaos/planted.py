@@ -30,17 +30,32 @@ WAYS = ("nodes",)
 GROUPS = ("cluster", "sentinel")
 """Those in which replicas take over."""
 
+LEFT = ("keys gone", "served", "calls come back")
+"""The promises that a key breaks which stays: others wait for its ttl, or it is seen where nobody waits."""
+
 PLANTED = {
     "overlooked": Planted("script", "an acquire overlooks who holds the lock", ("exclusion",), arenas=WAYS),
-    "undeleted": Planted("script", "a release deletes nothing", ("keys gone", "served"), arenas=WAYS),
+    "undeleted": Planted("script", "a release deletes nothing", LEFT, arenas=WAYS),
     "unextended": Planted("script", "an extension extends nothing", ("exclusion", "no early loss"), arenas=WAYS),
+    "takes free": Planted("script", "a set is granted if one of its names is free", ("exclusion",), arenas=WAYS),
+    "first floor": Planted("script", "a set's fence rises above its first name only", ("fences", "store"), arenas=WAYS),
+    "first released": Planted("script", "a set releases its first name only", LEFT, arenas=WAYS),
+    "slot kept": Planted("script", "a permit that is released stays taken", LEFT, arenas=WAYS),
+    "leaves for all": Planted(
+        "script", "a reader who leaves ends it for all", ("exclusion", "no early loss"), arenas=WAYS
+    ),
+    "shortest end": Planted(
+        "script", "a shared lock ends with the first of its readers", ("exclusion", "no early loss"), arenas=WAYS
+    ),
+    "not at least": Planted("script", "a lock is free before its least time", ("exclusion",), arenas=WAYS),
     "validity": Planted("engine", "a lock is relied on for a second too long", ("exclusion", "no early loss"), "Rust"),
     "renewal": Planted("background", "a renewal that nobody sent counts", ("exclusion",), "Rust"),
-    "clean-up": Planted("background", "a cancelled acquire keeps what it has won", ("keys gone", "served"), "Rust"),
-    "unreleased": Planted("Python", "leaving a block releases nothing", ("keys gone", "served"), "Python", "sync"),
-    "cancelled": Planted(
-        "asyncio", "a cancelled task keeps what it has won", ("keys gone", "served"), "Python", "asyncio"
-    ),
+    "clean-up": Planted("background", "a cancelled acquire keeps what it has won", LEFT, "Rust"),
+    "unreleased": Planted("Python", "leaving a block releases nothing", LEFT, "Python", "sync"),
+    "cancelled": Planted("asyncio", "a cancelled task keeps what it has won", LEFT, "Python", "asyncio"),
+    "wrong slot": Planted("Rust", "each permit is taken for the first", ("exclusion", "fences", "store"), "Rust"),
+    "no margin": Planted("Python", "a lock has no margin", ("exclusion",), "Python", "sync"),
+    "own election": Planted("Node", "each process has an election of its own", ("exclusion", "fences"), "Node"),
     "no quarantine": Planted(
         "Python", "a new primary is used at once", ("exclusion",), "Python", "sync", arenas=GROUPS
     ),

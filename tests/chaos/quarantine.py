@@ -6,9 +6,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-LEAST_S = 1.0
-"""The shortest `restart_delay` of all locks: the ttl of those that should expire."""
+from chaos.counts import process_of
+from chaos.schedule import TTL_S
+from chaos.tally import names_in
+
+LONGEST_NS = round(TTL_S * 1e9)
+"""The `restart_delay` of locks with a longer ttl. That of others is their ttl."""
 
 
 @dataclass(frozen=True)
@@ -20,29 +25,30 @@ class Quarantine:
     lost_ns: int
     """After this, the former primary granted nothing."""
     replaced_ns: int
-    """The new one did not grant anything before this."""
+    """Before this, no client could see that the new one has taken its place."""
 
     def broken_in(self, history: Path) -> Iterator[str]:
-        """What a history has of acquisitions in the meantime, by processes that had used the former primary."""
-        until_ns = self.replaced_ns + round(LEAST_S * 1e9)
+        """What a history has of acquisitions in the meantime, by processes that had used the former primary.
+
+        A forked child is another process, which has not used anything yet.
+        """
         won = [
             record
             for record in map(json.loads, history.read_text(encoding="utf-8").splitlines())
-            if record["kind"] == "acquire" and record["ok"] and record["name"] in self.names
+            if record["kind"] == "acquire" and record["ok"] and not self.names.isdisjoint(names_in(record))
         ]
-        users = {_process(record["client"]) for record in won if record["return_ns"] < self.lost_ns}
+        users = {process_of(record["client"]) for record in won if record["return_ns"] < self.lost_ns}
         for record in won:
             if (
-                _process(record["client"]) in users
+                process_of(record["client"]) in users
                 and record["invoke_ns"] > self.lost_ns
-                and record["return_ns"] < until_ns
+                and record["return_ns"] < self.replaced_ns + _delay_ns(record)
             ):
                 after_s = (record["return_ns"] - self.replaced_ns) / 1e9
                 had_it = f'lock "{record["name"]}": "{record["client"]}" had it {after_s:.2f} s after that'
                 yield f"granted in quarantine: {self.lane} had another primary, and {had_it}"
 
 
-def _process(client: str) -> str:
-    """The process of a hand. A forked child is another one, which has not used anything yet."""
-    process, _, hand = client.partition("/")
-    return process if hand != "child" else client
+def _delay_ns(acquire: dict[str, Any]) -> int:
+    """The least `restart_delay` that the lock can have had: it was not valid for longer than its ttl."""
+    return int(min(LONGEST_NS, acquire["valid_until_ns"] - acquire["return_ns"]))

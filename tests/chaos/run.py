@@ -15,6 +15,7 @@ import psutil
 
 from chaos.arena import HANDS, Arena, ArenaError, Role, Worker
 from chaos.checker import judge
+from chaos.counts import differences
 from chaos.live import Story
 from chaos.schedule import EPOCH_S, Epoch, Trouble
 from chaos.tally import EpochHistory, Tally
@@ -23,8 +24,20 @@ from conformance.history import SLACK_MS
 from support.clock import now_ns
 from support.resp import ReplyError
 
-POOLS = {"hot": 2, "cool": 24, "long": 6, "lease": 8, "mass": 1200, "proof": 1}
+POOLS = {"hot": 3, "cool": 24, "long": 6, "lease": 8, "mass": 1200, "proof": 1, "slot": 2, "slot-long": 1, "term": 3}
 """How many names an epoch has of each kind."""
+
+TAGGED = {"hot": 2, "cool": 12, "long": 3, "lease": 4}
+"""How many of them share a hash tag with others, so that several can be locked together in a cluster."""
+
+FAMILY = 4
+"""How many names share a hash tag, if there are so many."""
+
+PERMITS = 2
+"""How many permits a semaphore has, as most callers count them."""
+
+SHAPES = {"one": 74, "set": 7, "slot": 8, "term": 1, "shared": 10}
+"""How often a hand asks for which shape; `hand.py` says what they are."""
 
 WAYS = {
     "brief": 700,
@@ -87,6 +100,7 @@ class Run(Story):
     """Where histories are written, one for each epoch."""
     scheduled: Sequence[Epoch] = field(kw_only=True)
     title: ClassVar[str] = "chaos"
+    shapes: ClassVar[Mapping[str, int]] = SHAPES
     ways: ClassVar[Mapping[str, int]] = WAYS
     fail_fast: bool = False
     """Whether the run ends after the first epoch with a failure."""
@@ -117,6 +131,8 @@ class Run(Story):
     _to_end: bool = False
     early: list[str] = field(default_factory=list)
     """Losses that were reported while nothing could cause one."""
+    miscounted: list[str] = field(default_factory=list)
+    """How the metrics of workers differ from their history."""
     first: dict[str, dict[str, int]] = field(default_factory=dict)
     """The open counts of each worker after its first epoch."""
 
@@ -136,6 +152,7 @@ class Run(Story):
             self.end_ns = now_ns()
         if not self.interrupted:
             self.tally.troubles += self.arena.finish()
+            self._compare()
         said = (f"{worker.name} said: {worker.said()[:SAID]}" for worker in self.arena.all() if worker.said())
         self.tally.troubles += said
 
@@ -146,7 +163,13 @@ class Run(Story):
 
     def names(self, epoch: Epoch) -> dict[str, list[str]]:
         """The names of an epoch's locks by pool. All workers get that of `proof` at its end."""
-        return {pool: [f"{epoch.number + 1}-{pool}-{i}" for i in range(n)] for pool, n in POOLS.items()}
+        number = epoch.number + 1
+
+        def name(pool: str, i: int) -> str:
+            plain = f"{number}-{pool}-{i}"
+            return f"{{{number}-{pool}-{i // FAMILY}}}-{plain}" if i < TAGGED.get(pool, 0) else plain
+
+        return {pool: [name(pool, i) for i in range(n)] for pool, n in POOLS.items()}
 
     def make_trouble(self, epoch: Epoch) -> None:
         """Begins and ends an epoch's troubles at their times."""
@@ -174,7 +197,7 @@ class Run(Story):
             self.note(now_ns(), f"epoch {epoch.number + 1}, {epoch.of}")
         self._lapses.clear()
         self._names = self._troubles.names = self.names(epoch)
-        self._order(order="epoch", names=self._names, ways=self.ways)
+        self._order(**self._to_use(self.ways))
         self._began_ns = now_ns()
         self.make_trouble(epoch)
         for lapse in self._troubles.settle():
@@ -242,7 +265,13 @@ class Run(Story):
         if worker and trouble.kind.name == "worker stopped":
             self._history.stopped(worker, from_ns, to_ns)
         elif worker and trouble.kind.name == "worker killed":
-            worker.tell(order="epoch", names=self._names, ways=self.ways)
+            worker.tell(**self._to_use(self.ways))
+
+    def _to_use(self, ways: Mapping[str, int]) -> dict[str, object]:
+        """The order to use the names of the epoch in these ways."""
+        sets = {pool: self.arena.families(names) for pool, names in self._names.items() if pool in TAGGED}
+        how = {"sets": sets, "permits": PERMITS, "shapes": self.shapes, "ways": ways}
+        return {"order": "epoch", "names": self._names} | how
 
     def _excuse(self, *lapses: Lapse) -> None:
         """Records what is excused."""
@@ -280,11 +309,11 @@ class Run(Story):
     def _keys_gone(self) -> None:
         """Reports the keys that are left after a while; the checker has to explain them."""
         if not self._wait(lambda: not list(self._troubles.left()), GONE_S):
-            for node, name, fence in self._troubles.left():
+            for node, lock, fence in self._troubles.left():
                 at_ns = now_ns()
                 self._history.add(
-                    {"kind": "key", "client": node, "name": name, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
-                    | {"fence": fence, "valid_until_ns": None}
+                    {"kind": "key", "client": node, "invoke_ns": at_ns, "return_ns": at_ns, "ok": True}
+                    | {"fence": fence, "valid_until_ns": None, **lock}
                 )
 
     def _count_open(self) -> None:
@@ -315,11 +344,20 @@ class Run(Story):
         if excused := re.search(r"(\d+) overlaps excused", judgement.summary):
             self.excused += int(excused[1])
         for early in self.tally.early:
-            if not any(lapse.may_lose(early.name, early.at_ns) for lapse in self._lapses):
+            if not any(lapse.may_lose(name, early.at_ns) for lapse in self._lapses for name in early.names):
                 self.early.append(early.text)
         self.tally.early.clear()
         if judgement.good and not self.violations and len(self.epochs) > KEPT:
             self._history.path.unlink()
+
+    def _compare(self) -> None:
+        """Compares what the workers, and the children that they forked, have counted with what they have done."""
+        for worker in self.arena.living():
+            self.tally.hear_end(worker)
+            if worker.name not in self.tally.metrics:
+                self.miscounted.append(f"{worker.name} told no metrics at its end")
+        for process, metrics in self.tally.metrics.items():
+            self.miscounted += differences(process, self.tally.counts[process], metrics)
 
     def _order(self, **order: object) -> None:
         for worker in self.arena.living():
@@ -377,7 +415,7 @@ class Run(Story):
             raise ArenaError(f"one worker after the other ends, the last with: {worker.said()[-SAID:]}")
         started = self.arena.start(slot)
         if self.phase == "trouble":
-            started.tell(order="epoch", names=self._names, ways=self.ways)
+            started.tell(**self._to_use(self.ways))
 
 
 def _acts(epoch: Epoch) -> list[tuple[float, str, Trouble]]:

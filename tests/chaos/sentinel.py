@@ -120,6 +120,10 @@ class SentinelTroubles(FailoverTroubles):
         """The primary that most sentinels name."""
         return self.arena.group.primary
 
+    def failovers(self, _part: int) -> int:
+        """The sentinels number them."""
+        return self.arena.group.epoch
+
     def successor(self, former: Server) -> Server:
         """Waits until the other server has taken over."""
         return self.arena.group.successor(former)
@@ -132,6 +136,10 @@ class SentinelTroubles(FailoverTroubles):
     def is_primary(self, server: Server) -> bool:
         """Whether a server takes itself for the primary."""
         return self.arena.group.is_primary(self.arena.group.servers.index(server))
+
+    def is_named(self, server: Server) -> bool:
+        """Whether a sentinel names it. It has been the primary for up to a second then."""
+        return self.arena.group.is_named(server)
 
     def concerned(self, _part: int) -> Sequence[str]:
         """All names."""

@@ -1,9 +1,9 @@
 """The resource that the locks protect: a store that rejects smaller fences, as a separate process.
 
-It is the example of the documentation (tests/examples/fenced_store.py), on SQLite. Clients send a line, `read NAME
-FENCE CLIENT` or `write NAME FENCE CLIENT VALUE`, and the answer is `ok VALUE` or `stale`. Every access is recorded in
-the order in which it happened. Each holder reads a number and writes it back increased, so that two holders at once
-would lose an update.
+It is the example of the documentation (tests/examples/shared_store.py), on SQLite. Clients send a line, `read NAME
+FENCE CLIENT` or `write NAME FENCE CLIENT VALUE`, and the answer is `ok VALUE` or `stale`. For the slot of a semaphore,
+the name is `NAME#SLOT`. Every access is recorded in the order in which it happened. Each holder reads a number and
+writes it back increased, so that two holders at once would lose an update. Readers only read it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from examples.fenced_store import FencedStore, StaleFence
+from examples.shared_store import SharedStore, StaleFence
 from support.clock import now_ns
 
 LINE_LIMIT = 4096
@@ -26,7 +26,7 @@ class Accesses:
     """Performs accesses and records them."""
 
     def __init__(self, database: Path, journal: Path) -> None:
-        self._store = FencedStore(str(database))
+        self._store = SharedStore(str(database))
         # The data must survive the workers, but not the machine.
         self._store.db.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
         self._accepted: Counter[str] = Counter()
@@ -45,7 +45,9 @@ class Accesses:
             ok = True
         except StaleFence:
             ok = False
-        record = {"access": what, "client": client, "name": name, "fence": int(fence), "ok": ok}
+        lock, _, slot = name.partition("#")
+        record = {"access": what, "client": client, "name": lock, "fence": int(fence), "ok": ok}
+        record |= {"slot": int(slot)} if slot else {}
         record |= {"invoke_ns": invoke_ns, "return_ns": now_ns()}
         if ok:
             self._accepted[name] += 1
@@ -56,7 +58,7 @@ class Accesses:
         return f"ok {before}" if ok else "stale"
 
     def _value(self, name: str) -> int:
-        row = self._store.db.execute("SELECT value FROM store WHERE name = ?", (name,)).fetchone()
+        row = self._store.db.execute("SELECT value FROM shared WHERE name = ?", (name,)).fetchone()
         return int(row[0] or 0) if row else 0
 
 

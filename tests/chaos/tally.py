@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.arena import HANDS, Journal, Worker
+from chaos.arena import HANDS, PASSWORD, Journal, Worker
+from chaos.counts import Counts, Heard, Metrics, process_of
 
 LANGUAGES = ("Rust", "Python", "Node")
 """In the order in which they are shown."""
@@ -22,6 +23,9 @@ ASKED_TWICE = "held by another when it was asked again"
 
 TICK_NS = 250_000_000
 """The time of one column of the live view."""
+
+DRIFT, DRIFT_NS = 0.01, 2_000_000
+"""The share of a time by which clocks may differ, and what comes on top."""
 
 COMPLAINTS = 50
 """How many messages of errors are kept."""
@@ -44,7 +48,7 @@ class Holder:
 class Early:
     """The loss of a valid lock."""
 
-    name: str
+    names: tuple[str, ...]
     at_ns: int
     text: str
 
@@ -57,6 +61,8 @@ class Tally:
     """By language."""
     by_face: Counter[str] = field(default_factory=Counter)
     by_lane: Counter[str] = field(default_factory=Counter)
+    by_shape: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By shape and language; `hand.py` says what the shapes are."""
     held_ns: Counter[tuple[str, int]] = field(default_factory=Counter)
     """How long the workers of a lane held locks within a tick of the machine's clock; only of holds that are over."""
     denied: Counter[str] = field(default_factory=Counter)
@@ -80,6 +86,14 @@ class Tally:
     """Problems that make a run fail, whatever the checker says."""
     holders: dict[str, Holder] = field(default_factory=dict)
     """By name."""
+    counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
+    """By process."""
+    metrics: dict[str, Metrics] = field(default_factory=dict)
+    """What processes counted themselves, as they told it at their end."""
+    heard: list[Heard] = field(default_factory=list)
+    """What the workers have logged."""
+    _losers: set[str] = field(default_factory=set)
+    """The hands whose present or last hold is known to be lost."""
 
     def hear(self, worker: Worker, history: EpochHistory) -> None:
         """Reads what a worker has recorded since the last time."""
@@ -90,14 +104,23 @@ class Tally:
             else:
                 self._event(worker, line)
 
+    def hear_end(self, worker: Worker) -> None:
+        """Reads the last lines of a worker that has ended."""
+        for line in worker.journal.lines():
+            if "kind" in line:
+                self.troubles.append(f"{worker.name} uses a lock after its end: {line['kind']}")
+            else:
+                self._event(worker, line)
+
     def hear_store(self, journal: Journal, history: EpochHistory) -> None:
         """Reads what the store has recorded since the last time."""
         for line in journal.lines():
-            if line.pop("access") == "write":
+            is_read = line.pop("access") == "read"
+            if not is_read:
                 self.accepted += line["ok"]
                 self.refused += not line["ok"]
                 self.lost_updates += line.pop("lost_update", False)
-            history.add({"kind": "write", "valid_until_ns": None, **line})
+            history.add({"kind": "write", "valid_until_ns": None, "shared": is_read, **line})
 
     def forget(self, worker: Worker, at_ns: int) -> None:
         """Records that a worker is gone, and holds nothing."""
@@ -107,26 +130,33 @@ class Tally:
             del self.holders[name]
 
     def _record(self, worker: Worker, line: Json) -> None:
-        client, name, language = line["client"], line["name"], worker.role.language
+        client, name, language = line["client"], lock_in(line), worker.role.language
         if line["kind"] == "acquire":
-            asked = worker.asking.pop(client, None)
-            worker.names[client] = name
-            worker.ttl_ns[client] = round(asked["ttl_s"] * 1e9) if asked else 0
-            worker.holding[client] = line
+            worker.asking.pop(client, None)
+            line |= _as_asked(line, worker.asked.get(client, {}))
             worker.releasing_ns.pop(client, None)
+            # Very many are denied to clients that do not come again.
+            if line["ok"]:
+                worker.holding[client] = line
+            else:
+                worker.holding.pop(client, None)
+                worker.asked.pop(client, None)
         if line["ok"] and line["kind"] in ("acquire", "extend"):
             worker.valid_until_ns[client] = line["valid_until_ns"]
         if line["ok"] and line["kind"] == "extend":
             # A renewal is seen some time after its request, from which its validity counts, less the drift. So it can
             # look older than the hold if it came right after the acquire.
-            asked_ns = line["valid_until_ns"] - worker.ttl_ns[client]
+            asked_ns = line["valid_until_ns"] - _valid_ns(worker.asked.get(client, {}))
             acquired_ns = worker.holding[client]["return_ns"] if client in worker.holding else 0
             line["invoke_ns"] = min(line["invoke_ns"], max(asked_ns, acquired_ns))
         match line["kind"], line["ok"]:
             case "acquire", True:
                 self.acquired[language] += 1
+                self.counts[process_of(client)].acquired += 1
+                self._losers.discard(client)
                 self.by_face[f"{language} {worker.role.face}"] += 1
                 self.by_lane[worker.lane] += 1
+                self.by_shape[worker.asked.get(client, {}).get("shape", ""), language] += 1
                 self.seconds[line["return_ns"] // 10**9, language] += 1
                 self.longest_wait_ns = max(self.longest_wait_ns, line["return_ns"] - line["invoke_ns"])
                 until_ns = line["valid_until_ns"]
@@ -136,6 +166,7 @@ class Tally:
             case "extend", True:
                 self.extended += 1
             case "release" | "lost", _:
+                self.counts[process_of(client)].told += line["kind"] == "lost"
                 self._count_held(worker, client, line["invoke_ns"])
                 worker.holding.pop(client, None)
                 if name in self.holders and self.holders[name].client == client:
@@ -148,7 +179,7 @@ class Tally:
     def _event(self, worker: Worker, line: Json) -> None:
         match line["event"]:
             case "asking":
-                worker.asking[line["client"]] = line
+                worker.asking[line["client"]] = worker.asked[line["client"]] = line
                 worker.resting = False
             case "releasing":
                 worker.releasing_ns[line["client"]] = line["at_ns"]
@@ -161,21 +192,79 @@ class Tally:
             case "trouble":
                 self.troubles.append(line["message"])
             case "error":
-                self.errors[line["code"]] += 1
-                text = f"{line['client']}: {line['call']}: {line['code']}: {line['message']}"
-                if line["code"] == "lost":
-                    self.losses[line["reason"]] += 1
-                    # The error of a repeated release does not say whether the other owner came before or after it.
-                    # Before it would be two holders at once, which the history shows.
-                    is_ambiguous = line["call"] == "release" and ASKED_TWICE in line["message"]
-                    if line["at_ns"] < worker.valid_until_ns[line["client"]] and not is_ambiguous:
-                        self.early.append(Early(worker.names[line["client"]], line["at_ns"], text))
-                if len(self.said) < COMPLAINTS:
-                    self.said.append(text)
-                if line["code"] not in ALLOWED:
-                    self.troubles.append(text)
+                self._error(worker, line)
+            case event:
+                self._told(worker, event, line)
+
+    def _told(self, worker: Worker, event: str, line: Json) -> None:
+        """What a process tells of itself."""
+        match event:
+            case "heard":
+                self._hear(Heard.of(worker.lane, line), self.counts[worker.name])
+            case "mass":
+                self.counts[worker.name].acquired += line["acquired"]
+                self.counts[worker.name].lost += line["lost"]
+            case "resigned":
+                self.counts[worker.name].resigned += 1
+            case "stopped":
+                self.counts[worker.name].stopped += 1
+            case "stats":
+                self.metrics[line["process"]] = line["metrics"]
             case other:
                 self.troubles.append(f"{worker.name} says {other!r}, which no worker should")
+
+    def _error(self, worker: Worker, line: Json) -> None:
+        client = line["client"]
+        self.errors[line["code"]] += 1
+        text = f"{client}: {line['call']}: {line['code']}: {line['message']}"
+        if line["code"] == "lost":
+            self.losses[line["reason"]] += 1
+            self.counts[process_of(client)].lost += client not in self._losers
+            self._losers.add(client)
+            # The error of a repeated release does not say whether the other owner came before or after it.
+            # Before it would be two holders at once, which the history shows.
+            is_ambiguous = line["call"] == "release" and ASKED_TWICE in line["message"]
+            if line["at_ns"] < worker.valid_until_ns[client] and not is_ambiguous:
+                names = names_in(worker.asked[client]) if client in worker.asked else ()
+                self.early.append(Early(tuple(names), line["at_ns"], text))
+        if len(self.said) < COMPLAINTS:
+            self.said.append(text)
+        if line["code"] not in ALLOWED:
+            self.troubles.append(text)
+
+    def _hear(self, heard: Heard, counts: Counts) -> None:
+        self.heard.append(heard)
+        counts.logged += heard.code == "lock_lost"
+        if PASSWORD in str(heard):
+            self.troubles.append(f"{heard.lane} logs a password: {heard.code}")
+
+
+def names_in(line: Json) -> list[str]:
+    """The single names of the lock that a line is about."""
+    return list(line.get("names") or [line["name"]])
+
+
+def lock_in(line: Json) -> str:
+    """The lock that a line is about, as it is shown."""
+    return f"{line['name']} slot {line['slot']}" if "slot" in line else str(line["name"])
+
+
+def _valid_ns(asked: Json) -> int:
+    """For how long a lock is valid that was asked for so, with the drift."""
+    valid_s: float = asked.get("ttl_s", 0) - asked.get("margin_s", 0)
+    return round(valid_s * 1e9)
+
+
+def _as_asked(acquire: Json, asked: Json) -> Json:
+    """What the judge has to know of an acquire beside what came of it."""
+    known: Json = {"permits": asked["permits"]} if asked.get("permits") else {}
+    if acquire["ok"] and asked.get("margin_s"):
+        known["margin_ns"] = int(asked["margin_s"] * 1e9)
+    if acquire["ok"] and asked.get("least_s"):
+        # The clocks of nodes may be faster.
+        least_ns = int(asked["least_s"] * 1e9 * (1 - DRIFT)) - DRIFT_NS
+        known["least_until_ns"] = max(0, acquire["valid_until_ns"] - _valid_ns(asked) + least_ns)
+    return known
 
 
 def held(worker: Worker, client: str, over_ns: int) -> Iterator[tuple[int, int]]:
@@ -215,10 +304,10 @@ class EpochHistory:
         """Adds the unanswered acquires of a worker; if it was killed, their keys expire."""
         for asked in worker.asking.values():
             until_ns = over_ns and over_ns + round(asked["ttl_s"] * 1e9)
-            self.add(
-                {"kind": "acquire", "client": asked["client"], "name": asked["name"], "invoke_ns": asked["at_ns"]}
-                | {"return_ns": None, "ok": False, "fence": None, "valid_until_ns": until_ns}
-            )
+            record = {"kind": "acquire", "client": asked["client"], "name": asked["name"], "invoke_ns": asked["at_ns"]}
+            record |= {"return_ns": None, "ok": False, "fence": None, "valid_until_ns": until_ns}
+            record |= {what: asked[what] for what in ("names", "shared") if what in asked}
+            self.add(record | _as_asked(record, asked))
         worker.asking.clear()
 
     def given_up(self, worker: Worker, at_ns: int) -> None:

@@ -20,8 +20,10 @@ from rich.console import Console
 from chaos import outcome, picture, screen
 from chaos.arena import PASSWORD, ROLES, Journal, Json, Worker
 from chaos.checker import Judgement, judge
+from chaos.cluster import Cluster
+from chaos.counts import Counts
 from chaos.nodes import AT_ONCE, KINDS, NODES, PLAN, Nodes, struck
-from chaos.run import Done, Run
+from chaos.run import POOLS, SHAPES, TAGGED, Done, Run
 from chaos.schedule import CREW, EPOCH_S, TTL_S, Kind, Trouble, count, epochs, kinds
 from chaos.tally import LANGUAGES, TICK_NS, EpochHistory, Holder, Tally
 from chaos.ways import ALTERED
@@ -100,6 +102,7 @@ def run(tmp_path: Path) -> Run:
     for language in LANGUAGES:
         run.tally.acquired[language] = 100
         run.tally.seconds[run.start_ns // 10**9 + 3, language] = 100
+        run.tally.by_shape.update((shape, language) for shape in SHAPES)
     return run
 
 
@@ -144,6 +147,75 @@ def test_a_killed_holder_gives_up_its_lock_and_has_held_it_until_then(worker: Wo
     assert (ended["kind"], ended["ok"], ended["invoke_ns"]) == ("release", False, 2 * TICK_NS)
     assert [tally.held_ns["worker 1", tick] for tick in range(3)] == [TICK_NS - 1, TICK_NS, 0]
     assert tally.held_ns.total() == 2 * TICK_NS - 1
+
+
+def test_the_tally_has_what_metrics_are_compared_with(worker: Worker, tmp_path: Path) -> None:
+    hand: Json = {"client": "rust-1/0", "name": "a", "fence": 7, "invoke_ns": 1, "return_ns": 1, "ok": True}
+    won = hand | {"kind": "acquire", "valid_until_ns": 5}
+    lost: Json = {"event": "error", "client": "rust-1/0", "at_ns": 9, "code": "lost"}
+    lost |= {"message": "", "reason": "deleted"}
+    logged: Json = {"event": "heard", "at_ns": 9, "logger": "redlock::lock", "level": "WARN", "code": "lock_lost"}
+    told = logged | {"text": PASSWORD}
+    lines = [won, hand | {"kind": "lost"}, lost | {"call": "hold"}, lost | {"call": "release"}, told]
+    # Only the release finds this one lost. The child's is another process's.
+    lines += [won, lost | {"call": "release"}, won | {"client": "rust-1/child-99"}]
+    lines += [{"event": "mass", "acquired": 3, "lost": 1}, {"event": "stats", "process": "rust-1", "metrics": {}}]
+    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    tally, history = Tally(), EpochHistory(tmp_path / "history")
+    tally.hear(worker, history)
+    history.close()
+    assert tally.counts["rust-1"] == Counts(acquired=5, told=1, lost=3, logged=1)
+    assert tally.counts["rust-1/child-99"] == Counts(acquired=1)
+    assert tally.metrics == {"rust-1": {}}
+    assert [heard.code for heard in tally.heard] == ["lock_lost"]
+    assert tally.troubles == ["worker 1 logs a password: lock_lost"]
+
+
+def in_history(worker: Worker, folder: Path, *lines: Json) -> list[Json]:
+    """What the lines of a worker are in a history."""
+    worker.journal.path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    history = EpochHistory(folder / "history")
+    Tally().hear(worker, history)
+    history.never_back(worker, None)
+    history.close()
+    return [json.loads(line) for line in (folder / "history").read_text().splitlines()]
+
+
+def test_the_judge_is_told_what_a_lock_was_asked_for(worker: Worker, tmp_path: Path) -> None:
+    asking: Json = {"event": "asking", "client": "rust-1/0", "name": "pool", "at_ns": 0, "ttl_s": 2, "permits": 3}
+    asking |= {"margin_s": 0.5, "least_s": 0.2}
+    call: Json = {"client": "rust-1/0", "name": "pool", "kind": "acquire", "invoke_ns": 0, "return_ns": 1, "fence": 7}
+    won = call | {"ok": True, "slot": 2, "valid_until_ns": 10**10}
+    denied = call | {"ok": False, "fence": None, "valid_until_ns": None}
+    lost = call | {"kind": "lost", "ok": True, "slot": 2, "reason": "expired"}
+    records = in_history(worker, tmp_path, asking, won, lost, asking, denied, asking)
+    assert [record.get("permits") for record in records] == [3, None, 3, 3], "also where it never came back"
+    assert [record.get("slot") for record in records] == [2, 2, None, None]
+    # It was acquired 1.5 s before its validity ends, and the clocks of nodes may be faster.
+    kept = {"margin_ns": 500_000_000, "least_until_ns": 8_500_000_000 + 196_000_000}
+    assert {field: records[0][field] for field in kept} == kept
+    assert records[1]["reason"] == "expired"
+    assert not any(record.keys() & kept.keys() for record in records[1:])
+
+
+def test_a_set_is_one_call_with_several_names(worker: Worker, tmp_path: Path) -> None:
+    names = {"name": "a, b", "names": ["a", "b"]}
+    asking: Json = {"event": "asking", "client": "rust-1/0", "at_ns": 0, "ttl_s": 2, "permits": None, **names}
+    call: Json = {"client": "rust-1/0", "invoke_ns": 0, "return_ns": 1, "ok": True, "fence": 7, **names}
+    won = call | {"kind": "acquire", "valid_until_ns": 10**10}
+    records = in_history(worker, tmp_path, asking, won, call | {"kind": "release"}, asking)
+    assert [record["kind"] for record in records] == ["acquire", "release", "acquire"]
+    assert all(record["names"] == ["a", "b"] for record in records)
+    assert "permits" not in records[0]
+
+
+def test_every_pool_has_sets_of_names(run: Run) -> None:
+    cluster = Cluster(Path(), 1)
+    for pool, names in run.names(run.scheduled[0]).items():
+        assert len(names) == len(set(names)) == POOLS[pool]
+        assert run.arena.families(names) == [names]
+        together = [name for family in cluster.families(names) for name in family]
+        assert len(together) == TAGGED.get(pool, 0), "those with a hash tag"
 
 
 def test_a_worker_may_be_stopped_where_it_is_stopped_already(worker: Worker) -> None:
@@ -233,6 +305,7 @@ def test_a_run_in_which_all_was_well_is_good(run: Run) -> None:
         ('lock "a": fence 7 was given twice, to "x" at 1 s and to "y" at 2 s', "fences"),
         ('lock "a": "x" got fence 7 at 1 s, and "y", who asked only after that, got the smaller fence 6', "fences"),
         ('lock "a": two holders at once: "x" (fence 6) held it, and "y" (fence 7) held it', "exclusion"),
+        ('lock "a": too soon: "x" (fence 6) held it, which kept it until 2 s, and yet "y" (fence 7)', "exclusion"),
         ('lock "a": told late: "x" (fence 6) held it, and heard of it 2s later', "told in time"),
         ('lock "a": leaked: "node 1" had its key at 3 s', "keys gone"),
         ('lock "a": stuck: "x" asked for acquire at 1 s, which had to come back by 2 s and did not', "calls come back"),
@@ -259,8 +332,10 @@ def test_what_nobody_judged_is_not_good(run: Run) -> None:
         (lambda run: setattr(run, "served", run.served - 1), "served"),
         (lambda run: run.tally.troubles.append("rust-1.1 ended with 101"), "workers"),
         (lambda run: run.early.append("node-1.1/2: release: lost"), "no early loss"),
+        (lambda run: run.miscounted.append("node-1.1 told no metrics at its end"), "metrics"),
         (lambda run: setattr(run.tally, "lost_updates", 1), "store"),
         (lambda run: run.tally.acquired.pop("Node"), "every language acquired"),
+        (lambda run: run.tally.by_shape.pop(("term", "Node")), "every shape acquired"),
         (lambda run: run.done.clear(), "every kind of trouble"),
     ],
 )

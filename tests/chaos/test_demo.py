@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from chaos import demo, holds, live, picture, screen
+from chaos.counts import Heard
 from chaos.demo import CREW, EPOCH, KEEPER, Demo
 from chaos.holds import Hold
 from chaos.nodes import AT_ONCE, NODES, Nodes, struck
@@ -28,6 +30,13 @@ START_NS = 10**12
 
 OVER_S = ((0.1, 2.0), (2.5, 3.5), (4.5, 6.2), (6.5, 9.0))
 """When the troubles of the canned run began and ended."""
+
+LOGS = (
+    ("Rust", "redlock::node", "WARN"),
+    ("Python", "redlock.node", "WARNING"),
+    ("Node", "redlock:node", "warn"),
+)
+"""How each language logs that something is wrong with a node."""
 
 RELEASED = {"kind": "release", "ok": True}
 
@@ -137,6 +146,28 @@ def test_every_trouble_has_a_result(run: Demo, tmp_path: Path) -> None:
 def test_a_late_write_is_a_result(run: Demo, tmp_path: Path) -> None:
     late = record("python-3.1/0", 40, 9.2, 9.21, kind="write", ok=False)
     assert run.result(held(tmp_path, late), run.done[3]).endswith("and wrote all the same")
+
+
+def test_what_a_language_logs_of_a_trouble_is_noted_once(run: Demo) -> None:
+    silent = Heard("worker 3", at_ns(0.5), "redlock.node", "WARNING", "node_silent", "it is silent")
+    for heard in (
+        silent,
+        dataclasses.replace(silent, lane="worker 4"),
+        dataclasses.replace(silent, lane="worker 5"),
+        dataclasses.replace(silent, level="INFO", code="node_answers"),
+        dataclasses.replace(silent, at_ns=at_ns(2.2), code="lock_lost"),
+        dataclasses.replace(silent, at_ns=at_ns(5)),
+        dataclasses.replace(silent, at_ns=START_NS, code="node_restarted"),
+    ):
+        run.tally.heard.append(heard)
+        run.note_log(heard)
+    said = "logs WARNING redlock.node"
+    assert [note.text.split(":")[0] for note in run.notes] == [
+        f"worker 3 (Python) {said} node_silent",
+        f"worker 5 (Node) {said} node_silent",
+        f"worker 3 (Python) {said} lock_lost",
+        f"worker 3 (Python) {said} node_silent",
+    ]
 
 
 def test_a_fair_fight_is_good(run: Demo, tmp_path: Path) -> None:
@@ -264,6 +295,10 @@ def test_a_real_run_goes_through_all_troubles(tmp_path: Path) -> None:
     words = " ".join(said.split())
     for trouble in EPOCH.troubles:
         assert all(word in words for word in demo.WORDS[trouble.kind]), said
+    for language, logger, level in LOGS:
+        for code in ("node_silent", "node_restarted"):
+            assert f"({language}) logs {level} {logger} {code}: " in words, said
+    assert "worker 3 (Python) logs WARNING redlock.lock lock_lost: " in words, said
     for result in ("acquisitions meanwhile", "under worker 1 (Rust)", "s being the ttl", "was told that it was lost"):
         assert result in words, said
     assert {file.name for file in tmp_path.iterdir()} == {"timeline.svg", "epoch-0001.jsonl"}

@@ -13,7 +13,7 @@ import pytest
 from chaos.demo import CRASH
 from chaos.nodes import CUT_BYTES, KINDS, Nodes, NodeTroubles, node
 from chaos.schedule import Trouble
-from chaos.troubles import locks
+from chaos.troubles import lock_of, locks
 from chaos.ways import UNKNOWN, act
 from support.clock import until
 from support.proxy import NONE, Proxy
@@ -65,6 +65,26 @@ def test_a_release_that_a_power_cut_has_undone_is_known(server: Server, troubles
     assert left == {(0, b"held", b"c:3")}, "what came later is nobody's excuse"
     troubles.put_right()
     assert troubles.revived == {(0, b"released", b"b:2")}
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "slot"),
+    [
+        ("redlock:slot:0:{pool}", "pool", 0),
+        ("redlock:slot:12::{tag}-pool", "{tag}-pool", 12),
+        ("plain", "plain", None),
+    ],
+)
+def test_a_permit_is_the_key_of_its_semaphore_and_slot(server: Server, key: str, name: str, slot: int | None) -> None:
+    for mine in (key, "redlock:slot:bell:{pool}", "redlock:fence:{pool}", "redlock:waiters::redlock:slot:0:{pool}"):
+        server.command("SET", mine, "a:1")
+    assert list(locks(server)) == [(key.encode(), b"a:1")]
+    assert lock_of(key) == {"name": name} | ({} if slot is None else {"slot": slot})
+
+
+def test_a_shared_lock_has_the_fence_with_which_its_period_began(server: Server) -> None:
+    server.command("ZADD", "read", "inf", "redlock:shared:7", 5000, "a:one", 6000, "b")
+    assert list(locks(server)) == [(b"read", b"shared:7")]
 
 
 def replication(server: Server) -> dict[str, str]:

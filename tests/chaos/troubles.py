@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ BUSY_AFTER_MS = 20
 
 NO_LIMIT = 10_000
 """The maximum of clients of a server."""
+
+
+SLOT = re.compile(r"redlock:slot:(?P<slot>\d+):(?:\{(?P<plain>[^}]*)\}|:(?P<tagged>.*))")
+"""The key of a permit. A name with a hash tag keeps it."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +120,12 @@ class Troubles(ABC):
         """The servers that may have the keys of locks, with the number of the node to which each belongs."""
         yield from enumerate(self.arena.servers)
 
-    def left(self) -> Iterator[tuple[str, str, int]]:
-        """The keys of present locks, except what has come back: node, name and fence of each."""
+    def left(self) -> Iterator[tuple[str, dict[str, object], int]]:
+        """The keys of present locks, except what has come back: of each its node, whose lock it is, and its fence."""
         for node, server in self.granting():
             for key, value in locks(server):
                 if (node, key, value) not in self.revived:
-                    yield f"node {node + 1}", key.decode(), int(value.split(b":")[1])
+                    yield f"node {node + 1}", lock_of(key.decode()), int(value.split(b":")[1])
 
     def rules(self, trouble: Trouble, server: Server) -> dict[str, Callable[[], object]]:
         """How the kinds of trouble of a server begin."""
@@ -197,7 +202,23 @@ class Troubles(ABC):
 
 
 def locks(server: Server) -> Iterator[tuple[bytes, bytes]]:
-    """The keys of present locks, with their values."""
+    """The keys of present locks, with their values; that of a shared lock is `shared:` and the fence of its period."""
     for key in server.keys():  # noqa: SIM118  (it is no dictionary)
-        if not key.startswith(b"redlock:") and (value := server.get(key)) is not None:
+        is_lock = SLOT.fullmatch(key.decode()) or not key.startswith(b"redlock:")
+        if is_lock and (value := _value(server, key)) is not None:
             yield key, value
+
+
+def _value(server: Server, key: bytes) -> bytes | None:
+    if server.command("TYPE", key) != b"zset":
+        return server.get(key)
+    match server.command("ZRANGE", key, -1, -1):
+        case [bytes(highest)]:
+            return highest.removeprefix(b"redlock:")
+    return None
+
+
+def lock_of(key: str) -> dict[str, object]:
+    """The lock to which a key belongs: its name, and the slot if it is a permit."""
+    slot = SLOT.fullmatch(key)
+    return {"name": slot["tagged"] or slot["plain"], "slot": int(slot["slot"])} if slot else {"name": key}

@@ -74,6 +74,13 @@ ALTERED = {
     "overlooked": (b"ours, 'NX', 'PX', ttl)", b"ours, 'PX', ttl      )"),
     "undeleted": (b"redis.call('DEL', keys[1])", b"redis.call('GET', keys[1])"),
     "unextended": (b"< tonumber(ARGV[2]) then redis.call('PEXPIRE'", b"> tonumber(ARGV[2]) then redis.call('PEXPIRE'"),
+    "takes free": (b"if value then\n    local foreign", b"if false then\n    local foreign"),
+    "first floor": (b"2 * locks do\n  local last", b"1 + locks do\n  local last"),
+    "first released": (b"redis.call('DEL', KEYS[i])", b"redis.call('DEL', KEYS[1])"),
+    "slot kept": (b"  call('DEL', KEYS[1])", b"  call('GET', KEYS[1])"),
+    "leaves for all": (b"if rest then\n  call(", b"if nil  then\n  call("),
+    "shortest end": (b"math.max(last, ends) - now", b"math.min(last, ends) - now"),
+    "not at least": (b"if rest > 0 then\n  if kept", b"if rest < 0 then\n  if kept"),
 }
 """Replacements in the text of scripts on their way, of the same length. Nodes then know the scripts by other hashes, so
 their texts are sent every time."""

@@ -17,6 +17,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--server", type=Path, help="another server program than the first that is found")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Knows the mark of `cases`."""
+    config.addinivalue_line("markers", "rare: only with --scale")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what takes too long for everyday use."""
+    if config.getoption("--scale") is None:
+        rare = [item for item in items if item.get_closest_marker("rare")]
+        items[:] = [item for item in items if item not in rare]
+        config.hook.pytest_deselected(items=rare)
+
+
 @pytest.fixture
 def programs(pytestconfig: pytest.Config) -> Programs:
     """Starts workers and servers."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import psutil
+import pytest
 
 from support.process import start
 from support.servers import LIMIT_S, Cluster, Server
@@ -36,15 +37,23 @@ MARKS = 12
 WARM_UP = MARKS // 3
 """Marks before all counts have to be flat; the marks after them are two halves."""
 
-# Fence keys are the only ones that may stay.
+# Fence keys are the only ones that may stay, beside the bell of a semaphore. Of a lock that is shared, everybody counts
+# who shares it: one member of the sorted set, `redlock:shared:<fence>`, stands for all of them.
 COUNT_KEYS = """
 local counts = {0, 0}
 for _, key in ipairs(redis.call("KEYS", "*")) do
-    local kind = string.sub(key, 1, 14) == "redlock:fence:" and 2 or 1
-    counts[kind] = counts[kind] + 1
+    local stays = string.sub(key, 1, 14) == "redlock:fence:" or string.sub(key, 1, 18) == "redlock:slot:bell:"
+    local kind, is_shared = stays and 2 or 1, redis.call("TYPE", key).ok == "zset"
+    counts[kind] = counts[kind] + (is_shared and math.max(1, redis.call("ZCARD", key) - 1) or 1)
 end
 return counts
 """
+
+SHAPES = ("one", "set", "slot", "term", "shared")
+"""What a lock is on: one name, several, a permit of a semaphore, an election, or one name that readers share."""
+
+NAMED = {"one": 1, "set": 3, "slot": 2 + 1, "term": 1, "shared": 1}
+"""How many keys may stay of each lock: of a semaphore, the fences of its permits, and its bell."""
 
 POLL_S = 0.01
 
@@ -55,6 +64,17 @@ FENCE_BYTES = 300
 """The most that a fence key takes on a server, with its expiry and its place in the tables."""
 
 Json = dict[str, Any]
+
+
+def cases(*works: str, shapes: Sequence[str] = SHAPES, faces: Sequence[str] = tuple(LANGUAGES)) -> list[Any]:
+    """A case for each of these together. Without `--scale`, other shapes than one name have one face each."""
+    found = []
+    for i, work in enumerate(works):
+        for j, shape in enumerate(shapes):
+            for face in faces:
+                is_rare = shape != "one" and face != faces[(i + j) % len(faces)]
+                found.append(pytest.param(work, shape, face, marks=[pytest.mark.rare] if is_rare else []))
+    return found
 
 
 class Programs:
@@ -69,16 +89,18 @@ class Programs:
         """New servers."""
         return Cluster(n, program=self._server)
 
-    def worker(self, face: str, work: str, nodes: Cluster, *options: str) -> Worker:
-        """A new process that does `work` on this face."""
+    def worker(self, face: str, work: str, nodes: Cluster, *options: str, shape: str = "one") -> Worker:
+        """A new process that does `work` on this face, with locks of this shape."""
         here = Path(__file__).parent
+        # A lock that was garbage-collected while held writes a warning.
+        quiet = ["--disable-warning=RedlockWarning"] if work == "drop" else []
         command = {
             "rust": [str(self._rust)],
-            # A lock that was garbage-collected while held would write a warning.
             "python": [sys.executable, "-W", "default", str(here / "worker.py")],
-            "node": ["node", "--expose-gc", str(here / "worker.mjs")],
+            "node": ["node", "--expose-gc", *quiet, str(here / "worker.mjs")],
         }[LANGUAGES[face]]
-        return Worker([*command, "--face", face, "--work", work, *options, *nodes.urls], f"{face} {work}")
+        given = ["--face", face, "--work", work, "--shape", shape, *options]
+        return Worker([*command, *given, *nodes.urls], f"{face} {work} {shape}")
 
 
 class Worker:

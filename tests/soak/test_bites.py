@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from soak.soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs, empties
+from soak.soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs, empties, lock_keys
 
 TURNS = 2_400
 
@@ -31,10 +31,20 @@ def test_leak_is_found(programs: Programs, face: str, leak: str, found: str) -> 
             growth.judge(TURNS)
 
 
+@pytest.mark.parametrize("shape", ["one", "shared"])
 @pytest.mark.parametrize("face", ["rust", "asyncio", "node", "python"])
-def test_forgotten_release_is_found(programs: Programs, face: str) -> None:
+def test_forgotten_release_is_found(programs: Programs, face: str, shape: str) -> None:
     """A worker that does not release what it won leaves keys."""
-    with programs.nodes(1) as nodes, programs.worker(face, "cancel", nodes, "--leak", "keys") as worker:
+    with programs.nodes(1) as nodes, programs.worker(face, "cancel", nodes, "--leak", "keys", shape=shape) as worker:
         worker.perform(20)
         with pytest.raises(AssertionError, match="too many lock keys"):
             empties(nodes, LIMIT_S)
+
+
+def test_forgotten_reader_is_found_among_others(programs: Programs) -> None:
+    """The key of a shared lock is there in any case, so everybody counts who shares it."""
+    with programs.nodes(1) as nodes:
+        nodes[0].command("ZADD", "name", "inf", "redlock:shared:7", 1, "one")
+        assert lock_keys(nodes) == 1
+        nodes[0].command("ZADD", "name", 2, "two")
+        assert lock_keys(nodes) == 2

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from soak.soak import LANGUAGES, LIVE_ALLOWED, Growth, Programs
+from soak.soak import LANGUAGES, LIVE_ALLOWED, NAMED, Growth, Programs, cases
 
 SHORT = 0.001
 
-TURNS = {"cycle": 1_000_000, "wait": 100_000, "names": 100_000, "clients": 10_000, "cancel": 100_000}
-"""At full scale."""
+TURNS = {"cycle": 1_000_000, "wait": 100_000, "names": 100_000, "clients": 10_000, "drop": 100_000, "cancel": 100_000}
+"""At full scale. A lock of another shape than one name takes a tenth of them."""
 
-LEAST = {"cycle": 2_400, "wait": 1_200, "names": 600, "clients": 240, "cancel": 1_200}
+LEAST = {"cycle": 2_400, "wait": 1_200, "names": 600, "clients": 240, "drop": 600, "cancel": 1_200}
 """At any scale."""
 
-NODES = {"cycle": 1, "wait": 1, "names": 5, "clients": 1, "cancel": 5}
+NODES = {"cycle": 1, "wait": 1, "names": 5, "clients": 1, "drop": 5, "cancel": 5}
 
-CANCELLED_NAMES = 11
-"""How many names the workers use that cancel."""
+CANCELLED_NAMES = {"one": 11, "set": 11, "slot": 4, "term": 3, "shared": 3}
+"""How many keys may stay of what the workers use that cancel."""
 
 WAITERS = 4
 """How many threads or tasks want the same lock."""
@@ -26,21 +26,26 @@ BLOCKING = {"rust-blocking", "python"}
 """The faces whose calls run where their caller is."""
 
 CASES = [
-    (work, face) for work in TURNS for face in LANGUAGES if work != "cancel" or face in {"rust", "asyncio", "node"}
+    *cases("cycle", "wait"),
+    *cases("names", shapes=["one", "set", "shared"]),
+    *cases("clients", shapes=["one"]),
+    *cases("drop", shapes=["set", "slot", "shared"]),
+    *cases("cancel", faces=["rust", "asyncio", "node"]),
 ]
 
 
-@pytest.mark.parametrize(("work", "face"), CASES)
-def test_nothing_grows(programs: Programs, pytestconfig: pytest.Config, work: str, face: str) -> None:
+@pytest.mark.parametrize(("work", "shape", "face"), CASES)
+def test_nothing_grows(programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str) -> None:
     """Repeated actions leave nothing behind."""
-    count = max(LEAST[work], int(TURNS[work] * (pytestconfig.getoption("--scale") or SHORT)))
-    with programs.nodes(NODES[work]) as nodes, programs.worker(face, work, nodes) as worker:
-        growth = Growth(worker, nodes, LIVE_ALLOWED[LANGUAGES[face]])
-        if work == "names":
-            growth.names = lambda turns: turns
+    scale = pytestconfig.getoption("--scale") or SHORT
+    count = max(LEAST[work], int(TURNS[work] * scale / (1 if shape == "one" else 10)))
+    with programs.nodes(NODES[work]) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
+        growth = Growth(worker, nodes, LIVE_ALLOWED[LANGUAGES[face]], names=lambda _: NAMED[shape])
+        if work in ("names", "drop"):
+            growth.names = lambda turns: turns * NAMED[shape]
         elif work == "wait" and face in BLOCKING:
             growth.late_runtimes = WAITERS - 1
         elif work == "cancel":
-            growth.names = lambda _: CANCELLED_NAMES
+            growth.names = lambda _: CANCELLED_NAMES[shape]
         growth.judge(count)
         worker.end()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from soak.soak import LANGUAGES, Programs, falls, told
+from soak.soak import Programs, cases, falls, told
+from soak.worker import WRITES
 from support.servers import Cluster
 
 SHORT = 0.001
@@ -20,37 +21,63 @@ DENIED = 64
 LEAST = BATCHES * DENIED * 5
 """At any scale."""
 
-OTHERS_TAKE = """
+KEYS = {
+    "one": ["name-%d-%d"],
+    "set": ["name-%d-%d"],
+    "slot": ["redlock:slot:0:{name-%d-%d}", "redlock:slot:1:{name-%d-%d}"],
+    "shared": ["name-%d-%d"],
+}
+"""The keys that others have. Of a set, the other names are free."""
+
+BELL = "redlock:slot:bell:{name-%d-%d}"
+"""The key by which those who wait for a permit are woken. It expires a minute after the last ring."""
+
+# In the turns in which workers want a shared lock for themselves, others share it.
+OTHERS_TAKE = f"""
 for task = 0, ARGV[1] - 1 do
     for turn = ARGV[2], ARGV[3] - 1 do
-        redis.call("SET", string.format("name-%d-%d", task, turn), "theirs", "PX", 600000)
+        for key = 5, #ARGV do
+            local name = string.format(ARGV[key], task, turn)
+            if ARGV[4] == "shared" and turn % {WRITES} == 0 then
+                redis.call("ZADD", name, 600000, "theirs", "inf", "redlock:shared:7")
+                redis.call("PEXPIRE", name, 600000)
+            else
+                redis.call("SET", name, "theirs", "PX", 600000)
+            end
+        end
     end
 end
 """
 
-# Every other one is deleted, and the rest expires.
-OTHERS_LEAVE = """
+# Those of half of the turns are deleted, of each kind, and the rest expires, and so does each bell.
+OTHERS_LEAVE = f"""
 for task = 0, ARGV[1] - 1 do
     for turn = ARGV[2], ARGV[3] - 1 do
-        local name = string.format("name-%d-%d", task, turn)
-        if turn % 2 == 0 then redis.call("DEL", name) else redis.call("PEXPIRE", name, 1) end
+        local bell = string.format(ARGV[4], task, turn)
+        if redis.call("PTTL", bell) > 0 then redis.call("PEXPIRE", bell, 1) end
+        for key = 5, #ARGV do
+            local name = string.format(ARGV[key], task, turn)
+            if turn % {2 * WRITES} < {WRITES} then redis.call("DEL", name) else redis.call("PEXPIRE", name, 1) end
+        end
     end
 end
 """
 
 
-@pytest.mark.parametrize("face", LANGUAGES)
-def test_servers_remember_nothing(programs: Programs, pytestconfig: pytest.Config, face: str) -> None:
+@pytest.mark.parametrize(("work", "shape", "face"), cases("denied", shapes=list(KEYS)))
+def test_servers_remember_nothing(
+    programs: Programs, pytestconfig: pytest.Config, work: str, shape: str, face: str
+) -> None:
     """The number of names does not matter."""
     names = max(LEAST, int(NAMES * (pytestconfig.getoption("--scale") or SHORT)))
     turns = -(-names // BATCHES // DENIED)
-    with programs.nodes(1) as nodes, programs.worker(face, "denied", nodes) as worker:
+    with programs.nodes(1) as nodes, programs.worker(face, work, nodes, shape=shape) as worker:
         done = 0
         for _ in range(BATCHES):
-            nodes[0].command("EVAL", OTHERS_TAKE, 0, DENIED, done, done + turns)
+            nodes[0].command("EVAL", OTHERS_TAKE, 0, DENIED, done, done + turns, shape, *KEYS[shape])
             worker.perform(turns * DENIED)
             assert tracked(nodes)["tracked keys"] > 0, "nobody has waited"
-            nodes[0].command("EVAL", OTHERS_LEAVE, 0, DENIED, done, done + turns)
+            nodes[0].command("EVAL", OTHERS_LEAVE, 0, DENIED, done, done + turns, BELL, *KEYS[shape])
             falls(lambda: tracked(nodes), {"tracked keys": 0, "tracked items": 0})
             done += turns * DENIED
         worker.end()

@@ -18,6 +18,10 @@ const TTL = 60_000;
 const NODE_TIMEOUT = 200;
 // How many tasks compete for one name.
 const WAITERS = 4;
+// How many permits a semaphore has.
+const PERMITS = 2;
+// Of so many turns with a shared lock, one is that of a writer.
+const WRITES = 4;
 // How many calls are denied at once.
 const DENIED = 64;
 // Long enough for a call to be denied in the background too.
@@ -34,6 +38,7 @@ const { values: args, positionals: nodes } = parseArgs({
   options: {
     face: { type: "string" },
     work: { type: "string" },
+    shape: { type: "string", default: "one" },
     seed: { type: "string", default: "0" },
     leak: { type: "string" },
   },
@@ -60,12 +65,27 @@ function client() {
 const own = args.work === "clients" ? undefined : client();
 let done = 0;
 
+/** A lock of this shape. The names of a set stand around its name, so that it is neither the first nor the last. */
+function made(redlock, name, turn) {
+  if (args.shape === "set") return redlock.lockAll([`a-${name}`, name, `z-${name}`]);
+  if (args.shape === "slot") return redlock.semaphore(name, PERMITS);
+  if (args.shape === "shared") return redlock.lock(name, { shared: turn % WRITES > 0 });
+  return redlock.lock(name);
+}
+
 /** Repeated actions that must leave nothing behind. */
 async function turns(count) {
   for (let turn = done; turn < done + count; turn += 1) {
     const redlock = own ?? client();
-    const lock = redlock.lock(args.work === "names" ? `name-${turn}` : "name");
-    await lock.using((signal) => signal.throwIfAborted());
+    const name = args.work === "names" || args.work === "drop" ? `name-${turn}` : "name";
+    if (args.shape === "term") {
+      assert.ok(await redlock.election(name).run((_signal, { fence }) => fence));
+      continue;
+    }
+    const lock = made(redlock, name, turn);
+    // A lock that is dropped is garbage, and is released with it.
+    if (args.work === "drop") await lock.acquire();
+    else await lock.using((signal) => signal.throwIfAborted());
     // Other clients are dropped.
     if (own === undefined && turn % 2 === 0) redlock.close();
   }
@@ -74,7 +94,7 @@ async function turns(count) {
 /** Tries to acquire names that others hold. */
 async function denials(task, count) {
   for (let turn = done; turn < done + count; turn += 1) {
-    await assert.rejects(own.lock(`name-${task}-${turn}`).acquire({ timeout: MOMENT }), (error) => {
+    await assert.rejects(made(own, `name-${task}-${turn}`, turn).acquire({ timeout: MOMENT }), (error) => {
       // A busy machine may not answer within a moment.
       return error instanceof LockTimeout || error instanceof LockUnavailable;
     });
@@ -88,6 +108,38 @@ async function leak(count) {
   if (args.leak === "keys") leaked.push(await client().lock(`leaked-${done}`).acquire());
   if (args.leak === "memory") for (let i = 0; i < count; i += 1) leaked.push(new Array(32).fill(i));
   if (args.leak === "descriptors") leaked.push(connect(new URL(nodes[0]).pathname));
+}
+
+/** A lock of names that others want as well, or of one's own. */
+function wanted(task) {
+  if (args.shape === "slot") return own.semaphore("pool", PERMITS + upTo(2));
+  const names = Array.from({ length: WANTED }, (_, name) => String(name));
+  if (args.shape === "shared") return own.lock(names[upTo(WANTED)], { shared: upTo(WRITES) > 0 });
+  if (args.shape === "set") {
+    names.push(String(WANTED + task));
+    const [first] = names.splice(upTo(names.length), 1);
+    return own.lockAll([first, names[upTo(names.length)]]);
+  }
+  return own.lock(chance() ? names[upTo(WANTED)] : String(WANTED + task));
+}
+
+/** An election that is stopped at a random moment, in a campaign or in a term. */
+async function campaign(counts) {
+  const election = own.election(String(upTo(WANTED)));
+  const term = LONGEST * random();
+  let led = 0;
+  let resigned = 0;
+  const run = election.run(async (signal) => {
+    led += 1;
+    await setTimeout(term, undefined, { signal });
+    resigned += 1;
+    return true;
+  });
+  await moment();
+  election.stop();
+  if ((await run) !== true) counts.cancelled += 1;
+  counts.won += led;
+  if (led > resigned) counts.releases_cancelled += 1;
 }
 
 /** Whether a call was cancelled at a random moment, before it had ended. */
@@ -120,7 +172,11 @@ async function cancel(count) {
   const counts = { cancelled: 0, won: 0, releases_cancelled: 0 };
   const cancelling = async (task) => {
     while (counts.cancelled < count) {
-      const lock = own.lock(String(chance() ? upTo(WANTED) : WANTED + task));
+      if (args.shape === "term") {
+        await campaign(counts);
+        continue;
+      }
+      const lock = wanted(task);
       const cancelled = await cut((signal) => lock.acquire({ signal }));
       assert.equal(cancelled && lock.held, false, "a cancelled acquire holds the lock");
       if (cancelled) counts.cancelled += 1;

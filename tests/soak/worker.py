@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -35,6 +36,12 @@ NODE_TIMEOUT_S = 0.2
 WAITERS = 4
 """How many tasks compete for one name."""
 
+PERMITS = 2
+"""How many permits a semaphore has."""
+
+WRITES = 4
+"""Of so many turns with a shared lock, one is that of a writer."""
+
 DENIED = 64
 """How many calls are denied at once."""
 
@@ -49,6 +56,18 @@ WANTED = 3
 
 LONGEST_S = 0.02
 """The latest moment of a cancellation."""
+
+
+def made(client: Any, shape: str, name: str, turn: int) -> Any:
+    """A lock of this shape. The names of a set stand around its name, so that it is neither the first nor the last."""
+    match shape:
+        case "set":
+            return client.lock_all([f"a-{name}", name, f"z-{name}"])
+        case "slot":
+            return client.semaphore(name, PERMITS)
+        case "shared":
+            return client.lock(name, shared=turn % WRITES > 0)
+    return client.lock(name)
 
 
 class Leaks:
@@ -76,8 +95,8 @@ class Leaks:
 class Blocking:
     """The repeated actions on the face `python`."""
 
-    def __init__(self, work: str, nodes: list[str]) -> None:
-        self.work, self.nodes = work, nodes
+    def __init__(self, work: str, shape: str, nodes: list[str]) -> None:
+        self.work, self.shape, self.nodes = work, shape, nodes
         self.done = 0
         self.client = None if work == "clients" else self._client()
 
@@ -106,13 +125,20 @@ class Blocking:
             assert self.client
             # A busy machine may not answer within a moment.
             with contextlib.suppress(redlock.LockUnavailable):
-                assert not self.client.lock(f"name-{task}-{turn}").acquire(timeout=MOMENT_S)
+                assert not made(self.client, self.shape, f"name-{task}-{turn}", turn).acquire(timeout=MOMENT_S)
 
     def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             with self._of_turn(turn) as client:
-                lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
+                name = f"name-{turn}" if self.work in ("names", "drop") else "name"
+                if self.shape == "term":
+                    assert client.election(name).run(lambda lock: lock.fence)
+                    continue
+                lock = made(client, self.shape, name, turn)
                 lock.on_lost(lost)
+                if self.work == "drop":
+                    drop(lock, lock.acquire())
+                    continue
                 with lock:
                     pass
 
@@ -120,8 +146,8 @@ class Blocking:
 class Asyncio:
     """The repeated actions on the face `asyncio`."""
 
-    def __init__(self, work: str, nodes: list[str]) -> None:
-        self.work, self.nodes = work, nodes
+    def __init__(self, work: str, shape: str, nodes: list[str]) -> None:
+        self.work, self.shape, self.nodes = work, shape, nodes
         self.done = 0
         self.client = None if work == "clients" else self._client()
 
@@ -147,13 +173,21 @@ class Asyncio:
         for turn in range(self.done, self.done + count):
             assert self.client
             with contextlib.suppress(redlock.LockUnavailable):
-                assert not await self.client.lock(f"name-{task}-{turn}").acquire(timeout=MOMENT_S)
+                lock = made(self.client, self.shape, f"name-{task}-{turn}", turn)
+                assert not await lock.acquire(timeout=MOMENT_S)
 
     async def _turns(self, _: int, count: int) -> None:
         for turn in range(self.done, self.done + count):
             async with self._of_turn(turn) as client:
-                lock = client.lock(f"name-{turn}" if self.work == "names" else "name")
+                name = f"name-{turn}" if self.work in ("names", "drop") else "name"
+                if self.shape == "term":
+                    assert await client.election(name).run(leading)
+                    continue
+                lock = made(client, self.shape, name, turn)
                 lock.on_lost(lost)
+                if self.work == "drop":
+                    drop(lock, await lock.acquire())
+                    continue
                 async with lock:
                     pass
 
@@ -161,9 +195,9 @@ class Asyncio:
 class Cancelling:
     """Acquires and releases that are cancelled at random moments."""
 
-    def __init__(self, nodes: list[str], leaks: Leaks, seed: int) -> None:
+    def __init__(self, shape: str, nodes: list[str], leaks: Leaks, seed: int) -> None:
         self.client = redlock.asyncio.Redlock(nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
-        self.leaks, self.random = leaks, random.Random(seed)
+        self.shape, self.leaks, self.random = shape, leaks, random.Random(seed)
         self.cancelled = self.won = self.releases_cancelled = 0
 
     async def perform(self, count: int) -> Json:
@@ -174,8 +208,10 @@ class Cancelling:
 
     async def _turns(self, task: int, count: int) -> None:
         while self.cancelled < count:
-            name = self.random.randrange(WANTED) if self.random.random() < 0.5 else WANTED + task
-            lock = self.client.lock(str(name))
+            if self.shape == "term":
+                await self._campaign()
+                continue
+            lock = wanted(self.client, self.shape, task, self.random)
             if await self._cut(lock.acquire()):
                 assert not lock.held, "a cancelled acquire holds the lock"
                 self.cancelled += 1
@@ -183,6 +219,27 @@ class Cancelling:
                 self.won += 1
                 await asyncio.sleep(self.random.choice([0, LONGEST_S * self.random.random()]))
                 await self._release(lock)
+
+    async def _campaign(self) -> None:
+        """An election that is cancelled or stopped at a random moment, in a campaign or in a term."""
+        election = self.client.election(str(self.random.randrange(WANTED)))
+        term_s, led, resigned = LONGEST_S * self.random.random(), 0, 0
+
+        async def body(_lock: object) -> bool:
+            nonlocal led, resigned
+            led += 1
+            await asyncio.sleep(term_s)
+            resigned += 1
+            return True
+
+        if self.random.random() < 0.5:
+            stop = asyncio.get_running_loop().call_later(LONGEST_S * self.random.random(), election.stop)
+            self.cancelled += not await election.run(body)
+            stop.cancel()
+        else:
+            self.cancelled += await self._cut(election.run(body))
+        self.won += led
+        self.releases_cancelled += led > resigned
 
     async def _release(self, lock: redlock.asyncio.Lock) -> None:
         if self.leaks.kind == "keys":
@@ -220,9 +277,9 @@ class Cancelling:
 class Interrupting:
     """Acquires and releases that Ctrl-C ends at random moments."""
 
-    def __init__(self, nodes: list[str], leaks: Leaks, seed: int) -> None:
+    def __init__(self, shape: str, nodes: list[str], leaks: Leaks, seed: int) -> None:
         self.client = redlock.Redlock(nodes, ttl=TTL_S, node_timeout=NODE_TIMEOUT_S)
-        self.leaks, self.random = leaks, random.Random(seed)
+        self.shape, self.leaks, self.random = shape, leaks, random.Random(seed)
         # A shell may start background processes so that they ignore the signal.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -243,7 +300,10 @@ class Interrupting:
         return counts
 
     def _turn(self, counts: Json) -> None:
-        lock = self.client.lock(str(self.random.randrange(WANTED)))
+        if self.shape == "term":
+            self._campaign(counts)
+            return
+        lock = wanted(self.client, self.shape, 0, self.random)
         interrupted = self._cut(lock.acquire)
         counts["cancelled" if interrupted and not lock.held else "won"] += 1
         if self.leaks.kind == "keys":
@@ -251,6 +311,28 @@ class Interrupting:
             return
         while lock.held:
             counts["releases_cancelled"] += self._cut(lock.release)
+
+    def _campaign(self, counts: Json) -> None:
+        """An election that Ctrl-C ends, or that is stopped, in a campaign or in a term."""
+        election = self.client.election(str(self.random.randrange(WANTED)))
+        term_s, led, resigned = LONGEST_S * self.random.random(), 0, 0
+
+        def body(_lock: object) -> bool:
+            nonlocal led, resigned
+            led += 1
+            time.sleep(term_s)
+            resigned += 1
+            return True
+
+        if self.random.random() < 0.5:
+            stop = threading.Timer(LONGEST_S * self.random.random(), election.stop)
+            stop.start()
+            counts["cancelled"] += not election.run(body)
+            stop.join()
+        else:
+            counts["cancelled"] += self._cut(lambda: election.run(body))
+        counts["won"] += led
+        counts["releases_cancelled"] += led > resigned
 
     def _contend(self, name: int, over: threading.Event) -> None:
         lengths = random.Random(name)
@@ -276,6 +358,29 @@ class Interrupting:
         return not ended
 
 
+def wanted(client: Any, shape: str, task: int, dice: random.Random) -> Any:
+    """A lock of names that others want as well, or of one's own."""
+    if shape == "slot":
+        return client.semaphore("pool", PERMITS + dice.randrange(2))
+    names = [*range(WANTED), WANTED + task]
+    if shape == "set":
+        return client.lock_all([str(name) for name in dice.sample(names, 2)])
+    if shape == "shared":
+        return client.lock(str(dice.randrange(WANTED)), shared=dice.randrange(WRITES) > 0)
+    return client.lock(str(dice.randrange(WANTED) if dice.random() < 0.5 else names[-1]))
+
+
+def drop(lock: Any, acquired: object) -> None:
+    """Lets go of a lock that is held. Nobody else has it."""
+    assert acquired
+    assert lock.held
+
+
+async def leading(lock: redlock.asyncio.Lock) -> int:
+    """A term of a moment."""
+    return lock.fence
+
+
 def lost(error: redlock.LockLost) -> None:
     """Nothing disturbs the nodes."""
     raise error
@@ -285,7 +390,9 @@ def arguments() -> argparse.Namespace:
     """The worker's command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--face", choices=["python", "asyncio"], required=True)
-    parser.add_argument("--work", choices=["cycle", "wait", "names", "denied", "clients", "cancel"], required=True)
+    works = ["cycle", "wait", "names", "denied", "clients", "drop", "cancel"]
+    parser.add_argument("--work", choices=works, required=True)
+    parser.add_argument("--shape", choices=["one", "set", "slot", "term", "shared"], default="one")
     parser.add_argument("--seed", type=int, default=0, help="for the random moments and names")
     parser.add_argument("--leak", choices=["keys", "memory", "descriptors"])
     parser.add_argument("nodes", nargs="+", help="the nodes' URLs, of unix sockets")
@@ -298,9 +405,12 @@ def main() -> None:
     leaks = Leaks(args.leak, args.nodes)
     worker: Any
     if args.work == "cancel":
-        worker = {"python": Interrupting, "asyncio": Cancelling}[args.face](args.nodes, leaks, args.seed)
+        worker = {"python": Interrupting, "asyncio": Cancelling}[args.face](args.shape, args.nodes, leaks, args.seed)
     else:
-        worker = {"python": Blocking, "asyncio": Asyncio}[args.face](args.work, args.nodes)
+        worker = {"python": Blocking, "asyncio": Asyncio}[args.face](args.work, args.shape, args.nodes)
+    if args.work == "drop":
+        # That is what is done here.
+        warnings.simplefilter("ignore", ResourceWarning)
     with asyncio.Runner() as runner:
         done = 0
         for line in sys.stdin:

@@ -4,23 +4,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use face::{Client, Guard};
+use face::{Client, GuardRef};
 use fastrand::Rng;
 use serde_json::json;
 
 use crate::Fault;
-use crate::asked::Asked;
+use crate::asked::{Asked, SHORT};
+use crate::campaign::campaign;
 use crate::hold::{Call, Hold, complain};
 use crate::journal::now_ns;
 use crate::store::Store;
-use crate::worker::{Epoch, Way, Worker};
+use crate::worker::{Epoch, Shape, Way, Worker};
 
-const HOT: f64 = 0.2;
-const IMPATIENT: f64 = 0.2;
-const SHORT: Duration = Duration::from_secs(1);
-const LEASE: Duration = Duration::from_secs(12);
-const PATIENCE: Duration = Duration::from_secs(2);
-const CANCEL: Duration = Duration::from_millis(30);
 const BUSY: Duration = Duration::from_millis(50);
 /// How often a holder asks whether it still holds the lock.
 const LOOK: Duration = Duration::from_millis(20);
@@ -28,12 +23,12 @@ const LOOK: Duration = Duration::from_millis(20);
 const BREATH: Duration = Duration::from_millis(50);
 
 pub(crate) struct Hand {
-    worker: Arc<Worker>,
-    redlock: Client,
-    client: String,
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) redlock: Client,
+    pub(crate) client: String,
     number: usize,
     store: Store,
-    rng: Rng,
+    pub(crate) rng: Rng,
 }
 
 impl Hand {
@@ -73,51 +68,29 @@ impl Hand {
 
     /// Uses one lock in one way.
     async fn turn(&mut self, epoch: &Epoch) {
-        let way = epoch.way(self.rng.f64());
-        let pool = match way {
-            Way::Long | Way::Manual | Way::Stale => "long",
-            Way::Lease => "lease",
-            _ if self.rng.f64() < HOT => "hot",
-            _ => "cool",
-        };
-        let name = self.rng.choice(&epoch.names[pool]).expect("there are names").clone();
-        let patient = matches!(pool, "hot" | "cool") && self.rng.f64() > IMPATIENT;
-        let (ttl, fault) = (self.worker.ttl(), self.worker.args.fault);
-        let asked = Asked {
-            ttl: match way {
-                Way::Stale => SHORT,
-                Way::Lease => LEASE,
-                _ => ttl,
-            },
-            timeout: (!patient).then_some(PATIENCE),
-            auto_renew: !matches!(way, Way::Stale | Way::Manual) && fault != Some(Fault::Renewal),
-            // A lease is not about what this process knows of restarts.
-            restart_delay: ttl,
-            cancel: (way == Way::Cancel && fault != Some(Fault::CleanUp)).then(|| CANCEL.mul_f64(self.rng.f64())),
-            tries: way == Way::Try,
-        };
-        self.hold(&name, way, asked).await;
+        let asked = Asked::draw(&mut self.rng, epoch, self.worker.ttl(), self.worker.args.fault);
+        if asked.shape == Shape::Term {
+            campaign(self, &asked).await;
+        } else {
+            self.hold(&asked).await;
+        }
     }
 
     /// Acquires a lock that all workers want, in a time without trouble.
     async fn prove(&mut self, name: &str) {
-        let ttl = self.worker.ttl();
-        let asked = Asked { ttl, timeout: None, auto_renew: true, restart_delay: ttl, cancel: None, tries: false };
-        if self.hold(name, Way::Brief, asked).await {
+        let asked = Asked::plain(name.into(), self.worker.ttl());
+        if self.hold(&asked).await {
             self.worker.journal.write(&json!({"event": "served"}));
         }
     }
 
     /// Acquires the lock, works under it and releases it. Returns whether it was acquired.
-    async fn hold(&mut self, name: &str, way: Way, asked: Asked) -> bool {
-        let asked_ns = now_ns();
-        let ttl_s = asked.ttl.as_secs_f64();
-        let asking = json!({"event": "asking", "client": self.client, "name": name, "at_ns": asked_ns, "ttl_s": ttl_s});
-        self.worker.journal.write(&asking);
-        let guard = match asked.acquire(&self.redlock, name).await {
-            Ok(Some(guard)) if way == Way::Cancel && self.worker.args.fault == Some(Fault::CleanUp) => {
+    async fn hold(&mut self, asked: &Asked) -> bool {
+        let asked_ns = self.ask(asked, now_ns());
+        let guard = match asked.acquire(&self.redlock).await {
+            Ok(Some(guard)) if asked.way == Way::Cancel && self.worker.args.fault == Some(Fault::CleanUp) => {
                 std::mem::forget(guard);
-                self.denied(name, asked_ns);
+                self.worker.journal.write(&Call::denied(&self.client, asked, asked_ns).line());
                 return false;
             }
             Ok(Some(guard)) => guard,
@@ -125,16 +98,14 @@ impl Hand {
                 if let Err(error) = denied {
                     complain(&self.worker, &self.client, "acquire", &error);
                 }
-                self.denied(name, asked_ns);
-                self.redlock.sleep(BREATH).await;
+                self.denied(asked, asked_ns).await;
                 return false;
             }
         };
-        let fence = guard.fence();
-        let mut hold = Hold::begin(&self.worker, &self.client, name, asked_ns, fence, || guard.remaining());
-        self.work(&mut hold, &guard, way).await;
+        let mut hold = Hold::begin(&self.worker, &self.client, asked, asked_ns, guard.lend());
+        self.work(&mut hold, guard.lend(), || false).await;
         let asked_ns = hold.releasing();
-        if way == Way::Block {
+        if asked.way == Way::Block {
             let check = guard.check();
             drop(guard);
             hold.release_ended(asked_ns, check);
@@ -144,25 +115,26 @@ impl Hand {
         true
     }
 
-    fn denied(&self, name: &str, asked_ns: u64) {
-        let call = Call {
-            client: &self.client,
-            name,
-            kind: "acquire",
-            span_ns: (asked_ns, now_ns()),
-            ok: false,
-            fence: None,
-            until_ns: None,
-        };
-        self.worker.journal.write(&call.line());
+    /// Records that the hand asks for a lock since `at_ns`; returns that.
+    pub(crate) fn ask(&self, asked: &Asked, at_ns: u64) -> u64 {
+        self.worker.journal.write(&asked.asking(&self.client, at_ns));
+        at_ns
     }
 
-    async fn work(&mut self, hold: &mut Hold, guard: &Guard, way: Way) {
-        let value = self.store.read(&hold.name, hold.fence);
-        let (ttl, unit) = (self.worker.ttl(), self.rng.f64());
+    /// Records that the lock was not acquired, and lets others go on.
+    pub(crate) async fn denied(&self, asked: &Asked, asked_ns: u64) {
+        self.worker.journal.write(&Call::denied(&self.client, asked, asked_ns).line());
+        self.redlock.sleep(BREATH).await;
+    }
+
+    /// What is done under a lock, until its holder is told that this is over.
+    pub(crate) async fn work(&mut self, hold: &mut Hold, guard: GuardRef<'_>, is_over: impl Fn() -> bool) {
+        let stored = hold.stored();
+        let values: Vec<_> = stored.iter().map(|name| self.store.read(name, hold.fence)).collect();
+        let (ttl, unit, way) = (self.worker.ttl(), self.rng.f64(), hold.asked.way);
         match way {
-            Way::Busy => self.watch(hold, guard, BUSY.mul_f64(unit)).await,
-            Way::Long => self.watch(hold, guard, ttl.mul_f64(1.0 + 1.5 * unit)).await,
+            Way::Busy => self.watch(hold, guard, BUSY.mul_f64(unit), is_over).await,
+            Way::Long => self.watch(hold, guard, ttl.mul_f64(1.0 + 1.5 * unit), is_over).await,
             Way::Stale => {
                 let time = SHORT.mul_f64(0.8 + 0.6 * unit);
                 let end_ns = now_ns() + u64::try_from(time.as_nanos()).expect("a second or so");
@@ -173,29 +145,37 @@ impl Hand {
             }
             Way::Manual => {
                 for _ in 0..3 {
-                    self.watch(hold, guard, ttl / 2).await;
+                    self.watch(hold, guard, ttl / 2, &is_over).await;
                     if !hold.lost && self.worker.epoch().is_some() {
                         let asked_ns = now_ns();
-                        hold.extend_ended(asked_ns, guard.extend().await, || guard.remaining());
+                        hold.extend_ended(asked_ns, guard.extend().await, guard);
                     }
                 }
             }
             _ => {}
         }
-        if let Some(value) = value.filter(|_| way == Way::Stale || !hold.lost) {
-            self.store.write(&hold.name, hold.fence, value + 1);
+        for (name, value) in stored.iter().zip(values) {
+            match value.filter(|_| way == Way::Stale || !hold.lost) {
+                Some(_) if hold.asked.shape == Shape::Shared => drop(self.store.read(name, hold.fence)),
+                Some(value) => self.store.write(name, hold.fence, value + 1),
+                None => {}
+            }
+        }
+        if hold.lost {
+            // Others have to wait for its margin, unless it says that it has stopped.
+            self.redlock.sleep(hold.asked.margin.mul_f64(unit)).await;
         }
     }
 
-    async fn watch(&self, hold: &mut Hold, guard: &Guard, time: Duration) {
+    async fn watch(&self, hold: &mut Hold, guard: GuardRef<'_>, time: Duration, is_over: impl Fn() -> bool) {
         let end_ns = now_ns() + u64::try_from(time.as_nanos()).expect("a few seconds");
-        while !hold.lost && self.worker.epoch().is_some() {
+        while !hold.lost && self.worker.epoch().is_some() && !is_over() {
             let left = Duration::from_nanos(end_ns.saturating_sub(now_ns()));
             if left.is_zero() {
                 break;
             }
             let told = guard.wait_lost(left.min(LOOK)).await;
-            hold.look(&guard.check(), || guard.remaining());
+            hold.look(guard);
             if told.is_some() {
                 // A holder that does not listen for the loss continues.
                 self.redlock.sleep(LOOK).await;

@@ -2,7 +2,9 @@
 //! does the same, and describes the orders and the records.
 
 mod asked;
+mod campaign;
 mod hand;
+mod heard;
 mod hold;
 mod journal;
 mod store;
@@ -14,10 +16,14 @@ use std::thread;
 
 use clap::{Parser, ValueEnum};
 use face::{Face, Which, both, complete};
+use serde_json::json;
 use tokio::runtime::Builder;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::hand::Hand;
+use crate::heard::{Heard, totals};
 use crate::worker::Worker;
 
 /// Acquire and release locks in every way, until standard input ends.
@@ -58,27 +64,37 @@ enum Fault {
     Renewal,
     /// Keeps what a cancelled acquire has won.
     CleanUp,
+    /// Takes each slot of a semaphore for its first one.
+    #[value(name = "wrong slot")]
+    WrongSlot,
 }
 
 fn main() {
     let args = Args::parse();
     let (face, hands) = (args.face, args.hands);
     let worker = Arc::new(Worker::new(args));
+    tracing_subscriber::registry().with(Heard(Arc::clone(&worker))).init();
     let listener = Arc::clone(&worker);
     thread::spawn(move || listener.listen());
     let builder = both!(face::builder(face), builder => builder.label(&worker.args.name));
     let client = builder.build().expect("the addresses in REDLOCK_URLS are right");
-    let hands = (0..hands).map(|number| Hand::new(&worker, &client, number).run());
+    let hands = (0..hands).map(|number| Hand::new(&worker, &client, number));
     match face {
         Face::Async(()) => {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-            runtime.block_on(async { hands.collect::<JoinSet<()>>().join_all().await });
+            // What borrows its hand while a term lasts does not go from thread to thread.
+            let (local, mut running) = (LocalSet::new(), JoinSet::new());
+            for hand in hands {
+                running.spawn_local_on(hand.run(), &local);
+            }
+            runtime.block_on(local.run_until(running.join_all()));
         }
         Face::Blocking(()) => {
-            let threads: Vec<_> = hands.map(|hand| thread::spawn(|| complete(hand))).collect();
+            let threads: Vec<_> = hands.map(|hand| thread::spawn(|| complete(hand.run()))).collect();
             for thread in threads {
                 thread.join().expect("a hand did not panic");
             }
         }
     }
+    worker.journal.write(&json!({"event": "stats", "process": worker.args.name, "metrics": totals()}));
 }

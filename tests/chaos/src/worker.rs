@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Args;
@@ -24,20 +24,46 @@ enum Order {
 pub(crate) struct Epoch {
     /// The names of locks by their purpose.
     pub(crate) names: HashMap<String, Vec<String>>,
+    /// By purpose, the names of which several can be locked together.
+    pub(crate) sets: HashMap<String, Vec<Vec<String>>>,
+    /// The permits of each semaphore, as most callers count them.
+    pub(crate) permits: u32,
+    /// How often a hand asks for what.
+    shapes: BTreeMap<Shape, f64>,
     /// How often a hand does what.
     ways: BTreeMap<Way, f64>,
 }
 
 impl Epoch {
+    /// The shape to ask for next; `unit` is random.
+    pub(crate) fn shape(&self, unit: f64) -> Shape {
+        chosen(&self.shapes, unit)
+    }
+
     /// What to do next; `unit` is random.
     pub(crate) fn way(&self, unit: f64) -> Way {
-        let mut left = unit * self.ways.values().sum::<f64>();
-        let chosen = self.ways.iter().find(|(_, often)| {
-            left -= *often;
-            left < 0.0
-        });
-        *chosen.expect("they go up to their sum").0
+        chosen(&self.ways, unit)
     }
+}
+
+fn chosen<T: Copy>(choices: &BTreeMap<T, f64>, unit: f64) -> T {
+    let mut left = unit * choices.values().sum::<f64>();
+    let chosen = choices.iter().find(|(_, often)| {
+        left -= *often;
+        left < 0.0
+    });
+    *chosen.expect("they go up to their sum").0
+}
+
+/// What a lock is on; `hand.py` says what they are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Shape {
+    One,
+    Set,
+    Slot,
+    Term,
+    Shared,
 }
 
 /// What a hand may do; `hand.py` says what they are.

@@ -291,6 +291,18 @@ impl Server {
         })
     }
 
+    /// How many scripts the server has been asked to run, by their text or their hash.
+    #[must_use]
+    pub fn scripts_asked(&self) -> u64 {
+        let stats: String = redis::from_redis_value(self.command(&["INFO", "commandstats"])).expect("a text");
+        let calls = |line: &str| {
+            let (command, rest) = line.split_once(":calls=")?;
+            let is_script = ["cmdstat_eval", "cmdstat_evalsha"].contains(&command);
+            rest.split(',').next()?.parse::<u64>().ok().filter(|_| is_script)
+        };
+        stats.lines().filter_map(calls).sum()
+    }
+
     /// Runs one command over a connection of its own: at once, without waiting for a server that is down.
     pub fn try_command(&self, command: &[impl AsRef<[u8]>]) -> RedisResult<Value> {
         let (name, args) = command.split_first().expect("a command has a name");

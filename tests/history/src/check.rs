@@ -11,6 +11,8 @@ use crate::order::order;
 use crate::period::Periods;
 use crate::record::{Kind, Record};
 use crate::report::{Report, Waits};
+use crate::reserve::too_soon;
+use crate::single::{is_first, singles};
 use crate::store::stores;
 use crate::violation::{Flaw, Violation, ended_ns};
 
@@ -21,7 +23,7 @@ use crate::violation::{Flaw, Violation, ended_ns};
 /// order where fence keys are lost. Faults with a beginning and an end are records of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// At most one holder of a name at a time.
+    /// At most one holder of a name at a time, or readers alone.
     pub exclusion: bool,
     /// The longest time after the end of the validity within which a holder is notified of its loss. No extension may
     /// succeed later than that. `None` if losses are not recorded.
@@ -61,6 +63,10 @@ pub fn check(records: &[Record], rules: &Rules) -> Report {
     let mut sorted: Vec<&Record> = records.iter().collect();
     sorted.sort_unstable();
     sorted.retain(|record| is_sound(record, &mut violations));
+    let calls = &sorted[..];
+    let singles = singles(calls);
+    let mut sorted: Vec<&Record> = singles.iter().map(|single| &**single).collect();
+    sorted.sort_unstable();
     let sorted = &sorted[..];
     let won = acquisitions(sorted);
     let slack_ns = rules.told_late.map(nanos);
@@ -73,32 +79,45 @@ pub fn check(records: &[Record], rules: &Rules) -> Report {
         order(&holds, &periods, &mut violations);
     }
     let excused = if rules.exclusion { exclusion(&holds, &periods, &mut violations) } else { 0 };
+    if rules.exclusion {
+        too_soon(&holds, &periods, &mut violations);
+    }
     stores(sorted, &mut violations);
     if let Some(slack_ns) = slack_ns {
         told_late(&holds, &periods, slack_ns, end_ns, &mut violations);
     }
     leaks(sorted, &holds, &periods, nanos(rules.settle), &mut violations);
     if let Some(limit) = rules.limit {
-        stuck(sorted, &periods, nanos(limit), end_ns, &mut violations);
+        stuck(calls, &periods, nanos(limit), end_ns, &mut violations);
     }
     if let Some(limit) = rules.idle {
-        idle(sorted, &holds, &periods, nanos(limit), &mut violations);
+        idle((calls, sorted), &holds, &periods, nanos(limit), &mut violations);
     }
     if let Some(quorum) = rules.quorum {
         granted(sorted, &won, quorum, &mut violations);
     }
-    let calls = || records.iter().filter(|record| record.kind.is_call());
+    Report { excused, violations, ..counted(records, calls) }
+}
+
+/// What the records and, of those, the sound `calls` come to.
+fn counted(records: &[Record], calls: &[&Record]) -> Report {
+    let of = |kind| records.iter().filter(move |record| record.kind == kind);
+    let told = || records.iter().filter(|record| record.kind.is_call());
+    let won: Vec<u64> = calls
+        .iter()
+        .filter(|call| call.kind == Kind::Acquire && call.ok)
+        .map(|call| call.over_ns() - call.invoke_ns)
+        .collect();
     Report {
         records: records.len(),
-        names: calls().map(|record| &record.name).collect::<BTreeSet<_>>().len(),
-        clients: calls().map(|record| &record.client).collect::<BTreeSet<_>>().len(),
+        names: told().flat_map(Record::single_names).collect::<BTreeSet<_>>().len(),
+        clients: told().map(|record| &record.client).collect::<BTreeSet<_>>().len(),
         acquisitions: won.len(),
-        denied: calls().filter(|record| record.kind == Kind::Acquire && record.failed()).count(),
-        losses: calls().filter(|record| record.kind == Kind::Lost).count(),
-        writes: calls().filter(|record| record.kind == Kind::Write && record.ok).count(),
-        excused,
-        waits: Waits::new(won.iter().map(|won| won.record.over_ns() - won.record.invoke_ns).collect()),
-        violations,
+        denied: of(Kind::Acquire).filter(|record| record.failed()).count(),
+        losses: of(Kind::Lost).count(),
+        writes: of(Kind::Write).filter(|record| record.ok).count(),
+        waits: Waits::new(won),
+        ..Report::default()
     }
 }
 
@@ -118,12 +137,17 @@ fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
         Kind::Extend | Kind::Release | Kind::Lost | Kind::Write | Kind::Granted => true,
         Kind::Read | Kind::Key | Kind::Lapse | Kind::Divided | Kind::Outage | Kind::Stopped => false,
     };
+    let is_won = kind == Kind::Acquire && ok;
     let flaw = if record.return_ns.is_none() && !may_be_open {
         Flaw::NotOver
     } else if record.fence.is_none() && needs_fence {
         Flaw::NoFence
     } else if record.count.is_none() && kind == Kind::Read {
         Flaw::NoCount
+    } else if is_won && record.permits.is_some_and(|permits| record.slot.is_none_or(|slot| slot >= permits)) {
+        Flaw::OutsidePermits
+    } else if is_won && record.term.is_some_and(|term| record.fence != Some(term)) {
+        Flaw::WrongTerm
     } else {
         return true;
     };
@@ -131,17 +155,24 @@ fn is_sound(record: &Record, violations: &mut Vec<Violation>) -> bool {
     false
 }
 
+/// No two have one fence. Readers may, unless one had returned before the other was invoked.
 fn unique(won: &[Won], violations: &mut Vec<Violation>) {
-    for pair in won.windows(2) {
-        if (pair[0].name(), pair[0].fence) == (pair[1].name(), pair[1].fence) {
-            let (first, second) = (pair[0].record.clone(), pair[1].record.clone());
-            violations.push(Violation::Duplicate { first, second });
+    for won in won.chunk_by(|one, next| (one.lock(), one.fence) == (next.lock(), next.fence)) {
+        // The one that returned first, for it comes first.
+        let first = won[0].record;
+        for pair in won.windows(2) {
+            let (one, next) = (pair[0].record, pair[1].record);
+            let are_readers = one.shared && next.shared && first.shared;
+            let before = if are_readers { first } else { one };
+            if !are_readers || before.over_ns() < next.invoke_ns {
+                violations.push(Violation::Duplicate { first: before.clone(), second: next.clone() });
+            }
         }
     }
 }
 
 fn told_late(holds: &[Held], periods: &Periods, slack_ns: u64, end_ns: u64, violations: &mut Vec<Violation>) {
-    for hold in holds {
+    for hold in holds.iter().filter(|hold| is_first(hold.acquired)) {
         let limit_ns = periods.tell_by_ns(&hold.acquired.client, hold.valid_until_ns(), slack_ns);
         match hold.ended() {
             Some(ended) if ended_ns(ended) <= limit_ns => {}
@@ -166,11 +197,11 @@ fn stuck(records: &[&Record], periods: &Periods, limit_ns: u64, end_ns: u64, vio
 /// Counts the nodes that granted each acquire its fence while it was pending.
 fn granted(records: &[&Record], won: &[Won], quorum: usize, violations: &mut Vec<Violation>) {
     let mut grants: Vec<&Record> = records.iter().copied().filter(|record| record.kind == Kind::Granted).collect();
-    grants.sort_by_key(|grant| (&grant.name, grant.fence, &grant.token, &grant.client));
+    grants.sort_by_key(|grant| (grant.lock(), grant.fence, &grant.token, &grant.client));
     for won in won {
-        let key = (&won.record.name, Some(won.fence));
-        let first = grants.partition_point(|grant| (&grant.name, grant.fence) < key);
-        let past = grants.partition_point(|grant| (&grant.name, grant.fence) <= key);
+        let key = (won.lock(), Some(won.fence));
+        let first = grants.partition_point(|grant| (grant.lock(), grant.fence) < key);
+        let past = grants.partition_point(|grant| (grant.lock(), grant.fence) <= key);
         let nodes = |grants: &[&Record]| {
             let during =
                 |grant: &&&Record| grant.invoke_ns <= won.record.over_ns() && won.record.invoke_ns <= grant.over_ns();

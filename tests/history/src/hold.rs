@@ -1,6 +1,6 @@
 //! Acquisitions and what happened to them.
 
-use crate::record::{Kind, Record};
+use crate::record::{Kind, LockId, Record};
 use crate::violation::{Flaw, Hold, Violation, ended_ns};
 
 /// A successful acquire and its fence.
@@ -11,8 +11,8 @@ pub(crate) struct Won<'a> {
 }
 
 impl<'a> Won<'a> {
-    pub(crate) fn name(&self) -> &'a str {
-        &self.record.name
+    pub(crate) fn lock(&self) -> LockId<'a> {
+        self.record.lock()
     }
 }
 
@@ -34,8 +34,13 @@ impl<'a> Held<'a> {
         Self { acquired, fence, extensions: Vec::new(), ends: Vec::new(), furthest: None }
     }
 
-    pub(crate) fn name(&self) -> &'a str {
-        &self.acquired.name
+    pub(crate) fn lock(&self) -> LockId<'a> {
+        self.acquired.lock()
+    }
+
+    /// Whether the holder is a reader.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.acquired.shared
     }
 
     /// Until when the holder could rely on the lock; for ever if no end is known.
@@ -59,8 +64,24 @@ impl<'a> Held<'a> {
     /// When its keys had been released or had expired.
     pub(crate) fn gone_ns(&self) -> u64 {
         // A release that failed may not have reached any node.
-        let given_back = self.ends.iter().filter(|end| end.ok).map(|end| end.over_ns()).min();
-        given_back.unwrap_or(self.valid_until_ns())
+        let given_back = self.ends.iter().filter(|end| end.ok).map(|end| self.freed_ns(end)).min();
+        given_back.unwrap_or(self.passed_ns())
+    }
+
+    /// When its keys had been released after this release or loss.
+    fn freed_ns(&self, end: &Record) -> u64 {
+        if end.is_loss_by_time() && self.acquired.margin_ns.is_some() {
+            end.over_ns().max(self.passed_ns())
+        } else if end.kind == Kind::Release {
+            end.over_ns().max(self.acquired.least_until_ns.unwrap_or(0))
+        } else {
+            end.over_ns()
+        }
+    }
+
+    /// When its validity had ended, and the margin had passed.
+    pub(crate) fn passed_ns(&self) -> u64 {
+        self.valid_until_ns().saturating_add(self.acquired.margin_ns.unwrap_or(0))
     }
 
     pub(crate) fn report(&self) -> Box<Hold> {
@@ -72,14 +93,14 @@ impl<'a> Held<'a> {
     }
 }
 
-/// The successful acquires, sorted by name, fence and return.
+/// The successful acquires, sorted by lock, fence and return.
 pub(crate) fn acquisitions<'a>(records: &[&'a Record]) -> Vec<Won<'a>> {
     let won = |&record: &&'a Record| match record {
         Record { kind: Kind::Acquire, ok: true, fence: Some(fence), .. } => Some(Won { record, fence: *fence }),
         _ => None,
     };
     let mut won: Vec<Won> = records.iter().filter_map(won).collect();
-    won.sort_by_key(|won| (won.name(), won.fence, won.record.over_ns(), &won.record.client));
+    won.sort_by_key(|won| (won.lock(), won.fence, won.record.over_ns(), &won.record.client));
     won
 }
 
@@ -108,12 +129,12 @@ pub(crate) fn holds<'a>(
     holds
 }
 
-/// The acquisition that a record is about: the latest one of its name and fence that had returned by then, its own
+/// The acquisition that a record is about: the latest one of its lock and fence that had returned by then, its own
 /// client's first. There is more than one only where a fence was given twice.
 fn find(won: &[Won], record: &Record, fence: u64) -> Result<usize, Flaw> {
-    let key = (record.name.as_str(), fence);
-    let first = won.partition_point(|won| (won.name(), won.fence) < key);
-    let past = won.partition_point(|won| (won.name(), won.fence) <= key);
+    let key = (record.lock(), fence);
+    let first = won.partition_point(|won| (won.lock(), won.fence) < key);
+    let past = won.partition_point(|won| (won.lock(), won.fence) <= key);
     if first == past {
         return Err(Flaw::NeverAcquired);
     }

@@ -8,6 +8,7 @@
 //! | unique | no two acquisitions of a name have the same fence | |
 //! | order | no acquire and no extension that is invoked after an acquire has returned succeeds with a smaller fence | divisions |
 //! | exclusion | no two clients hold one name at the same time, and none gets it that was superseded before; see below | lapses |
+//! | too soon | no client gets a lock while it is reserved: for its least time, or for the margin of a holder that lost it | lapses, reasons |
 //! | told late | a holder is notified of its loss by the end of its validity, plus a slack for scheduling; lost is final | losses, stops |
 //! | store | what the lock protects accepts no smaller fence after a larger one, refuses no other, and loses no write | writes, reads |
 //! | leaks | a key on a node belongs to a hold or an attempt that has not ended | keys |
@@ -23,6 +24,11 @@
 //! `return_ns`. Whether these had an effect is unknown: such an acquire may have any fence, and a write may have been
 //! accepted at any time after its invocation, or never.
 //!
+//! A lock of several names is judged under each of them, together with the locks of that name alone. Each slot of a
+//! semaphore is judged as a lock of its own. So at most as many clients hold a semaphore as the largest of its callers
+//! allows: a slot that is not below its caller's permits is an impossible record. A call waits for several names only
+//! while all of them are free, and for a permit while one of the slots is.
+//!
 //! # What a lapse excuses
 //!
 //! A hold consists of claims: each begins when a call returned, the acquire or an extension, and lasts until the next
@@ -33,7 +39,8 @@
 //!
 //! A lapse must therefore last as long as grants cannot be relied on. Grants from before its end are excused until they
 //! are confirmed: two claims whose acquires or extensions were both invoked after it may not overlap. A lock that was
-//! superseded when it was won is excused in the same way. A lapse excuses no fence.
+//! superseded when it was won is excused in the same way, and so is one that was acquired too soon: no extension makes up
+//! for keys that were lost since the acquire. A lapse excuses no fence.
 //!
 //! # What a division excuses
 //!
@@ -61,10 +68,12 @@ mod order;
 mod period;
 mod record;
 mod report;
+mod reserve;
+mod single;
 mod store;
 mod violation;
 
 pub use check::{Rules, check};
-pub use record::{History, Kind, ReadError, Record};
+pub use record::{History, Kind, ReadError, Reason, Record};
 pub use report::{Report, Waits};
 pub use violation::{Flaw, Hold, Violation};

@@ -40,15 +40,24 @@ pub(crate) fn largest_before<'a>(
 /// A call that was invoked after an acquire had returned does not have a smaller fence: neither another acquire nor an
 /// extension, which would span the time in which another client held. Equal fences are found elsewhere.
 ///
+/// An extension by a reader spans the time in which other readers held, but not that of a writer.
+///
 /// Two servers that grant for themselves explain it if the acquire returned, and the call was invoked, in that time.
 pub(crate) fn order(holds: &[Held], periods: &Periods, violations: &mut Vec<Violation>) {
-    for holds in holds.chunk_by(|one, next| one.name() == next.name()) {
+    for holds in holds.chunk_by(|one, next| one.lock() == next.lock()) {
         let acquires = holds.iter().map(|hold| hold.acquired);
         let calls: Vec<&Record> =
             acquires.chain(holds.iter().flat_map(|hold| hold.extensions.iter().copied())).collect();
-        for (&later, earlier) in calls.iter().zip(largest_before(&calls, TIME, |call| call.fence)) {
+        let of_all = largest_before(&calls, TIME, |call| call.fence);
+        let of_writers = largest_before(&calls, TIME, |call| call.fence.filter(|_| !call.shared));
+        for ((&later, of_all), of_writers) in calls.iter().zip(of_all).zip(of_writers) {
+            let earlier = if later.shared && later.kind == Kind::Extend {
+                of_writers.filter(|earlier| !earlier.shared)
+            } else {
+                of_all
+            };
             let is_wrong = |earlier: &&Record| {
-                earlier.fence > later.fence && !periods.are_divided(&later.name, earlier.over_ns(), later.invoke_ns)
+                earlier.fence > later.fence && !periods.are_divided(later.lock(), earlier.over_ns(), later.invoke_ns)
             };
             if let Some(earlier) = earlier.filter(is_wrong) {
                 let (earlier, later) = (earlier.clone(), later.clone());

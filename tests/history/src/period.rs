@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::{Kind, Record};
+use crate::record::{Kind, LockId, Record};
 
 /// The lapses, outages and stops of a history.
 pub(crate) struct Periods<'a>(BTreeMap<(Kind, &'a str), Vec<Period>>);
@@ -31,13 +31,14 @@ impl<'a> Periods<'a> {
         Self(periods)
     }
 
-    /// The latest end of the lapses that concern `name` and had begun by `at_ns`.
-    pub(crate) fn lapsed_ns(&self, name: &str, at_ns: u64) -> Option<u64> {
+    /// The latest end of the lapses that concern this lock and had begun by `at_ns`. Those of a semaphore concern all its
+    /// slots.
+    pub(crate) fn lapsed_ns(&self, (name, _): LockId, at_ns: u64) -> Option<u64> {
         self.ended_ns(&[(Kind::Lapse, ""), (Kind::Lapse, name)], at_ns)
     }
 
-    /// Whether two servers could grant `name` all the time from `from_ns` to `to_ns`.
-    pub(crate) fn are_divided(&self, name: &str, from_ns: u64, to_ns: u64) -> bool {
+    /// Whether two servers could grant this lock all the time from `from_ns` to `to_ns`.
+    pub(crate) fn are_divided(&self, (name, _): LockId, from_ns: u64, to_ns: u64) -> bool {
         self.ended_ns(&[(Kind::Divided, ""), (Kind::Divided, name)], from_ns) >= Some(to_ns)
     }
 
@@ -53,7 +54,8 @@ impl<'a> Periods<'a> {
 
     /// The latest time at which a call must get what it could have `since_ns`.
     pub(crate) fn serve_by_ns(&self, call: &Record, since_ns: u64, limit_ns: u64) -> u64 {
-        let met = [(Kind::Outage, ""), (Kind::Outage, call.name.as_str()), (Kind::Stopped, call.client.as_str())];
+        let mut met = vec![(Kind::Outage, ""), (Kind::Stopped, call.client.as_str())];
+        met.extend(call.single_names().iter().map(|name| (Kind::Outage, name.as_str())));
         self.deadline_ns(&met, since_ns, limit_ns)
     }
 

@@ -22,7 +22,8 @@ pub enum Kind {
     /// The holder was notified that its lock is lost; `return_ns` is when.
     Lost,
     /// What the lock protects was written to under `fence`; `ok` says whether it was accepted. It remembers the largest
-    /// fence that it has accepted, for each name, and refuses smaller ones.
+    /// fence that it has accepted, for each name, and refuses smaller ones. If it was only read, which `shared` says, it
+    /// is refused only after a larger fence that wrote.
     Write,
     /// The `count` of the accepted writes was read from what the lock protects.
     Read,
@@ -86,8 +87,13 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The name of the lock. It comes first so that records sort by name and then by time.
+    /// The name of the lock. It comes first so that records sort by name, by slot and then by time. For a lock of several
+    /// names, which are in `names`, it is for the reader alone.
     pub name: String,
+    /// The slot of a permit: `name` is then that of its semaphore. A denied acquire has none, and neither has one that
+    /// never came back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u32>,
     /// When the call was made. For [`Kind::Lost`] the same as `return_ns`, or when the holder began to listen.
     pub invoke_ns: u64,
     /// When the call returned, or the time of trouble ended. For [`Kind::Lost`]: when the holder was notified. `None`
@@ -115,9 +121,92 @@ pub struct Record {
     /// with one fence on different nodes count as one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// The single names of a lock of several. Each is judged by itself. A key, a write and a read are about one name each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+    /// For each acquire of a semaphore, whatever came of it: how many permits its caller allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u32>,
+    /// After a successful acquire with `at_least`: until when no other client may get the lock, even after its release.
+    /// Never later than the library means it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_until_ns: Option<u64>,
+    /// After a successful acquire with a margin: for how long after the end of the validity no other client may get the
+    /// lock, unless it was released, taken or deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin_ns: Option<u64>,
+    /// For a loss: its reason. Without one the validity has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// For a successful acquire of an election: the term that the leader was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<u64>,
+    /// Whether a call was about a shared lock: its caller is a reader, and may hold the lock together with other readers.
+    /// Of a write, whether it only read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+}
+
+/// Which lock a record is about: its name, and the slot if it is one permit of a semaphore.
+pub(crate) type LockId<'a> = (&'a str, Option<u32>);
+
+/// The reason of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The validity ended.
+    Expired,
+    /// No quorum answered the renewals until the validity ended.
+    Unreachable,
+    /// It was held for as long as its caller allows.
+    MaxHold,
+    /// Another client has the keys.
+    Taken,
+    /// The keys are gone.
+    Deleted,
 }
 
 impl Record {
+    /// Makes a record of a successful call, which is all that is known of it.
+    #[must_use]
+    pub fn new(client: &str, kind: Kind, name: &str, (invoke_ns, return_ns): (u64, u64)) -> Self {
+        Self {
+            name: name.to_owned(),
+            slot: None,
+            invoke_ns,
+            return_ns: Some(return_ns),
+            client: client.to_owned(),
+            kind,
+            ok: true,
+            fence: None,
+            valid_until_ns: None,
+            count: None,
+            token: None,
+            names: Vec::new(),
+            permits: None,
+            least_until_ns: None,
+            margin_ns: None,
+            reason: None,
+            term: None,
+            shared: false,
+        }
+    }
+
+    /// Which lock it is about. A record of several names is about none of them: see [`singles`](crate::single::singles).
+    pub(crate) fn lock(&self) -> LockId<'_> {
+        (&self.name, self.slot)
+    }
+
+    /// The single names of the lock, or the only one.
+    pub(crate) fn single_names(&self) -> &[String] {
+        if self.names.is_empty() { std::slice::from_ref(&self.name) } else { &self.names }
+    }
+
+    /// Whether it is a loss because time ran out, so that the keys stay for the margin.
+    pub(crate) fn is_loss_by_time(&self) -> bool {
+        self.kind == Kind::Lost && !matches!(self.reason, Some(Reason::Taken | Reason::Deleted))
+    }
+
     /// When the call was over, if ever; never before it was made, whatever a broken record says.
     pub(crate) fn over_ns(&self) -> u64 {
         self.return_ns.map_or(u64::MAX, |return_ns| return_ns.max(self.invoke_ns))

@@ -1,4 +1,5 @@
-//! What the lock protects: it accepts a write only if no larger fence was accepted before, and may count them.
+//! What the lock protects: it accepts a write only if no larger fence was accepted before, a reading under a fence only if
+//! no larger fence wrote before, and may count them. A reading is a write that is `shared`.
 //!
 //! Each write takes effect at some time between its invocation and its return; one whose outcome nobody knows at some
 //! time after its invocation, or never. A history is good if there are such times that explain every answer.
@@ -20,9 +21,9 @@ struct Store<'a> {
     counted: Vec<&'a Record>,
 }
 
-/// Judges every store; `records` come sorted by name and as they were invoked.
+/// Judges every store, one for each lock; `records` come sorted by lock and as they were invoked.
 pub(crate) fn stores(records: &[&Record], violations: &mut Vec<Violation>) {
-    for records in records.chunk_by(|one, next| one.name == next.name) {
+    for records in records.chunk_by(|one, next| one.lock() == next.lock()) {
         let writes = || records.iter().copied().filter(|record| record.kind == Kind::Write);
         let counted = |record: &&&Record| record.count.is_some() && (record.kind == Kind::Read || is_accepted(record));
         let store = Store {
@@ -47,10 +48,13 @@ impl Store<'_> {
     fn stale(&self, violations: &mut Vec<Violation>) {
         const COUNT: Span = |record| record.count.map(|count| (count, count));
         let before = |span| largest_before(&self.accepted, span, |write| write.fence);
-        for ((later, by_time), by_count) in self.accepted.iter().zip(before(TIME)).zip(before(COUNT)) {
-            if let Some(earlier) = by_time
-                .into_iter()
-                .chain(by_count)
+        let written = |span| largest_before(&self.accepted, span, |write| write.fence.filter(|_| !write.shared));
+        let (all, written) = ([before(TIME), before(COUNT)], [written(TIME), written(COUNT)]);
+        for (i, later) in self.accepted.iter().enumerate() {
+            let before = if later.shared { &written } else { &all };
+            if let Some(earlier) = before
+                .iter()
+                .filter_map(|before| before[i].filter(|earlier| !later.shared || !earlier.shared))
                 .max_by_key(|earlier| earlier.fence)
                 .filter(|earlier| earlier.fence > later.fence)
             {
@@ -59,26 +63,35 @@ impl Store<'_> {
         }
     }
 
-    /// A rejected write came after a larger fence. That may be any fence that was invoked by then, except one that is
-    /// larger than a fence accepted only afterwards.
-    fn refusals(&self, violations: &mut Vec<Violation>) {
-        let mut refused = self.refused.clone();
-        refused.sort_by_key(|write| write.over_ns());
-        // For each accepted write, the smallest fence of it and those invoked after it.
-        let mut smallest: Vec<u64> = self.accepted.iter().map(|write| write.fence.unwrap_or(0)).collect();
+    /// For each accepted access of these, the smallest fence of it and those invoked after it; the last is that of none.
+    fn smallest_from(&self, counts: fn(&Record) -> bool) -> Vec<u64> {
+        let fence = |write: &Record| write.fence.filter(|_| counts(write)).unwrap_or(u64::MAX);
+        let mut smallest: Vec<u64> = self.accepted.iter().map(|write| fence(write)).chain([u64::MAX]).collect();
         for i in (1..smallest.len()).rev() {
             smallest[i - 1] = smallest[i - 1].min(smallest[i]);
         }
+        smallest
+    }
+
+    /// A rejected write came after a larger fence. That may be any fence that was invoked by then, except one that is
+    /// larger than a fence accepted only afterwards. Those that only read reject no other reading, before and after them.
+    fn refusals(&self, violations: &mut Vec<Violation>) {
+        let mut refused = self.refused.clone();
+        refused.sort_by_key(|write| write.over_ns());
+        let (smallest, smallest_written) = (self.smallest_from(|_| true), self.smallest_from(|write| !write.shared));
         let mut possible = self.possible.iter().peekable();
-        let mut fences = BTreeSet::new();
+        let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
         for write in refused {
             while let Some(other) = possible.next_if(|other| other.invoke_ns <= write.over_ns()) {
-                fences.extend(other.fence);
+                if other.shared { &mut read } else { &mut written }.extend(other.fence);
             }
             let invoked = self.accepted.partition_point(|other| other.invoke_ns <= write.over_ns());
-            let largest = smallest.get(invoked).copied().unwrap_or(u64::MAX);
             let fence = write.fence.unwrap_or(0);
-            if largest <= fence || fences.range((Excluded(fence), Included(largest))).next().is_none() {
+            let is_between = |fences: &BTreeSet<u64>, largest: u64| {
+                largest > fence && fences.range((Excluded(fence), Included(largest))).next().is_some()
+            };
+            let by_reading = !write.shared && is_between(&read, smallest_written[invoked]);
+            if !by_reading && !is_between(&written, smallest[invoked]) {
                 violations.push(Violation::Refused { write: write.clone() });
             }
         }

@@ -111,6 +111,15 @@ pub enum Violation {
         /// The hold that began after it.
         second: Box<Hold>,
     },
+    /// A client got a lock that was still reserved: for its least time, or for the margin of a holder whose time had run out.
+    TooSoon {
+        /// The hold that had ended.
+        first: Box<Hold>,
+        /// The hold that began too soon.
+        second: Box<Hold>,
+        /// Until when no other client may get the lock.
+        reserved_ns: u64,
+    },
     /// A write was accepted after one with a larger fence.
     StaleWrite {
         /// The write that had been accepted, with the largest fence of all that had.
@@ -175,9 +184,16 @@ impl Violation {
     /// The name of the lock concerned.
     #[must_use]
     pub fn name(&self) -> &str {
+        &self.record().name
+    }
+
+    /// A record about the lock concerned.
+    fn record(&self) -> &Record {
         match self {
-            Self::ToldLate { hold } | Self::NeverTold { hold, .. } | Self::Revived { hold, .. } => &hold.acquired.name,
-            Self::Overlap { second, .. } | Self::Superseded { second, .. } => &second.acquired.name,
+            Self::ToldLate { hold } | Self::NeverTold { hold, .. } | Self::Revived { hold, .. } => &hold.acquired,
+            Self::Overlap { second, .. } | Self::Superseded { second, .. } | Self::TooSoon { second, .. } => {
+                &second.acquired
+            }
             Self::Malformed { record, .. }
             | Self::Duplicate { second: record, .. }
             | Self::OutOfOrder { later: record, .. }
@@ -189,14 +205,18 @@ impl Violation {
             | Self::Leaked { key: record, .. }
             | Self::Stuck { call: record, .. }
             | Self::Idle { call: record, .. }
-            | Self::NoQuorum { acquired: record, .. } => &record.name,
+            | Self::NoQuorum { acquired: record, .. } => record,
         }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock {:?}: ", self.name())?;
+        write!(f, "lock {:?}", self.name())?;
+        if let Some(slot) = self.record().slot {
+            write!(f, ", slot {slot}")?;
+        }
+        f.write_str(": ")?;
         match self {
             Self::Malformed { record, flaw } => malformed(f, record, *flaw),
             Self::Duplicate { first, second } => {
@@ -213,6 +233,10 @@ impl fmt::Display for Violation {
                 )
             }
             Self::Overlap { first, second } => write!(f, "two holders at once: {first}, and {second}"),
+            Self::TooSoon { first, second, reserved_ns } => {
+                let reserved = At(*reserved_ns);
+                write!(f, "too soon: {first}, which kept it from others until {reserved}, and yet {second}")
+            }
             Self::Superseded { first, second } => write!(f, "won when it was over: {first}, and only then {second}"),
             Self::Bridged { newer, extended } => {
                 let (client, asked, fence) = (&extended.client, At(extended.invoke_ns), fence(extended));
@@ -329,6 +353,10 @@ pub enum Flaw {
     NeverAcquired,
     /// It was invoked before the acquire had returned.
     BeforeAcquired,
+    /// It won a permit of a semaphore, and its slot is none of those that its caller allows.
+    OutsidePermits,
+    /// Its term is not its fence.
+    WrongTerm,
 }
 
 impl fmt::Display for Flaw {
@@ -340,6 +368,8 @@ impl fmt::Display for Flaw {
             Self::NoCount => "it has no count",
             Self::NeverAcquired => "nobody acquired this fence",
             Self::BeforeAcquired => "it was invoked before the lock was acquired",
+            Self::OutsidePermits => "its slot is not below its permits",
+            Self::WrongTerm => "its term is not its fence",
         })
     }
 }

@@ -290,18 +290,7 @@ proptest! {
 
 /// Something with no fence and no name.
 fn at(client: &str, invoke_ns: u64, return_ns: u64) -> Record {
-    Record {
-        name: String::new(),
-        invoke_ns,
-        return_ns: Some(return_ns),
-        client: client.to_owned(),
-        kind: Kind::Outage,
-        ok: true,
-        fence: None,
-        valid_until_ns: None,
-        count: None,
-        token: None,
-    }
+    Record::new(client, Kind::Outage, "", (invoke_ns, return_ns))
 }
 
 fn won(fence: u64, times: Record) -> Record {

@@ -5,10 +5,22 @@
 //!
 //! # State
 //!
-//! Per node, whose the lock key is with the fence in its value, and the fence key. Per attempt, what it knows of each node,
-//! the fence it has decided on, and the fence it has won with. The rest is history, for the properties alone: who had won
-//! when an attempt began, the order in which a node's grants were heard, which nodes have extended a superseded lock, the
-//! largest fence that a node has forgotten, and whether a fence ever fell. A retry is a new attempt: it has a new token.
+//! Per node and name, whose the lock key is with the fence in its value, or who shares it and with which fence that
+//! began; and the fence key. Per attempt, what it knows of each node, the fence it has decided on, and the fence it has
+//! won with. The rest is history, for the properties alone: who had won when an attempt began, the order in which a
+//! node's grants were heard, which nodes have extended a superseded lock, or were given one back, the largest fence that
+//! a node has forgotten, and whether a fence ever fell. A retry is a new attempt: it has a new token.
+//!
+//! # Names
+//!
+//! Each attempt asks for some of the names ([`Fencing::names`]), and gets all of them or none. The properties compare
+//! attempts that have a name in common. Keys that were granted together may end together, or one by one ([`Ends`]).
+//!
+//! # Sharing
+//!
+//! Some attempts share the lock with each other ([`Fencing::shared`]). They exclude only those that do not, and only with
+//! those they compare fences, owners and extensions. In real time they are in order with each other too. A key that is
+//! shared ends for one owner after the other: that all end together is those steps in a row.
 //!
 //! # Steps
 //!
@@ -19,7 +31,8 @@
 //! # What is left out, and why nothing is missed
 //!
 //! - *Time.* No clock is read. A key may end at any moment: by expiry with any clock, release, DEL or eviction. So a
-//!   release needs no step of its own, and neither does a holder that believes for too long that it holds.
+//!   release needs no step of its own, and neither does a holder that believes for too long that it holds. It is one only
+//!   where the subject is what it leaves behind ([`GIVEN_UP`]).
 //! - *Clocks.* What a node makes of a proposal, within the limits of its own clock, is any of [`Fencing::proposals`],
 //!   for each node and message anew.
 //! - *Messages* are a set: what has been sent may arrive at any time, in any order, or never. Arrival and answer are one
@@ -51,7 +64,7 @@
 //!
 //! Fences are then told apart by time. That clocks differ by less than the time between the forgotten acquisition and the
 //! next one means, in a model without time, that a node grants more than all that it has forgotten ([`Fencing::clocks`]).
-//! [`DURABLE`] and [`NO_BRIDGE`] are not promised after it: the fence key is gone, and with it what a late restore is
+//! [`DURABLE`], [`NO_BRIDGE`] and [`EXCLUDES`] are not promised after it: the fence key is gone, and with it what a late restore is
 //! measured by.
 
 mod rules;
@@ -81,18 +94,39 @@ pub const MONO: &str = "mono";
 pub const NO_BRIDGE: &str = "no bridge";
 /// At most one has its key on a quorum.
 pub const ONE_OWNER: &str = "one owner";
+/// Nobody wins while one with a smaller fence has its key on a quorum.
+pub const EXCLUDES: &str = "excludes";
 /// Where nothing more can happen, somebody has won.
 pub const LIVE: &str = "live";
+/// A node that was given a lock back has none of its keys, and extends none of them.
+pub const GIVEN_UP: &str = "given up";
+/// Where no key ends, a node has what it granted to a winner until this one gives it back.
+pub const KEPT: &str = "kept";
+
+/// How keys end by themselves, or by what others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// They do not.
+    Never,
+    /// Those of one lock on one node together, as if they expired.
+    Together,
+    /// Each by itself, as if it was deleted.
+    Apart,
+}
 
 /// What there is, and what may happen.
 #[derive(Clone, Debug)]
-pub struct Fencing<const S: usize, const A: usize> {
+pub struct Fencing<const S: usize, const A: usize, const K: usize = 1> {
+    /// The names that each attempt asks for, by number and in order.
+    pub names: [&'static [usize]; A],
+    /// Which attempts share the lock with each other. They ask for one name.
+    pub shared: [bool; A],
     /// What proposals come to.
     pub proposals: Vec<u64>,
     /// What fence keys may say at first.
     pub first: Vec<u64>,
-    /// Whether keys may end.
-    pub ends: bool,
+    /// How keys may end.
+    pub ends: Ends,
     /// Whether locks are restored.
     pub restores: bool,
     /// How many acquires arrive twice.
@@ -101,40 +135,45 @@ pub struct Fencing<const S: usize, const A: usize> {
     pub losses: u8,
     /// Whether a node that has forgotten grants more than all that it had granted.
     pub clocks: bool,
+    /// How those who have won give their locks back, if that is the subject. Nothing else makes a key anew then.
+    pub gives_up: Option<Ask>,
     /// The rule that is broken.
     pub mutant: Option<Mutant>,
 }
 
-impl<const S: usize, const A: usize> Default for Fencing<S, A> {
+impl<const S: usize, const A: usize, const K: usize> Default for Fencing<S, A, K> {
     /// Two proposals, all that the protocol does, and no faults but those of clocks, clients and messages.
     fn default() -> Self {
         Self {
+            names: [&[0]; A],
+            shared: [false; A],
             proposals: vec![1, 2],
             first: vec![0, 1],
-            ends: true,
+            ends: Ends::Apart,
             restores: true,
             copies: 0,
             losses: 0,
             clocks: true,
+            gives_up: None,
             mutant: None,
         }
     }
 }
 
-impl<const S: usize, const A: usize> Model for Fencing<S, A> {
-    type State = State<S, A>;
+impl<const S: usize, const A: usize, const K: usize> Model for Fencing<S, A, K> {
+    type State = State<S, A, K>;
     type Action = Step;
 
     fn init_states(&self) -> Vec<Self::State> {
-        let next = |lists: Vec<[u64; S]>, node: usize| {
-            let with = |list: [u64; S], fence: u64| {
+        let next = |lists: Vec<[[u64; K]; S]>, place: usize| {
+            let with = |list: [[u64; K]; S], fence: u64| {
                 let mut list = list;
-                list[node] = fence;
+                list[place / K][place % K] = fence;
                 list
             };
             lists.iter().flat_map(|list| self.first.iter().map(move |fence| with(*list, *fence))).collect()
         };
-        let lists = (0..S).fold(vec![[0; S]], next);
+        let lists = (0..S * K).fold(vec![[[0; K]; S]], next);
         // Nodes are alike: their order does not matter.
         let sorted = lists.into_iter().filter(|fences| fences.is_sorted());
         sorted.map(|fences| State::new(fences, self.copies, self.losses)).collect()
@@ -162,11 +201,18 @@ impl<const S: usize, const A: usize> Model for Fencing<S, A> {
             }
         }
         for (node, there) in state.nodes.iter().enumerate() {
-            if self.ends && there.keys.lock.is_some() {
-                steps.push(Step::Ends(node));
+            for (name, keys) in there.keys.iter().enumerate().filter(|_| self.ends != Ends::Never) {
+                let owners =
+                    (0..A).filter(|attempt| keys.shared.is_some_and(|period| period.has(self.token(*attempt))));
+                steps.extend(owners.map(|attempt| Step::EndsFor(node, name, attempt)));
             }
+            let owner = |name: usize| there.keys[name].lock.map(|(owner, _)| owner);
+            let is_first = |name: usize| self.ends == Ends::Apart || (0..name).all(|other| owner(other) != owner(name));
+            let ending = (0..K).filter(|name| self.ends != Ends::Never && owner(*name).is_some() && is_first(*name));
+            steps.extend(ending.map(|name| Step::Ends(node, name)));
             if state.losses > 0 {
-                steps.extend((0..there.keys.fence).map(|left| Step::Loses(node, left)));
+                let largest = there.keys.iter().map(|keys| keys.fence).max().unwrap_or(0);
+                steps.extend((0..largest).map(|left| Step::Loses(node, left)));
             }
         }
     }
@@ -177,44 +223,96 @@ impl<const S: usize, const A: usize> Model for Fencing<S, A> {
             Step::Begins(attempt) => state.attempts[attempt].began_after = Some(before.winners()),
             Step::Between(attempt, node, message) => self.arrives(&mut state, attempt, node, message),
             Step::Decides(attempt, fence) => state.attempts[attempt].decided = Some(fence),
-            Step::Wins(attempt, fence) => state.attempts[attempt].won = Some(fence),
-            Step::Ends(node) => state.nodes[node].keys.lock = None,
+            Step::Wins(attempt, fence) => {
+                let is_held = |other: usize| self.are_rivals(attempt, other) && self.owns(before, other);
+                state.overlaps |=
+                    (0..A).any(|other| other != attempt && before.won(other) < Some(fence) && is_held(other));
+                state.attempts[attempt].won = Some(fence);
+            }
+            Step::Ends(node, name) => {
+                let keys = &mut state.nodes[node].keys;
+                let owner = keys[name].lock.map(|(owner, _)| owner);
+                let together = keys.iter_mut().enumerate().filter(|(other, keys)| {
+                    *other == name || (self.ends == Ends::Together && keys.lock.map(|(owner, _)| owner) == owner)
+                });
+                together.for_each(|(_, keys)| keys.lock = None);
+            }
+            Step::EndsFor(node, name, attempt) => {
+                let shared = &mut state.nodes[node].keys[name].shared;
+                *shared = shared.and_then(|period| period.without(self.token(attempt)));
+            }
             Step::Loses(node, left) => {
                 state.losses -= 1;
                 let node = &mut state.nodes[node];
-                node.forgotten = node.forgotten.max(node.keys.fence);
-                node.keys = Keys { lock: None, fence: left };
+                for keys in &mut node.keys {
+                    node.forgotten = node.forgotten.max(keys.fence);
+                    *keys = Keys { fence: left.min(keys.fence), ..Keys::default() };
+                }
             }
         }
         if !matches!(step, Step::Loses(..)) {
-            let mut both = before.nodes.iter().zip(&state.nodes);
-            state.fell |= both.any(|(before, after)| after.keys.fence < before.keys.fence);
+            let mut both =
+                before.nodes.iter().zip(&state.nodes).flat_map(|(before, after)| before.keys.iter().zip(&after.keys));
+            state.fell |= both.any(|(before, after)| after.fence < before.fence);
         }
         (state != *before).then_some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        type Case<const S: usize, const A: usize> = fn(&Fencing<S, A>, &State<S, A>) -> bool;
-        let cases: [(&'static str, Case<S, A>); 8] = [
-            (UNIQUE, |_, state| state.all_pairs(|one, two| state.won(one) != state.won(two))),
-            (REAL_TIME, |_, state| state.all_pairs(|one, two| state.is_in_real_time(one, two))),
-            (OWN_ORDER, |_, state| state.all_pairs(|one, two| state.is_in_own_order(one, two))),
+        type Case<const S: usize, const A: usize, const K: usize> = fn(&Fencing<S, A, K>, &State<S, A, K>) -> bool;
+        let cases: [(&'static str, Case<S, A, K>); 11] = [
+            (UNIQUE, |model, state| model.all_rivals(state, |one, two| state.won(one) != state.won(two))),
+            (REAL_TIME, |model, state| model.all_neighbours(state, |one, two| state.is_in_real_time(one, two))),
+            (OWN_ORDER, |model, state| model.all_rivals(state, |one, two| state.is_in_own_order(one, two))),
             (DURABLE, |model, state| state.losses < model.losses || model.is_durable(state)),
             (MONO, |_, state| !state.fell),
             (NO_BRIDGE, |model, state| state.losses < model.losses || !model.is_bridged(state)),
-            (ONE_OWNER, |model, state| (0..A).filter(|attempt| model.owns(state, *attempt)).count() <= 1),
+            (ONE_OWNER, |model, state| {
+                let owners: Vec<usize> = (0..A).filter(|attempt| model.owns(state, *attempt)).collect();
+                owners.iter().all(|one| owners.iter().all(|two| one == two || !model.are_rivals(*one, *two)))
+            }),
+            (EXCLUDES, |model, state| state.losses < model.losses || !state.overlaps),
             (LIVE, |model, state| {
-                let may_stop = model.ends || model.restores || state.winners() != 0;
+                let may_stop = model.ends != Ends::Never || model.restores || state.winners() != 0;
                 may_stop || !model.next_states(state).is_empty()
             }),
+            (KEPT, |model, state| {
+                model.ends != Ends::Never || model.losses > 0 || (0..A).all(|attempt| model.is_kept(state, attempt))
+            }),
+            (GIVEN_UP, |model, state| !state.revived && (0..A).all(|attempt| !model.is_left_behind(state, attempt))),
         ];
         cases.into_iter().map(|(name, condition)| Property::always(name, condition)).collect()
     }
 }
 
-impl<const S: usize, const A: usize> Fencing<S, A> {
+impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
+    /// Whether two attempts have a name in common.
+    fn are_neighbours(&self, one: usize, two: usize) -> bool {
+        self.names[one].iter().any(|name| self.names[two].contains(name))
+    }
+
+    /// Whether they exclude each other too.
+    fn are_rivals(&self, one: usize, two: usize) -> bool {
+        self.are_neighbours(one, two) && !(self.shared[one] && self.shared[two])
+    }
+
+    /// Whether this is so of every two neighbours that have won, the first of whom began first.
+    fn all_neighbours(&self, state: &State<S, A, K>, holds: impl Fn(usize, usize) -> bool) -> bool {
+        state.all_pairs(|one, two| !self.are_neighbours(one, two) || holds(one, two))
+    }
+
+    /// Whether this is so of every two rivals that have won, the first of whom began first.
+    fn all_rivals(&self, state: &State<S, A, K>, holds: impl Fn(usize, usize) -> bool) -> bool {
+        state.all_pairs(|one, two| !self.are_rivals(one, two) || holds(one, two))
+    }
+
+    /// Whether a rival has won with a larger fence.
+    fn is_superseded(&self, state: &State<S, A, K>, attempt: usize) -> bool {
+        (0..A).any(|other| self.are_rivals(attempt, other) && state.won(other) > state.won(attempt))
+    }
+
     /// What may arrive at a node from an attempt that has begun.
-    fn messages(&self, state: &State<S, A>, attempt: usize, node: usize, messages: &mut Vec<Message>) {
+    fn messages(&self, state: &State<S, A, K>, attempt: usize, node: usize, messages: &mut Vec<Message>) {
         let there = &state.nodes[node];
         let (part, won) = (there.parts[attempt], state.won(attempt).is_some());
         let again = part != Part::Pending;
@@ -233,15 +331,24 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
         if self.confirms(part, state.attempts[attempt].decided) {
             messages.push(Message::Confirm);
         }
-        if state.is_superseded(attempt) && won && !there.extended[attempt] {
+        let given_up = there.given_up[attempt];
+        if (self.is_superseded(state, attempt) || given_up) && won && !there.extended[attempt] {
             messages.push(Message::Extend);
         }
-        if self.restores && won && there.keys.lock.is_none() {
+        let is_absent = |name: &&usize| match there.keys[**name] {
+            Keys { lock: None, shared: None, .. } => true,
+            Keys { shared: Some(period), .. } => self.shared[attempt] && !period.has(self.token(attempt)),
+            Keys { lock: Some(_), .. } => false,
+        };
+        if self.restores && won && self.names[attempt].iter().any(|name| is_absent(&name)) {
             messages.push(Message::Restore);
+        }
+        if self.gives_up.is_some() && won && !given_up {
+            messages.push(Message::GiveUp);
         }
     }
 
-    fn arrives(&self, state: &mut State<S, A>, attempt: usize, node: usize, message: Message) {
+    fn arrives(&self, state: &mut State<S, A, K>, attempt: usize, node: usize, message: Message) {
         let Attempt { decided, won, .. } = state.attempts[attempt];
         let there = &mut state.nodes[node];
         match message {
@@ -263,18 +370,26 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
             Message::Extend => {
                 let fence = won.expect("who holds");
                 there.extended[attempt] = self.extend(&mut there.keys, attempt, fence);
+                state.revived |= there.given_up[attempt] && there.extended[attempt];
             }
             Message::Restore => self.restore(&mut there.keys, attempt, won.expect("who holds")),
+            Message::GiveUp => {
+                let ask = self.gives_up.expect("that is the subject");
+                there.given_up[attempt] = self.ask(&mut there.keys, attempt, ask) == Answer::Done;
+            }
         }
     }
 
-    fn is_durable(&self, state: &State<S, A>) -> bool {
-        let remembered = |fence| state.nodes.iter().filter(|node| node.keys.fence >= fence).count();
-        state.attempts.iter().filter_map(|attempt| attempt.won).all(|fence| self.is_quorum(remembered(fence)))
+    fn is_durable(&self, state: &State<S, A, K>) -> bool {
+        let remembered = |name: usize, fence| state.nodes.iter().filter(|node| node.keys[name].fence >= fence).count();
+        (0..A).all(|attempt| {
+            let is_remembered = |fence| self.names[attempt].iter().all(|name| self.is_quorum(remembered(*name, fence)));
+            state.won(attempt).is_none_or(is_remembered)
+        })
     }
 
     /// Whether a lock was extended after somebody had won with a larger fence.
-    fn is_bridged(&self, state: &State<S, A>) -> bool {
+    fn is_bridged(&self, state: &State<S, A, K>) -> bool {
         (0..A).any(|attempt| {
             let extended: Vec<bool> = self.list(attempt).map(|node| state.nodes[node].extended[attempt]).collect();
             model::is_extended(&extended)
@@ -282,13 +397,29 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
     }
 
     /// Whether an attempt has won and its keys, those of late grants aside, stand on a quorum.
-    fn owns(&self, state: &State<S, A>, attempt: usize) -> bool {
+    fn owns(&self, state: &State<S, A, K>, attempt: usize) -> bool {
         let Some(fence) = state.won(attempt) else { return false };
-        let own = |node: &usize| match state.nodes[*node].keys.lock {
-            Some((owner, granted)) => owner == self.token(attempt) && granted <= fence,
-            None => false,
+        let own = |keys: &Keys| match (keys.lock, keys.shared) {
+            (Some((owner, granted)), _) => owner == self.token(attempt) && granted <= fence,
+            (None, Some(period)) => period.has(self.token(attempt)) && period.fence <= fence,
+            (None, None) => false,
         };
-        self.is_quorum(self.list(attempt).filter(own).count())
+        let all = |node: &usize| self.names[attempt].iter().all(|name| own(&state.nodes[*node].keys[*name]));
+        self.is_quorum(self.list(attempt).filter(all).count())
+    }
+
+    /// Whether a node that was given the lock back still has a key of it.
+    fn is_left_behind(&self, state: &State<S, A, K>, attempt: usize) -> bool {
+        let is_own = |keys: &Keys| self.has_key(keys, attempt);
+        state.nodes.iter().any(|node| node.given_up[attempt] && node.keys.iter().any(is_own))
+    }
+
+    /// Whether an attempt that has won has its keys wherever it was granted them and has not given them back.
+    fn is_kept(&self, state: &State<S, A, K>, attempt: usize) -> bool {
+        let is_granted = |part: Part| matches!(part, Part::Granted(_) | Part::Confirmed);
+        let mut granted = state.nodes.iter().filter(|node| is_granted(node.parts[attempt]) && !node.given_up[attempt]);
+        let has_keys = |keys: &[Keys; K]| self.names[attempt].iter().all(|name| self.has_key(&keys[*name], attempt));
+        state.won(attempt).is_none() || granted.all(|node| has_keys(&node.keys))
     }
 
     /// Whether a new attempt that is alone wins with any quorum of nodes that remember these fences and hold no key.
@@ -296,7 +427,7 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
     pub fn is_open(&self, fences: [u64; S]) -> bool {
         let mut asked = (0..1_u16 << S).filter(|asked| self.is_quorum(asked.count_ones() as usize));
         asked.all(|asked| {
-            let mut nodes = fences.map(|fence| Keys { lock: None, fence });
+            let mut nodes = fences.map(|fence| [Keys { fence, ..Keys::default() }; K]);
             let mut parts = [Part::Pending; S];
             for node in (0..S).filter(|node| asked & 1 << node != 0) {
                 let proposal = self.proposals[0];
@@ -315,7 +446,7 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
     }
 
     /// Whether it wins with this fence, once all who are asked have confirmed it.
-    fn wins_with(&self, fence: u64, mut nodes: [Keys; S], mut parts: [Part; S]) -> bool {
+    fn wins_with(&self, fence: u64, mut nodes: [[Keys; K]; S], mut parts: [Part; S]) -> bool {
         for node in 0..S {
             let asked = parts[node] != Part::Pending && self.confirms(parts[node], Some(fence));
             if asked && self.confirm(&mut nodes[node], 0, parts[node], fence) {

@@ -4,10 +4,14 @@
 //! that can be reached, the nearest ones first: it says how many there are, or shows the shortest way to a bad one.
 //!
 //! [`setnx`] is the protocol of the values that say when a lock ends. [`fencing`] is that of the library; it has so many
-//! states that [`stateright`] goes through them.
+//! states that [`stateright`] goes through them. [`semaphore`] is how the library makes several permits of it, and
+//! [`counter`] is how that cannot be done. [`sharing`] is how long owners share a lock on one node.
 
+pub mod counter;
 pub mod fencing;
 mod search;
+pub mod semaphore;
 pub mod setnx;
+pub mod sharing;
 
 pub use search::{Model, search};

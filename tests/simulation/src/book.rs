@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redlock::LostReason;
 use redlock::testing::simulation::World;
-use redlock_history::{History, Kind, Record};
+use redlock_history::{History, Kind, Reason, Record};
+
+use crate::shape::Shape;
 
 /// What all tasks of a run write to.
 #[derive(Debug, Default)]
@@ -26,7 +29,8 @@ pub(crate) struct Book {
     /// key and value.
     pub(crate) prolonged: BTreeSet<(usize, String, String)>,
     older_fence: u64,
-    stores: BTreeMap<&'static str, Store>,
+    /// By name, and slot of a semaphore.
+    stores: BTreeMap<(&'static str, Option<u32>), Store>,
 }
 
 /// What a lock protects: it remembers the largest fence and refuses smaller ones.
@@ -46,8 +50,8 @@ impl Shared {
     }
 }
 
-/// A lock's name, when it was released or not acquired, and its ttl.
-type Owed = (&'static str, u64, Duration);
+/// A lock, when it was released or not acquired, and its ttl.
+type Owed = (Shape, u64, Duration);
 
 /// When a process stood still, and whether it was killed.
 #[derive(Clone, Debug, Default)]
@@ -67,8 +71,8 @@ impl Fate {
         self.killed.load(Ordering::Relaxed)
     }
 
-    fn owes(&self, name: &'static str, at_ns: u64, ttl: Duration) {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner).push((name, at_ns, ttl));
+    fn owes(&self, shape: &Shape, at_ns: u64, ttl: Duration) {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner).push((shape.clone(), at_ns, ttl));
     }
 
     pub(crate) fn stood_still(&self, from_ns: u64, to_ns: u64) {
@@ -119,19 +123,6 @@ impl Pen {
         self.book.open().flaws.push(format!("{} at {at:?}: {what}", self.label));
     }
 
-    pub(crate) fn record(
-        &self,
-        kind: Kind,
-        name: &str,
-        invoke_ns: u64,
-        ok: bool,
-        fence: Option<u64>,
-        until: Option<u64>,
-    ) {
-        let return_ns = Some(self.now_ns());
-        self.write(Record { return_ns, ..blank(&self.label, kind, name, invoke_ns, ok, fence, until) });
-    }
-
     fn write(&self, record: Record) {
         self.tell(&record);
         self.book.open().history.push(record);
@@ -139,11 +130,13 @@ impl Pen {
 
     fn tell(&self, record: &Record) {
         self.world.note(|| {
-            let Record { client, kind, name, ok, fence, valid_until_ns, .. } = record;
+            let Record { client, kind, name, slot, ok, fence, valid_until_ns, .. } = record;
+            let slot = slot.map(|slot| format!(" slot {slot}"));
             let until = valid_until_ns.map(|until| format!(", valid until {:?}", Duration::from_nanos(until)));
             let fence = fence.map(|fence| format!(", fence {fence}"));
             let done = if *ok { "done" } else { "not done" };
-            format!("{client}: {kind} {name} {done}{}{}", fence.unwrap_or_default(), until.unwrap_or_default())
+            let (slot, fence, until) = (slot.unwrap_or_default(), fence.unwrap_or_default(), until.unwrap_or_default());
+            format!("{client}: {kind} {name}{slot} {done}{fence}{until}")
         });
     }
 
@@ -154,86 +147,84 @@ impl Pen {
             book.older_fence += 1;
             book.older_fence
         };
-        let ttl = Duration::ZERO;
-        let tenure = Tenure { pen: self.clone(), name, fence, ttl, is_older: true, released_ns: None, is_over: false };
-        tenure.record(Kind::Acquire, invoke_ns, true, Some(until_ns));
+        let won = Won { fence, until_ns, slot: None, least_until_ns: None, margin_ns: None, is_term: false };
+        let mut tenure = Tenure::new(self, &Shape::One(name), Duration::ZERO, &won);
+        tenure.is_older = true;
+        tenure.record_acquire(invoke_ns, &won);
         tenure
     }
 
     /// Keys are left, by who was killed or cares for a call no more.
-    fn leave(&self, name: &str, invoke_ns: u64, ttl: Duration) {
+    fn leave(&self, shape: &Shape, invoke_ns: u64, ttl: Duration) {
         // An extension may be on its way, and longer; a node's clock may be slower.
         let left_ns = self.now_ns() + nanos(3 * ttl + Duration::from_secs(2));
-        self.write(blank(&self.label, Kind::Acquire, name, invoke_ns, false, None, Some(left_ns)));
+        self.write(shape.of(blank(&self.label, Kind::Acquire, invoke_ns, false, None, Some(left_ns))));
     }
 
     /// The process is killed: nobody pays what it may still owe.
     pub(crate) fn leave_owed(&self) {
         let owed = std::mem::take(&mut *self.fate.owed.lock().unwrap_or_else(PoisonError::into_inner));
-        for (name, at_ns, ttl) in owed {
+        for (shape, at_ns, ttl) in owed {
             if at_ns + nanos(ttl) >= self.now_ns() {
-                self.leave(name, at_ns, ttl);
+                self.leave(&shape, at_ns, ttl);
             }
         }
     }
 
     /// Writes to what the lock protects. It arrives now; it was sent at `invoke_ns`.
-    pub(crate) fn store(&self, name: &'static str, invoke_ns: u64, fence: u64) {
+    pub(crate) fn store(&self, (name, slot): (&'static str, Option<u32>), invoke_ns: u64, fence: u64) {
         let count = {
             let mut book = self.book.open();
-            let store = book.stores.entry(name).or_default();
+            let store = book.stores.entry((name, slot)).or_default();
             (fence >= store.largest).then(|| {
                 store.largest = fence;
                 store.writes += 1;
                 store.writes
             })
         };
-        let record = blank(&self.label, Kind::Write, name, invoke_ns, count.is_some(), Some(fence), None);
-        self.write(Record { return_ns: Some(self.now_ns()), count, ..record });
+        let record =
+            Shape::One(name).of(blank(&self.label, Kind::Write, invoke_ns, count.is_some(), Some(fence), None));
+        self.write(Record { return_ns: Some(self.now_ns()), slot, count, ..record });
     }
 }
 
-fn blank(
-    label: &str,
-    kind: Kind,
-    name: &str,
-    invoke_ns: u64,
-    ok: bool,
-    fence: Option<u64>,
-    valid_until_ns: Option<u64>,
-) -> Record {
-    Record {
-        name: name.to_owned(),
-        invoke_ns,
-        return_ns: None,
-        client: label.to_owned(),
-        kind,
-        ok,
-        fence,
-        valid_until_ns,
-        count: None,
-        token: None,
-    }
+/// A record that is about no lock yet, of a call that has not come back.
+fn blank(label: &str, kind: Kind, invoke_ns: u64, ok: bool, fence: Option<u64>, valid_until_ns: Option<u64>) -> Record {
+    Record { return_ns: None, ok, fence, valid_until_ns, ..Record::new(label, kind, "", (invoke_ns, invoke_ns)) }
 }
 
 /// A record of what is no call: seen on a node, or a time of trouble.
 pub(crate) fn seen(kind: Kind, client: &str, name: &str, from_ns: u64, to_ns: u64, fence: Option<u64>) -> Record {
-    Record { return_ns: Some(to_ns), ..blank(client, kind, name, from_ns, true, fence, None) }
+    Record { fence, ..Record::new(client, kind, name, (from_ns, to_ns)) }
+}
+
+/// What came of an acquire.
+#[derive(Debug)]
+pub(crate) struct Won {
+    pub(crate) fence: u64,
+    pub(crate) slot: Option<u32>,
+    pub(crate) until_ns: u64,
+    /// Until when nobody else may get it, if it has a least time.
+    pub(crate) least_until_ns: Option<u64>,
+    /// How long nobody else may get it after its time has run out.
+    pub(crate) margin_ns: Option<u64>,
+    /// Whether it is a term of an election.
+    pub(crate) is_term: bool,
 }
 
 /// An acquire that has not come back.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pen: Pen,
-    name: &'static str,
+    shape: Shape,
     invoke_ns: u64,
     ttl: Duration,
     is_over: bool,
 }
 
 impl Pending {
-    pub(crate) fn new(pen: &Pen, name: &'static str, ttl: Duration) -> Self {
-        Self { pen: pen.clone(), name, invoke_ns: pen.now_ns(), ttl, is_over: false }
+    pub(crate) fn new(pen: &Pen, shape: &Shape, ttl: Duration) -> Self {
+        Self { pen: pen.clone(), shape: shape.clone(), invoke_ns: pen.now_ns(), ttl, is_over: false }
     }
 
     pub(crate) fn invoke_ns(&self) -> u64 {
@@ -247,29 +238,23 @@ impl Pending {
     }
 
     fn record_failure(&self) {
-        self.pen.record(Kind::Acquire, self.name, self.invoke_ns, false, None, None);
-        self.pen.fate.owes(self.name, self.pen.now_ns(), self.ttl);
+        let record = self.shape.of(blank(&self.pen.label, Kind::Acquire, self.invoke_ns, false, None, None));
+        self.pen.write(Record { return_ns: Some(self.pen.now_ns()), ..record });
+        self.pen.fate.owes(&self.shape, self.pen.now_ns(), self.ttl);
     }
 
     /// It is neither polled nor dropped any more: until its `timeout` it may win, and keys are left then.
     pub(crate) fn neglect(mut self, timeout: Duration) {
         self.is_over = true;
-        self.pen.leave(self.name, self.invoke_ns, self.ttl + timeout);
+        self.pen.leave(&self.shape, self.invoke_ns, self.ttl + timeout);
     }
 
     /// It came back with the lock.
-    pub(crate) fn win(mut self, fence: u64, until_ns: u64) -> Tenure {
+    pub(crate) fn win(mut self, won: &Won) -> Tenure {
         self.is_over = true;
-        self.pen.record(Kind::Acquire, self.name, self.invoke_ns, true, Some(fence), Some(until_ns));
-        Tenure {
-            pen: self.pen.clone(),
-            name: self.name,
-            fence,
-            ttl: self.ttl,
-            is_older: false,
-            released_ns: None,
-            is_over: false,
-        }
+        let tenure = Tenure::new(&self.pen, &self.shape, self.ttl, won);
+        tenure.record_acquire(self.invoke_ns, won);
+        tenure
     }
 }
 
@@ -281,7 +266,7 @@ impl Drop for Pending {
         }
         let pen = &self.pen;
         if pen.fate.is_killed() {
-            pen.leave(self.name, self.invoke_ns, self.ttl);
+            pen.leave(&self.shape, self.invoke_ns, self.ttl);
         } else {
             self.record_failure();
         }
@@ -292,9 +277,11 @@ impl Drop for Pending {
 #[derive(Debug)]
 pub(crate) struct Tenure {
     pen: Pen,
-    pub(crate) name: &'static str,
+    shape: Shape,
+    pub(crate) slot: Option<u32>,
     pub(crate) fence: u64,
     ttl: Duration,
+    has_margin: bool,
     is_older: bool,
     /// When its release began, if it has.
     released_ns: Option<u64>,
@@ -302,16 +289,54 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
+    fn new(pen: &Pen, shape: &Shape, ttl: Duration, won: &Won) -> Self {
+        Self {
+            pen: pen.clone(),
+            shape: shape.clone(),
+            slot: won.slot,
+            fence: won.fence,
+            ttl,
+            has_margin: won.margin_ns.is_some(),
+            is_older: false,
+            released_ns: None,
+            is_over: false,
+        }
+    }
+
     pub(crate) fn now_ns(&self) -> u64 {
         self.pen.now_ns()
     }
 
+    /// Whether it is one of several readers.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shape.is_shared()
+    }
+
+    /// The single names of the lock.
+    pub(crate) fn names(&self) -> &[&'static str] {
+        self.shape.names()
+    }
+
+    fn record_acquire(&self, invoke_ns: u64, won: &Won) {
+        let Won { least_until_ns, margin_ns, .. } = *won;
+        let term = won.is_term.then_some(won.fence);
+        let record = self.of_now(Kind::Acquire, invoke_ns, true, Some(won.until_ns));
+        self.push(Record { least_until_ns, margin_ns, term, ..record });
+    }
+
     fn record(&self, kind: Kind, invoke_ns: u64, ok: bool, until_ns: Option<u64>) {
-        let pen = &self.pen;
-        let record = blank(&pen.label, kind, self.name, invoke_ns, ok, Some(self.fence), until_ns);
-        let record = Record { return_ns: Some(pen.now_ns()), ..record };
-        pen.tell(&record);
-        let mut book = pen.book.open();
+        self.push(self.of_now(kind, invoke_ns, ok, until_ns));
+    }
+
+    /// A record of a call that comes back now.
+    fn of_now(&self, kind: Kind, invoke_ns: u64, ok: bool, until_ns: Option<u64>) -> Record {
+        let record = self.shape.of(blank(&self.pen.label, kind, invoke_ns, ok, Some(self.fence), until_ns));
+        Record { return_ns: Some(self.pen.now_ns()), slot: self.slot, ..record }
+    }
+
+    fn push(&self, record: Record) {
+        self.pen.tell(&record);
+        let mut book = self.pen.book.open();
         let history = if self.is_older { &mut book.older } else { &mut book.history };
         history.push(record);
     }
@@ -323,9 +348,10 @@ impl Tenure {
     }
 
     /// It was told lost.
-    pub(crate) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self, reason: Option<LostReason>) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.record(Kind::Lost, self.now_ns(), true, None);
+            let reason = reason.and_then(reason_of);
+            self.push(Record { reason, ..self.of_now(Kind::Lost, self.now_ns(), true, None) });
         }
     }
 
@@ -343,16 +369,29 @@ impl Tenure {
 impl Drop for Tenure {
     /// It was released, or its runtime has ended, and its guard was dropped; or its process was killed.
     fn drop(&mut self) {
-        if !self.is_over {
+        // From then on others may have a lost one too, whatever is left of its margin.
+        if !self.is_over || self.has_margin {
             let invoke_ns = self.released_ns.unwrap_or_else(|| self.now_ns());
             let is_killed = self.pen.fate.is_killed();
             self.record(Kind::Release, invoke_ns, !is_killed, None);
             if is_killed && !self.is_older {
-                self.pen.leave(self.name, invoke_ns, self.ttl);
+                self.pen.leave(&self.shape, invoke_ns, self.ttl);
             } else if !self.is_older {
-                self.pen.fate.owes(self.name, invoke_ns, self.ttl);
+                self.pen.fate.owes(&self.shape, invoke_ns, self.ttl);
             }
         }
+    }
+}
+
+/// What the history calls a reason.
+fn reason_of(reason: LostReason) -> Option<Reason> {
+    match reason {
+        LostReason::Expired => Some(Reason::Expired),
+        LostReason::Unreachable => Some(Reason::Unreachable),
+        LostReason::MaxHold => Some(Reason::MaxHold),
+        LostReason::Taken => Some(Reason::Taken),
+        LostReason::Deleted => Some(Reason::Deleted),
+        _ => None,
     }
 }
 

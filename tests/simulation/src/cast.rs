@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redlock::Redlock;
 use redlock::testing::simulation::{Program, Runtime, World};
+use redlock::{NodeState, NodeView, Redlock};
 use redlock_history::Kind;
 
 use crate::book::{Fate, Pen, Shared, nanos, seen};
-use crate::client::{Crew, NAMES, Task};
+use crate::client::{Crew, Task};
 use crate::dice::Dice;
-use crate::plan::{Plan, Trouble};
+use crate::plan::{Plan, Topology, Trouble};
+use crate::shape::{CONTESTED, NAMES};
 
 /// One process after the other, each with the same tasks.
 #[derive(Debug)]
@@ -97,12 +98,13 @@ impl Role {
 
     /// Connects to every node, so that its restarts are seen.
     pub(crate) async fn meet_nodes(&self) {
-        for (client, name) in self.life.clients.all().iter().flat_map(|client| NAMES.map(|name| (client, name))) {
+        let clients = self.life.clients.all();
+        for (client, name) in
+            clients.iter().flat_map(|client| NAMES[..CONTESTED].iter().map(move |name| (client, name)))
+        {
             for _ in 0..100 {
-                let views = client.inspect(name).await.unwrap_or_default();
-                if views.iter().all(|view| !matches!(view.state, redlock::NodeState::Unavailable { .. }))
-                    && !views.is_empty()
-                {
+                let is_met = |node: &NodeView| !matches!(node.state, NodeState::Unavailable { .. });
+                if client.inspect(name).await.is_ok_and(|view| view.nodes.iter().all(is_met)) {
                     break;
                 }
                 // A node that could not be connected to may not be connected to again before that.
@@ -177,6 +179,8 @@ impl Role {
                 masses: 0,
                 journey: Duration::from_millis(2 * (self.plan.unusual.least_ms + self.plan.delay_ms)),
                 one_node: self.plan.nodes.len() == 1,
+                are_clusters: self.plan.unusual.topology == Topology::Cluster,
+                mix: self.plan.mix,
                 neglected_per_thousand: self.plan.neglected_per_thousand,
                 neglected: Mutex::default(),
                 dice: self.dice.fork(),

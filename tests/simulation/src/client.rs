@@ -7,19 +7,18 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use redlock::testing::simulation::{Pace, World};
-use redlock::{Error, ErrorKind, Guard, Lock, Redlock};
+use redlock::testing::simulation::{Pace, World, validity};
+use redlock::{Error, ErrorKind, Guard, Lock, LockState, LockView, Redlock};
 use tokio::sync::Notify;
 
+use crate::asked::{Asked, Patience};
 use crate::book::{Pen, Pending, Tenure, nanos};
 use crate::cast::Clients;
 use crate::dice::Dice;
 use crate::hold::Holding;
-use crate::plan::{LONG, MASS_MOST};
+use crate::plan::{LONG, MASS_MOST, Mix};
 use crate::run::all;
-
-/// The names that everybody fights for.
-pub(crate) const NAMES: [&str; 2] = ["apple", "{pear}s"];
+use crate::shape::{NAMES, Shape};
 
 /// How the names begin that are taken at once.
 pub(crate) const MASS: &str = "mass-";
@@ -114,31 +113,15 @@ pub(crate) struct Task {
     pub(crate) journey: Duration,
     /// Whether there is one node, which locks of the older protocol need.
     pub(crate) one_node: bool,
+    /// Whether the names of one lock have to be in one slot.
+    pub(crate) are_clusters: bool,
+    /// What it locks beside single names.
+    pub(crate) mix: Mix,
     /// How many of its calls in a thousand it leaves alone.
     pub(crate) neglected_per_thousand: u64,
     /// What it neither polls nor drops any more; never locked, but a task has to be `Sync`.
     pub(crate) neglected: Mutex<Vec<<Lock as IntoFuture>::IntoFuture>>,
     pub(crate) dice: Dice,
-}
-
-/// A lock that is about to be asked for.
-pub(crate) struct Asked {
-    lock: Lock,
-    name: &'static str,
-    pub(crate) ttl: Duration,
-    timeout: Option<Duration>,
-    patience: Patience,
-}
-
-/// When a caller gives up: after a time, or at the n-th await.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    time: Duration,
-    polls: u64,
-}
-
-impl Patience {
-    const ENDLESS: Self = Self { time: Duration::from_secs(100_000), polls: u64::MAX };
 }
 
 impl Task {
@@ -166,13 +149,13 @@ impl Task {
     pub(crate) async fn take_turns(mut self, crew: &Crew, number: usize) {
         while crew.begin(number) {
             let _turn = Turn(crew, number);
-            let name = NAMES[0];
-            let lock = self.client().lock(name).ttl(LONG).no_timeout();
-            self.pen.begins("waits for its turn");
-            let pending = Pending::new(&self.pen, name, LONG);
-            match lock.acquire().await {
+            let shape = self.turn();
+            let asked = Asked::plainly(shape.lock(&self.client()).no_timeout(), shape, LONG);
+            self.pen.begins(&format!("waits for its turn at {}", asked.shape.told()));
+            let pending = asked.pending(&self.pen);
+            match asked.lock.acquire().await {
                 Ok(guard) => {
-                    let mut tenure = pending.win(guard.fence(), self.valid_until_ns(guard.remaining()));
+                    let mut tenure = pending.win(&asked.won(&self.pen, self.pace, &guard));
                     self.pen.world.sleep(self.dice.millis(0, 30)).await;
                     tenure.release();
                     drop(guard.release().await);
@@ -186,31 +169,40 @@ impl Task {
         self.pen.doing("is done");
     }
 
+    /// What to wait for in turns: the first name, alone or with another one, or a permit.
+    fn turn(&mut self) -> Shape {
+        match self.dice.below(4) {
+            0 if self.mix.sets > 0 => Shape::All(vec![NAMES[0], NAMES[2]]),
+            1 if self.mix.permits > 0 => Shape::Permit(NAMES[0], self.mix.usual_permits),
+            2 if self.mix.shared > 0 => Shape::Shared(NAMES[0]),
+            _ => Shape::One(NAMES[0]),
+        }
+    }
+
     /// Acquires long locks and gives every one up half-way or at once: nothing may stay.
     pub(crate) async fn give_up(mut self, crew: &Crew, number: usize) {
         while crew.begin(number) {
             let _turn = Turn(crew, number);
-            let name = self.dice.pick(&NAMES);
-            let ttl = Duration::from_secs(60);
-            let lock = self.client().lock(name).ttl(ttl).timeout(Duration::from_secs(2));
+            let shape = self.shape();
+            let lock = shape.lock(&self.client()).timeout(Duration::from_secs(2));
+            let asked = Asked::plainly(lock, shape, Duration::from_secs(60));
             let mut patience = self.patience();
             patience.time = patience.time.min(Duration::from_millis(50));
-            self.pen.begins("gives up");
-            let pending = Pending::new(&self.pen, name, ttl);
-            let acquired = cancelled(&self.pen.world, lock.acquire(), patience).await;
+            self.pen.begins(&format!("gives up {}", asked.shape.told()));
+            let pending = asked.pending(&self.pen);
+            let acquired = cancelled(&self.pen.world, asked.lock.acquire(), patience).await;
             pending.fail();
             drop(acquired);
         }
         self.pen.doing("is done");
     }
 
-    fn client(&mut self) -> Redlock {
+    pub(crate) fn client(&mut self) -> Redlock {
         self.clients.any(&mut self.dice)
     }
 
-    /// In virtual time, until when the guard says that it can be relied on.
-    pub(crate) fn valid_until_ns(&self, remaining: Duration) -> u64 {
-        self.pen.now_ns() + nanos(self.pace.passes(remaining))
+    pub(crate) fn valid_until_ns(&self, guard: &Guard) -> u64 {
+        valid_until_ns(&self.pen, self.pace, guard)
     }
 
     fn patience(&mut self) -> Patience {
@@ -229,6 +221,7 @@ impl Task {
             return self.take_mass().await;
         }
         match self.dice.below(20) {
+            _ if self.dice.chance(self.mix.elections) => self.elect().await,
             0 => self.inspect().await,
             1 | 2 => self.run_under().await,
             3..=5 if self.one_node => self.acquire_older().await,
@@ -250,9 +243,10 @@ impl Task {
         };
         self.pen.begins(&format!("takes {} locks at once ({patience:?})", names.len()));
         let calls = names.iter().map(|name| {
-            let pending = Pending::new(&self.pen, name, LONG);
-            let call = client.lock(name).ttl(LONG).timeout(Duration::ZERO).into_future();
-            async move { (pending, call.await) }
+            let shape = Shape::One(name);
+            let asked = Asked::plainly(shape.lock(&client).timeout(Duration::ZERO), shape, LONG);
+            let (pending, call) = (asked.pending(&self.pen), asked.lock.clone().into_future());
+            async move { (asked, pending, call.await) }
         });
         let ended = Mutex::new(Vec::new());
         let taking = all(calls
@@ -266,12 +260,13 @@ impl Task {
         let is_done = cancelled(&self.pen.world, taking, patience).await.is_some();
         self.pen.note(if is_done { "has them" } else { "has cancelled what is left" });
         let mut held = Vec::new();
-        for (pending, result) in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for (asked, pending, result) in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
             match result {
-                Ok(guard) => {
-                    let until_ns = self.valid_until_ns(guard.remaining());
-                    held.push((pending.win(guard.fence(), until_ns), guard));
+                Ok(guard) if guard.is_held() => {
+                    held.push((pending.win(&asked.won(&self.pen, self.pace, &guard)), guard));
                 }
+                // Its time ran out while the task waited for the others, and nobody looked.
+                Ok(_) => pending.fail(),
                 Err(error) => {
                     pending.fail();
                     self.failed("acquire", Some(Duration::ZERO), &error);
@@ -289,26 +284,6 @@ impl Task {
         }
     }
 
-    fn asks(&mut self) -> Asked {
-        let name = self.dice.pick(&NAMES);
-        let timeout = match self.dice.below(10) {
-            0..=2 => Some(Duration::ZERO),
-            3 => None,
-            _ => Some(self.dice.millis(1, 4_000)),
-        };
-        let ttl = if self.dice.chance(100) && !self.one_ttl { self.ttl * 2 } else { self.ttl };
-        let auto_renew = self.dice.chance(500);
-        let mut lock = self.client().lock(name).ttl(ttl).auto_renew(auto_renew);
-        lock = match timeout {
-            Some(timeout) => lock.timeout(timeout),
-            None => lock.no_timeout(),
-        };
-        if self.dice.chance(100) {
-            lock = lock.max_hold(ttl + self.dice.millis(0, 2_000));
-        }
-        Asked { lock, name, ttl, timeout, patience: self.patience_mostly() }
-    }
-
     /// One lock, from acquire to the end.
     async fn acquire(&mut self) {
         let asked = self.asks();
@@ -318,27 +293,26 @@ impl Task {
         {
             return self.neglect(asked, timeout).await;
         }
-        let Asked { name, ttl, timeout, patience, .. } = asked;
-        self.pen.begins(&format!("acquires {name} (timeout {timeout:?}, {patience:?})"));
-        let pending = Pending::new(&self.pen, name, ttl);
-        match cancelled(&self.pen.world, asked.lock.acquire(), patience).await {
+        self.pen.begins(&format!("acquires {}", asked.told()));
+        let pending = asked.pending(&self.pen);
+        match cancelled(&self.pen.world, asked.lock.acquire(), asked.patience).await {
             None => self.gave_up(pending),
             Some(result) => {
-                self.answered("acquire", pending.invoke_ns(), timeout, ttl);
-                self.acquired(pending, timeout, result, ttl).await;
+                self.answered("acquire", pending.invoke_ns(), &asked);
+                self.acquired(pending, &asked, result).await;
             }
         }
     }
 
     /// One lock, whose acquire is begun and then neither polled nor dropped.
     async fn neglect(&mut self, asked: Asked, timeout: Duration) {
-        let Asked { lock, name, ttl, .. } = asked;
         let longest = self.dice.pick(&[100, 500, 2_000]);
         // Usually past the attempt that is made where the caller is.
         let patience = Patience { time: self.dice.millis(20, longest), ..Patience::ENDLESS };
-        self.pen.begins(&format!("acquires {name} (timeout {timeout:?}), to neglect it ({patience:?})"));
-        let pending = Pending::new(&self.pen, name, ttl);
-        let mut call = lock.into_future();
+        let asked = Asked { patience, ..asked };
+        self.pen.begins(&format!("acquires, to neglect it, {}", asked.told()));
+        let pending = asked.pending(&self.pen);
+        let mut call = asked.lock.clone().into_future();
         let result = match cancelled(&self.pen.world, &mut call, patience).await {
             Some(result) => result,
             // Where clocks run as they like nobody knows when what is left of it has run out.
@@ -355,56 +329,50 @@ impl Task {
                 call.await
             }
         };
-        self.acquired(pending, Some(timeout), result, ttl).await;
+        self.acquired(pending, &asked, result).await;
     }
 
     async fn try_acquire(&mut self) {
-        let Asked { lock, name, ttl, patience, .. } = self.asks();
-        self.pen.begins(&format!("tries {name} ({patience:?})"));
-        let pending = Pending::new(&self.pen, name, ttl);
-        match cancelled(&self.pen.world, lock.try_acquire(), patience).await {
+        let asked = Asked { timeout: Some(Duration::ZERO), ..self.asks() };
+        self.pen.begins(&format!("tries {}", asked.told()));
+        let pending = asked.pending(&self.pen);
+        match cancelled(&self.pen.world, asked.lock.try_acquire(), asked.patience).await {
             None => self.gave_up(pending),
             Some(result) => {
-                let timeout = Some(Duration::ZERO);
-                self.answered("try_acquire", pending.invoke_ns(), timeout, ttl);
+                self.answered("try_acquire", pending.invoke_ns(), &asked);
                 match result.transpose() {
                     None => pending.fail(),
-                    Some(result) => self.acquired(pending, timeout, result, ttl).await,
+                    Some(result) => self.acquired(pending, &asked, result).await,
                 }
             }
         }
     }
 
-    fn gave_up(&self, pending: Pending) {
+    pub(crate) fn gave_up(&self, pending: Pending) {
         self.pen.note("has given up");
         self.pen.book.open().cancelled += 1;
         pending.fail();
     }
 
-    async fn acquired(
-        &mut self,
-        pending: Pending,
-        timeout: Option<Duration>,
-        result: Result<Guard, Error>,
-        ttl: Duration,
-    ) {
+    async fn acquired(&mut self, pending: Pending, asked: &Asked, result: Result<Guard, Error>) {
         match result {
             Ok(guard) => {
                 if !guard.is_held() {
                     self.pen.flaw("acquire returned a lock that is not held");
                 }
-                let until_ns = self.valid_until_ns(guard.remaining());
-                let tenure = pending.win(guard.fence(), until_ns);
-                Holding::new(guard, tenure, until_ns, ttl).hold(self).await;
+                asked.compare(&self.pen, &guard);
+                let won = asked.won(&self.pen, self.pace, &guard);
+                let tenure = pending.win(&won);
+                Holding::new(guard, tenure, won.until_ns, asked).hold(self).await;
             }
             Err(error) => {
                 pending.fail();
-                self.failed("acquire", timeout, &error);
+                self.failed("acquire", asked.timeout, &error);
             }
         }
     }
 
-    fn failed(&self, what: &str, timeout: Option<Duration>, error: &Error) {
+    pub(crate) fn failed(&self, what: &str, timeout: Option<Duration>, error: &Error) {
         self.pen.note(&error.to_string());
         if !self.restarts && error.nodes().iter().any(|node| node.answer.starts_with("restarted")) {
             self.pen.flaw(&format!("no node has restarted, but {what} says {error}"));
@@ -420,10 +388,11 @@ impl Task {
     }
 
     /// An acquire came back.
-    fn answered(&self, what: &str, invoke_ns: u64, timeout: Option<Duration>, ttl: Duration) {
-        let node_timeout = node_timeout(ttl);
-        match timeout {
-            Some(Duration::ZERO) => self.in_time(what, invoke_ns, CONNECT + 2 * node_timeout),
+    fn answered(&self, what: &str, invoke_ns: u64, asked: &Asked) {
+        let node_timeout = node_timeout(asked.ttl);
+        let votes = if asked.shape.is_permit() { 5 } else { 2 };
+        match asked.timeout {
+            Some(Duration::ZERO) => self.in_time(what, invoke_ns, CONNECT + votes * node_timeout),
             Some(timeout) => self.in_time(what, invoke_ns, timeout + node_timeout),
             None => {}
         }
@@ -441,20 +410,20 @@ impl Task {
 
     /// Something under a lock, which is released by itself.
     async fn run_under(&mut self) {
-        let Asked { lock, name, ttl, timeout, patience } = self.asks();
-        self.pen.begins(&format!("runs under {name} (timeout {timeout:?}, {patience:?})"));
-        let pending = Pending::new(&self.pen, name, ttl);
+        let asked = self.asks();
+        self.pen.begins(&format!("runs under {}", asked.told()));
+        let pending = asked.pending(&self.pen);
         let longest = self.dice.pick(&[20, 300, 3_000]);
         let rest = self.dice.millis(0, longest);
         let (mut pending, mut tenure) = (Some(pending), None);
-        let run = run_body(self, &lock, &mut pending, &mut tenure, rest);
-        let result = cancelled(&self.pen.world.clone(), run, patience).await;
+        let run = run_body(self, &asked, &mut pending, &mut tenure, rest);
+        let result = cancelled(&self.pen.world.clone(), run, asked.patience).await;
         if let Some(pending) = pending {
             match result {
                 Some(Err(error)) => {
-                    self.answered("run", pending.invoke_ns(), timeout, ttl);
+                    self.answered("run", pending.invoke_ns(), &asked);
                     pending.fail();
-                    self.failed("run", timeout, &error);
+                    self.failed("run", asked.timeout, &error);
                 }
                 _ => self.gave_up(pending),
             }
@@ -462,22 +431,38 @@ impl Task {
         }
         let Some(mut tenure) = tenure else { return };
         match result {
-            Some(Err(error)) if error.kind() == ErrorKind::Lost && !tenure.is_releasing() => tenure.lost(),
+            Some(Err(error)) if error.kind() == ErrorKind::Lost && !tenure.is_releasing() => {
+                tenure.lost(error.reason());
+            }
             Some(Err(error)) if error.kind() != ErrorKind::Lost => self.pen.flaw(&format!("run failed with {error}")),
             _ => {}
         }
     }
 
     async fn inspect(&mut self) {
-        let name = self.dice.pick(&NAMES);
-        self.pen.begins(&format!("inspects {name}"));
+        let shape = self.shape();
+        self.pen.begins(&format!("inspects {}", shape.told()));
         let (client, invoke_ns) = (self.client(), self.pen.now_ns());
         let patience = self.patience_mostly();
-        if let Some(result) = cancelled(&self.pen.world, client.inspect(name), patience).await {
+        let inspecting = async {
+            match shape {
+                Shape::Permit(name, permits) => client.inspect_semaphore(name, permits).await,
+                _ => client.inspect(shape.names()[0]).await.map(|view| vec![view]),
+            }
+        };
+        if let Some(result) = cancelled(&self.pen.world, inspecting, patience).await {
             // The node_timeout of the client's own options.
             self.in_time("inspect", invoke_ns, CONNECT + Duration::from_millis(500));
-            if let Err(error) = result {
-                self.pen.flaw(&format!("inspect failed with {error}"));
+            let slots: Vec<Option<u32>> = match shape {
+                Shape::Permit(_, permits) => (0..permits).map(Some).collect(),
+                _ => vec![None],
+            };
+            match result {
+                Ok(views) if !views.iter().all(is_whole) || !views.iter().map(|view| view.slot).eq(slots) => {
+                    self.pen.flaw(&format!("inspect shows {views:?}"));
+                }
+                Ok(_) => {}
+                Err(error) => self.pen.flaw(&format!("inspect failed with {error}")),
             }
         }
     }
@@ -490,21 +475,25 @@ impl Task {
         self.pen.begins(&format!("acquires {OLDER} (timeout {timeout:?}, {patience:?})"));
         let invoke_ns = self.pen.now_ns();
         let Some(result) = cancelled(&self.pen.world, lock.acquire(), patience).await else { return };
-        self.answered("acquire", invoke_ns, Some(timeout), self.ttl);
+        self.in_time(
+            "acquire",
+            invoke_ns,
+            if timeout.is_zero() { CONNECT } else { timeout } + 2 * node_timeout(self.ttl),
+        );
         let guard = match result {
             Ok(guard) => guard,
             Err(error) => return self.failed("acquire", Some(timeout), &error),
         };
-        let until_ns = self.valid_until_ns(guard.remaining());
+        let until_ns = self.pen.now_ns() + nanos(self.pace.passes(guard.remaining()));
         let mut tenure = self.pen.acquired_older(OLDER, invoke_ns, until_ns);
         let rest = self.dice.millis(0, 500);
-        let is_lost = tokio::select! {
+        let lost = tokio::select! {
             biased;
-            _ = guard.lost() => true,
-            () = self.pen.world.sleep(rest) => false,
+            error = guard.lost() => Some(error),
+            () = self.pen.world.sleep(rest) => None,
         };
-        if is_lost {
-            return tenure.lost();
+        if let Some(error) = lost {
+            return tenure.lost(error.reason());
         }
         tenure.release();
         self.pen.begins("releases in the older protocol");
@@ -522,25 +511,46 @@ impl Task {
 /// The whole of a run under a lock. Leaves in `tenure` whose lock it was.
 async fn run_body(
     task: &Task,
-    lock: &Lock,
+    asked: &Asked,
     pending: &mut Option<Pending>,
     tenure: &mut Option<Tenure>,
     rest: Duration,
 ) -> Result<(), Error> {
-    lock.run(async |guard: &Guard| {
-        let until_ns = task.valid_until_ns(guard.remaining());
-        if let Some(pending) = pending.take() {
-            *tenure = Some(pending.win(guard.fence(), until_ns));
-        }
-        // Not as long as it would need a renewal.
-        task.pen.world.sleep(rest.min(task.pace.passes(guard.remaining() / 2))).await;
-        tenure.as_mut().map(Tenure::release);
-    })
-    .await
+    asked
+        .lock
+        .run(async |guard: &Guard| {
+            asked.compare(&task.pen, guard);
+            if let Some(pending) = pending.take() {
+                *tenure = Some(pending.win(&asked.won(&task.pen, task.pace, guard)));
+            }
+            // Not as long as it would need a renewal.
+            task.pen.world.sleep(rest.min(task.pace.passes(guard.remaining() / 2))).await;
+            tenure.as_mut().map(Tenure::release);
+        })
+        .await
+}
+
+/// Whether the parts of a view agree: a lock with an owner is on a quorum and expires, one of ours has a fence, and one that
+/// is shared has readers.
+fn is_whole(view: &LockView) -> bool {
+    let is_ours = matches!(view.state, LockState::Held | LockState::Shared);
+    let has_owner = is_ours || view.state == LockState::Foreign;
+    let (is_on_quorum, expires) = (view.holders >= view.quorum, view.ttl_left.is_some());
+    [is_on_quorum, expires] == [has_owner; 2]
+        && [view.fence.is_some(), view.since.is_some()] == [is_ours; 2]
+        && view.readers.is_some_and(|readers| readers > 0) == (view.state == LockState::Shared)
 }
 
 pub(crate) fn node_timeout(ttl: Duration) -> Duration {
     (ttl / 4).clamp(Duration::from_millis(50), Duration::from_millis(500))
+}
+
+/// In virtual time, until when a lock can be relied on, or could before it was lost.
+pub(crate) fn valid_until_ns(pen: &Pen, pace: Pace, guard: &Guard) -> u64 {
+    match validity(guard) {
+        Ok(left) => pen.now_ns() + nanos(pace.passes(left)),
+        Err(over) => pen.now_ns().saturating_sub(nanos(pace.passes(over))),
+    }
 }
 
 /// Runs `future` until its caller loses patience and drops it.

@@ -6,13 +6,17 @@ use redlock::testing::simulation::{Node, Shards, World};
 use redlock_history::Kind;
 
 use crate::book::{Shared, nanos, seen};
-use crate::client::NAMES;
 use crate::dice::Dice;
 use crate::moves;
 use crate::plan::{Plan, Trouble, Unusual};
+use crate::shape::{CONTESTED, NAMES};
 
 /// No node's clock is set further from where it was at the start: far less than nodes remember fences.
 const STEP_MOST_MICROS: i64 = 20 * 60 * 1_000_000;
+
+/// For how long a node stays well if keys live for long. Releases that are owed to one that answers for a moment only are
+/// dropped when they have been pending for a ttl, although a create that it executes late makes a key after that.
+const PAYING: Duration = Duration::from_secs(6);
 
 /// Makes trouble for as long as it is polled.
 pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: Dice) {
@@ -25,12 +29,12 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
     let minority = (plan.nodes.len() - 1) / 2;
     // With one node, that one; it is the majority.
     let most = if plan.majority_fails { plan.nodes.len() } else { minority.max(1) };
-    let mut steps = vec![0; plan.nodes.len()];
+    let (mut steps, mut mended) = (vec![0; plan.nodes.len()], vec![None; plan.nodes.len()]);
     loop {
         world.sleep(dice.millis(0, plan.calm_ms)).await;
         if plan.trouble == Trouble::Meddling && dice.chance(800) {
             let node = dice.index(plan.nodes.len());
-            meddle(&world, node, book, &mut dice);
+            meddle(&world, plan, node, book, &mut dice);
             continue;
         }
         if plan.trouble == Trouble::Clocks && dice.chance(600) {
@@ -42,6 +46,7 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
         let mut victims: Vec<usize> = (0..victims).map(|_| dice.index(plan.nodes.len())).collect();
         victims.sort_unstable();
         victims.dedup();
+        victims.retain(|victim| !plan.shows_leaks() || mended[*victim].is_none_or(|at| world.now() >= at + PAYING));
         for victim in &victims {
             fail(&world.nodes()[*victim], plan, &mut dice);
         }
@@ -56,6 +61,7 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
         world.sleep(down).await;
         for victim in victims {
             mend(&world.nodes()[victim]);
+            mended[victim] = Some(world.now());
         }
         if plan.trouble == Trouble::Amnesia {
             // For as long as any lock lives: bars hold back for less.
@@ -95,16 +101,28 @@ pub(crate) async fn oddities(world: World, plan: &Plan, mut dice: Dice) {
 }
 
 /// Deletes or overwrites a key, as anybody could.
-fn meddle(world: &World, node: usize, book: &Shared, dice: &mut Dice) {
-    let name = dice.pick(&NAMES);
+fn meddle(world: &World, plan: &Plan, node: usize, book: &Shared, dice: &mut Dice) {
     let node = &world.nodes()[node];
+    let (name, key) = if dice.chance(plan.mix.permits / 2) {
+        let (key, name) = (dice.below(u64::from(plan.mix.usual_permits)), dice.pick(&NAMES[..CONTESTED]));
+        (name, slot_key(name, key))
+    } else {
+        let name =
+            if plan.mix.sets > 0 && dice.chance(300) { dice.pick(&NAMES) } else { dice.pick(&NAMES[..CONTESTED]) };
+        (name, name.to_owned())
+    };
     match dice.below(4) {
-        0 => node.take(name.as_bytes(), dice.millis(10, 2_000)),
-        _ => node.delete(name.as_bytes()),
+        0 => node.take(key.as_bytes(), dice.millis(10, 2_000)),
+        _ => node.delete(key.as_bytes()),
     }
     // Whoever was granted it before may not have it any more.
     let now_ns = nanos(world.now());
     book.open().history.push(seen(Kind::Lapse, "a meddler", name, now_ns, now_ns, None));
+}
+
+/// The lock key of a slot. No name here has braces that are not a hash tag.
+fn slot_key(name: &str, slot: u64) -> String {
+    if name.contains('}') { format!("redlock:slot:{slot}::{name}") } else { format!("redlock:slot:{slot}:{{{name}}}") }
 }
 
 fn step(world: &World, node: usize, book: &Shared, stepped: &mut i64, dice: &mut Dice) {
@@ -135,6 +153,18 @@ pub(crate) fn fail(node: &Node, plan: &Plan, dice: &mut Dice) {
 pub(crate) fn mend(node: &Node) {
     node.start();
     node.thaw();
+}
+
+/// Ends all connections to clusters. A process that stood still while a primary was replaced and came back learns of it
+/// only with its next connection, and then does not count its grants for a while.
+pub(crate) fn end_connections(world: &World) {
+    if world.clusters().is_empty() {
+        return;
+    }
+    for node in world.nodes() {
+        node.hang_up(true);
+        node.hang_up(false);
+    }
 }
 
 /// Mends everything.

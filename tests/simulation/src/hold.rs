@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use redlock::{Error, ErrorKind, Guard, LostReason};
 
+use crate::asked::Asked;
 use crate::book::{Pen, Tenure, nanos};
 use crate::client::{CONNECT, RELEASE, Task, cancelled, node_timeout};
 
 /// How a stretch of holding ended.
 enum Held<T> {
     Still(T),
-    Lost,
+    Lost(Option<LostReason>),
 }
 
 /// A guard with what was last written down about it.
@@ -29,14 +30,16 @@ pub(crate) struct Holding {
     node_timeout: Duration,
     /// The longest ttl that was asked for, of which the answer may have come.
     longest: Duration,
+    margin: Duration,
 }
 
 impl Holding {
-    pub(crate) fn new(guard: Guard, tenure: Tenure, valid_until_ns: u64, ttl: Duration) -> Self {
+    pub(crate) fn new(guard: Guard, tenure: Tenure, valid_until_ns: u64, asked: &Asked) -> Self {
         let acquired_ns = tenure.now_ns();
         let (valid_until_ns, looked_ns) = (AtomicU64::new(valid_until_ns), AtomicU64::new(acquired_ns));
+        let Asked { ttl, margin, .. } = *asked;
         let node_timeout = node_timeout(ttl);
-        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl, node_timeout, longest: ttl }
+        Self { guard, tenure, valid_until_ns, acquired_ns, looked_ns, ttl, node_timeout, longest: ttl, margin }
     }
 
     /// Holds the lock for a while, and gives it back.
@@ -57,8 +60,8 @@ impl Holding {
                     self.during(task, task.pen.world.sleep(rest)).await
                 }
             };
-            if matches!(held, Held::Lost) {
-                self.tenure.lost();
+            if let Held::Lost(reason) = held {
+                self.tenure.lost(reason);
                 return self.lost(task).await;
             }
         }
@@ -76,7 +79,7 @@ impl Holding {
                 biased;
                 error = &mut lost => {
                     self.told_lost(task, &error);
-                    return Held::Lost;
+                    return Held::Lost(error.reason());
                 }
                 value = &mut future => Some(value),
                 () = task.pen.world.sleep(step) => None,
@@ -88,16 +91,16 @@ impl Holding {
         }
     }
 
-    /// Writes down a renewal.
+    /// Writes down a renewal, even if the lock is lost since.
     fn look(&self, task: &Task) {
-        let valid_until_ns = task.valid_until_ns(self.guard.remaining());
+        let valid_until_ns = task.valid_until_ns(&self.guard);
         let before_ns = self.valid_until_ns.load(Ordering::Relaxed);
         // It may have come at any time since the last look, and was asked for at most the longest ttl before its end.
         let looked_ns = self.looked_ns.swap(task.pen.now_ns(), Ordering::Relaxed);
         let since_ns =
             looked_ns.min(valid_until_ns.saturating_sub(nanos(task.pace.passes(self.longest)))).max(self.acquired_ns);
         // The clocks' rates are rounded: less than a microsecond is no renewal.
-        if self.guard.is_held() && valid_until_ns > before_ns + 1_000 && !task.stalls {
+        if valid_until_ns > before_ns + 1_000 && !task.stalls {
             self.extended(since_ns, valid_until_ns);
         }
     }
@@ -116,20 +119,24 @@ impl Holding {
         }
     }
 
-    /// Writes to what the lock protects, and does not look whether the lock is still held when that arrives.
+    /// Writes to what the lock protects, and does not look whether the lock is still held when that arrives. A reader takes as
+    /// long to read.
     async fn write(&mut self, task: &mut Task) -> Held<()> {
         let most = task.dice.pick(&[0, 20, 500, 3_000]);
         let delay = task.dice.millis(0, most);
         let invoke_ns = task.pen.now_ns();
         task.pen.doing("writes");
-        let (name, fence) = (self.tenure.name, self.tenure.fence);
+        let (name, fence) = ((task.dice.pick(self.tenure.names()), self.tenure.slot), self.tenure.fence);
+        let is_reader = self.tenure.is_shared();
         let mut writing = pin!(async {
             task.pen.world.sleep(delay).await;
-            task.pen.store(name, invoke_ns, fence);
+            if !is_reader {
+                task.pen.store(name, invoke_ns, fence);
+            }
         });
         let held = self.during(task, &mut writing).await;
-        if matches!(held, Held::Lost) {
-            self.tenure.lost();
+        if let Held::Lost(reason) = held {
+            self.tenure.lost(reason);
             writing.await;
         }
         held
@@ -150,13 +157,16 @@ impl Holding {
         };
         let call = cancelled(&task.pen.world, call, patience);
         // Renewals go on meanwhile, and a loss is told by its own timer.
-        let Held::Still(extension) = self.during(task, call).await else { return Held::Lost };
+        let extension = match self.during(task, call).await {
+            Held::Still(extension) => extension,
+            Held::Lost(reason) => return Held::Lost(reason),
+        };
         let Some(extension) = extension else { return Held::Still(()) };
         task.in_time("extend", invoke_ns, CONNECT + self.node_timeout);
         match extension {
             Ok(()) => {
                 self.ttl = to.unwrap_or(self.ttl);
-                self.extended(invoke_ns, task.valid_until_ns(self.guard.remaining()));
+                self.extended(invoke_ns, task.valid_until_ns(&self.guard));
                 Held::Still(())
             }
             Err(error) => self.not_extended(task, &error),
@@ -168,7 +178,7 @@ impl Holding {
         match error.kind() {
             ErrorKind::Lost => {
                 self.told_lost(task, error);
-                return Held::Lost;
+                return Held::Lost(error.reason());
             }
             ErrorKind::Unavailable => self.look(task),
             _ => task.pen.flaw(&format!("extend failed with {error}")),
@@ -179,6 +189,7 @@ impl Holding {
     /// A loss is told, for a reason that may be none.
     fn told_lost(&self, task: &Task, error: &Error) {
         task.pen.note(&error.to_string());
+        self.look(task);
         let is_over = task.pen.now_ns() >= self.valid_until_ns.load(Ordering::Relaxed);
         if task.keeps_keys && !is_over && matches!(error.reason(), Some(LostReason::Deleted | LostReason::Taken)) {
             task.pen.flaw(&format!("a lock whose keys are there was told lost: {error}"));
@@ -187,13 +198,19 @@ impl Holding {
 
     /// After a loss was told.
     async fn lost(self, task: &mut Task) {
-        let guard = self.guard;
+        let Self { guard, mut tenure, margin, .. } = self;
         let kind = guard.check().map_err(|error| error.kind());
         if kind != Err(ErrorKind::Lost) || guard.is_held() || !guard.remaining().is_zero() {
             task.pen.flaw(&format!("a lock that was told lost answers {kind:?}"));
         }
+        if !margin.is_zero() && task.dice.chance(700) {
+            // Its user stops in the margin, or later.
+            let most = u64::try_from(task.pace.passes(margin).as_millis()).unwrap_or(0);
+            task.pen.world.sleep(task.dice.millis(0, 2 * most)).await;
+        }
+        // At most what is left of the margin is given up by that.
+        tenure.release();
         if task.dice.chance(500) {
-            // Never more than a no-op.
             drop(guard.release().await);
         }
     }

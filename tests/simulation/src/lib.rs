@@ -13,11 +13,13 @@
 //! way, step by step, for what a seed once found: a changed engine draws differently. [`race()`] is a run without faults,
 //! for those who all want the same at once.
 
+mod asked;
 mod book;
 pub mod calm;
 mod cast;
 mod client;
 mod dice;
+mod election;
 mod faults;
 mod hold;
 mod moves;
@@ -25,9 +27,10 @@ mod network;
 mod plan;
 mod race;
 mod run;
+mod shape;
 mod story;
 
-pub use plan::{Mishaps, Plan, Topology, Trouble, Unusual};
+pub use plan::{Mishaps, Mix, Plan, Topology, Trouble, Unusual};
 pub use race::{FAR, Latency, NEAR, Race, race};
 pub use run::{Outcome, Run, run, tell};
 pub use story::{Hold, Story};

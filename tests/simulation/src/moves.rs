@@ -10,11 +10,12 @@ use redlock::testing::simulation::{Node, Shards, World};
 use redlock_history::Kind;
 
 use crate::book::{Shared, nanos, seen};
-use crate::client::{NAMES, OLDER};
+use crate::client::OLDER;
 use crate::dice::Dice;
 use crate::faults::{fail, mend};
 use crate::plan::{Plan, Topology, Trouble};
 use crate::run::all;
+use crate::shape::NAMES;
 
 /// Milliseconds until another server hears of a change, at most.
 const GOSSIP_MS: u64 = 200;
@@ -22,8 +23,14 @@ const GOSSIP_MS: u64 = 200;
 /// Milliseconds for which a primary may not know that it has been replaced, at most.
 const STALE_MS: u64 = 3_000;
 
-/// The pause between two moves of a slot in calm, at least: a new map is asked for once a second.
+/// The pause between two moves of a slot in calm, at least, without the ways of the messages: a new map is asked for once
+/// a second.
 const CALM_MS: u64 = 1_500;
+
+/// The ways of messages that the pause has to leave time for: a server that is new to a process has to be found, connected
+/// to and sent the script, before it can be asked for a vote that is then confirmed. A slot that moves sooner than that,
+/// on all nodes at once, can be locked by nobody.
+const WAYS: u64 = 12;
 
 /// Makes trouble in the clusters, or groups, for as long as it is polled.
 pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: Dice) {
@@ -35,12 +42,13 @@ pub(crate) async fn trouble(world: World, plan: &Plan, book: &Shared, mut dice: 
 }
 
 /// Moves a slot to and fro, at once, for as long as it is polled. Whoever waits has to follow.
-pub(crate) async fn in_calm(world: World, mut dice: Dice) {
+pub(crate) async fn in_calm(world: World, plan: &Plan, mut dice: Dice) {
     if world.clusters().iter().all(|group| group.sentinels() > 0) {
         return std::future::pending().await;
     }
+    let pause_ms = CALM_MS + WAYS * plan.unusual.least_ms;
     loop {
-        world.sleep(dice.millis(CALM_MS, 2 * CALM_MS)).await;
+        world.sleep(dice.millis(pause_ms, 2 * pause_ms)).await;
         for cluster in world.clusters() {
             let to = another(cluster, NAMES[0], &mut dice);
             cluster.migrate(NAMES[0].as_bytes(), &to);
@@ -71,6 +79,28 @@ enum Event {
     Fail,
 }
 
+/// A time in which servers forget what they granted. It is written down when it is over, also if all trouble ends in it.
+struct Lapse<'a> {
+    world: &'a World,
+    book: &'a Shared,
+    ttl: Duration,
+    from_ns: u64,
+}
+
+impl<'a> Lapse<'a> {
+    fn begin(world: &'a World, book: &'a Shared, ttl: Duration) -> Self {
+        Self { world, book, ttl, from_ns: nanos(world.now()) }
+    }
+}
+
+impl Drop for Lapse<'_> {
+    fn drop(&mut self) {
+        // For as long as any lock lives: quarantine holds back for less.
+        let to_ns = nanos(self.world.now() + 2 * self.ttl + Duration::from_secs(1));
+        self.book.open().history.push(seen(Kind::Lapse, "a failover", "", self.from_ns, to_ns, None));
+    }
+}
+
 /// Makes trouble in some clusters, in one of them at a time.
 struct Mover<'a> {
     world: &'a World,
@@ -96,7 +126,9 @@ impl Mover<'_> {
         loop {
             self.rest(self.plan.calm_ms).await;
             let cluster = &self.clusters[self.dice.index(self.clusters.len())];
-            let (event, from_ns) = (self.dice.pick(events), nanos(self.world.now()));
+            let event = self.dice.pick(events);
+            let forgets = self.plan.trouble == Trouble::Amnesia && !matches!(event, Event::Move | Event::Plan);
+            let lapse = forgets.then(|| Lapse::begin(self.world, self.book, self.plan.ttl));
             match event {
                 Event::Move => self.migrate(cluster).await,
                 Event::Plan => self.take_over(cluster).await,
@@ -104,11 +136,7 @@ impl Mover<'_> {
                 Event::Split => self.split(cluster).await,
                 Event::Fail => self.fail(cluster).await,
             }
-            if self.plan.trouble == Trouble::Amnesia && !matches!(event, Event::Move | Event::Plan) {
-                // For as long as any lock lives: quarantine holds back for less.
-                let to_ns = nanos(self.world.now() + 2 * self.plan.ttl + Duration::from_secs(1));
-                self.book.open().history.push(seen(Kind::Lapse, "a failover", "", from_ns, to_ns, None));
-            }
+            drop(lapse);
             // Then a quarantine ends, in which nobody can have any lock.
             if self.dice.chance(50) || (!matches!(event, Event::Move) && self.dice.chance(500)) {
                 self.world.sleep(self.plan.ttl * 4).await;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::book::{Shared, nanos, seen};
 use crate::dice::Dice;
 use crate::plan::Plan;
+use crate::shape::lock_of;
 
 /// Messages in one run, more than any run that comes to an end needs: a server that tells nothing is polled.
 const MESSAGES_MOST: u64 = 400_000;
@@ -21,6 +22,9 @@ const MESSAGES_MOST: u64 = 400_000;
 /// As many more on each node for each lock that is taken together with others. That happens several times in a run, and
 /// a release whose create was never answered is sent again until its ttl is over.
 const MESSAGES_EACH: u64 = 500;
+
+/// What is wrong with a key that was left.
+const LENGTHENED: &str = "is kept for longer";
 
 /// For how long refusals are counted.
 pub(crate) const REFUSED_WITHIN: Duration = Duration::from_secs(5);
@@ -154,10 +158,18 @@ impl Network for Weather {
     }
 
     fn granted(&self, node: usize, name: &str, token: &str, fence: u64) {
-        if let Some(book) = self.book.get() {
+        if let (Some(book), Some((name, slot))) = (self.book.get(), lock_of(name)) {
             let now_ns = nanos(self.start.elapsed());
             let record = seen(Kind::Granted, &format!("node {}", node + 1), name, now_ns, now_ns, Some(fence));
-            book.open().history.push(Record { token: Some(token.to_owned()), ..record });
+            book.open().history.push(Record { token: Some(token.to_owned()), slot, ..record });
+        }
+    }
+
+    fn lengthened(&self, node: usize, name: &str) {
+        if let Some(book) = self.book.get() {
+            let at = self.start.elapsed();
+            let flaw = format!("node {} at {at:?}: {name} was left for its least time, and {LENGTHENED}", node + 1);
+            book.open().flaws.push(flaw);
         }
     }
 

@@ -69,6 +69,52 @@ pub struct Plan {
     pub calm_ms: u64,
     /// What is unusual about the programs, the servers and the way between them.
     pub unusual: Unusual,
+    /// What is locked beside single names.
+    pub mix: Mix,
+}
+
+/// What is locked beside single names, and how. All but the permits are calls in a thousand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// Several names.
+    pub sets: u64,
+    /// A permit of a semaphore.
+    pub permits: u64,
+    /// How many permits most callers allow.
+    pub usual_permits: u32,
+    /// How many of a thousand callers allow any other number of permits.
+    pub other_permits: u64,
+    /// Candidates for a few terms.
+    pub elections: u64,
+    /// With a least time.
+    pub at_least: u64,
+    /// With a margin.
+    pub margin: u64,
+    /// A name that may be shared with others.
+    pub shared: u64,
+}
+
+impl Mix {
+    /// Drawn apart, as what is unusual. In a part of all runs there are single names alone.
+    fn new(seed: u64, plan: &Plan) -> Self {
+        let mut dice = Dice::new(seed.rotate_left(32) ^ 0x5eed);
+        let usual_permits = u32::try_from(dice.between(1, 4)).unwrap_or(1);
+        if plan.unusual.mass == MASS_MOST || dice.chance(250) {
+            return Self { usual_permits, ..Self::default() };
+        }
+        let mut some = |of: &[u64]| dice.pick(of);
+        Self {
+            sets: some(&[0, 150, 400]),
+            permits: some(&[0, 200, 500]),
+            usual_permits,
+            other_permits: some(&[0, 0, 200]),
+            elections: some(&[0, 0, 30, 100]),
+            at_least: some(&[0, 0, 100, 300]),
+            margin: some(&[0, 0, 200, 500]),
+            // The last one, so that the others are drawn as they were before it.
+            shared: some(&[0, 0, 200, 600]),
+        }
+    }
 }
 
 /// What a node is.
@@ -216,8 +262,10 @@ impl Plan {
             majority_fails: dice.chance(300),
             calm_ms: if trouble == Trouble::Meddling { dice.pick(&[20, 200, 3_000]) } else { 3_000 },
             unusual: Unusual::default(),
+            mix: Mix::default(),
         };
         plan.unusual = Unusual::new(seed, &plan);
+        plan.mix = Mix::new(seed, &plan);
         if plan.unusual.mass == MASS_MOST {
             plan.lost_per_ten_thousand = plan.lost_per_ten_thousand.min(MASS_LOST_MOST);
         }
@@ -243,6 +291,7 @@ impl Plan {
             majority_fails: false,
             calm_ms: 3_000,
             unusual: Unusual::default(),
+            mix: Mix::default(),
         }
     }
 

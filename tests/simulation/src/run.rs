@@ -11,18 +11,19 @@ use std::time::Duration;
 
 use redlock::ErrorKind;
 use redlock::testing::simulation::{Network, Shards, World};
-use redlock_history::{Kind, Report, Rules, Violation};
+use redlock_history::{Kind, Record, Report, Rules, Violation};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 use crate::book::{Shared, nanos, seen};
 use crate::cast::Role;
-use crate::client::{Crew, MASS, NAMES, OLDER, Task};
+use crate::client::{Crew, MASS, OLDER, Task};
 use crate::dice::Dice;
 use crate::faults;
 use crate::moves;
 use crate::network::{REFUSED_WITHIN, Weather};
 use crate::plan::{LONG, MASS_MOST, Plan, Topology, Trouble};
+use crate::shape::{CONTESTED, NAMES, Shape, lock_of};
 use crate::story::Story;
 
 /// Virtual time after which a run that has not ended hangs.
@@ -239,6 +240,7 @@ impl<'a> Stage<'a> {
             sleep(EXPIRED).await;
             self.book.open().prolonged.clear();
         }
+        faults::end_connections(&self.world);
         for role in &self.roles {
             role.meet_nodes().await;
         }
@@ -260,7 +262,7 @@ impl<'a> Stage<'a> {
     async fn take_turns(&mut self) {
         self.book.open().history.push(seen(Kind::Outage, "the trouble before", "", 0, nanos(self.world.now()), None));
         self.roles.iter_mut().for_each(Role::start_anew);
-        let calm = moves::in_calm(self.world.clone(), Dice::new(self.seed));
+        let calm = moves::in_calm(self.world.clone(), self.plan, Dice::new(self.seed));
         let turns = self.act(2, false, async |task: Task, crew, number| task.take_turns(&crew, number).await);
         let turns = async {
             tokio::select! {
@@ -274,14 +276,35 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Every process gets every name, without waiting for long.
+    /// What every process must be able to have.
+    fn shapes(&self) -> Vec<Shape> {
+        let mix = self.plan.mix;
+        let names = if mix.sets > 0 { &NAMES[..] } else { &NAMES[..CONTESTED] };
+        let mut shapes: Vec<Shape> = names.iter().map(|name| Shape::One(name)).collect();
+        if mix.sets > 0 {
+            shapes.push(Shape::All(vec![NAMES[0], NAMES[2]]));
+            shapes.push(Shape::All(vec![NAMES[3], NAMES[1]]));
+        }
+        if mix.shared > 0 {
+            shapes.push(Shape::Shared(NAMES[0]));
+        }
+        if mix.permits > 0 {
+            // Two slots of one, and whichever of another.
+            shapes.push(Shape::Permit(NAMES[0], 1));
+            shapes.push(Shape::Permit(NAMES[1], 4));
+        }
+        shapes
+    }
+
+    /// Every process gets every lock, without waiting for long.
     async fn acquire_all(&mut self) {
         let is_far = self.plan.unusual.least_ms > 0;
         // An attempt that has to send scripts, and to confirm, is four round trips and its clean-up another one.
         let patience = Duration::from_secs(if is_far { 10 } else { 3 });
         for role in &self.roles {
-            for (name, client) in NAMES.iter().zip(role.life.clients.all().iter().rev()) {
-                let lock = client.lock(name).ttl(self.plan.ttl).timeout(patience);
+            let clients = role.life.clients.all();
+            for (shape, client) in self.shapes().iter().zip(clients.iter().rev().cycle()) {
+                let lock = shape.lock(client).ttl(self.plan.ttl).timeout(patience);
                 let result = match lock.acquire().await {
                     Ok(guard) => match guard.release().await {
                         // A server that was just started is sent each script, which takes a release two round trips.
@@ -291,7 +314,7 @@ impl<'a> Stage<'a> {
                     Err(error) => Err(error),
                 };
                 if let Err(error) = result {
-                    self.flaws.push(format!("a process cannot have {name}: {error}"));
+                    self.flaws.push(format!("a process cannot have {}: {error}", shape.told()));
                 }
             }
         }
@@ -309,8 +332,11 @@ impl<'a> Stage<'a> {
                     continue;
                 }
                 let fence = value.split(':').nth(1).and_then(|fence| fence.parse().ok());
-                if (with_mass && key.starts_with(MASS)) || NAMES.contains(&&*key) {
-                    self.book.open().history.push(seen(Kind::Key, &node_name, &key, now_ns, now_ns, fence));
+                if let Some((name, slot)) = lock_of(&key)
+                    && ((with_mass && name.starts_with(MASS)) || NAMES.contains(&name))
+                {
+                    let key = seen(Kind::Key, &node_name, name, now_ns, now_ns, fence);
+                    self.book.open().history.push(Record { slot, ..key });
                 }
                 if key == OLDER {
                     self.world.note(|| format!("{node_name} has {key} = {value}"));

@@ -5,10 +5,10 @@ use std::time::Duration;
 use redlock::Guard;
 use redlock::testing::simulation::Node;
 
-use crate::book::{Pen, Pending, Tenure, nanos};
-use crate::client::NAMES;
+use crate::book::{Pen, Pending, Tenure, Won, nanos};
 use crate::faults;
 use crate::run::Stage;
+use crate::shape::{NAMES, Shape};
 
 /// The processes and nodes of a run in which nothing happens by itself.
 #[derive(Debug)]
@@ -65,11 +65,12 @@ impl Story<'_> {
             fate: life.fate.clone(),
             label: life.label.clone(),
         };
-        let pending = Pending::new(&pen, NAMES[0], ttl);
+        let pending = Pending::new(&pen, &Shape::One(NAMES[0]), ttl);
         let lock = life.clients.get(0).lock(NAMES[0]).ttl(ttl).auto_renew(false);
         let guard = lock.acquire().await.expect("the lock is free");
         let until_ns = pen.now_ns() + nanos(guard.remaining());
-        let tenure = pending.win(guard.fence(), until_ns);
+        let (fence, slot) = (guard.fence(), guard.slot());
+        let tenure = pending.win(&Won { fence, slot, until_ns, least_until_ns: None, margin_ns: None, is_term: false });
         Hold { guard, tenure }
     }
 

@@ -5,22 +5,32 @@ use redlock::testing::simulation::{Fault, plant};
 use redlock_history::Violation;
 use redlock_simulation::{Plan, Topology, run};
 
-/// The seeds of `make test`.
-const SEEDS: u64 = 2_000;
+/// How many seeds look for a fault.
+const SEEDS: usize = 2_000;
 
-/// Faults that seeds meet too rarely: stories find them.
-const TOLD: [Fault; 8] = [
+/// Faults that seeds meet too rarely: stories find them. The last two are found by the model, and by the comparison of nodes in
+/// memory with servers: no key here comes from a server with another clock, and nobody has a sorted set under a lock's name.
+const TOLD: [Fault; 17] = [
     Fault::LateExtension,
     Fault::BlindConfirm,
     Fault::ExtendByToken,
     Fault::RestoreBlindly,
     Fault::WaiterStays,
     Fault::PromotedCounts,
+    Fault::ReturnedCounts,
     Fault::NamedCounts,
     Fault::OldEpoch,
+    Fault::RestoreFirst,
+    Fault::OneEndForAll,
+    Fault::ExtendWithoutPeriod,
+    Fault::ConfirmWithoutPeriod,
+    Fault::RestoreWithoutFence,
+    Fault::NoIntent,
+    Fault::EndsByTime,
+    Fault::DropsForeign,
 ];
 
-/// Faults of what is done in clusters alone.
+/// Faults of what is done in clusters alone: as many seeds with clusters, which are one in nine, look for them.
 const IN_CLUSTERS: [Fault; 4] =
     [Fault::AskRemembered, Fault::TryAgainLoses, Fault::CreateFollowed, Fault::ReleaseStays];
 
@@ -29,6 +39,9 @@ type Shows = fn(&Violation) -> bool;
 
 /// What a caller notices by itself when it gets a lock too late.
 const NOT_HELD: &str = "acquire returned a lock that is not held";
+
+/// What a server notices of a key that was left for its least time.
+const LENGTHENED: &str = "was left for its least time, and is kept for longer";
 
 /// What a holder notices by itself when it is told of a loss that is none.
 const NOT_LOST: &str = "a lock whose keys are there was told lost";
@@ -46,6 +59,16 @@ fn shows_overlap(violation: &Violation) -> bool {
 /// A key is left.
 fn shows_leak(violation: &Violation) -> bool {
     matches!(violation, Violation::Leaked { .. })
+}
+
+/// A lock is extended that another one has had meanwhile.
+fn shows_bridged(violation: &Violation) -> bool {
+    matches!(violation, Violation::Bridged { .. })
+}
+
+/// Somebody gets a lock that is not free yet.
+fn shows_too_soon(violation: &Violation) -> bool {
+    matches!(violation, Violation::TooSoon { .. })
 }
 
 /// A loss is told late, or never.
@@ -75,9 +98,28 @@ fn shows(fault: Fault) -> Shows {
         | Fault::TryAgainLoses
         | Fault::WaiterStays
         | Fault::PromotedCounts
+        | Fault::ReturnedCounts
         | Fault::NamedCounts
-        | Fault::OldEpoch => shows_nothing,
-        Fault::FirstFence | Fault::NoConfirm | Fault::FenceForgotten => shows_fences,
+        | Fault::OldEpoch
+        | Fault::RestoreFirst
+        | Fault::LeaveForgotten
+        | Fault::LeaveLengthens
+        | Fault::OneEndForAll
+        | Fault::EndsByTime
+        | Fault::ExtendWithoutPeriod
+        | Fault::ConfirmWithoutPeriod
+        | Fault::RestoreWithoutFence
+        | Fault::NoIntent
+        | Fault::DropsForeign => shows_nothing,
+        Fault::FirstFence
+        | Fault::NoConfirm
+        | Fault::FenceForgotten
+        | Fault::FloorOfFirst
+        | Fault::ConfirmFirst
+        | Fault::ReaderForgotten
+        | Fault::JoinsWithCurrent => shows_fences,
+        Fault::ExtendAny => shows_bridged,
+        Fault::NoMargin => shows_too_soon,
         Fault::NoCleanUp
         | Fault::ReleaseElsewhere
         | Fault::UnansweredLeft
@@ -85,7 +127,9 @@ fn shows(fault: Fault) -> Shows {
         | Fault::ExtendCreates
         | Fault::RenewedUntaken
         | Fault::CreateFollowed
-        | Fault::ReleaseStays => shows_leak,
+        | Fault::ReleaseStays
+        | Fault::ReleaseFirst
+        | Fault::SlotKept => shows_leak,
         Fault::LossUntold => shows_untold,
         Fault::ChangeMissed => shows_idle,
         Fault::HalfIsQuorum
@@ -96,19 +140,23 @@ fn shows(fault: Fault) -> Shows {
         | Fault::RestoreCounts
         | Fault::AcquireTakes
         | Fault::ReleaseBlindly
-        | Fault::SetnxTakes => shows_overlap,
+        | Fault::SetnxTakes
+        | Fault::TakesFree
+        | Fault::EndOfLast
+        | Fault::ReleaseForAll => shows_overlap,
     }
 }
 
 /// The first seed that finds `fault`.
 fn found(fault: Fault) -> Option<u64> {
     plant(Some(fault));
-    let is_cluster = |seed: u64| Plan::of(seed).unusual.topology == Topology::Cluster;
-    let is_meant = |seed: &u64| !IN_CLUSTERS.contains(&fault) || is_cluster(*seed);
-    let seed = (0..SEEDS).filter(is_meant).find(|seed| {
+    let is_cluster = |seed: &u64| Plan::of(*seed).unusual.topology == Topology::Cluster;
+    let is_meant = |seed: &u64| !IN_CLUSTERS.contains(&fault) || is_cluster(seed);
+    let seed = (0..).filter(is_meant).take(SEEDS).find(|seed| {
         let outcome = run(*seed, false).outcome;
         let is_flaw = |flaw: &String| match fault {
             Fault::LateGrant => flaw.ends_with(NOT_HELD),
+            Fault::LeaveForgotten | Fault::LeaveLengthens => flaw.ends_with(LENGTHENED),
             Fault::AskRemembered | Fault::TryAgainLoses => flaw.contains(NOT_LOST),
             _ => false,
         };
@@ -131,7 +179,7 @@ fn find(which: usize) {
             seed.is_none()
         })
         .collect();
-    assert!(missed.is_empty(), "no seed below {SEEDS} finds {missed:?}");
+    assert!(missed.is_empty(), "none of the first {SEEDS} seeds finds {missed:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock::testing::simulation::{Fault, Network, Pace, Shards, World};
+use redlock::testing::simulation::{Fault, Network, Node, Pace, Shards, World};
 use redlock::{Guard, Redlock};
 use redlock_simulation::calm::{Calm, bites, bits};
 use tokio::time::{sleep, timeout};
@@ -71,7 +71,7 @@ async fn a_replica_takes_over(world: fn(Arc<dyn Network>, &[Pace]) -> World, res
         stage.group().settle();
     }
     let taken = stage.acquire(1).await;
-    held.check().expect("nobody has told its holder yet");
+    held.check().expect("its holder does not know of it yet");
     taken.is_err()
 }
 
@@ -83,6 +83,40 @@ fn a_server_that_was_promoted_does_not_count_for_a_ttl() {
 #[test]
 fn a_server_that_was_promoted_does_not_count_although_its_former_primary_takes_itself_for_one() {
     bites(Fault::PromotedCounts, async || a_replica_takes_over(World::of_clusters, true).await);
+}
+
+/// It was replaced, and came back long ago. The other client was cut off from it, has the map of before, and asks for nothing
+/// until it is the right one again.
+#[test]
+fn a_former_primary_that_is_promoted_again_does_not_count_for_a_ttl() {
+    bites(Fault::ReturnedCounts, async || {
+        let stage = Stage::new(World::of_clusters).await;
+        let first = stage.group().owner(KEY).clone();
+        sleep(TTL).await;
+        first.hang_up(true);
+        take_over(&stage, &first, Duration::ZERO);
+        // Whoever asks for the map now is told the one of before.
+        sleep(TTL).await;
+        first.start();
+        stage.group().settle();
+        drop(stage.clients[0].inspect(NAME).await);
+        sleep(2 * TTL).await;
+        let held = stage.acquire(0).await.expect("it is free");
+        let second = stage.group().owner(KEY).clone();
+        take_over(&stage, &second, SOON);
+        stage.group().settle();
+        first.hang_up(false);
+        let taken = stage.acquire(1).await;
+        held.check().expect("its holder does not know of it yet");
+        taken.is_err()
+    });
+}
+
+/// A primary ends, and its replica takes over, which lacks what is newer than that.
+fn take_over(stage: &Stage, primary: &Node, lost: Duration) {
+    stage.group().cut(primary, lost);
+    primary.crash(true);
+    stage.group().promote(primary);
 }
 
 #[test]

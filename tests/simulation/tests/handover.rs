@@ -1,5 +1,6 @@
 //! A lock goes from one call to another one of the same process.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,6 +13,8 @@ use tokio::sync::oneshot;
 /// The last node's reply to the create comes so late that the lock is released first.
 const LATE: Duration = Duration::from_millis(100);
 const MOMENT: Duration = Duration::from_millis(30);
+/// Longer than any story.
+const LONG: Duration = Duration::from_secs(60);
 /// Far below the time after which a waiter asks without news.
 const SOON: Duration = Duration::from_millis(500);
 
@@ -71,5 +74,35 @@ fn a_waiter_learns_of_a_release_over_its_own_connection() {
         let took = world.now().saturating_sub(released);
         assert!(took < SOON, "{took:?}");
         release(&runtime, second).await;
+    });
+}
+
+/// The call beside it has one node for a moment, over the connection on which both of them hear of changes. The node does
+/// not report that there. Seed 748 found it.
+#[test]
+fn a_set_learns_that_a_call_beside_it_has_given_a_name_back() {
+    in_virtual_time(async {
+        let network = Arc::new(LastIsLate::default());
+        let world = World::new(Arc::clone(&network) as Arc<dyn Network>, &[Pace::default(); 3]);
+        let client = world.process(0, Pace::default(), bits(0)).expect("a client");
+        client.inspect("job").await.expect("all nodes answer");
+        for node in &world.nodes()[1..] {
+            node.take(b"job", LONG);
+        }
+        // An attempt that has the first node is lost only when the last one has answered.
+        network.0.store(true, Ordering::Relaxed);
+        let alone = tokio::spawn(client.lock("job").timeout(3 * LATE).into_future());
+        // The next attempts of both begin within that time, and the set's is denied by what the other call has.
+        world.sleep(MOMENT).await;
+        let set = tokio::spawn(client.lock_all(["another", "job"]).into_future());
+        alone.await.expect("no panic").expect_err("two nodes are taken");
+        network.0.store(false, Ordering::Relaxed);
+        world.sleep(SOON).await;
+        let freed = world.now();
+        world.nodes()[1].delete(b"job");
+        let guard = set.await.expect("no panic").expect("two nodes are free");
+        let took = world.now().saturating_sub(freed);
+        assert!(took < SOON, "{took:?}");
+        guard.release().await.expect("it is held");
     });
 }

@@ -200,7 +200,7 @@ fn a_node_that_comes_after_the_win_gets_the_lock_with_the_ttl_that_is_left() {
             let stage = Stage::new(3);
             let (world, late) = (stage.world.clone(), stage.world.nodes()[2].clone());
             let other = world.process(1, Pace::default(), bits(1)).expect("a client");
-            let left = async || match &other.inspect("job").await.expect("nodes answer")[2].state {
+            let left = async || match &other.inspect("job").await.expect("nodes answer").nodes[2].state {
                 NodeState::Held { ttl_left, .. } => Some(ttl_left.expect("it expires")),
                 _ => None,
             };
@@ -256,8 +256,8 @@ fn a_release_waits_for_a_restoring_that_its_node_has_not_executed_yet() {
         stage.network.slow.store(false, Ordering::Relaxed);
         on(&caller, guard.release()).await.expect("it is held");
         world.sleep(LONG).await;
-        for view in other.inspect("job").await.expect("nodes answer") {
-            assert!(matches!(view.state, NodeState::Free), "{view:?}");
+        for node in other.inspect("job").await.expect("nodes answer").nodes {
+            assert!(matches!(node.state, NodeState::Free), "{node:?}");
         }
         on(&caller, renewed.release()).await.expect("it is held");
     });

@@ -72,6 +72,22 @@ fn a_suspend_beyond_the_validity_is_told_as_the_machine_wakes_up() {
 }
 
 #[test]
+fn a_lock_that_expired_before_max_hold_is_not_lost_by_it() {
+    on_one_and_five(|stage| async move {
+        let lock = stage.holder.lock("job").ttl(TTL).max_hold(6 * TTL);
+        let guard = lock.acquire().await.expect("it is free");
+        stage.machine.suspended(NIGHT);
+        assert_eq!(guard.check().expect_err("it is over").reason(), Some(LostReason::Expired));
+        drop(guard);
+        let guard = lock.acquire().await.expect("it is free");
+        // A renewal has reached the limit by then.
+        sleep(5 * TTL + 4 * NAP).await;
+        stage.machine.suspended(NIGHT);
+        assert_eq!(guard.check().expect_err("it is over").reason(), Some(LostReason::MaxHold));
+    });
+}
+
+#[test]
 fn who_asks_after_a_suspend_is_never_told_that_the_lock_is_held() {
     on_one_and_five(|stage| async move {
         let guard = stage.hold().await;

@@ -11,6 +11,8 @@ pub(crate) struct Args {
     pub(crate) face: Which,
     #[arg(long)]
     pub(crate) work: Work,
+    #[arg(long, value_enum, default_value_t = Shape::One)]
+    pub(crate) shape: Shape,
     /// For the random moments and names.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
@@ -32,8 +34,25 @@ pub(crate) enum Work {
     Denied,
     /// Open a client, acquire and release, and close the client.
     Clients,
+    /// Acquire a new name each time, and drop the guard.
+    Drop,
     /// Cancel acquires and releases.
     Cancel,
+}
+
+/// What a lock is on.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shape {
+    /// One name.
+    One,
+    /// Several names.
+    Set,
+    /// One permit of a semaphore.
+    Slot,
+    /// An election.
+    Term,
+    /// One name that readers share.
+    Shared,
 }
 
 /// A fault of the worker, which must be found.

@@ -39,7 +39,7 @@ fn cancel(args: &Args) {
     let mut rng = Rng::with_seed(args.seed);
     let Face::Async(client) = work::client(Face::Async(()), &args.nodes) else { unreachable!("it is async") };
     each_line(|count| {
-        let counts = cancel::perform(&client, args.leak, count, &mut rng);
+        let counts = cancel::perform(&client, args, count, &mut rng);
         json!({
             "cancelled": counts.cancelled.load(Ordering::Relaxed),
             "won": counts.won.load(Ordering::Relaxed),

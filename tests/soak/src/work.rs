@@ -4,14 +4,20 @@ use std::os::unix::net::UnixStream;
 use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
-use face::{Client, Guard, Wait, Which, both};
+use face::{Client, Face, Guard, Lock, Wait, Which, both};
 use redlock::{Error, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::args::{Args, Leak, Work};
+use crate::args::{Args, Leak, Shape, Work};
 
 /// How many tasks compete for one name.
 const WAITERS: u64 = 4;
+
+/// How many permits a semaphore has.
+const PERMITS: u32 = 2;
+
+/// Of so many turns with a shared lock, one is that of a writer.
+pub(crate) const WRITES: u64 = 4;
 
 /// How many calls are denied at once.
 const DENIED: u64 = 64;
@@ -74,25 +80,33 @@ impl Worker {
 
     fn turns(&self, count: u64) -> impl Future<Output = ()> + Send + 'static {
         let (work, nodes, own, done) = (self.args.work, self.args.nodes.clone(), self.client.clone(), self.done);
-        let face = self.args.face;
+        let (face, shape) = (self.args.face, self.args.shape);
         async move {
             for turn in done..done + count {
                 let client = own.clone().unwrap_or_else(|| client(face, &nodes));
-                let name = if work == Work::Names { format!("name-{turn}") } else { "name".into() };
-                let lock = both!(&client, client => client.lock(&name));
-                let guard = lock.acquire().await.expect("the node answers within ten seconds");
-                confirmed(&guard.release().await);
+                let is_new = matches!(work, Work::Names | Work::Drop);
+                let name = if is_new { format!("name-{turn}") } else { "name".into() };
+                if shape == Shape::Term {
+                    lead(&client, &name).await;
+                    continue;
+                }
+                let guard =
+                    lock(&client, shape, &name, turn).acquire().await.expect("the node answers within ten seconds");
+                match work {
+                    Work::Drop => drop(guard),
+                    _ => confirmed(&guard.release().await),
+                }
             }
         }
     }
 
     /// Tries to acquire names that others hold.
     fn denials(&self, task: u64, count: u64) -> impl Future<Output = ()> + Send + 'static {
-        let (client, done) = (client(self.args.face, &self.args.nodes), self.done);
+        let (client, done, shape) = (client(self.args.face, &self.args.nodes), self.done, self.args.shape);
         async move {
             for turn in done..done + count {
                 let name = format!("name-{task}-{turn}");
-                let lock = both!(&client, client => client.lock(&name).timeout(MOMENT));
+                let lock = both!(lock(&client, shape, &name, turn), lock => lock.timeout(MOMENT));
                 let denied = lock.acquire().await.expect_err("others hold it");
                 // A busy machine may not answer within a moment.
                 assert!(matches!(denied.kind(), ErrorKind::Timeout | ErrorKind::Unavailable), "{denied}");
@@ -124,6 +138,25 @@ impl Worker {
 pub(crate) fn client(face: Which, nodes: &[String]) -> Client {
     let builder = both!(face::builder(face), builder => builder.nodes(nodes).ttl(TTL).node_timeout(NODE_TIMEOUT));
     builder.build().expect("the options are right")
+}
+
+/// A lock of this shape. The names of a set stand around its name, so that it is neither the first nor the last.
+pub(crate) fn lock(client: &Client, shape: Shape, name: &str, turn: u64) -> Lock {
+    both!(client, client => match shape {
+        Shape::Set => client.lock_all([format!("a-{name}"), name.into(), format!("z-{name}")]),
+        Shape::Slot => client.semaphore(name, PERMITS),
+        Shape::Shared if !turn.is_multiple_of(WRITES) => client.lock(name).shared(),
+        Shape::One | Shape::Term | Shape::Shared => client.lock(name),
+    })
+}
+
+/// Leads for a moment.
+async fn lead(client: &Client, name: &str) {
+    let led = match client {
+        Face::Async(client) => client.election(name).run(async |guard| guard.fence()).await,
+        Face::Blocking(client) => client.election(name).run(redlock::blocking::Guard::fence),
+    };
+    led.expect("the node answers").expect("nobody stops it");
 }
 
 /// A release may only stay unconfirmed, as on a frozen or slow node: the background continues it.

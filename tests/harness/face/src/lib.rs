@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use redlock::{Diagnosis, Error, LostReason, NodeView, blocking};
+use redlock::{Diagnosis, Error, Leader, LockView, LostReason, blocking};
 use tokio::runtime::Runtime;
 
 /// A value of the library, as one of the faces has it.
@@ -32,6 +32,10 @@ pub type Client = Face<redlock::Redlock, blocking::Redlock>;
 pub type Lock = Face<redlock::Lock, blocking::Lock>;
 /// Its guard.
 pub type Guard = Face<redlock::Guard, blocking::Guard>;
+/// A guard that somebody else owns.
+pub type GuardRef<'a> = Face<&'a redlock::Guard, &'a blocking::Guard>;
+/// A candidate of an election.
+pub type Election = Face<redlock::Election, blocking::Election>;
 /// A lock in the older protocol.
 pub type SetnxLock = Face<redlock::SetnxLock, blocking::SetnxLock>;
 /// Its guard.
@@ -131,8 +135,13 @@ impl Builder {
 
 impl Client {
     /// Asks every node what it has under a name.
-    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Vec<NodeView>, Error> {
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<LockView, Error> {
         call!(self, client => client.inspect(name))
+    }
+
+    /// Asks every node what it has in each slot of a semaphore.
+    pub async fn inspect_semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Result<Vec<LockView>, Error> {
+        call!(self, client => client.inspect_semaphore(name, permits))
     }
 
     /// Finds out what each node can do and may lose.
@@ -141,27 +150,9 @@ impl Client {
     }
 }
 
-/// What locks and guards of both protocols have.
-macro_rules! protocol {
-    ($lock:ident, $guard:ident) => {
-        impl $lock {
-            /// Acquires the lock.
-            pub async fn acquire(&self) -> Result<$guard, Error> {
-                Ok(match self {
-                    Self::Async(lock) => Face::Async(lock.acquire().await?),
-                    Self::Blocking(lock) => Face::Blocking(lock.acquire()?),
-                })
-            }
-
-            /// Tries once.
-            pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
-                Ok(match self {
-                    Self::Async(lock) => lock.try_acquire().await?.map(Face::Async),
-                    Self::Blocking(lock) => lock.try_acquire()?.map(Face::Blocking),
-                })
-            }
-        }
-
+/// What guards of both protocols tell, whoever owns them.
+macro_rules! held {
+    ($guard:ty) => {
         impl $guard {
             /// Returns how long the lock stays valid.
             #[must_use]
@@ -192,7 +183,36 @@ macro_rules! protocol {
             pub fn lose(&self, reason: LostReason) {
                 ask!(self, guard => guard.lose(reason));
             }
+        }
+    };
+}
 
+held!(Guard);
+held!(GuardRef<'_>);
+held!(SetnxGuard);
+
+/// What locks and guards of both protocols do.
+macro_rules! protocol {
+    ($lock:ident, $guard:ident) => {
+        impl $lock {
+            /// Acquires the lock.
+            pub async fn acquire(&self) -> Result<$guard, Error> {
+                Ok(match self {
+                    Self::Async(lock) => Face::Async(lock.acquire().await?),
+                    Self::Blocking(lock) => Face::Blocking(lock.acquire()?),
+                })
+            }
+
+            /// Tries once.
+            pub async fn try_acquire(&self) -> Result<Option<$guard>, Error> {
+                Ok(match self {
+                    Self::Async(lock) => lock.try_acquire().await?.map(Face::Async),
+                    Self::Blocking(lock) => lock.try_acquire()?.map(Face::Blocking),
+                })
+            }
+        }
+
+        impl $guard {
             /// Releases the lock.
             pub async fn release(self) -> Result<(), Error> {
                 call!(self, guard => guard.release())
@@ -211,20 +231,72 @@ impl Lock {
     }
 }
 
-impl Guard {
-    /// Returns the fence.
+impl Election {
+    /// Ends the election for this candidate.
+    pub fn stop(&self) {
+        ask!(self, election => election.stop());
+    }
+
+    /// Returns whether it was stopped.
     #[must_use]
-    pub fn fence(&self) -> u64 {
-        ask!(self, guard => guard.fence())
+    pub fn is_stopped(&self) -> bool {
+        ask!(self, election => election.is_stopped())
     }
 
-    /// Extends the lock by its ttl.
-    pub async fn extend(&self) -> Result<(), Error> {
-        call!(self, guard => guard.extend())
-    }
-
-    /// Extends the lock by this ttl.
-    pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
-        call!(self, guard => guard.extend_for(ttl))
+    /// Asks the nodes who leads.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        call!(self, election => election.leader())
     }
 }
+
+impl Guard {
+    /// Lends the guard.
+    #[must_use]
+    pub fn lend(&self) -> GuardRef<'_> {
+        both!(self, guard => guard)
+    }
+}
+
+/// What guards of the protocol with fences have, whoever owns them.
+macro_rules! fenced {
+    ($guard:ty) => {
+        impl $guard {
+            /// Returns the name, or all names.
+            #[must_use]
+            pub fn name(&self) -> &[u8] {
+                ask!(self, guard => guard.name())
+            }
+
+            /// Returns every name.
+            #[must_use]
+            pub fn names(&self) -> Vec<&[u8]> {
+                ask!(self, guard => guard.names())
+            }
+
+            /// Returns the slot of a semaphore.
+            #[must_use]
+            pub fn slot(&self) -> Option<u32> {
+                ask!(self, guard => guard.slot())
+            }
+
+            /// Returns the fence.
+            #[must_use]
+            pub fn fence(&self) -> u64 {
+                ask!(self, guard => guard.fence())
+            }
+
+            /// Extends the lock by its ttl.
+            pub async fn extend(&self) -> Result<(), Error> {
+                call!(self, guard => guard.extend())
+            }
+
+            /// Extends the lock by this ttl.
+            pub async fn extend_for(&self, ttl: Duration) -> Result<(), Error> {
+                call!(self, guard => guard.extend_for(ttl))
+            }
+        }
+    };
+}
+
+fenced!(Guard);
+fenced!(GuardRef<'_>);

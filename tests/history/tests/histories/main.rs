@@ -3,6 +3,7 @@
 
 mod calls;
 mod nodes;
+mod shapes;
 mod store;
 mod trouble;
 
@@ -24,20 +25,7 @@ const STRICT: Rules = Rules {
 };
 
 fn record(client: &str, kind: Kind, times: (u64, u64), fence: u64, valid_until_ns: Option<u64>) -> Record {
-    let (invoke_ns, return_ns) = times;
-    let (client, name) = (client.to_owned(), "foo".to_owned());
-    Record {
-        name,
-        invoke_ns,
-        return_ns: Some(return_ns),
-        client,
-        kind,
-        ok: true,
-        fence: Some(fence),
-        valid_until_ns,
-        count: None,
-        token: None,
-    }
+    Record { fence: Some(fence), valid_until_ns, ..Record::new(client, kind, "foo", times) }
 }
 
 fn acquire(client: &str, times: (u64, u64), fence: u64, valid_until: u64) -> Record {

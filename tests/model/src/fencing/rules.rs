@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use redlock::testing::model::{self, Answer, Ask, Keys, Next, Part};
+use redlock::testing::model::{self, Answer, Ask, Keys, NAMES_MOST, Next, Part};
+use redlock::testing::simulation::{Fault, plant};
 
 use super::Fencing;
 
@@ -37,16 +38,24 @@ pub enum Mutant {
     OtherNodes,
     /// All nodes must have granted.
     WaitsForAll,
+    /// The nodes have this fault of the library.
+    Planted(Fault),
 }
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
 }
 
+/// A node's keys for the names of one lock, as many as there are.
+type SomeKeys = [Keys; NAMES_MOST];
+
+/// What is asked of a node: its keys, how many of them count, by whom, of which nodes, and whether to share the lock.
+type Asked = (SomeKeys, usize, u8, Ask, Option<u8>, bool);
+
 /// What the library has answered: few things are asked, and each of them very often.
 #[derive(Default)]
 struct Known {
-    answers: HashMap<(Keys, u8, Ask), (Keys, Answer)>,
+    answers: HashMap<Asked, (SomeKeys, Answer)>,
     verdicts: HashMap<Option<u64>, HashMap<Vec<Part>, Vec<Next>>>,
 }
 
@@ -64,7 +73,7 @@ impl Known {
     }
 }
 
-impl<const S: usize, const A: usize> Fencing<S, A> {
+impl<const S: usize, const A: usize, const K: usize> Fencing<S, A, K> {
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
@@ -85,16 +94,27 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
     }
 
     /// Asks a node.
-    pub(super) fn ask(&self, keys: &mut Keys, attempt: usize, ask: Ask) -> Answer {
-        let owner = self.token(attempt);
-        let answer;
-        (*keys, answer) = KNOWN.with_borrow_mut(|known| {
-            *known.answers.entry((*keys, owner, ask)).or_insert_with(|| {
-                let mut keys = *keys;
-                let answer = keys.execute(owner, ask);
-                (keys, answer)
+    pub(super) fn ask(&self, keys: &mut [Keys; K], attempt: usize, ask: Ask) -> Answer {
+        let (names, owner) = (self.names[attempt], self.token(attempt));
+        let mut some = SomeKeys::default();
+        some.iter_mut().zip(names).for_each(|(some, name)| *some = keys[*name]);
+        let fault = if let Some(Mutant::Planted(fault)) = self.mutant { Some(fault) } else { None };
+        let shared = self.shared[attempt];
+        let asked = (some, names.len(), owner, ask, fault.map(|fault| fault as u8), shared);
+        let (some, answer) = KNOWN.with_borrow_mut(|known| {
+            *known.answers.entry(asked).or_insert_with(|| {
+                let mut some = some;
+                plant(fault);
+                let answer = if shared {
+                    model::execute_shared(&mut some[0], owner, ask)
+                } else {
+                    model::execute_all(&mut some[..names.len()], owner, ask)
+                };
+                plant(None);
+                (some, answer)
             })
         });
+        names.iter().zip(some).for_each(|(name, some)| keys[*name] = some);
         answer
     }
 
@@ -108,8 +128,8 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
     }
 
     /// Whether the node acknowledges the fence.
-    pub(super) fn confirm(&self, keys: &mut Keys, attempt: usize, part: Part, fence: u64) -> bool {
-        let is_ours = keys.lock.is_some_and(|(owner, _)| owner == self.token(attempt));
+    pub(super) fn confirm(&self, keys: &mut [Keys; K], attempt: usize, part: Part, fence: u64) -> bool {
+        let is_ours = self.is_ours(keys, attempt);
         let done = match (self.mutant, part) {
             (Some(Mutant::ConfirmsAnyGrant), _) => is_ours,
             (Some(Mutant::ConfirmsForAnybody), _) | (_, Part::Pending) => true,
@@ -119,26 +139,39 @@ impl<const S: usize, const A: usize> Fencing<S, A> {
             (_, Part::Confirmed | Part::Refused) => false,
         };
         if done {
-            keys.fence = keys.fence.max(fence);
+            self.names[attempt].iter().for_each(|name| keys[*name].fence = keys[*name].fence.max(fence));
         }
         done
     }
 
+    fn is_ours(&self, keys: &[Keys; K], attempt: usize) -> bool {
+        self.names[attempt].iter().all(|name| self.has_key(&keys[*name], attempt))
+    }
+
+    /// Whether a lock key is the attempt's, alone or among others.
+    pub(super) fn has_key(&self, keys: &Keys, attempt: usize) -> bool {
+        let token = self.token(attempt);
+        keys.lock.is_some_and(|(owner, _)| owner == token) || keys.shared.is_some_and(|period| period.has(token))
+    }
+
     /// Whether the node lets the key live longer.
-    pub(super) fn extend(&self, keys: &mut Keys, attempt: usize, fence: u64) -> bool {
+    pub(super) fn extend(&self, keys: &mut [Keys; K], attempt: usize, fence: u64) -> bool {
         if self.is(Mutant::ExtendsByToken) {
-            keys.lock.is_some_and(|(owner, _)| owner == self.token(attempt))
+            self.is_ours(keys, attempt)
         } else {
             self.ask(keys, attempt, Ask::Extend { fence }) == Answer::Done
         }
     }
 
     /// Puts a lock back where there is none.
-    pub(super) fn restore(&self, keys: &mut Keys, attempt: usize, fence: u64) {
+    pub(super) fn restore(&self, keys: &mut [Keys; K], attempt: usize, fence: u64) {
         let lock = Some((self.token(attempt), fence));
+        let names = self.names[attempt].iter();
         match self.mutant {
-            Some(Mutant::RestoresByName) => *keys = Keys { lock, fence: keys.fence.max(fence) },
-            Some(Mutant::RestoresItsFence) => *keys = Keys { lock, fence },
+            Some(Mutant::RestoresByName) => {
+                names.for_each(|name| keys[*name] = Keys { lock, shared: None, fence: keys[*name].fence.max(fence) });
+            }
+            Some(Mutant::RestoresItsFence) => names.for_each(|name| keys[*name] = Keys { lock, shared: None, fence }),
             _ => _ = self.ask(keys, attempt, Ask::Restore { fence }),
         }
     }

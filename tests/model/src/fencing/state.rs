@@ -3,10 +3,10 @@
 use redlock::testing::model::{Keys, Part};
 use stateright::Representative;
 
-/// Everything that there is to know: of the `S` nodes, and of the `A` attempts.
+/// Everything that there is to know: of the `S` nodes, each with keys for `K` names, and of the `A` attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State<const S: usize, const A: usize> {
-    pub(super) nodes: [Node<A>; S],
+pub struct State<const S: usize, const A: usize, const K: usize> {
+    pub(super) nodes: [Node<A, K>; S],
     pub(super) attempts: [Attempt; A],
     /// How many acquires may still arrive twice.
     pub(super) copies: u8,
@@ -14,20 +14,26 @@ pub struct State<const S: usize, const A: usize> {
     pub(super) losses: u8,
     /// Whether a fence key has fallen otherwise.
     pub(super) fell: bool,
+    /// Whether somebody has won while one with a smaller fence had its key on a quorum.
+    pub(super) overlaps: bool,
+    /// Whether a node has extended a lock that it was given back.
+    pub(super) revived: bool,
 }
 
 /// A node, and where each attempt stands with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Node<const A: usize> {
-    pub(super) keys: Keys,
+pub(super) struct Node<const A: usize, const K: usize> {
+    pub(super) keys: [Keys; K],
     /// The largest fence that it has forgotten.
     pub(super) forgotten: u64,
     /// What each attempt knows of it.
     pub(super) parts: [Part; A],
     /// The place of each attempt's grant among those that were heard, from 1.
     pub(super) places: [u8; A],
-    /// Which locks it has extended after somebody had won with a larger fence.
+    /// Which locks it has extended after somebody had won with a larger fence, or after it was given them back.
     pub(super) extended: [bool; A],
+    /// Which locks it was given back.
+    pub(super) given_up: [bool; A],
 }
 
 /// One attempt, and the holder that it makes.
@@ -39,17 +45,19 @@ pub(super) struct Attempt {
     pub(super) won: Option<u64>,
 }
 
-impl<const S: usize, const A: usize> State<S, A> {
+impl<const S: usize, const A: usize, const K: usize> State<S, A, K> {
     /// Nobody has begun.
-    pub(super) fn new(fences: [u64; S], copies: u8, losses: u8) -> Self {
-        let node = |fence| Node {
-            keys: Keys { lock: None, fence },
+    pub(super) fn new(fences: [[u64; K]; S], copies: u8, losses: u8) -> Self {
+        let node = |fences: [u64; K]| Node {
+            keys: fences.map(|fence| Keys { fence, ..Keys::default() }),
             forgotten: 0,
             parts: [Part::Pending; A],
             places: [0; A],
             extended: [false; A],
+            given_up: [false; A],
         };
-        Self { nodes: fences.map(node), attempts: [Attempt::default(); A], copies, losses, fell: false }
+        let (nodes, attempts) = (fences.map(node), [Attempt::default(); A]);
+        Self { nodes, attempts, copies, losses, fell: false, overlaps: false, revived: false }
     }
 
     pub(super) fn won(&self, attempt: usize) -> Option<u64> {
@@ -59,11 +67,6 @@ impl<const S: usize, const A: usize> State<S, A> {
     /// A bit for each attempt that has won.
     pub(super) fn winners(&self) -> u8 {
         (0..A).filter(|attempt| self.won(*attempt).is_some()).fold(0, |winners, attempt| winners | 1 << attempt)
-    }
-
-    /// Whether somebody has won with a larger fence.
-    pub(super) fn is_superseded(&self, attempt: usize) -> bool {
-        self.attempts.iter().any(|other| other.won > self.won(attempt))
     }
 
     /// Whether this is so of every two that have won, the first of whom began first.
@@ -81,7 +84,7 @@ impl<const S: usize, const A: usize> State<S, A> {
 
     /// Whether their order is that of their fences on every node by which both have won.
     pub(super) fn is_in_own_order(&self, one: usize, two: usize) -> bool {
-        let counts = |node: &Node<A>, attempt: usize| match node.parts[attempt] {
+        let counts = |node: &Node<A, K>, attempt: usize| match node.parts[attempt] {
             Part::Confirmed => true,
             Part::Granted(fence) => self.won(attempt) == Some(fence),
             Part::Pending | Part::Refused => false,
@@ -91,7 +94,7 @@ impl<const S: usize, const A: usize> State<S, A> {
     }
 }
 
-impl<const A: usize> Node<A> {
+impl<const A: usize, const K: usize> Node<A, K> {
     /// The answer to an acquire is heard. It is later than all that were heard from here, an earlier one of this very
     /// attempt included.
     pub(super) fn hear(&mut self, attempt: usize, fence: u64) {
@@ -106,7 +109,7 @@ impl<const A: usize> Node<A> {
     }
 }
 
-impl<const S: usize, const A: usize> Representative for State<S, A> {
+impl<const S: usize, const A: usize, const K: usize> Representative for State<S, A, K> {
     /// The same with its nodes in order.
     fn representative(&self) -> Self {
         let mut state = self.clone();

@@ -3,7 +3,7 @@
 use redlock::testing::model::Part;
 use stateright::Path;
 
-use super::State;
+use super::{Fencing, State};
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,10 @@ pub enum Step {
     Decides(usize, u64),
     /// An attempt wins.
     Wins(usize, u64),
-    /// A node's key ends.
-    Ends(usize),
+    /// A node's key for a name ends.
+    Ends(usize, usize),
+    /// A node's key for a name ends for this attempt, one of those that share it.
+    EndsFor(usize, usize, usize),
     /// A node loses its data, but for this fence.
     Loses(usize, u64),
 }
@@ -40,43 +42,76 @@ pub enum Message {
     Extend,
     /// A restore.
     Restore,
+    /// A release, or what leaves the lock for the rest of its least time.
+    GiveUp,
 }
 
-/// The way to a state, a line for each step.
+/// The way to a state of a model, a line for each step.
 #[must_use]
-pub fn tell<const S: usize, const A: usize>(path: Path<State<S, A>, Step>) -> String {
+pub fn tell<const S: usize, const A: usize, const K: usize>(
+    model: &Fencing<S, A, K>,
+    path: Path<State<S, A, K>, Step>,
+) -> String {
     let way = path.into_vec();
-    let fences = way[0].0.nodes.map(|node| node.keys.fence);
-    let steps = way.windows(2).filter_map(|pair| Some(line(&pair[1].0, pair[0].1?)));
-    [format!("-- the nodes remember {fences:?}")].into_iter().chain(steps).collect::<Vec<_>>().join("\n")
+    let of_name = |name: usize| way[0].0.nodes.map(|node| node.keys[name].fence);
+    let of_names = |name: usize| format!("{} {:?}", letter(name), of_name(name));
+    let fences = if K == 1 { format!("{:?}", of_name(0)) } else { (0..K).map(of_names).collect::<Vec<_>>().join(", ") };
+    let steps = way.windows(2).filter_map(|pair| Some(line(model, &pair[1].0, pair[0].1?)));
+    [format!("-- the nodes remember {fences}")].into_iter().chain(steps).collect::<Vec<_>>().join("\n")
+}
+
+/// How a name is told.
+fn letter(name: usize) -> char {
+    char::from(b"abc"[name])
 }
 
 /// What has just happened.
-fn line<const S: usize, const A: usize>(after: &State<S, A>, step: Step) -> String {
+fn line<const S: usize, const A: usize, const K: usize>(
+    model: &Fencing<S, A, K>,
+    after: &State<S, A, K>,
+    step: Step,
+) -> String {
     let name = |attempt: usize| char::from(b"ABC"[attempt]);
+    let letters = |attempt: usize| model.names[attempt].iter().copied().map(letter).collect::<String>();
     match step {
+        Step::Begins(attempt) if model.shared[attempt] => format!("{}: begins, to share", name(attempt)),
+        Step::Begins(attempt) if K > 1 => format!("{}: begins, for {}", name(attempt), letters(attempt)),
         Step::Begins(attempt) => format!("{}: begins", name(attempt)),
         Step::Between(attempt, node, message) => {
             let there = &after.nodes[node];
+            let remembered = || {
+                let fences: Vec<String> =
+                    model.names[attempt].iter().map(|name| there.keys[*name].fence.to_string()).collect();
+                fences.join(" and ")
+            };
             let did = match message {
                 Message::Acquire { again, heard, .. } => {
-                    let fence = there.keys.lock.map_or(0, |(_, fence)| fence);
+                    let granted = model.names[attempt]
+                        .iter()
+                        .find_map(|name| there.keys[*name].lock.filter(|(owner, _)| *owner == model.token(attempt)));
+                    let shared = model.shared[attempt].then_some(there.keys[model.names[attempt][0]].fence);
+                    let fence = granted.map(|(_, fence)| fence).or(shared).unwrap_or(0);
                     let again = if again { ", as the acquire arrives again" } else { "" };
                     let heard = if heard { "" } else { ", and nobody listens" };
                     format!("grants {fence}{again}{heard}")
                 }
                 Message::Confirm if there.parts[attempt] == Part::Confirmed => {
-                    format!("confirms, and remembers {}", there.keys.fence)
+                    format!("confirms, and remembers {}", remembered())
                 }
-                Message::Confirm => format!("is asked to confirm in vain, and remembers {}", there.keys.fence),
-                Message::Extend => "extends".to_owned(),
-                Message::Restore => format!("has the lock again, and remembers {}", there.keys.fence),
+                Message::Confirm => format!("is asked to confirm in vain, and remembers {}", remembered()),
+                Message::Extend if there.extended[attempt] => "extends".to_owned(),
+                Message::Extend => "does not extend".to_owned(),
+                Message::GiveUp if there.given_up[attempt] => "is given it back".to_owned(),
+                Message::GiveUp => "is given back what it does not have".to_owned(),
+                Message::Restore => format!("has the lock again, and remembers {}", remembered()),
             };
             format!("{}: node {} {did}", name(attempt), node + 1)
         }
         Step::Decides(attempt, fence) => format!("{}: decides on {fence}", name(attempt)),
         Step::Wins(attempt, fence) => format!("{}: wins with {fence}", name(attempt)),
-        Step::Ends(node) => format!("-- the key on node {} ends", node + 1),
+        Step::Ends(node, _) if K == 1 => format!("-- the key on node {} ends", node + 1),
+        Step::Ends(node, name) => format!("-- the key {} on node {} ends", letter(name), node + 1),
+        Step::EndsFor(node, _, attempt) => format!("-- the key on node {} ends for {}", node + 1, name(attempt)),
         Step::Loses(node, left) => format!("-- node {} loses its data, and remembers {left}", node + 1),
     }
 }

@@ -1,65 +1,13 @@
-//! What the fencing protocol promises, that every rule of it is needed, and what a loss of data does to it.
-//!
-//! `--nocapture` shows how many states there are. Whatever is found is shown as the steps that lead there.
-
-use std::collections::BTreeMap;
+//! One name, which every attempt asks for.
 
 use redlock_model::fencing::{
-    DURABLE, Fencing, LIVE, MONO, Mutant, NO_BRIDGE, ONE_OWNER, OWN_ORDER, REAL_TIME, UNIQUE, tell,
+    DURABLE, Ends, Fencing, LIVE, MONO, Mutant, NO_BRIDGE, ONE_OWNER, OWN_ORDER, REAL_TIME, UNIQUE,
 };
-use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::{assert_breaks, assert_holds, assert_shortest};
 
 /// Two attempts on three nodes, and all that may happen without a loss of data.
 type Two = Fencing<3, 2>;
-
-/// Looks at every state, those that differ by the order of the nodes alone as one.
-#[track_caller]
-fn assert_holds<const S: usize, const A: usize>(model: &Fencing<S, A>, at_least: usize) {
-    let checker = model.clone().checker().symmetry().finish_when(HasDiscoveries::Any).spawn_dfs().join();
-    let found: Vec<String> =
-        checker.discoveries().into_iter().map(|(name, path)| format!("not {name}:\n{}", tell(path))).collect();
-    assert!(found.is_empty(), "{model:?}\n{}", found.join("\n"));
-    let states = checker.unique_state_count();
-    println!("{states} states, up to {} steps: {S} nodes, {A} attempts, {model:?}", checker.max_depth() - 1);
-    assert!(states >= at_least, "{model:?} has only {states} states");
-}
-
-/// The properties among `names` that do not hold, each with a short way there, and how many states were looked at.
-fn broken<const S: usize, const A: usize>(
-    model: &Fencing<S, A>,
-    names: &[&'static str],
-    depth: usize,
-) -> (BTreeMap<&'static str, String>, usize) {
-    let when = HasDiscoveries::AllOf(names.iter().copied().collect());
-    let checker = model.clone().checker().target_max_depth(depth).finish_when(when).spawn_bfs().join();
-    let found = checker.discoveries().into_iter().map(|(name, path)| (name, tell(path))).collect();
-    (found, checker.unique_state_count())
-}
-
-#[track_caller]
-fn assert_breaks<const S: usize, const A: usize>(model: &Fencing<S, A>, names: &[&'static str]) {
-    let (found, states) = broken(model, names, usize::MAX);
-    let told: Vec<String> = found.iter().map(|(name, way)| format!("not {name}:\n{way}")).collect();
-    let told = told.join("\n");
-    println!("{:?}, in {states} states:\n{told}", model.mutant);
-    for name in names {
-        assert!(found.contains_key(name), "{name} holds in all {states} states of {model:?}\n{told}");
-    }
-}
-
-/// The shortest way there is.
-#[track_caller]
-fn assert_shortest<const S: usize, const A: usize>(model: &Fencing<S, A>, name: &'static str, way: &[&str]) {
-    let mut shortest = None;
-    let mut depth = usize::MAX;
-    while let Some(found) = broken(model, &[name], depth).0.remove(name) {
-        // As many lines as states: the first one tells how it begins.
-        depth = found.lines().count();
-        shortest = Some(found);
-    }
-    let shortest = shortest.unwrap_or_else(|| panic!("{name} holds in {model:?}"));
-    assert_eq!(shortest.lines().collect::<Vec<_>>(), way, "the shortest way is\n{shortest}");
-}
 
 #[test]
 fn two_attempts() {
@@ -85,7 +33,7 @@ fn two_attempts_on_five_nodes() {
 
 #[test]
 fn somebody_wins() {
-    assert_holds(&Two { ends: false, restores: false, ..Two::default() }, 200);
+    assert_holds(&Two { ends: Ends::Never, restores: false, ..Two::default() }, 200);
 }
 
 /// What three nodes may remember: more than any order of them needs.
@@ -134,7 +82,7 @@ fn with(mutant: Mutant) -> Two {
     match mutant {
         Mutant::ConfirmsAnyGrant => Two { copies: 1, proposals: vec![1], ..usual },
         Mutant::KeepsProposal => Two { proposals: vec![1], ..usual },
-        Mutant::WaitsForAll => Two { ends: false, restores: false, ..usual },
+        Mutant::WaitsForAll => Two { ends: Ends::Never, restores: false, ..usual },
         _ => usual,
     }
 }

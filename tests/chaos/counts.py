@@ -1,0 +1,84 @@
+"""What processes have counted and logged themselves, beside what their history says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Metrics = dict[str, list[tuple[dict[str, str], float]]]
+"""The labels and the number of each point, by name. The number of a histogram is its count."""
+
+
+@dataclass
+class Counts:
+    """What the history of a process says."""
+
+    acquired: int = 0
+    told: int = 0
+    """Holds whose loss was told before their release."""
+    lost: int = 0
+    """These, and the ones whose release found the lock lost."""
+    logged: int = 0
+    """How often the process logged that a lock was lost."""
+    resigned: int = 0
+    """Terms that an election has released, which does not say whether they were lost by then."""
+    stopped: int = 0
+    """Elections that were stopped in a campaign, perhaps right after it was won."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """An event that a process logged, as its language has it."""
+
+    lane: str
+    at_ns: int
+    logger: str
+    level: str
+    code: str
+    text: str
+
+    @classmethod
+    def of(cls, lane: str, line: dict[str, Any]) -> Heard:
+        """The event in a line of a journal."""
+        return cls(lane, **{name: value for name, value in line.items() if name != "event"})
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether it is at least a warning."""
+        return self.level.lower().startswith(("warn", "error"))
+
+    def __str__(self) -> str:
+        return f"{self.level} {self.logger} {self.code}: {self.text}"
+
+
+def process_of(client: str) -> str:
+    """The process in which a hand is: that of its worker, or a forked child."""
+    return client if "/child-" in client else client.partition("/")[0]
+
+
+def total(metrics: Metrics, name: str, **labels: str) -> float:
+    """The sum of the points with these labels."""
+    return sum(number for has, number in metrics[name] if has.items() >= labels.items())
+
+
+def differences(process: str, counts: Counts, metrics: Metrics) -> Iterator[str]:
+    """How the metrics of a process that has ended differ from its history."""
+    holds = "redlock_hold_duration_seconds"
+    acquired = total(metrics, "redlock_acquire_duration_seconds", outcome="acquired")
+    ended_lost = total(metrics, holds, end="lost")
+    known = {
+        "acquisitions": (acquired, counts.acquired, counts.acquired + counts.stopped),
+        "locks held at the end": (total(metrics, "redlock_held"), 0, 0),
+        "calls waiting at the end": (total(metrics, "redlock_waiting"), 0, 0),
+        "holds that ended": (total(metrics, holds), acquired, acquired),
+        "losses": (total(metrics, "redlock_lost_total"), counts.lost, counts.lost + counts.resigned),
+    }
+    if "/child-" not in process and not total(metrics, "redlock_events_dropped_total"):
+        known["holds that ended by a loss"] = (ended_lost, counts.logged, counts.logged)
+    # A release that finds the lock lost does not say whether it was lost before.
+    known["losses of held locks"] = (ended_lost, counts.told, counts.lost + counts.resigned)
+    for what, (counted, least, most) in known.items():
+        if not least <= counted <= most:
+            right = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+            yield f"{process}: {what}: {counted:g} by its metrics, and not {right}"

@@ -1,0 +1,95 @@
+"""The metrics of a process that do not agree with its history are told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from chaos.counts import Counts, Heard, Metrics, differences, process_of
+
+HISTORY = Counts(acquired=5, told=1, lost=2, logged=1)
+
+METRICS: Metrics = {
+    "redlock_acquire_duration_seconds": [
+        ({"outcome": "acquired", "contended": "false"}, 3),
+        ({"outcome": "acquired", "contended": "true"}, 2),
+        ({"outcome": "timeout", "contended": "true"}, 9),
+    ],
+    "redlock_hold_duration_seconds": [({"end": "released"}, 4), ({"end": "lost"}, 1)],
+    "redlock_lost_total": [({"reason": "deleted"}, 2), ({"reason": "taken"}, 0)],
+    "redlock_held": [({}, 0)],
+    "redlock_waiting": [({}, 0)],
+    "redlock_events_dropped_total": [({}, 0)],
+}
+"""Those of a process with this history."""
+
+
+def found(metrics: Metrics = METRICS, counts: Counts = HISTORY, process: str = "python-3.1") -> list[str]:
+    """What the differences are about."""
+    return [text.split(": ")[1] for text in differences(process, counts, metrics)]
+
+
+def test_a_process_that_counts_right() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "number", "about"),
+    [
+        ("redlock_acquire_duration_seconds", 0, 4, ["acquisitions", "holds that ended"]),
+        ("redlock_held", 0, 1, ["locks held at the end"]),
+        ("redlock_waiting", 0, 1, ["calls waiting at the end"]),
+        ("redlock_hold_duration_seconds", 0, 3, ["holds that ended"]),
+        ("redlock_hold_duration_seconds", 1, 2, ["holds that ended", "holds that ended by a loss"]),
+        (
+            "redlock_hold_duration_seconds",
+            1,
+            0,
+            ["holds that ended", "holds that ended by a loss", "losses of held locks"],
+        ),
+        ("redlock_lost_total", 0, 1, ["losses"]),
+        ("redlock_lost_total", 1, 1, ["losses"]),
+    ],
+)
+def test_each_wrong_number_is_told(name: str, point: int, number: float, about: list[str]) -> None:
+    points = list(METRICS[name])
+    points[point] = (points[point][0], number)
+    assert found(METRICS | {name: points}) == about
+
+
+def test_losses_are_in_the_log_unless_events_were_dropped_or_the_process_is_a_child() -> None:
+    silent = dataclasses.replace(HISTORY, logged=0)
+    assert found(counts=silent) == ["holds that ended by a loss"]
+    assert found(METRICS | {"redlock_events_dropped_total": [({}, 7)]}, silent) == []
+    assert found(counts=silent, process="python-3.1/child-99") == []
+
+
+def test_an_election_does_not_tell_everything() -> None:
+    points = METRICS["redlock_acquire_duration_seconds"]
+    stopped = METRICS | {
+        "redlock_acquire_duration_seconds": [*points, ({"outcome": "acquired", "contended": "false"}, 1)],
+        "redlock_hold_duration_seconds": [({"end": "released"}, 5), ({"end": "lost"}, 1)],
+    }
+    assert found(stopped) == ["acquisitions"]
+    assert found(stopped, dataclasses.replace(HISTORY, stopped=1)) == [], "it may have been won just then"
+    lost = METRICS | {"redlock_lost_total": [({"reason": "deleted"}, 3)]}
+    assert found(lost) == ["losses"]
+    assert found(lost, dataclasses.replace(HISTORY, resigned=1)) == [], "the release may have found it lost"
+
+
+@pytest.mark.parametrize(
+    ("client", "process"),
+    [("rust-1.1/0", "rust-1.1"), ("python-3.2/child-99", "python-3.2/child-99"), ("python-4.1/1-mass-7", "python-4.1")],
+)
+def test_the_process_of_a_hand(client: str, process: str) -> None:
+    assert process_of(client) == process
+
+
+@pytest.mark.parametrize(
+    ("level", "is_warning"), [("WARN", True), ("WARNING", True), ("error", True), ("info", False), ("INFO", False)]
+)
+def test_the_levels_of_all_languages(level: str, is_warning: bool) -> None:
+    heard = Heard("worker 1", 0, "redlock.lock", level, "lock_lost", "a held lock is lost")
+    assert heard.is_warning == is_warning
+    assert str(heard) == f"{level} redlock.lock lock_lost: a held lock is lost"

@@ -1,0 +1,148 @@
+//! One name, which some attempts share with each other and others want alone.
+
+use redlock::testing::model::Ask;
+use redlock::testing::simulation::Fault;
+use redlock_model::fencing::{DURABLE, Ends, Fencing, KEPT, Mutant, NO_BRIDGE, OWN_ORDER, REAL_TIME, UNIQUE};
+
+use crate::{assert_breaks, assert_holds, assert_shortest};
+
+/// Two attempts on three nodes, and all that may happen without a loss of data.
+type Two = Fencing<3, 2>;
+
+/// Three, of which some share the lock.
+type Three = Fencing<3, 3>;
+
+/// Whether an attempt shares the lock.
+const R: bool = true;
+const W: bool = false;
+
+fn two(shared: [bool; 2]) -> Two {
+    Two { shared, ..Two::default() }
+}
+
+fn three(shared: [bool; 3]) -> Three {
+    Three { shared, proposals: vec![1], first: vec![0], restores: false, ..Three::default() }
+}
+
+#[test]
+fn two_of_whom_one_shares() {
+    assert_holds(&two([R, W]), 70_000);
+    assert_holds(&two([W, R]), 70_000);
+}
+
+#[test]
+fn two_who_share() {
+    assert_holds(&two([R, R]), 1_500_000);
+}
+
+#[test]
+fn two_whose_acquires_arrive_twice() {
+    for shared in [[R, W], [W, R]] {
+        assert_holds(&Two { proposals: vec![1], copies: 1, ..two(shared) }, 500_000);
+    }
+}
+
+/// The first of these orders in which three begin; or with `EVERY_ORDER` each of them, and then whoever has won may be
+/// restored. Orders differ in who has won before somebody begins, and in nothing else: whoever has begun may still be the
+/// last one that is heard.
+fn in_order(orders: [[bool; 3]; 3]) -> Vec<Three> {
+    let is_every = std::env::var_os("EVERY_ORDER").is_some();
+    let number = if is_every { orders.len() } else { 1 };
+    orders[..number].iter().map(|order| Three { restores: is_every, ..three(*order) }).collect()
+}
+
+#[test]
+fn three_of_whom_one_shares() {
+    for model in in_order([[W, W, R], [W, R, W], [R, W, W]]) {
+        assert_holds(&model, 2_000_000);
+    }
+}
+
+#[test]
+fn three_of_whom_two_share() {
+    for model in in_order([[W, R, R], [R, W, R], [R, R, W]]) {
+        assert_holds(&model, 10_000_000);
+    }
+}
+
+#[test]
+fn one_loss_of_data_where_clocks_agree() {
+    for shared in [[R, W], [W, R]] {
+        assert_holds(&Two { losses: 1, ..two(shared) }, 1_000_000);
+    }
+}
+
+/// Owners that give the lock back, with nothing under way that makes their keys anew.
+fn given_back(mutant: Option<Mutant>) -> Three {
+    Three { gives_up: Some(Ask::Release), ends: Ends::Never, mutant, ..three([R, R, W]) }
+}
+
+#[test]
+fn others_share_what_one_of_them_has_given_back() {
+    assert_holds(&given_back(None), 1_000);
+}
+
+#[test]
+fn somebody_wins() {
+    assert_holds(&Three { ends: Ends::Never, ..three([W, R, R]) }, 200);
+}
+
+#[test]
+fn every_rule_about_those_who_share_is_needed() {
+    let planted = |fault| Some(Mutant::Planted(fault));
+    let with = |shared, fault| Two { mutant: planted(fault), ..two(shared) };
+    assert_breaks(&given_back(planted(Fault::ReleaseForAll)), &[KEPT]);
+    assert_breaks(&with([R, W], Fault::ReaderForgotten), &[UNIQUE, REAL_TIME, DURABLE]);
+    assert_breaks(&Three { mutant: planted(Fault::JoinsWithCurrent), ..three([R, R, W]) }, &[REAL_TIME]);
+    assert_breaks(&with([R, W], Fault::ExtendWithoutPeriod), &[NO_BRIDGE]);
+    // It takes an acquire that arrives twice: the second grant is of another period.
+    let twice = Two { copies: 1, proposals: vec![1], ..with([R, W], Fault::ConfirmWithoutPeriod) };
+    assert_breaks(&twice, &[UNIQUE, OWN_ORDER]);
+    assert_breaks(&with([R, W], Fault::RestoreWithoutFence), &[NO_BRIDGE]);
+}
+
+#[test]
+fn whoever_joins_needs_a_fence_of_its_own() {
+    let mutant = Some(Mutant::Planted(Fault::JoinsWithCurrent));
+    assert_shortest(
+        &Three { mutant, ..three([R, R, W]) },
+        REAL_TIME,
+        &[
+            "-- the nodes remember [0, 0, 0]",
+            "A: begins, to share",
+            "A: node 2 grants 1",
+            "A: node 3 grants 1",
+            "A: wins with 1",
+            "B: begins, to share",
+            "B: node 2 grants 1",
+            "B: node 3 grants 1",
+            "B: wins with 1",
+        ],
+    );
+}
+
+/// The late acquire of a reader joins a sharing that began after somebody had the lock alone.
+#[test]
+fn an_extension_in_a_later_period_does_not_count() {
+    let mutant = Some(Mutant::Planted(Fault::ExtendWithoutPeriod));
+    assert_shortest(
+        &Two { mutant, ..two([R, W]) },
+        NO_BRIDGE,
+        &[
+            "-- the nodes remember [0, 0, 1]",
+            "A: begins, to share",
+            "B: begins",
+            "A: node 1 grants 1",
+            "A: node 2 grants 1",
+            "B: node 3 grants 2",
+            "-- the key on node 2 ends for A",
+            "B: node 2 grants 2",
+            "B: wins with 2",
+            "-- the key on node 3 ends",
+            "A: node 3 grants 3",
+            "A: wins with 1",
+            "A: node 1 extends",
+            "A: node 3 extends",
+        ],
+    );
+}
