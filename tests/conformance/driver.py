@@ -37,6 +37,9 @@ LINE_LIMIT = 1 << 20
 SHOWN_LINE = 1000
 """How much of a line a failure prints, in characters."""
 
+MOST_PERMITS = 32
+"""How many can hold a semaphore at most."""
+
 TABLES = Path(__file__).parent / "tables"
 
 Json = dict[str, Any]
@@ -148,7 +151,9 @@ class Driver:
         self.face = face
         self.label = label
         self.history = history
-        self.held: dict[int, Lock] = {}
+        self.held: dict[int, Lock | Election] = {}
+        """What is held, by handle."""
+        self.elections: list[Election] = []
         self._calls: dict[int, Call] = {}
         self._lines: list[str] = []
         self._answers: list[str] = []
@@ -199,6 +204,16 @@ class Driver:
         given = {} if nodes is None else {"nodes": list(nodes)}
         return Client(self, self.call("client", options=options, **given)["handle"], options)
 
+    def stats(self) -> Json:
+        """The metrics of the process by name."""
+        metrics: Json = self.call("stats")["metrics"]
+        return metrics
+
+    def events(self) -> list[Json]:
+        """What the process has logged since the last call."""
+        events: list[Json] = self.call("events")["events"]
+        return events
+
     def freeze(self) -> None:
         """Stops the process without ending it, as a suspend or a long pause does."""
         if not stop_process(self._process.pid):
@@ -233,14 +248,16 @@ class Driver:
     def _abandon(self, invoke_ns: int) -> int:
         """Records that nobody relies on the process's locks any more."""
         return_ns = now_ns()
-        for lock in list(self.held.values()):
-            lock.record(Kind.RELEASE, {"invoke_ns": invoke_ns, "return_ns": return_ns}, ok=False)
-            lock.over()
+        for holder in list(self.held.values()):
+            holder.abandoned({"invoke_ns": invoke_ns, "return_ns": return_ns})
         return return_ns
 
     def stop(self) -> None:
-        """Kills it, whatever it does, at the end of a test case."""
+        """Kills it, whatever it does, at the end of a test case. How its terms have ended is recorded before."""
         if self._process.poll() is None:
+            with contextlib.suppress(DriverError):
+                for election in self.elections:
+                    election.terms()
             self._process.kill()
             self._process.wait(ANSWER_LIMIT_S)
         self._reader.join(ANSWER_LIMIT_S)
@@ -308,21 +325,38 @@ class Client:
 
     def lock(self, name: str | bytes, **options: object) -> Lock:
         """A lock; options are named as in `tables/options.json`."""
-        name = name.encode() if isinstance(name, str) else name
-        handle = self.driver.call("lock", client=self.handle, name=name.hex(), options=options)["handle"]
-        key = str(self.options.get("key_prefix", "")).encode() + name
-        return Lock(self.driver, handle, key, self.options | options)
+        handle = self._make("lock", options, name=in_hex(name))
+        return Lock(self.driver, handle, [self._key(name)], self.options | options)
 
     def lock_by_text(self, text: str) -> Lock:
         """A lock whose name is the language's own text, and not bytes."""
-        handle = self.driver.call("lock", client=self.handle, text=text, options={})["handle"]
-        return Lock(self.driver, handle, text.encode(errors="surrogatepass"), self.options)
+        handle = self._make("lock", {}, text=text)
+        return Lock(self.driver, handle, [text.encode(errors="surrogatepass")], self.options)
 
-    def inspect(self, name: str | bytes) -> list[Json]:
-        """What every node has under a name."""
-        name = name.encode() if isinstance(name, str) else name
-        nodes: list[Json] = self.driver.call("inspect", client=self.handle, name=name.hex())["nodes"]
-        return nodes
+    def lock_all(self, names: Sequence[str | bytes], **options: object) -> Lock:
+        """A lock of several names."""
+        handle = self._make("lock_all", options, names=[in_hex(name) for name in names])
+        return Lock(self.driver, handle, [self._key(name) for name in names], self.options | options)
+
+    def semaphore(self, name: str | bytes, permits: object, **options: object) -> Lock:
+        """A lock of one slot of a semaphore."""
+        handle = self._make("semaphore", options, name=in_hex(name), permits=permits)
+        return Lock(self.driver, handle, [self._key(name)], self.options | options, permits)
+
+    def election(self, name: str | bytes, **options: object) -> Election:
+        """A candidate of an election."""
+        handle = self._make("election", options, name=in_hex(name))
+        return Election(self.driver, handle, self._key(name))
+
+    def inspect(self, name: str | bytes) -> Json:
+        """What the nodes show of a name, together and each."""
+        return self.driver.call("inspect", client=self.handle, name=in_hex(name))
+
+    def inspect_semaphore(self, name: str | bytes, permits: object) -> list[Json]:
+        """What the nodes show of each slot of a semaphore."""
+        fields = {"name": in_hex(name), "permits": permits}
+        views: list[Json] = self.driver.call("inspect_semaphore", client=self.handle, **fields)["views"]
+        return views
 
     def diagnose(self) -> list[Json]:
         """What was found about every node."""
@@ -332,6 +366,23 @@ class Client:
     def close(self) -> None:
         """Closes the client."""
         self.driver.call("close", client=self.handle)
+
+    def _make(self, op: str, options: Json, **fields: object) -> int:
+        handle: int = self.driver.call(op, client=self.handle, options=options, **fields)["handle"]
+        return handle
+
+    def _key(self, name: str | bytes) -> bytes:
+        return str(self.options.get("key_prefix", "")).encode() + in_bytes(name)
+
+
+def in_bytes(name: str | bytes) -> bytes:
+    """A name as bytes."""
+    return name.encode() if isinstance(name, str) else name
+
+
+def in_hex(name: str | bytes) -> str:
+    """A name as it travels."""
+    return in_bytes(name).hex()
 
 
 class MemoryServer:
@@ -370,11 +421,18 @@ class MemoryServer:
 class Lock:
     """A lock object in a driver (in Rust: a lock and its current guard). Records its history."""
 
-    def __init__(self, driver: Driver, handle: int, name: bytes, options: Json) -> None:
+    def __init__(
+        self, driver: Driver, handle: int, names: Sequence[bytes], options: Json, permits: object = None
+    ) -> None:
         self.driver = driver
         self.handle = handle
-        self.name = name
+        self.names = sorted(set(names))
+        self.name = b", ".join(self.names)
         self.fence: int | None = None
+        self.slot: int | None = None
+        self._options = options
+        # Other numbers are refused.
+        self._permits = permits if isinstance(permits, int) and 0 < permits <= MOST_PERMITS else None
         self._hold: int | None = None
         """The fence; in a protocol without fences, the time of the acquire stands for it in the history."""
         self._renewed = options.get("auto_renew", options.get("protocol") != "setnx" and driver.face is not OLDER)
@@ -408,13 +466,7 @@ class Lock:
 
     def lose(self, reason: str) -> None:
         """Has it lose its lock, as the library offers it to the tests of programs."""
-
-        def then(answer: Json) -> None:
-            if self.handle in self.driver.held:
-                self.record(Kind.RELEASE, answer, ok="ok" in answer)
-                self.over()
-
-        self.driver.start("lose", then, lock=self.handle, reason=reason).result()
+        self.driver.start("lose", self._given_up, lock=self.handle, reason=reason).result()
 
     def is_locked(self) -> bool:
         """Whether anybody holds it, asked of the nodes."""
@@ -434,29 +486,32 @@ class Lock:
 
     def release(self) -> None:
         """Releases it. Only the first release of an acquisition is recorded; later ones change nothing."""
+        self.driver.start("release", self._given_up, lock=self.handle).result()
 
-        def then(answer: Json) -> None:
-            if self.handle in self.driver.held:
-                self.record(Kind.RELEASE, answer, ok="ok" in answer)
-                self.over()
-
-        self.driver.start("release", then, lock=self.handle).result()
+    def leave(self) -> None:
+        """Leaves the block that holds it; in Rust, its guard is dropped."""
+        self.driver.start("leave", self._given_up, lock=self.handle).result()
 
     def check(self) -> None:
         """Asks whether it is held; raises `LockError` if not."""
         self.driver.call("check", lock=self.handle)
 
     def state(self) -> Json:
-        """`held`, `remaining_ms`, `fence`, and `read_ns`, an instant just before they were read."""
+        """`held`, `remaining_ms`, `fence`, `slot`, and `read_ns`, an instant just before they were read."""
         return self.driver.call("state", lock=self.handle)
+
+    def shown_names(self) -> Json:
+        """Its `name` and its `names`, as its language shows them while it is held."""
+        answer = self.driver.call("names", lock=self.handle)
+        return {"name": answer["name"], "names": [bytes.fromhex(name).decode() for name in answer["names"]]}
 
     def start_wait_lost(self, limit_ms: int) -> Call:
         """Starts to wait for the loss; the result's `lost` is the error or `None`."""
 
         def then(answer: Json) -> None:
             if answer.get("ok", {}).get("lost"):
-                told_ns = answer["ok"]["told_ns"]
-                self.record(Kind.LOST, {"invoke_ns": told_ns, "return_ns": told_ns}, ok=True)
+                told_ns, reason = answer["ok"]["told_ns"], answer["ok"]["lost"]["reason"]
+                self.record(Kind.LOST, {"invoke_ns": told_ns, "return_ns": told_ns}, ok=True, reason=reason)
 
         return self.driver.start("wait_lost", then, lock=self.handle, limit_ms=limit_ms)
 
@@ -468,31 +523,153 @@ class Lock:
         """Records that nobody relies on the lock any more."""
         self.driver.held.pop(self.handle, None)
 
+    def abandoned(self, end: Json) -> None:
+        """Records that its process has ended."""
+        self.record(Kind.RELEASE, end, ok=False)
+        self.over()
+
     def record(
-        self, kind: Kind, answer: Json, *, ok: bool, fence: int | None = None, state: Json | None = None
+        self,
+        kind: Kind,
+        answer: Json,
+        *,
+        ok: bool,
+        fence: int | None = None,
+        state: Json | None = None,
+        **more: int | str | None,
     ) -> None:
         """Adds what happened to the history."""
         until_ns = None
         if state and not self._renewed:
             # The end of a renewed lock is not known here: its hold ends with the release or the loss.
             until_ns = state["read_ns"] + int(state["remaining_ms"] * 1e6)
+        names = [name.decode(errors="backslashreplace") for name in self.names]
         self.driver.history.add(
             client=f"{self.driver.label}/{self.handle}",
-            name=self.name.decode(errors="backslashreplace"),
+            name=", ".join(names),
             kind=kind,
             invoke_ns=answer["invoke_ns"],
             return_ns=answer["return_ns"],
             ok=ok,
             fence=self._hold if fence is None and kind is not Kind.ACQUIRE else fence,
             valid_until_ns=until_ns,
+            names=names if len(names) > 1 else None,
+            slot=self.slot if ok or kind is not Kind.ACQUIRE else None,
+            permits=self._permits if kind is Kind.ACQUIRE else None,
+            shared=True if self._options.get("shared") else None,
+            **more,
         )
+
+    def _kept(self, state: Json) -> dict[str, int | None]:
+        """Until when others cannot get a lock that was just acquired, whatever becomes of it."""
+        ttl_ms = self._options.get("ttl_ms", 10_000)
+        margin_ms = self._options.get("margin_ms")
+        at_least_ms = self._options.get("at_least_ms")
+        least_until_ns = None
+        if at_least_ms is not None:
+            # The end of the validity tells when its attempt began, or a little earlier because of the drift.
+            began_ms = state["read_ns"] / 1e6 + state["remaining_ms"] - ttl_ms + (margin_ms or 0)
+            # Clocks of servers may run faster.
+            least_until_ns = int((began_ms + at_least_ms - at_least_ms / 100 - 2) * 1e6)
+        # The end of a renewed lock is not known here, and so neither is that of its margin.
+        margin_ns = None if margin_ms is None or self._renewed else int(margin_ms * 1e6)
+        return {"least_until_ns": least_until_ns, "margin_ns": margin_ns}
+
+    def _given_up(self, answer: Json) -> None:
+        if self.handle in self.driver.held:
+            # What is left of a lost lock is released too.
+            self.record(Kind.RELEASE, answer, ok="ok" in answer or answer["error"]["code"] == "lost")
+            self.over()
 
     def _acquired(self, answer: Json) -> None:
         state = answer.get("ok", {})
         if state.get("acquired"):
             self.fence = state["fence"]
+            self.slot = state.get("slot")
             self._hold = answer["return_ns"] if self.fence is None else self.fence
             self.driver.held[self.handle] = self
-            self.record(Kind.ACQUIRE, answer, ok=True, fence=self._hold, state=state)
+            self.record(Kind.ACQUIRE, answer, ok=True, fence=self._hold, state=state, **self._kept(state))
         else:
             self.record(Kind.ACQUIRE, answer, ok=False)
+
+
+class Election:
+    """A candidate in a driver, whose body lasts until the test ends it. Records its terms."""
+
+    def __init__(self, driver: Driver, handle: int, name: bytes) -> None:
+        self.driver = driver
+        self.handle = handle
+        self.name = name
+        self._campaigns_ns = 0
+        self._terms: list[Json] = []
+        """The terms, as they were at the last look."""
+        self._ended = 0
+        """How many of them were over."""
+        driver.elections.append(self)
+
+    def start_run(self, *, lingers: bool = False) -> Call:
+        """Starts a candidacy; the result is what the body returned: the fence of its term.
+
+        A body that lingers does not end when it is told to, but only when the test ends it.
+        """
+        self._campaigns_ns = now_ns()
+        return self.driver.start("run", election=self.handle, lingers=lingers)
+
+    def terms(self) -> list[Json]:
+        """Every term so far: `fence`, `began_ns`, and once it is over `over_ns` and `how`: returned, failed or cut."""
+        seen = self.driver.call("terms", election=self.handle)
+        begun, self._terms = len(self._terms), seen["terms"]
+        for number, term in enumerate(self._terms):
+            if number >= begun:
+                self._record(Kind.ACQUIRE, term, self._campaigns_ns, term["began_ns"], number=term["fence"])
+                self.driver.held[self.handle] = self
+            over_ns = term["over_ns"]
+            if number >= self._ended and over_ns is not None:
+                is_lost = term["how"] == "cut" and not seen["stopped"]
+                self._record(Kind.LOST if is_lost else Kind.RELEASE, term, over_ns, over_ns)
+                self._ended, self._campaigns_ns = number + 1, over_ns
+                self.driver.held.pop(self.handle, None)
+        return self._terms
+
+    @property
+    def leads(self) -> bool:
+        """Whether its body runs."""
+        terms = self.terms()
+        return bool(terms) and terms[-1]["over_ns"] is None
+
+    def end_term(self, *, fail: bool = False) -> None:
+        """Has the body return, or fail."""
+        self.driver.call("end_term", election=self.handle, fail=fail)
+
+    def stop(self) -> None:
+        """Stops it."""
+        self.driver.call("stop", election=self.handle)
+
+    def is_stopped(self) -> bool:
+        """Whether it was stopped."""
+        stopped: bool = self.driver.call("terms", election=self.handle)["stopped"]
+        return stopped
+
+    def leader(self) -> Json | None:
+        """Who leads, as the nodes show it: `label` and `term`."""
+        leader: Json | None = self.driver.call("leader", election=self.handle)["leader"]
+        return leader
+
+    def abandoned(self, end: Json) -> None:
+        """Records that its process has ended."""
+        self._record(Kind.RELEASE, self._terms[-1], end["invoke_ns"], end["return_ns"], ok=False)
+        self.driver.held.pop(self.handle, None)
+
+    def _record(
+        self, kind: Kind, term: Json, invoke_ns: int, return_ns: int, *, ok: bool = True, number: int | None = None
+    ) -> None:
+        self.driver.history.add(
+            client=f"{self.driver.label}/{self.handle}",
+            name=self.name.decode(errors="backslashreplace"),
+            kind=kind,
+            invoke_ns=invoke_ns,
+            return_ns=return_ns,
+            ok=ok,
+            fence=term["fence"],
+            term=number,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -50,13 +51,12 @@ class History:
         ok: bool,
         fence: int | None,
         valid_until_ns: int | None = None,
-        count: int | None = None,
-        token: str | None = None,
+        **more: int | str | Sequence[str] | None,
     ) -> None:
-        """Adds a record. The order of records does not matter."""
+        """Adds a record. The order of records does not matter. Those of `more` that are `None` are left out."""
         record = {"client": client, "name": name, "kind": kind, "invoke_ns": invoke_ns, "return_ns": return_ns}
         record |= {"ok": ok, "fence": fence, "valid_until_ns": valid_until_ns}
-        record |= {field: value for field, value in (("count", count), ("token", token)) if value is not None}
+        record |= {field: value for field, value in more.items() if value is not None}
         self._records.append(json.dumps(record))
 
     def judge(self, program: Path) -> None:

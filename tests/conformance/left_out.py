@@ -18,6 +18,7 @@ FEWEST_COMMANDS: Reasons = {
     "only INFO shows that the server restarted": [
         "test_locked.py::test_a_node_that_may_have_forgotten_the_lock",
         "test_restart.py::test_nodes_that_have_forgotten_a_lock_do_not_grant_it",
+        "test_view.py::test_a_node_that_may_have_forgotten_the_lock",
     ],
     "only INFO shows which server it is": [
         "test_network.py::test_one_server_under_two_addresses",
@@ -28,6 +29,11 @@ FEWEST_COMMANDS: Reasons = {
         "test_extend.py::test_release_ends_every_extension",
     ],
     "without CLIENT TRACKING waiters poll, and have no positions": [
+        "test_lock_all.py::test_waiting_costs_next_to_nothing",
+        "test_semaphore.py::test_renewals_wake_no_waiter",
+        "test_semaphore.py::test_waiting_costs_next_to_nothing",
+        "test_view.py::test_count_begins_again_with_the_next_holder",
+        "test_view.py::test_how_many_wait",
         "test_waiting.py::test_two_processes_take_turns",
         "test_waiting.py::test_waiting_costs_next_to_nothing",
     ],
@@ -46,6 +52,7 @@ GROUP: Reasons = {
         "test_restart.py::test_failover_that_loses_a_lock",
     ],
     "a proxy in front of one server, which clients pass by": [
+        "test_at_least.py::test_an_extension_that_comes_late_changes_nothing",
         "test_commands.py",
         "test_network.py::test_acquire_that_outlives_its_connection",
         "test_network.py::test_connections_that_break_within_replies",

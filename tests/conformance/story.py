@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from conformance.driver import Call, Client, Driver, Lock, LockError
+from conformance.driver import Call, Client, Driver, Election, Json, Lock, LockError, table
 from conformance.history import SLACK_MS
 from support.clock import until
 from support.servers import LIMIT_S, Server
@@ -22,6 +22,9 @@ T = TypeVar("T")
 _ASKING = ("eval", "evalsha", "set", "setnx", "get", "pttl")
 
 
+_EVENTS = {case["code"]: case for case in table("events")["cases"]}
+
+
 def reached(call: Callable[[], T], code: str = "unavailable") -> T:
     """The result of `call` once its node is reached. For 50 ms after a failure, calls get that failure (`code`)."""
     end = time.monotonic() + LIMIT_S
@@ -32,6 +35,24 @@ def reached(call: Callable[[], T], code: str = "unavailable") -> T:
             if error.code not in {"unavailable", code} or time.monotonic() > end:
                 raise
         time.sleep(_POLL_S)
+
+
+def heard(driver: Driver, code: str, **fields: str) -> Json:
+    """Waits for an event with these fields, among others. Every event that comes first is as the table says."""
+    found: list[Json] = []
+
+    def comes() -> bool:
+        for event in driver.events():
+            case = _EVENTS[event["code"]]
+            assert (event["topic"], event["level"]) == (case["topic"], case["level"])
+            assert sorted(event["fields"]) == sorted(case["fields"])
+            assert event["message"]
+            if event["code"] == code and fields.items() <= event["fields"].items():
+                found.append(event)
+        return bool(found)
+
+    until(comes, f"the event {code}")
+    return found[0]
 
 
 @contextlib.contextmanager
@@ -97,12 +118,40 @@ def fence_key(name: str) -> str:
     return f"redlock:fence::{name}" if "{" in name else f"redlock:fence:{{{name}}}"
 
 
+def waiters_key(name: str) -> str:
+    """The key that counts who waits for a name that has a hash tag or no braces."""
+    return f"redlock:waiters::{name}" if "{" in name else f"redlock:waiters:{{{name}}}"
+
+
+def slot_key(name: str, slot: int) -> str:
+    """The key of a slot of a semaphore, whose name has a hash tag or no braces."""
+    return f"redlock:slot:{slot}::{name}" if "{" in name else f"redlock:slot:{slot}:{{{name}}}"
+
+
+def several(name: str) -> list[str]:
+    """Three names, in order. In a cluster, the tag makes them locks of the server that has `name`."""
+    return [f"{{{name}}}/{letter}" for letter in "abc"]
+
+
 def next_won(waiting: list[tuple[Lock, Call]]) -> tuple[Lock, Call]:
     """The holder among waiting locks."""
     until(lambda: not all(call.pending for _, call in waiting), "somebody gets the lock")
     won = [each for each in waiting if not each[1].pending]
     assert len(won) == 1, "two hold the lock"
     return won[0]
+
+
+def leader_of(elections: Sequence[Election]) -> Election:
+    """Waits until one of the candidates leads, and returns it. No other does."""
+    leading: list[Election] = []
+
+    def leads() -> bool:
+        leading[:] = [election for election in elections if election.leads]
+        assert len(leading) <= 1, "two lead"
+        return bool(leading)
+
+    until(leads, "somebody leads", 2 * LIMIT_S)
+    return leading[0]
 
 
 class Asked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from conformance.conftest import Drivers, log_ends, shown
 from conformance.driver import FACES, LockError
+from conformance.story import heard, several, slot_key
+from conformance.test_slots import is_on_its_way
 from conformance.test_waiting import calls
 from support.clock import until
 from support.rights import in_cluster
@@ -66,9 +69,72 @@ def test_a_held_lock_outlives_a_dead_primary(drivers: Drivers, shards: Shards, f
     until(lambda: shards.is_primary(replica), "the replica is the primary")
     extended = calls(replica, "pexpire")
     until(lambda: calls(replica, "pexpire") > extended, "it is extended there")
+    event = heard(holder.driver, "failover", to=f"127.0.0.1:{replica.port}")
+    assert event["fields"]["from"] == f"127.0.0.1:{primary.port}"
+    assert event["fields"]["node"].startswith("redis+cluster://")
     holder.check()
     holder.release()
     until(lambda: not replica.command("EXISTS", name), "the lock is free")
+
+
+@every_face
+def test_names_in_different_slots(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+    """No script can touch them together, and nothing is sent."""
+    others = (f"{name}/{number}" for number in itertools.count())
+    other = next(each for each in others if shards.slot(each) != shards.slot(name))
+    client = drivers.start(face).client([shards.url])
+    with pytest.raises(LockError, match="hash tag") as refused:
+        client.lock_all([other, name]).acquire()
+    assert (refused.value.code, refused.value.option) == ("invalid_argument", "names")
+    assert not any(shards.owner(each).command("EXISTS", each) for each in (name, other))
+    assert client.lock_all([f"{{{name}}}{other}", f"{{{name}}}"]).try_acquire()
+
+
+@every_face
+def test_several_names_and_a_permit_follow_their_slot(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+    names = several(name)
+    client = drivers.start(face).client([shards.url], ttl_ms=TTL_MS)
+    holders = [client.lock_all(names), client.semaphore(name, 1)]
+    fences = [holder.acquire()["fence"] for holder in holders]
+    waiters = [client.lock_all(names[::-1]), client.semaphore(name, 1)]
+    waiting = [waiter.start_acquire() for waiter in waiters]
+    source, target = shards.owner(name), shards.other(name)
+    shards.migrate(name, source, target)
+    for holder in holders:
+        holder.extend()
+    assert all(call.pending for call in waiting)
+    for holder, call, fence in zip(holders, waiting, fences, strict=True):
+        holder.release()
+        assert call.result()["fence"] > fence
+    assert all(target.command("EXISTS", key) for key in (*names, slot_key(name, 0)))
+
+
+@every_face
+def test_several_names_in_an_open_slot(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+    """Some of them have moved, so no script can touch all. They stay held, and are released name by name."""
+    names = several(name)
+    client = drivers.start(face).client([shards.url], ttl_ms=OUTLIVING_TTL_MS)
+    lock, slot = client.lock_all(names), client.semaphore(name, 1)
+    for each in (lock, slot):
+        each.acquire()
+    source, target = shards.owner(name), shards.other(name)
+    shards.open(name, source, target)
+    shards.move_keys([names[1], slot_key(name, 0)], source, target)
+    for each in (lock, slot):
+        before = each.state()
+        after = each.extend()
+        assert after["read_ns"] + after["remaining_ms"] * 1e6 > before["read_ns"] + before["remaining_ms"] * 1e6
+    for each in (lock, slot):
+        each.release()
+    keys = [*names, slot_key(name, 0)]
+    until(lambda: not any(is_on_its_way(key, target) for key in keys), "what has moved is released")
+    left = source.command("CLUSTER", "GETKEYSINSLOT", shards.slot(name), 100)
+    assert isinstance(left, list)
+    assert not {key.encode() for key in keys} & {key for key in left if isinstance(key, bytes)}
+    shards.move_all(name, source, target)
+    shards.close(name, source, target)
+    assert lock.acquire()["fence"] > 0
+    assert slot.try_acquire()
 
 
 @every_face

@@ -42,7 +42,7 @@ def use(client: Client, nodes: Cluster, name: str) -> None:
     # Each kind of connection has to be hung up on several times. Until then, calls fail.
     reached(lambda: holder.extend(ttl_ms=2 * LONG_TTL_MS))
     reached(holder.extend)
-    until(lambda: client.inspect(name)[0]["state"] == "held", "the node reports the holder")
+    until(lambda: client.inspect(name)["state"] == "held", "the node reports the holder")
     assert waiting.pending
     holder.release()
     assert waiting.result()["fence"] > fence

@@ -29,8 +29,9 @@ def test_the_key_is_the_prefix_and_the_name(drivers: Drivers, nodes: Cluster, fa
     assert not whole.try_acquire()
     assert other.try_acquire()
     other.release()
-    assert {view["key"] for view in client.inspect(name)} == {f"app:{name}"}
-    assert "held" in {view["state"] for view in client.inspect(name)}
+    view = client.inspect(name)
+    assert (view["name"], view["key"], view["state"]) == (name, f"app:{name}", "held")
+    assert {node["key"] for node in view["nodes"]} == {f"app:{name}"}
     lock.release()
 
 

@@ -193,16 +193,16 @@ def test_end_of_input(drivers: Drivers, node: Cluster, face: str, name: str) -> 
 @every_face
 def test_inspect(drivers: Drivers, nodes: Cluster, face: str, name: str) -> None:
     client = drivers.start(face).client(nodes.urls)
-    assert [view["state"] for view in client.inspect(name)] == ["free"] * len(nodes)
+    assert [node["state"] for node in client.inspect(name)["nodes"]] == ["free"] * len(nodes)
     lock = client.lock(name, label="worker 7")
     lock.acquire()
-    until(lambda: all(view["state"] == "held" for view in client.inspect(name)), "every node has granted the lock")
-    views = client.inspect(name)
-    assert [view["label"] for view in views] == ["worker 7"] * len(nodes)
-    assert sum(view["fence"] == lock.fence for view in views) > len(nodes) // 2
+    until(lambda: client.inspect(name)["holders"] == len(nodes), "every node has granted the lock")
+    seen = client.inspect(name)["nodes"]
+    assert [node["label"] for node in seen] == ["worker 7"] * len(nodes)
+    assert sum(node["fence"] == lock.fence for node in seen) > len(nodes) // 2
     lock.release()
     nodes[0].command("SET", name, "another library's token")
-    assert client.inspect(name)[0]["state"] == "foreign"
+    assert client.inspect(name)["nodes"][0]["state"] == "foreign"
 
 
 @pytest.mark.parametrize("face", [face.name for face in FACES.values() if face.lock_objects])

@@ -183,10 +183,19 @@ def functions(scope: str) -> dict[str, str]:
     return {"credentials": "Function"} if scope == "Client" else {}
 
 
-@pytest.mark.parametrize(("owner", "scope"), [("Options", "Lock"), ("ClientOptions", "Client")])
-def test_python_options(owner: str, scope: str) -> None:
+def python_members(owner: str) -> list[tuple[str, str]]:
+    """The options that stand in a type, with their types."""
     members = between("python/redlock/options.py", f"\nclass {owner}(", "\n\n\n")
-    found = re.findall(r'^    (\w+): (.+) \| None\n    """', members, re.M)
+    return re.findall(r'^    (\w+): (.+) \| None\n    """', members, re.M)
+
+
+@pytest.mark.parametrize(
+    ("owners", "scope"),
+    [(["ElectionOptions", "Options"], "Lock"), (["ClientOptions"], "Client")],
+    ids=["lock", "client"],
+)
+def test_python_options(owners: list[str], scope: str) -> None:
+    found = [member for owner in owners for member in python_members(owner)]
     expected = {option.name: option.kind for option in OPTIONS if option.scope == scope}
     assert_typed(found, expected | functions(scope), PYTHON_TYPES | {"Function": "Credentials"})
 
@@ -194,7 +203,8 @@ def test_python_options(owner: str, scope: str) -> None:
 def test_python_signatures() -> None:
     """Every call takes the options as one type, so a new option does not change any."""
     text = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "python" / "redlock").glob("*.py*"))
-    assert set(re.findall(r"\*\*_?options: (.+?),?\n? *\)", text)) == {"Unpack[Options]", "Unpack[ClientOptions]"}
+    types = {f"Unpack[{owner}]" for owner in ("Options", "NameOptions", "ClientOptions", "ElectionOptions")}
+    assert set(re.findall(r"\*\*_?options: (.+?),?\n? *\)", text)) == types
 
 
 @pytest.mark.parametrize(("owner", "scope"), [("LockOptions", "Lock"), ("ClientOptions extends LockOptions", "Client")])
@@ -205,11 +215,22 @@ def test_node_options(owner: str, scope: str) -> None:
     assert_typed(found, expected | functions(scope), NODE_TYPES | {"Function": "Credentials"})
 
 
+def test_election_options() -> None:
+    """A candidate waits for ever and is renewed, so an election has some of the options of a lock."""
+    setters = re.findall(r"^ {12}(\w+): ", between("core/src/api/setters.rs", "macro_rules! candidate_setters {"), re.M)
+    driver = between("tests/conformance/drivers/rust/src/perform.rs", "macro_rules! set_election {")
+    python = [name for name, _ in python_members("ElectionOptions")]
+    assert set(python) == set(setters) < names("Lock")
+    assert set(re.findall(r'^ {16}\("(\w+)", ', driver, re.M)) == set(setters)
+    listed = between("node/ts/election.ts", "const OPTIONS = [", "]")
+    assert set(re.findall(r'"(\w+)"', listed)) == {option.camel for option in OPTIONS if option.name in setters}
+
+
 # --- Documentation ---
 
 
-def test_readme() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", between("README.md", "## Nodes and options\n", "\n## "), re.M)
+def test_page_of_the_options() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", read("core/docs/options.md"), re.M)
     assert sorted(name for name, _ in rows) == sorted(option.name for option in OPTIONS)
     assert {name for name, meaning in rows if meaning.startswith("of a client only")} == names("Client")
 

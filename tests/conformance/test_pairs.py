@@ -6,7 +6,7 @@ import pytest
 
 from conformance.conftest import Drivers
 from conformance.driver import FACES, Call, Lock
-from conformance.story import Asked, next_won
+from conformance.story import Asked, leader_of, next_won, several
 from support.clock import until
 from support.servers import Cluster
 
@@ -18,9 +18,11 @@ HAND_OVERS = 4
 ROUNDS = 5
 
 
-@pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
-def test_hand_over(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
-    has, wants = (drivers.start(face).client(nodes.urls).lock(name) for face in (holder, waiter))
+every_pair = pytest.mark.parametrize(("holder", "waiter"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+
+
+def hand_over(nodes: Cluster, has: Lock, wants: Lock) -> None:
+    """Two locks that exclude each other take turns. Each waits for the other."""
     fence = has.acquire()["fence"]
     for _ in range(HAND_OVERS):
         assert not wants.try_acquire()
@@ -35,6 +37,64 @@ def test_hand_over(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, n
         assert won["fence"] > fence
         fence = won["fence"]
         has, wants = wants, has
+
+
+@every_pair
+def test_hand_over(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    has, wants = (drivers.start(face).client(nodes.urls).lock(name) for face in (holder, waiter))
+    hand_over(nodes, has, wants)
+
+
+@every_pair
+def test_several_names_and_one_of_them(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    has, wants = (drivers.start(face).client(nodes.urls) for face in (holder, waiter))
+    hand_over(nodes, has.lock_all(several(name)), wants.lock(several(name)[1]))
+
+
+@every_pair
+def test_sets_that_share_a_name(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    first, second, third = several(name)
+    has, wants = (drivers.start(face).client(nodes.urls) for face in (holder, waiter))
+    hand_over(nodes, has.lock_all([first, second]), wants.lock_all([third, second]))
+
+
+@every_pair
+def test_slots_of_a_semaphore(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    """The other slot stays taken."""
+    clients = [drivers.start(face).client(nodes.urls) for face in (holder, waiter)]
+    keeper, has, wants = (client.semaphore(name, 2) for client in (clients[0], *clients))
+    kept = keeper.acquire()["slot"]
+    hand_over(nodes, has, wants)
+    assert {has.slot, wants.slot} == {1 - kept}
+    keeper.check()
+
+
+@every_pair
+def test_a_leader_and_a_lock_of_its_name(drivers: Drivers, nodes: Cluster, holder: str, waiter: str, name: str) -> None:
+    leader = drivers.start(holder).client(nodes.urls).election(name)
+    lock = drivers.start(waiter).client(nodes.urls).lock(name)
+    numbers = []
+    for _ in range(HAND_OVERS // 2):
+        leading = leader.start_run()
+        leader_of([leader])
+        assert not lock.try_acquire()
+        asked = Asked(nodes)
+        waiting = lock.start_acquire()
+        asked.wait()
+        assert waiting.pending
+        leader.end_term()
+        won = waiting.result()
+        numbers += [leading.result()["result"], won["fence"]]
+        assert not leader.leads
+        asked = Asked(nodes)
+        candidate = leader.start_run()
+        asked.wait()
+        assert candidate.pending
+        lock.release()
+        leader_of([leader])
+        leader.end_term()
+        numbers.append(candidate.result()["result"])
+    assert numbers == sorted(set(numbers))
 
 
 def test_all_at_once(drivers: Drivers, nodes: Cluster, name: str) -> None:

@@ -126,7 +126,7 @@ def test_process_that_starts_after_a_restart_knows_nothing_of_it(
 
 def connect_again(client: Client, name: str) -> None:
     """Waits until the client is connected to every node, and so has seen which nodes are new."""
-    until(lambda: all(node["state"] != "unavailable" for node in client.inspect(name)), "every node is seen")
+    until(lambda: all(node["state"] != "unavailable" for node in client.inspect(name)["nodes"]), "every node is seen")
 
 
 @both_drives

@@ -16,6 +16,9 @@ from support.servers import Cluster
 ASKS_AGAIN_MS = 3_000
 """More than the 2 s after which a waiter that is not notified asks again."""
 
+KEPT_MS = 500
+"""For how long a released lock is kept."""
+
 RIGHTS = [rule for rule in fewest().rules if rule.startswith(("+", "~"))]
 
 
@@ -23,16 +26,39 @@ def use(client: Client, name: str) -> None:
     """Makes every kind of request that the library sends."""
     lock, other = client.lock(name), client.lock(name, timeout_ms=0)
     lock.acquire()
-    assert client.inspect(name)[0]["state"] == "held"
+    assert client.inspect(name)["state"] == "held"
     assert not other.try_acquire()
     # This gives the extension something to do.
     lock.extend(ttl_ms=60_000)
     lock.release()
+    both, kept = client.lock_all([name, f"{name}, too"]), client.lock(f"{name}, kept", at_least_ms=KEPT_MS)
+    for each in (both, kept):
+        each.acquire()
+        each.extend(ttl_ms=60_000)
+        each.release()
+    readers = [client.lock(name, shared=True) for _ in range(2)]
+    for reader in readers:
+        reader.acquire()
+        reader.extend(ttl_ms=60_000)
+    assert client.inspect(name)["state"] == "shared"
+    writer = client.lock(name, timeout_ms=ASKS_AGAIN_MS)
+    assert writer.denied(writer.start_acquire())
+    for reader in readers:
+        reader.release()
     # By now the servers have the scripts. A waiter is denied twice in the background, the second time with a position.
+    slot = client.semaphore(name, 1)
     lock.acquire()
-    waiting = client.lock(name, timeout_ms=ASKS_AGAIN_MS)
-    assert waiting.denied(waiting.start_acquire())
+    slot.acquire()
+    assert client.inspect_semaphore(name, 1)[0]["state"] == "held"
+    waiters = [
+        client.lock(name, timeout_ms=ASKS_AGAIN_MS),
+        client.lock_all([f"{name}, too", name], timeout_ms=ASKS_AGAIN_MS),
+        client.semaphore(name, 1, timeout_ms=ASKS_AGAIN_MS),
+    ]
+    waiting = [(waiter, waiter.start_acquire()) for waiter in waiters]
+    assert all(waiter.denied(call) for waiter, call in waiting)
     lock.release()
+    slot.release()
 
 
 def tagged(name: str) -> str:

@@ -31,7 +31,7 @@ def test_secrets_are_not_told(drivers: Drivers, guarded: Server, face: str, name
     value = guarded.get(name)
     assert value
     token = value[:TOKEN_LENGTH].decode()
-    assert client.inspect(name)[0]["state"] == "held"
+    assert client.inspect(name)["state"] == "held"
     assert not client.lock(name).try_acquire()
 
     with pytest.raises(LockError) as refused:
@@ -48,6 +48,7 @@ def test_secrets_are_not_told(drivers: Drivers, guarded: Server, face: str, name
 
     said = driver.said()
     assert "forbidden" in said
-    hidden = {"the password": PASSWORD, "the wrong password": WRONG, "the token": token}
+    # An inspection tells owners apart by half of their tokens.
+    hidden = {"the password": PASSWORD, "the wrong password": WRONG, "the token": token[: TOKEN_LENGTH // 2]}
     told = [what for what, secret in hidden.items() if secret in said]
     assert not told, f"told: {', '.join(told)}"

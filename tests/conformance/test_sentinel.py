@@ -9,7 +9,7 @@ import pytest
 
 from conformance.conftest import Drivers, log_ends, shown
 from conformance.driver import FACES, Call, Lock, LockError
-from conformance.story import Asked, within
+from conformance.story import Asked, heard, within
 from conformance.test_waiting import calls
 from support.clock import until
 from support.sentinels import Sentinels
@@ -88,6 +88,10 @@ def test_a_held_lock_and_its_waiter_move_to_the_new_primary(
         sentinels.servers[0].thaw()
     with within(NOTICE_MS):
         until(lambda: calls(sentinels.servers[1], "pexpire") > extended, "it is extended there")
+    former, present = (f"127.0.0.1:{server.port}" for server in sentinels.servers[:2])
+    event = heard(holder.driver, "failover", to=present)
+    assert event["fields"]["from"] == former
+    assert event["fields"]["node"].startswith("redis+sentinel://")
     passes_on(holder, fence, waiting)
     waiter.release()
     until(lambda: not sentinels.servers[1].command("EXISTS", name), "the lock is free")

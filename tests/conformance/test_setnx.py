@@ -31,7 +31,12 @@ CRASH_MS = TTL_MS + 3000
 CUTS = [*range(0, 200, 10), *range(200, 3000, 50)]
 """The numbers of bytes after which a connection ends: in the handshake, in the scripts, and behind them."""
 
-MEANINGLESS: list[dict[str, object]] = [{"label": "me"}, {"fence_ttl_ms": 3_600_000}]
+MEANINGLESS: list[dict[str, object]] = [
+    {"label": "me"},
+    {"fence_ttl_ms": 3_600_000},
+    {"at_least_ms": 100},
+    {"margin_ms": 100},
+]
 """Options that other locks have."""
 
 

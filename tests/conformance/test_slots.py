@@ -155,3 +155,20 @@ def test_a_slot_that_a_server_moves_by_itself(drivers: Drivers, moving: Shards, 
     waiter.release()
     assert not target.has(key)
     assert len(target.keys()) >= KEYS // LOCKS
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_inspection_of_an_open_slot(drivers: Drivers, shards: Shards, face: str, name: str) -> None:
+    """The lock is found wherever it is. Servers refuse keys of which only some are there, so the count is not read."""
+    key = f"{{{name}}}"
+    source, target = shards.owner(key), shards.other(key)
+    client = drivers.start(face).client([shards.url], ttl_ms=WAIT_MS)
+    lock = client.lock(key, auto_renew=False)
+    lock.acquire()
+    for step, waiting in ((None, 0), (shards.open, None), (shards.move_all, None), (shards.close, 0)):
+        if step is not None:
+            step(key, source, target)
+        view = client.inspect(key)
+        assert (view["state"], view["fence"], view["waiting"]) == ("held", lock.fence, waiting)
+    lock.release()
+    assert client.inspect(key)["state"] == "free"

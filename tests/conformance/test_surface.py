@@ -20,6 +20,7 @@ import pytest
 import redlock
 import redlock.asyncio
 import redlock.errors
+import redlock.otel
 import redlock.testing
 
 from conformance.conftest import ROOT
@@ -27,7 +28,7 @@ from conformance.driver import Json, table
 
 COLUMNS = ["rust", "blocking", "python", "asyncio", "node"]
 MODULES = {"python": redlock, "asyncio": redlock.asyncio}
-LITERALS = {"level", "reason", "state"}
+LITERALS = {"level", "lock state", "reason", "state"}
 """Kinds whose names are texts in Python and Node, and not names of a module."""
 
 every_module = pytest.mark.parametrize("column", MODULES)
@@ -39,13 +40,14 @@ def names(row: Json, column: str) -> list[str]:
     return given if isinstance(given, list) else [given] if given else []
 
 
-def listed(column: str, *, testing: bool = False) -> Iterator[tuple[str, Json]]:
-    """Every name of a language that is code, with its row: those of the package, or those of its module `testing`."""
+def listed(column: str, module: str = "") -> Iterator[tuple[str, Json]]:
+    """Every name of a language that is code, with its row: those of the package, or those of a module of its own."""
     for row in table("surface")["cases"]:
         if row["kind"] not in LITERALS:
             for name in names(row, column):
-                if name.startswith("testing.") is testing:
-                    yield name.removeprefix("testing."), row
+                own = re.match(r"(testing|otel)\.", name)
+                if (own[1] if own else "") == module:
+                    yield name.removeprefix(f"{module}."), row
 
 
 def texts(column: str, kind: str) -> set[str]:
@@ -53,14 +55,14 @@ def texts(column: str, kind: str) -> set[str]:
     return {name for row in table("surface")["cases"] if row["kind"] == kind for name in names(row, column)}
 
 
-def tops(column: str, *, testing: bool = False) -> set[str]:
+def tops(column: str, module: str = "") -> set[str]:
     """The names in a language's module."""
-    return {name for name, _ in listed(column, testing=testing) if re.fullmatch(r"\w+", name)}
+    return {name for name, _ in listed(column, module) if re.fullmatch(r"\w+", name)}
 
 
-def members(column: str, owner: str, *, testing: bool = False) -> set[str]:
+def members(column: str, owner: str, module: str = "") -> set[str]:
     """The members of a class or a type; a symbol is in brackets."""
-    found = {name for name, _ in listed(column, testing=testing) if name.startswith((f"{owner}.", f"{owner}["))}
+    found = {name for name, _ in listed(column, module) if name.startswith((f"{owner}.", f"{owner}["))}
     return {name.removeprefix(owner).removeprefix(".") for name in found if not name.endswith(")")}
 
 
@@ -75,6 +77,17 @@ def parameters(column: str) -> dict[str, set[str]]:
         if match := re.fullmatch(r"(.+)\((\w+)\)", name):
             calls[match[1]].add(match[2])
     return calls
+
+
+MADE_ELSEWHERE = {"Election", "Lock"}
+"""Classes whose constructors are not for users: a client makes them."""
+
+
+def of_elections(column: str) -> set[str]:
+    """The options that an election has: those with a setter in Rust."""
+    rows = [row for row in table("surface")["cases"] if row["kind"] == "option"]
+    of_both = [row for row in rows if any(name.startswith("Election::") for name in names(row, "rust"))]
+    return {name.partition(".")[2] for row in of_both for name in names(row, column)}
 
 
 def test_every_difference_has_its_reason() -> None:
@@ -120,7 +133,7 @@ def fits(module: object, name: str, row: Json) -> bool:
         "error": lambda thing: issubclass(thing, redlock.RedlockError) and thing.code == row["concept"],
         "function": inspect.isfunction,
         "method": lambda thing: inspect.isfunction(thing) or inspect.ismethoddescriptor(thing),
-        "property": inspect.isgetsetdescriptor,
+        "property": inspect.isdatadescriptor,
         "type": lambda _: True,
     }
     return checks[kind](thing)
@@ -136,7 +149,7 @@ def test_python_names_are_of_their_kind(column: str) -> None:
 def test_python_has_nothing_else(column: str) -> None:
     module = MODULES[column]
     assert sorted(module.__all__) == sorted(tops(column))
-    for owner in (module.Lock, module.Redlock):
+    for owner in (module.Election, module.Lock, module.Redlock):
         # What only says that the other kind of block is meant is not part of the surface.
         bases = [base for base in owner.__mro__ if base.__module__ != "redlock._checks"]
         special = {name for base in bases for name in vars(base) if re.fullmatch(r"__a?(enter|exit|call)__", name)}
@@ -145,7 +158,10 @@ def test_python_has_nothing_else(column: str) -> None:
     options = members(column, "Options")
     assert set(redlock.Options.__annotations__) == options
     assert set(redlock.ClientOptions.__annotations__) == options | members(column, "ClientOptions")
-    for owner in (redlock.NodeView, redlock.Diagnosis, redlock.Finding):
+    assert set(redlock.NameOptions.__annotations__) == options | members(column, "NameOptions")
+    assert set(redlock.ElectionOptions.__annotations__) == of_elections(column)
+    values = (redlock.Leader, redlock.Metric, redlock.Point, redlock.Histogram)
+    for owner in (redlock.LockView, redlock.NodeView, redlock.Diagnosis, redlock.Finding, *values):
         assert {field.name for field in fields(owner)} == members(column, owner.__name__)
     base = members(column, "RedlockError")
     for name, inherited in (("RedlockError", set[str]()), ("LockLost", base), ("LockInvalidArgument", base)):
@@ -170,26 +186,33 @@ def test_python_errors_and_modules_have_nothing_else() -> None:
         }
         assert own <= internal
     modules = {path.stem for path in Path(redlock.__path__[0]).glob("*.py") if not path.stem.startswith("_")}
-    assert modules - {"asyncio", "errors", "testing"} == {name for name in internal if "." not in name}
+    assert modules - {"asyncio", "errors", "otel", "testing"} == {name for name in internal if "." not in name}
     assert all(importlib.import_module(f"redlock.{name}") for name in modules)
 
 
 def test_python_names_for_tests() -> None:
-    assert set(redlock.testing.__all__) == tops("python", testing=True) == tops("asyncio", testing=True)
+    assert set(redlock.testing.__all__) == tops("python", "testing") == tops("asyncio", "testing")
     public = {name for name in dir(redlock.testing.MemoryServer) if not name.startswith("_")}
-    assert public == members("python", "MemoryServer", testing=True)
-    for name, row in listed("python", testing=True):
+    assert public == members("python", "MemoryServer", "testing")
+    for name, row in listed("python", "testing"):
         thing = found(redlock.testing, name)
         is_property = inspect.isgetsetdescriptor(thing)
         assert is_property == (row["kind"] == "property"), name
         assert is_property or callable(thing), name
 
 
+def test_python_names_for_exporters() -> None:
+    assert set(redlock.otel.__all__) == tops("python", "otel") == tops("asyncio", "otel")
+    for name, row in listed("python", "otel"):
+        assert row["kind"] == "function", name
+        assert inspect.isfunction(found(redlock.otel, name)), name
+
+
 @every_module
 def test_python_parameters(column: str) -> None:
     for name, expected in parameters(column).items():
-        if name == "Lock":
-            continue  # Its constructor is for `Redlock.lock`.
+        if name in MADE_ELSEWHERE:
+            continue
         every = inspect.signature(found(MODULES[column], name)).parameters.values()
         # A call takes others of type Never only to say what to write instead.
         taken = [p for p in every if p.annotation is not Never]
@@ -201,7 +224,8 @@ def test_python_parameters(column: str) -> None:
 def test_python_texts(column: str) -> None:
     assert literals(redlock.LostReason) == texts(column, "reason")
     assert literals(redlock.Level) == texts(column, "level")
-    assert literals(inspect.get_annotations(redlock.NodeView, eval_str=True)["state"]) == texts(column, "state")
+    for view, kind in ((redlock.LockView, "lock state"), (redlock.NodeView, "state")):
+        assert literals(inspect.get_annotations(view, eval_str=True)["state"]) == texts(column, kind)
 
 
 def literals(annotation: Any) -> set[str]:
@@ -250,14 +274,15 @@ def program() -> str:
     lines = [
         'import * as api from "redlock-rs";',
         'import * as testing from "redlock-rs/testing";',
-        f"true satisfies Same<keyof typeof testing, {union(tops('node', testing=True))}>;",
-        f"true satisfies Same<keyof testing.MemoryServer, {union(members('node', 'MemoryServer', testing=True))}>;",
+        f"true satisfies Same<keyof typeof testing, {union(tops('node', 'testing'))}>;",
+        f"true satisfies Same<keyof testing.MemoryServer, {union(members('node', 'MemoryServer', 'testing'))}>;",
         "type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : [A, B]) : [A, B];",
         "type Keys<T> = T extends unknown ? keyof T : never;",
         "type LeftOut<P> = P extends [] ? [] : P extends [unknown, ...infer R] ? LeftOut<R> : Required<P & unknown[]>;",
         "type Result<R> = R extends Promise<unknown> ? 'awaits' : 'call';",
         "type Is<T> = T extends (...given: never) => infer R ? Result<R> : 'value';",
         f"true satisfies Same<api.LostReason, {union(texts('node', 'reason'))}>;",
+        f"true satisfies Same<api.LockView['state'], {union(texts('node', 'lock state'))}>;",
         f"true satisfies Same<api.NodeView['state'], {union(texts('node', 'state'))}>;",
         f"true satisfies Same<api.Level, {union(texts('node', 'level'))}>;",
         f"true satisfies Same<api.ErrorCode, {union({case['code'] for case in table('errors')['cases']})}>;",
@@ -280,26 +305,35 @@ def program() -> str:
     for owner in [
         "AcquireOptions",
         "Diagnosis",
+        "Election",
         "ErrorDetails",
         "Finding",
+        "Histogram",
+        "Leader",
         "Lock",
         "LockOptions",
+        "LockView",
+        "Metric",
         "NodeAnswer",
         "NodeView",
+        "Point",
         "Redlock",
+        "RedlockEvent",
         "TryOptions",
     ]:
         lines.append(f"true satisfies Same<Keys<api.{owner}>, {union(members('node', owner))}>;")
-    for owner in ("ClientOptions", "LockedOptions"):
-        own = union(members("node", "LockOptions") | members("node", owner))
+    lines.append(f"true satisfies Same<keyof api.ElectionOptions, {union(of_elections('node'))}>;")
+    for owner in ("ClientOptions", "LockedOptions", "NameOptions"):
+        inherited = members("node", "NameOptions") if owner == "LockedOptions" else set()
+        own = union(members("node", "LockOptions") | inherited | members("node", owner))
         lines.append(f"true satisfies Same<keyof api.{owner}, {own}>;")
     base = members("node", "RedlockError")
     for error in sorted(texts("node", "error") | {"RedlockError"}):
         own = union(base | members("node", error))
         lines.append(f"true satisfies Same<Exclude<keyof api.{error}, keyof Error>, {own}>;")
     for name, given in parameters("node").items():
-        if name == "Lock":
-            continue  # Its constructor is private.
+        if name in MADE_ELSEWHERE:
+            continue
         taken = "ConstructorParameters" if name == "Redlock" else "Parameters"
         lines.append(f"true satisfies Same<LeftOut<{taken}<{of(name)}>>['length'], {len(given)}>;")
     return "\n".join(lines) + "\n"
@@ -317,15 +351,15 @@ def test_node_types(package: Path) -> None:
     assert result.returncode == 0, "\n".join([result.stdout, result.stderr, *wrong])
 
 
-@pytest.mark.parametrize(("file", "testing"), [("index", False), ("testing", True)])
-def test_node_exports_no_other_name(package: Path, file: str, testing: bool) -> None:
+@pytest.mark.parametrize(("file", "module"), [("index", ""), ("otel", "otel"), ("testing", "testing")])
+def test_node_exports_no_other_name(package: Path, file: str, module: str) -> None:
     # Types leave no trace at run time, and TypeScript cannot list those of a module.
     declared = (package / "node_modules" / "redlock-rs" / "lib" / f"{file}.d.ts").read_text(encoding="utf-8")
-    exported = re.findall(r"^export declare \w+ (\w+)", declared, re.M)
+    exported = re.findall(r"^export (?:declare \w+|interface) (\w+)", declared, re.M)
     for group in re.findall(r"^export (?:type )?\{(.*?)\}", declared, re.M | re.S):
         exported += [entry.split()[-1] for entry in group.split(",") if entry.strip()]
     assert "export *" not in declared
-    assert sorted(exported) == sorted(tops("node", testing=testing))
+    assert sorted(exported) == sorted(tops("node", module))
 
 
 def path(owner: str, member: str) -> str:
@@ -367,7 +401,7 @@ def test_node_at_run_time(package: Path) -> None:
     assert set(seen["required"]) - technical == set(values)
 
     internal = set(table("surface")["internal"]["node"])
-    for owner in ("Lock", "Redlock"):
+    for owner in ("Election", "Lock", "Redlock"):
         here, expected = set(seen["classes"][owner]), members("node", owner)
         assert expected <= here
         assert {path(owner, name) for name in here - expected - {"constructor"}} <= internal

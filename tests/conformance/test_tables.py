@@ -13,6 +13,7 @@ from conformance.conftest import ROOT, Drivers
 from conformance.driver import FACES, Client, Driver, Json, Lock, LockError, table
 from conformance.history import SLACK_MS
 from conformance.story import fence_key
+from support.clock import until
 from support.servers import Cluster, Server
 
 every_face = pytest.mark.parametrize("face", FACES)
@@ -37,6 +38,15 @@ def option_difference(error: LockError | None, row: Json) -> str | None:
     if wrong or error is None or "error" not in row:
         return wrong
     option = row["error"]["mentions"][0].split()[0]
+    return None if plain(error.option or "") == plain(option) else f"it is about {error.option} instead of {option}"
+
+
+def shape_difference(error: LockError | None, row: Json) -> str | None:
+    """As `difference`, where a row names the refused option."""
+    wrong = difference(error, row)
+    if wrong or error is None or "error" not in row:
+        return wrong
+    option = row["error"]["option"]
     return None if plain(error.option or "") == plain(option) else f"it is about {error.option} instead of {option}"
 
 
@@ -135,7 +145,7 @@ def effect(client: Client, server: Server, name: str, row: Json) -> str | None:
     if settings.get("protocol") == "setnx":
         return setnx_effect(lock, server, name, settings["ttl_ms"])
     left = {"ttl_ms": server.command("PTTL", name), "fence_ttl_ms": server.command("PTTL", fence_key(name))}
-    (view,) = client.inspect(name)
+    view = client.inspect(name)
     took_ms = (time.monotonic() - began) * 1000
     with contextlib.suppress(LockError):
         lock.release()
@@ -198,7 +208,8 @@ def test_validity(drivers: Drivers, face: str) -> None:
     client = drivers.start(face).client(["memory://leases"])
     accepted, differences = 0, dict[str, str | None]()
     for lease in table("quorum")["leases"]:
-        limit = {} if lease["max_hold_ms"] is None else {"max_hold_ms": lease["max_hold_ms"]}
+        limits = {option: lease.get(option) for option in ("max_hold_ms", "margin_ms")}
+        limit = {option: value for option, value in limits.items() if value is not None}
         try:
             lock = client.lock(lease["name"], ttl_ms=lease["ttl_ms"], **limit)
             won = lock.start_try_acquire().result()
@@ -261,6 +272,72 @@ def test_names_as_text(drivers: Drivers, node: Cluster, face: str) -> None:
 
 
 @every_face
+def test_names_of_one_lock(drivers: Drivers, face: str) -> None:
+    client = drivers.start(face).client(["memory://shapes"])
+    differences: dict[str, str | None] = {}
+    for row in table("shapes")["names"]:
+        error, shown = None, None
+        try:
+            lock = client.lock_all(row["names"], **row.get("options", {}))
+            lock.acquire()
+            shown = lock.shown_names()
+            lock.release()
+        except LockError as refused:
+            error = refused
+        expected = {"name": ", ".join(row.get("ok", [])), "names": row.get("ok", [])}
+        wrong = None if shown in (None, expected) else f"{shown} instead of {expected}"
+        differences[row["case"]] = shape_difference(error, row) or wrong
+    report(differences)
+
+
+@every_face
+def test_permits(drivers: Drivers, face: str) -> None:
+    """They are refused alike where a semaphore is made and where it is inspected."""
+    client = drivers.start(face).client(["memory://shapes"])
+    differences: dict[str, str | None] = {}
+    for row in table("shapes")["permits"]:
+        if FACES[face].language not in row.get("languages", [FACES[face].language]):
+            continue
+        name, permits, options = row.get("name", "k"), row["permits"], row.get("options", {})
+        for case in (row["case"], f"{row['case']}, inspected"):
+            error, wrong = None, None
+            try:
+                if case == row["case"]:
+                    lock = client.semaphore(name, permits, **options)
+                    lock.acquire()
+                    wrong = None if lock.slot in range(permits) else f"the slot {lock.slot}"
+                    lock.release()
+                elif not options:
+                    slots = [view["slot"] for view in client.inspect_semaphore(name, permits)]
+                    wrong = None if slots == [*range(permits)] else f"the slots {slots}"
+            except LockError as refused:
+                error = refused
+            is_asked = case == row["case"] or not options
+            differences[case] = (shape_difference(error, row) or wrong) if is_asked else None
+    report(differences)
+
+
+@every_face
+def test_keys_of_a_semaphore(drivers: Drivers, node: Cluster, face: str) -> None:
+    """The first slot, its fence, and what wakes those who wait for any slot."""
+    client = drivers.start(face).client(node.urls)
+    for row in table("shapes")["keys"]:
+        name = bytes.fromhex(row["name_hex"])
+        key, fence, waiters, bell = (
+            bytes.fromhex(row[f"{of}_hex"]) for of in ("key", "fence_key", "waiters_key", "bell_key")
+        )
+        holder = client.semaphore(name, 1)
+        holder.acquire()
+        assert node.has(key)
+        assert node.has(fence)
+        waiting = client.semaphore(name, 1).start_acquire()
+        until(lambda: node.has(waiters), "the waiter is counted")  # noqa: B023
+        holder.release()
+        assert waiting.result()["slot"] == 0
+        assert node.has(bell)
+
+
+@every_face
 def test_addresses(drivers: Drivers, face: str) -> None:
     driver = drivers.start(face)
     differences = {}
@@ -285,8 +362,8 @@ def test_addresses_in_the_environment(drivers: Drivers, face: str) -> None:
 @every_face
 def test_address_without_any(drivers: Drivers, face: str, name: str) -> None:
     """No server has to listen there: inspection reports the node that it could not ask."""
-    views = drivers.start(face).client(None).inspect(name)
-    assert [view["node"] for view in views] == ["redis://127.0.0.1:6379"]
+    view = drivers.start(face).client(None).inspect(name)
+    assert [node["node"] for node in view["nodes"]] == ["redis://127.0.0.1:6379"]
 
 
 @every_face
@@ -309,6 +386,6 @@ def address_difference(driver: Driver, nodes: list[str] | None, row: Json) -> st
     shown = row.get("ok", {}).get("shown", [])
     # No server outside is asked.
     if shown and all(node.startswith("memory:") for node in shown):
-        seen = [view["node"] for view in client.inspect("addresses")]
+        seen = [node["node"] for node in client.inspect("addresses")["nodes"]]
         return None if seen == shown else f"{seen} instead of {shown}"
     return difference(None, row)

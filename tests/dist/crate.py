@@ -27,6 +27,7 @@ def make(_: Platform) -> list[Artefact]:
     _check(unpacked / f"{NAME}-{version()}")
     legal.write_bom(ROOT / "core" / "Cargo.toml", "core")
     artefact.tried.append(_tried(unpacked / f"{NAME}-{version()}"))
+    artefact.manuals.add(_manual(unpacked / f"{NAME}-{version()}"))
     return [artefact]
 
 
@@ -52,3 +53,12 @@ def _tried(crate: Path) -> str:
     run("cargo", "build", "--quiet", "--offline", cwd=program, env=env)
     stranger.locks(stranger.ran(BUILT / "debug" / "stranger", cwd=program, env=stranger.environment("sh")))
     return " ".join(run("rustc", "--version").split()[:2])
+
+
+def _manual(crate: Path) -> str:
+    """Installs the program of the unpacked crate, uses it, and returns its manual."""
+    root = emptied(STAGE / "crate-installed")
+    env = tools() | {"CARGO_TARGET_DIR": str(BUILT)}
+    options = ("--quiet", "--locked", "--offline", "--debug", "--no-track", "--features", "cli")
+    run("cargo", "install", *options, "--path", crate, "--root", root, cwd=root, env=env)
+    return stranger.commands(root / "bin" / "redlock", cwd=root, env=stranger.environment("sh"))

@@ -42,6 +42,8 @@ def main() -> int:
             for artefact in PARTS[part](platform):
                 artefact.check_size()
                 made.append(artefact)
+        if len(set().union(*(artefact.manuals for artefact in made))) > 1:
+            raise DistError("the programs `redlock` that were installed are not one program")
     except DistError as error:
         print(f"\n{error}", file=sys.stderr)
         return 1

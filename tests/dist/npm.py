@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from dist.version import ROOT, version
 from dist.workshop import LICENCES, MEGABYTE, NOTICES, OUT, STAGE, Artefact, DistError, copied, emptied, run, strip
 
 NODE = ROOT / "node"
+PROGRAM = Path("node_modules", ".bin", "redlock")
+"""The program, in a project that has installed the packages."""
+
+NO_ADDON = 70
+"""The status of the program where it has no addon."""
+
 LEFT_OUT = ("files", "napi", "scripts", "devDependencies")
 """What of node/package.json is not published: it is for those who build it."""
 
@@ -23,10 +30,9 @@ def make(platform: Platform) -> list[Artefact]:
     addon = _pack_addon(platform)
     main = _pack_main()
     run("publint", "--strict", STAGE / "npm-main")
-    run("attw", main.path)
-    for tried in _tried([main.path, addon.path]):
-        main.tried.append(tried)
-        addon.tried.append(tried)
+    # What resolves without `exports` is older than Node 20, and TypeScript 7 knows it no more.
+    run("attw", "--profile", "node16", main.path)
+    _try([main, addon])
     _check_elsewhere(main.path)
     return [addon, main]
 
@@ -64,7 +70,7 @@ def _pack_addon(platform: Platform) -> Artefact:
     }
     shutil.copy(bom, folder)
     (folder / "README.md").write_text(f"{package['description']}. It is installed by that package.\n", encoding="utf-8")
-    return Artefact(_packed(folder, package), 2 * MEGABYTE)
+    return Artefact(_packed(folder, package), round(3.5 * MEGABYTE))
 
 
 def _pack_main() -> Artefact:
@@ -88,12 +94,13 @@ def _packed(folder: Path, package: dict[str, Any]) -> Path:
     return OUT / f"{package['name']}-{package['version']}.tgz"
 
 
-def _tried(packages: list[Path]) -> list[str]:
-    """Installs the packages in an empty project, and has a lock with each module system; returns what it was."""
+def _try(artefacts: list[Artefact]) -> None:
+    """Installs the packages in an empty project, and has locks with each module system and with the program."""
     env = stranger.environment("node", "npm")
     project = emptied(STAGE / "npm-project")
     (project / "package.json").write_text('{ "private": true, "type": "module" }\n', encoding="utf-8")
     # The packages of other platforms are not there yet, and are optional.
+    packages = [artefact.path for artefact in artefacts]
     run("npm", "install", "--offline", "--no-audit", "--no-fund", *packages, cwd=project, env=env)
     programs = {".mjs": "ESM", ".cjs": "CommonJS", ".js": "TypeScript"}
     copied(list(stranger.PROGRAMS.glob("lock.*s")), project)
@@ -102,8 +109,11 @@ def _tried(packages: list[Path]) -> list[str]:
     run(modules / ".bin" / "tsc", *options, modules / "@types", project / "lock.ts", cwd=project)
     for suffix in programs:
         stranger.locks(stranger.ran("node", f"lock{suffix}", cwd=project, env=env))
+    manual = stranger.commands(project / PROGRAM, cwd=project, env=env)
     node = run("node", "--version", env=env).strip()
-    return [f"Node {node.removeprefix('v')}: {', '.join(programs.values())}"]
+    for artefact in artefacts:
+        artefact.manuals.add(manual)
+        artefact.tried.append(f"Node {node.removeprefix('v')}: {', '.join(programs.values())}")
 
 
 def _check_elsewhere(main: Path) -> None:
@@ -116,3 +126,7 @@ def _check_elsewhere(main: Path) -> None:
     for word in [*(platform.npm for platform in PLATFORMS), "build"]:
         if not re.search(rf"\b{word}\b", said):
             raise DistError(f"the import without an addon does not say {word!r}: {said}")
+    program = project / PROGRAM
+    status = subprocess.run([program, "--version"], env=env, stderr=subprocess.DEVNULL, check=False).returncode
+    if status != NO_ADDON:
+        raise DistError(f"the program without an addon exits with {status}, which may be the status of a command")

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from dist.version import version
 from dist.workshop import DistError, run
 from support.servers import Server
 
 PROGRAMS = Path(__file__).resolve().parent / "strangers"
 """Each locks the name `stranger` on the nodes that its argument names, and prints the fence."""
+
+ANSWERS = [
+    (["--version"], 0, re.escape(f"redlock {version()}\n")),
+    (["run", "stranger", "--", "sh", "-c", 'echo "$REDLOCK_NAME $REDLOCK_FENCE"; exit 7'], 7, r"stranger \d+\n"),
+    (["run", "--permits", "1", "stranger", "--", "sh", "-c", 'echo "$REDLOCK_SLOT"'], 0, "0\n"),
+    (["run", "--shared", "stranger", "--", "echo", "shared"], 0, "shared\n"),
+    (["run", "stranger", "--", "./no-such-command"], 127, r"redlock: [^\n]+\n"),
+    (["status", "stranger"], 1, r"stranger: free\n(?:  [^\n]+\n)+"),
+    (["wait", "stranger"], 0, ""),
+    (["release", "stranger"], 64, r"redlock: [^\n]+\n"),
+    (["check"], 0, r"\S+: ok\n(?: +[^\n]+\n)+"),
+    (["no-such-command"], 64, r"redlock: [^\n]+\n"),
+]
+"""Arguments of `redlock`, and how it has to end: the status, and a pattern for all that it prints."""
+
+PAGES = [["manual"], *(["manual", command] for command in ("run", "status", "wait", "list", "release", "check"))]
+"""What shows all that a program can do."""
 
 
 def environment(*tools: str) -> dict[str, str]:
@@ -33,3 +53,19 @@ def locks(program: Callable[[str], str]) -> None:
 def ran(*command: str | Path, cwd: Path, env: dict[str, str]) -> Callable[[str], str]:
     """A program that is given the node as its last argument."""
     return lambda url: run(*command, url, cwd=cwd, env=env)
+
+
+def commands(*program: str | Path, cwd: Path, env: dict[str, str]) -> str:
+    """Uses a program as `redlock` on a real server, and returns its manual."""
+    with Server() as server:
+        for words, status, pattern in ANSWERS:
+            done = _ended(*program, *words, cwd=cwd, env=env | {"REDLOCK_URLS": server.url})
+            if done.returncode != status or not re.fullmatch(pattern, done.stdout):
+                raise DistError(f"exit status {done.returncode} of {program} {words}, not {status}: {done.stdout!r}")
+    return "".join(_ended(*program, *words, cwd=cwd, env=env).stdout for words in PAGES)
+
+
+def _ended(*command: str | Path, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
+    )

@@ -30,7 +30,7 @@ def make_sdist(_: Platform) -> list[Artefact]:
     run("twine", "check", "--strict", sdist)
     artefact = Artefact(Path(shutil.copy(sdist, OUT)), MEGABYTE)
     env = workshop.tools() | {"CARGO_TARGET_DIR": str(workshop.BUILT)}
-    artefact.tried.append(_tried(sys.executable, artefact.path, env))
+    _try(sys.executable, artefact, env)
     return [artefact]
 
 
@@ -54,10 +54,10 @@ def make_wheel(platform: Platform) -> list[Artefact]:
     (OUT / "sbom").mkdir(exist_ok=True)
     shutil.copy(bom, OUT / "sbom" / "python.cdx.json")
     run("wheel", "pack", "--dest-dir", OUT, _only(unpacked, "*"))
-    artefact = Artefact(OUT / built.name, round(2.2 * MEGABYTE))
+    artefact = Artefact(OUT / built.name, round(3.5 * MEGABYTE))
     _check(artefact.path)
     for python in _pythons():
-        artefact.tried.append(_tried(python, artefact.path, stranger.environment("sh")))
+        _try(python, artefact, stranger.environment("sh"))
     return [artefact]
 
 
@@ -83,15 +83,17 @@ def _runs(python: str) -> bool:
     return subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
 
 
-def _tried(python: str, package: Path, env: dict[str, str]) -> str:
-    """Installs a package in an empty environment, and has a lock with it; returns the Python's name."""
+def _try(python: str, artefact: Artefact, env: dict[str, str]) -> None:
+    """Installs a package in an empty environment, and has locks with it and with its program."""
     empty = emptied(STAGE / "venv")
     run(python, "-m", "venv", empty)
     bare = empty / "bin" / "python"
-    run(bare, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package, cwd=empty, env=env)
+    run(bare, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", artefact.path, cwd=empty, env=env)
     stranger.locks(stranger.ran(bare, "-W", "error", stranger.PROGRAMS / "lock.py", cwd=empty, env=env))
+    for program in ([bare.with_name("redlock")], [bare, "-W", "error", "-m", "redlock"]):
+        artefact.manuals.add(stranger.commands(*program, cwd=empty, env=env))
     told = subprocess.run([bare, "--version"], capture_output=True, text=True, check=True).stdout
-    return re.sub(r"\s+", " ", told).strip()
+    artefact.tried.append(re.sub(r"\s+", " ", told).strip())
 
 
 def _only(folder: Path, pattern: str) -> Path:

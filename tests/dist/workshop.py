@@ -43,6 +43,8 @@ class Artefact:
     """How large it may be."""
     tried: list[str] = field(default_factory=list)
     """What it was tried with."""
+    manuals: set[str] = field(default_factory=set)
+    """What the programs `redlock` in it say of themselves."""
 
     def check_size(self) -> None:
         """Fails if it is too large."""

@@ -70,6 +70,19 @@ class Sentinels(Group):
         ((port, _),) = Counter(self._named()).most_common(1)
         return self.at(port)
 
+    @property
+    def epoch(self) -> int:
+        """The number of the last failover."""
+        numbers = []
+        for sentinel in self.sentinels:
+            if sentinel.answers:
+                told = sentinel.command("SENTINEL", "MASTER", MASTER)
+                assert isinstance(told, list)
+                number = dict(zip(told[::2], told[1::2], strict=True))[b"config-epoch"]
+                assert isinstance(number, bytes)
+                numbers.append(int(number))
+        return max(numbers)
+
     def fail_over(self) -> None:
         """Lets a replica take over in good order."""
         self.sentinels[0].command("SENTINEL", "FAILOVER", MASTER)
@@ -92,6 +105,10 @@ class Sentinels(Group):
             # A sentinel ends the connections of a server whose role it changes.
             return False
         return isinstance(role, list) and role[0] == b"master"
+
+    def is_named(self, server: Server) -> bool:
+        """Whether a sentinel names it as the primary."""
+        return server.port in self._named()
 
     def server_of(self, name: str) -> Server:
         """The primary, which has every name."""

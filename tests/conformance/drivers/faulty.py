@@ -1,33 +1,29 @@
 """A driver with one planted fault, which the suite must find. Without a fault it passes the same test cases.
 
-It has its own lock, in both protocols, instead of Python's; see test_suite_bites.py. A fault is a row of `FAULTS`. The
-defaults of `Rules` are right, and the row says what is different.
+It has its own locks, in both protocols and of every shape, instead of Python's; see test_suite_bites.py. They are in
+faulty_locks.py, faulty_readers.py and faulty_shapes.py. A fault is a row of `FAULTS`. The defaults of `Rules` are
+right, and the row says what is different.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+import re
 import secrets
 import sys
 import threading
-import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, as_completed
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from conformance.driver import table
+from conformance.drivers import faulty_readers as readers
+from conformance.drivers.faulty_locks import POLL_S, Client, Json, Lock, LockError, SetnxLock, seconds
+from conformance.drivers.faulty_shapes import Election, Slot, several, slot_key, view_of_slots
 from support.clock import now_ns
-from support.resp import Connection
-from support.servers import LIMIT_S, Reply, ReplyError, Word, ask
-
-Json = dict[str, Any]
-Answer = Reply | Exception
+from support.servers import Reply
 
 # KEYS: the lock's key, its fence key. ARGV: the token, then what the script needs.
 ACQUIRE = """
@@ -53,8 +49,83 @@ KEEP_FENCE = 'redis.call("PEXPIRE", KEYS[2], ARGV[4])'
 LIVE_ON = 'return redis.call("PEXPIRE", KEYS[1], ARGV[2])'
 EXTEND = f"{OURS_UP_TO_FENCE}\n{KEEP_FENCE}\n{LIVE_ON}"
 RELEASE = OURS + 'return redis.call("DEL", KEYS[1])'
+PEXPIRE_REST = 'redis.call("PEXPIRE", KEYS[1], ARGV[2])'
+# What is left has another value, so that no extension finds it.
+LEAVE = f"""{OURS}
+if redis.call("PTTL", KEYS[1]) > tonumber(ARGV[2]) then {PEXPIRE_REST} end
+redis.call("SET", KEYS[1], "left:" .. value, "KEEPTTL")
+return 1
+"""
 RECREATE = """
 if redis.call("EXISTS", KEYS[1]) == 0 then redis.call("SET", KEYS[1], ARGV[1] .. ":" .. ARGV[3] .. ":") end
+"""
+# KEYS: the key of each lock, then the fence key of each.
+ALL_ACQUIRE = """
+local n, fence = #KEYS / 2, 0
+for i = 1, n do
+  if redis.call("EXISTS", KEYS[i]) == 1 then return false end
+end
+for i = 1, n do fence = math.max(fence, tonumber(redis.call("GET", KEYS[n + i]) or 0) + 1) end
+local text = string.format("%.0f", fence)
+for i = 1, n do
+  redis.call("SET", KEYS[n + i], text, "PX", ARGV[4])
+  redis.call("SET", KEYS[i], ARGV[1] .. ":" .. text .. ":" .. ARGV[3], "PX", ARGV[2])
+end
+return fence
+"""
+TAKE_FREE = """
+local fence, took = redis.call("INCR", KEYS[#KEYS / 2 + 1]), false
+for i = 1, #KEYS / 2 do
+  took = redis.call("SET", KEYS[i], ARGV[1] .. ":1:" .. ARGV[3], "PX", ARGV[2], "NX") or took
+end
+return took and fence
+"""
+ALL_OURS = """
+local n, begin, ours, foreign = #KEYS / 2, ARGV[1] .. ":", {}, false
+for i = 1, n do
+  local value = redis.pcall("GET", KEYS[i])
+  if type(value) == "table" then foreign = true
+  elseif value and string.sub(value, 1, #begin) == begin then ours[#ours + 1] = i
+  elseif value then foreign = true end
+end
+"""
+ALL_OR_NONE = ALL_OURS + "if foreign then return -1 end if #ours < n then return false end"
+ALL_CONFIRM = (
+    ALL_OR_NONE
+    + """
+for i = n + 1, 2 * n do
+  local known = tonumber(redis.call("GET", KEYS[i]))
+  if known < tonumber(ARGV[2]) then redis.call("SET", KEYS[i], ARGV[2], "PX", ARGV[3]) end
+end
+return 1
+"""
+)
+ALL_LIVE_ON = """
+for _, i in ipairs(ours) do
+  redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
+  redis.call("PEXPIRE", KEYS[i], ARGV[2])
+end
+return 1
+"""
+ALL_EXTEND = ALL_OR_NONE + ALL_LIVE_ON
+ALL_RELEASE = (
+    ALL_OURS
+    + """
+for _, i in ipairs(ours) do redis.call("DEL", KEYS[i]) end
+return foreign and -1 or #ours == n and 1 or false
+"""
+)
+# ARGV: token, ttl, fence, ttl of fences, label.
+ALL_RESTORE = """
+local n = #KEYS / 2
+local value = ARGV[1] .. ":" .. ARGV[3] .. ":" .. ARGV[5]
+for i = 1, n do
+  local fence = tonumber(redis.call("GET", KEYS[n + i]) or 0)
+  local there = redis.pcall("GET", KEYS[i])
+  if there and there ~= value or not there and fence > tonumber(ARGV[3]) then return 0 end
+end
+for i = 1, n do redis.call("SET", KEYS[i], value, "PX", ARGV[2]) end
+return 1
 """
 SETNX_ACQUIRE = """
 local now, value = tonumber(redis.call("TIME")[1]), redis.pcall("GET", KEYS[1])
@@ -72,9 +143,10 @@ if tonumber(redis.call("TIME")[1]) >= tonumber(ARGV[2]) then return -1 end
 return redis.call("DEL", KEYS[1])
 """
 
-# Servers do not notify this driver.
-POLL_S = 0.002
 OPTIONS = {option for case in table("options")["cases"] if "ok" in case for option in case["options"]}
+
+
+LOSSES_BY_TIME = frozenset({"expired", "unreachable", "max_hold"})
 
 
 @dataclass(frozen=True)
@@ -85,6 +157,24 @@ class Rules:
     confirm: str = CONFIRM
     extend: str = EXTEND
     release: str = RELEASE
+    leave: str = LEAVE
+    clean_up: str = RELEASE
+    release_lost: str = RELEASE
+    all_acquire: str = ALL_ACQUIRE
+    all_confirm: str = ALL_CONFIRM
+    all_extend: str = ALL_EXTEND
+    all_release: str = ALL_RELEASE
+    all_leave: str = LEAVE
+    all_clean_up: str = ALL_RELEASE
+    all_release_lost: str = ALL_RELEASE
+    all_restore: str = ALL_RESTORE
+    shared_acquire: str = readers.ACQUIRE
+    shared_confirm: str = readers.CONFIRM
+    shared_extend: str = readers.EXTEND
+    shared_release: str = readers.RELEASE
+    shared_clean_up: str = readers.RELEASE
+    shared_release_lost: str = readers.RELEASE
+    shared_restore: str = readers.RESTORE
     setnx_acquire: str = SETNX_ACQUIRE
     setnx_release: str = SETNX_RELEASE
     key: Callable[[bytes], bytes] = lambda name: name
@@ -93,8 +183,10 @@ class Rules:
     drift: Callable[[float], float] = lambda ttl_s: ttl_s / 100 + 0.002
     shown: Callable[[str], str] = lambda url: url.partition("?")[0]
     label: Callable[[str], str] = lambda value: value.split(":", 2)[2]
+    owner: Callable[[str], str] = lambda value: value.split(":", 2)[0]
+    least_fence: Callable[[list[int], int], int] = lambda fences, late: sorted(fences)[len(fences) - late - 1]
     options: Callable[[Json], Json] = lambda given: {name: given[name] for name in given if name not in OPTIONS}
-    kept: Callable[[int], int] = lambda ttl_ms: ttl_ms
+    kept: Callable[[float, float], float] = lambda ttl_s, _: ttl_s
     log: Callable[[str], object] = lambda _: None
     quorum: Callable[[int], int] = lambda n: n // 2 + 1
     enough: Callable[[int], int] = lambda n: n // 2 + 1
@@ -109,6 +201,14 @@ class Rules:
     poll_s: float = POLL_S
     passes_on: bool = True
     release_s: float = 0
+    valid_margin: Callable[[float], float] = lambda margin_s: margin_s
+    extended_margin: Callable[[float], float] = lambda margin_s: margin_s
+    margin_after: frozenset[str] = LOSSES_BY_TIME
+    releases_lost: bool = True
+    release_waits: bool = False
+    renewal_s: Callable[[float, float], float] = lambda ttl_s, margin_s: (ttl_s - margin_s) / 3
+    least_rest_s: Callable[[float, float], float] = lambda least_s, held_s: least_s - held_s
+    held_while_left: bool = False
     one_holder: bool = True
     votes: bool = True
     down_is_busy: bool = False
@@ -123,6 +223,31 @@ class Rules:
     repeats_release: bool = False
     extends_setnx: bool = False
     many_nodes: bool = False
+    names: Callable[[list[bytes]], list[bytes]] = lambda names: sorted(set(names))
+    behind_prefix: Callable[[bytes, list[bytes]], list[bytes]] = lambda prefix, names: [prefix + name for name in names]
+    names_most: int = 16
+    one_is_plain: bool = True
+    least_of_all: bool = False
+    hoards: bool = False
+    restores: bool = True
+    watches: bool = True
+    slot_key: Callable[[bytes, bytes, int, int], bytes] = lambda prefix, name, slot, _: slot_key(prefix + name, slot)
+    shared_key: Callable[[bytes], bytes] = lambda key: key
+    keeps_readers_out: bool = True
+    lets_readers_in: bool = True
+    waiters_ms: int = 5000
+    renews_readers: bool = True
+    tells_readers: bool = True
+    spare_permits: int = 0
+    slot_quorum: Callable[[int], int] = lambda n: n // 2 + 1
+    looks: bool = True
+    stubborn_s: float = 0
+    shown_slot: Callable[[int], int] = lambda slot: slot
+    campaign_s: Callable[[float | None], float | None] = lambda _: None
+    stop_s: float = 0
+    campaigns_again: bool = True
+    tells_failure: bool = True
+    shows_term: Callable[[int], bool] = lambda nodes: nodes == 1
 
 
 FAULTS = {
@@ -163,6 +288,10 @@ FAULTS = {
     "told-password": Rules(shown=lambda url: url),
     # Inspection shows the whole value of a holder, with its token.
     "told-token": Rules(label=lambda value: value),
+    # Inspection takes locks with the same label for one.
+    "owner-by-label": Rules(owner=lambda value: value.split(":", 2)[2]),
+    # Inspection shows the largest fence of the holder's token, also one that was granted too late to count.
+    "late-fence": Rules(least_fence=lambda fences, _: max(fences)),
     # The token of every attempt is logged.
     "logged-token": Rules(log=lambda token: print(f"attempt {token}", file=sys.stderr, flush=True)),
     # Half of the nodes are a quorum.
@@ -196,17 +325,186 @@ FAULTS = {
     # An extension goes past max_hold.
     "endless-hold": Rules(over_at_limit=False),
     # A node keeps the lock for half of its ttl.
-    "half-ttl": Rules(kept=lambda ttl_ms: ttl_ms // 2),
+    "half-ttl": Rules(kept=lambda ttl_s, _: ttl_s / 2),
     # Nodes remember fences for ever.
     "endless-fence": Rules(acquire=ACQUIRE.replace('redis.call("PEXPIRE", KEYS[2], ARGV[4])', "")),
     # An extension does not make nodes remember the fence for longer.
     "forgotten-fence": Rules(extend=f"{OURS_UP_TO_FENCE}\n{LIVE_ON}"),
     # A waiter is not notified, and polls rarely.
-    "deaf-waiter": Rules(poll_s=3),
+    "deaf-waiter": Rules(poll_s=4),
     # A cancelled call stays at the front of the queue.
     "blocked-line": Rules(passes_on=False),
     # A release tries for a while to delete a key that does not exist any more.
     "patient-release": Rules(release_s=3),
+    # A release deletes the key although the least time is not over.
+    "short-least": Rules(leave=RELEASE),
+    # A key that is left lives for the rest of the least time, even if it would have expired sooner.
+    "lengthening-leave": Rules(leave=re.sub(r"if .+ then (redis.call.+) end", r"\1", LEAVE)),
+    # A lock that has expired is released at once, and not when its margin has passed.
+    "no-margin": Rules(margin_after=frozenset()),
+    # A lock counts as held until its keys expire, whatever its margin.
+    "late-margin": Rules(valid_margin=lambda _: 0),
+    # An extension forgets the margin.
+    "unmargined-extend": Rules(extended_margin=lambda _: 0),
+    # The margin is waited for after every loss, though others may have the lock already.
+    "margin-for-all": Rules(margin_after=LOSSES_BY_TIME | {"deleted", "taken"}),
+    # A holder that says that it has stopped is not believed: its margin is waited for.
+    "patient-margin": Rules(releases_lost=False),
+    # Every release waits for the margin.
+    "margin-after-release": Rules(release_waits=True),
+    # A lock is renewed as rarely as if it had no margin.
+    "late-renewal": Rules(renewal_s=lambda ttl_s, _: ttl_s / 3),
+    # The least time counts from the release on.
+    "least-from-release": Rules(least_rest_s=lambda least_s, _: least_s),
+    # A lock that is left for the rest of its least time is still held.
+    "held-while-left": Rules(held_while_left=True),
+    # What is left keeps its value, so that an extension that comes late finds it.
+    "undone-leave": Rules(leave=re.sub(r'redis.call."SET".+', "", LEAVE)),
+    # What is left of a lost lock is kept for its least time.
+    "kept-loss": Rules(release_lost=LEAVE),
+    # What a lost attempt has taken is kept for its least time.
+    "kept-attempt": Rules(clean_up=LEAVE),
+    # The nodes keep a lock for its least time and its ttl.
+    "least-and-ttl": Rules(kept=lambda ttl_s, least_s: ttl_s + 4 * least_s),
+    # A lock of several names is kept for the least time of its client.
+    "least-of-all": Rules(least_of_all=True),
+    # Nodes keep a lock for longer than its ttl.
+    "long-ttl": Rules(kept=lambda ttl_s, _: 8 * ttl_s),
+    # The fence of several names is larger than that of the first one.
+    "first-floor": Rules(all_acquire=ALL_ACQUIRE.replace("i = 1, n do fence", "i = 1, 1 do fence")),
+    # Nodes take those of several names that are free, and count that.
+    "takes-what-is-free": Rules(all_acquire=TAKE_FREE, all_confirm="return 1"),
+    # A waiter takes one name after the other, and holds what it has.
+    "hoarding-waiter": Rules(hoards=True),
+    # Only the first of several names is released.
+    "first-name-release": Rules(
+        all_release=ALL_RELEASE.replace('redis.call("DEL", KEYS[i])', 'redis.call("DEL", KEYS[1])')
+    ),
+    # Nodes are notified of the fence for the first of several names.
+    "first-name-confirm": Rules(all_confirm=ALL_CONFIRM.replace("i = n + 1, 2 * n", "i = n + 1, n + 1")),
+    # A lock of several names is extended if it has any of them.
+    "any-name-extend": Rules(all_extend=ALL_OURS + "if #ours == 0 then return false end" + ALL_LIVE_ON),
+    # What is left of a lost lock of several names is released together with the keys of others.
+    "blind-release-of-all": Rules(all_release_lost='return redis.call("DEL", unpack(KEYS, 1, #KEYS / 2))'),
+    # Nothing is released where one of several names is missing.
+    "all-or-none-release": Rules(all_release=ALL_RELEASE.replace("for _", "if #ours < n then return -1 end for _")),
+    # A node that has lost one of several names does not get it back.
+    "no-restore": Rules(restores=False),
+    # A name that was granted later is restored.
+    "first-name-restore": Rules(all_restore=ALL_RESTORE.replace("for i = 1, n do", "for i = 1, 1 do", 1)),
+    # A key that is not a string is not in the way of several names.
+    "overwrites-other-types": Rules(
+        all_acquire=ALL_ACQUIRE.replace(
+            'redis.call("EXISTS", KEYS[i]) == 1', 'type(redis.pcall("GET", KEYS[i])) == "string"'
+        )
+    ),
+    # A key that is not a string counts as a name that is gone.
+    "other-type-is-gone": Rules(all_release=ALL_RELEASE.replace('"table" then foreign = true', '"table" then')),
+    # A lock has at most eight names.
+    "eight-names": Rules(names_most=8),
+    # Names that are repeated count again, and stay as they were given.
+    "repeated-names": Rules(names=lambda names: names),
+    # A lock of several names is another one than the ordinary lock if there is one name.
+    "one-name-apart": Rules(one_is_plain=False),
+    # The prefix of keys stands in front of the names together.
+    "first-prefix": Rules(behind_prefix=lambda prefix, names: [prefix + names[0], *names[1:]]),
+    # A waiter asks without being told of a change.
+    "polling-waiter": Rules(watches=False),
+    # Readers exclude each other.
+    "reader-alone": Rules(
+        shared_acquire=readers.ACQUIRE.replace(readers.DENY_IF_HELD, 'if kind ~= "none" then return false end')
+    ),
+    # Readers are under another key, and exclude no writer.
+    "readers-apart": Rules(shared_key=lambda key: b"readers of " + key),
+    # An acquire overwrites the key that readers share.
+    "writer-beside-readers": Rules(
+        acquire=ACQUIRE.replace('redis.call("EXISTS", KEYS[1]) == 1', 'redis.call("TYPE", KEYS[1]).ok == "string"')
+    ),
+    # A reader overwrites the key of a writer.
+    "reader-beside-writer": Rules(
+        shared_acquire=readers.ACQUIRE.replace(
+            readers.DENY_IF_HELD, 'if kind == "string" then redis.call("DEL", KEYS[1]) end'
+        )
+    ),
+    # Every sorted set counts as one of readers.
+    "any-sorted-set": Rules(
+        shared_acquire=readers.ACQUIRE.replace(readers.DENY_IF_HELD, 'if kind == "string" then return false end')
+    ),
+    # The release of a reader deletes the key.
+    "release-of-all-readers": Rules(shared_release='return redis.call("DEL", KEYS[1])'),
+    # The key expires with the reader who came last.
+    "last-ttl-of-readers": Rules(
+        shared_acquire=readers.ACQUIRE.replace(readers.LIVE_ON, 'redis.call("PEXPIRE", KEYS[1], ARGV[2])')
+    ),
+    # The renewal of a reader renews all of them.
+    "longest-ttl-of-readers": Rules(shared_extend=readers.EXTEND.replace(readers.RENEW, readers.RENEW_ALL)),
+    # A reader's ends are compared with the clock of the server, to which its key may have moved.
+    "readers-by-the-server": Rules(
+        shared_extend=readers.EXTEND.replace("period and last - left", 'redis.call("TIME")[1] * 1000')
+    ),
+    # The fence of a reader is the one before.
+    "reader-old-fence": Rules(
+        shared_acquire=readers.ACQUIRE.replace(
+            'redis.call("INCR", KEYS[2])', 'tonumber(redis.call("GET", KEYS[2]) or 1)'
+        )
+    ),
+    # Nodes forget the fence of a reader.
+    "reader-forgotten-fence": Rules(
+        shared_acquire=readers.ACQUIRE.replace('redis.call("INCR", KEYS[2])', '(redis.call("GET", KEYS[2]) or 0) + 1'),
+        shared_confirm=readers.CONFIRM.replace(readers.RAISE_FENCE, ""),
+    ),
+    # Readers get the lock although a writer waits.
+    "no-intent": Rules(shared_acquire=readers.ACQUIRE.replace(readers.DENY_IF_WANTED, "")),
+    # Nodes do not know that a writer waits.
+    "untold-intent": Rules(keeps_readers_out=False),
+    # A writer that has given up still keeps readers out.
+    "kept-intent": Rules(lets_readers_in=False, waiters_ms=60_000),
+    # A reader is not renewed.
+    "reader-not-renewed": Rules(renews_readers=False),
+    # The loss of a reader is not reported.
+    "reader-never-told": Rules(tells_readers=False),
+    # The extension of a reader creates a key that was deleted.
+    "recreating-reader": Rules(
+        shared_extend=f"{readers.LOOK}local fence = ARGV[3]{readers.BEGIN}{readers.JOIN}return 1"
+    ),
+    # An extension counts a sharing that began after its reader.
+    "unfenced-reader": Rules(shared_extend=readers.EXTEND.replace(readers.LOST_IF_LATER, "")),
+    # A reader is restored on a node that knows a later owner.
+    "late-reader": Rules(shared_restore=readers.RESTORE.replace(readers.GONE_IF_OLD, "")),
+    # A semaphore has one permit more than its caller says.
+    "one-more-permit": Rules(spare_permits=1),
+    # The vote of one node is enough for a slot.
+    "one-vote-slot": Rules(slot_quorum=lambda _: 1),
+    # A waiter stays at one slot for a while.
+    "stubborn-waiter": Rules(stubborn_s=4),
+    # A semaphore with another number of permits is another one.
+    "permits-in-key": Rules(
+        slot_key=lambda prefix, name, slot, permits: slot_key(b"%b/%d" % (prefix + name, permits), slot)
+    ),
+    # A try does not look for the slot that is free.
+    "one-slot-try": Rules(looks=False),
+    # A release makes a node forget the fence.
+    "forgetful-release": Rules(release=OURS + 'return redis.call("DEL", KEYS[1], KEYS[2]) - 1'),
+    # The first slot of a semaphore is the lock of its name.
+    "slot-is-lock": Rules(
+        slot_key=lambda prefix, name, slot, _: slot_key(prefix + name, slot) if slot else prefix + name
+    ),
+    # The inspection of a semaphore shows its first slot only.
+    "first-slot-shown": Rules(shown_slot=lambda _: 0),
+    # The prefix of keys stands in front of the key of a slot.
+    "prefix-before-slot": Rules(slot_key=lambda prefix, name, slot, _: prefix + slot_key(name, slot)),
+    # The term of one node is shown though there are several.
+    "told-term": Rules(shows_term=lambda _: True),
+    # A candidate waits for as long as a lock of its client.
+    "impatient-candidate": Rules(campaign_s=lambda timeout_s: timeout_s),
+    # A campaign ends when no quorum has answered for a while.
+    "discouraged-candidate": Rules(campaign_s=lambda _: 10),
+    # A candidate does not campaign again after a loss.
+    "one-term": Rules(campaigns_again=False),
+    # A candidate that is stopped goes on for a while.
+    "late-stop": Rules(stop_s=2.5),
+    # The failure of a body does not come out.
+    "untold-failure": Rules(tells_failure=False),
     # In the SETNX protocol an acquire overwrites the key of a holder.
     "setnx-two-holders": Rules(setnx_acquire=SETNX_ACQUIRE.replace("now <= ends", "false")),
     # A lock is taken over in the last second in which another owner still holds it.
@@ -238,404 +536,9 @@ FAULTS = {
 }
 
 
-class LockError(Exception):
-    """An error with one of the codes."""
-
-    def __init__(
-        self, code: str, name: bytes | None, reason: str | None = None, *, nodes: Json | None = None, message: str = ""
-    ) -> None:
-        super().__init__(code)
-        self.code = code
-        self.json: Json = {
-            "code": code,
-            "name": name and name.decode(errors="replace"),
-            "reason": reason,
-            "option": None,
-            "nodes": list((nodes or {}).items()),
-            "message": message or f"{code}: {name!r} {nodes}",
-            "retryable": code in {"timeout", "unavailable"},
-        }
-
-
-class Node:
-    """A node, as one client sees it: one connection, on which a release follows its acquire."""
-
-    def __init__(self, url: str) -> None:
-        self.url, parts = url, urlsplit(url)
-        self.address = (parts.hostname or "", parts.port) if parts.port else Path(parts.path)
-        self.login = [word for key in ("user", "pass") for word in parse_qs(parts.query).get(key, [])]
-        self.lock = threading.Lock()
-        self.connection: Connection | None = None
-        self.waiting: deque[Future[Answer]] = deque()
-
-    def start(self, *words: Word) -> Future[Answer]:
-        """Starts a request; an error is an answer, too."""
-        answer = Future[Answer]()
-        with self.lock:
-            try:
-                connection = self.connection or self.connect()
-            except (OSError, ReplyError) as error:
-                answer.set_result(error)
-                return answer
-            self.waiting.append(answer)
-            # The reader must learn of a broken connection, too.
-            with contextlib.suppress(OSError):
-                connection.send(*words)
-        return answer
-
-    def connect(self) -> Connection:
-        """Connects; tries the user's password before, on another connection."""
-        if self.login:
-            ask(self.address, "AUTH", *self.login)
-        self.connection, self.waiting = Connection(self.address, limit_s=None), deque()
-        threading.Thread(target=self.read, args=[self.connection, self.waiting], daemon=True).start()
-        return self.connection
-
-    def read(self, connection: Connection, waiting: deque[Future[Answer]]) -> None:
-        """Hands out the answers of a connection until it breaks."""
-        try:
-            while True:
-                try:
-                    answer: Answer = connection.receive()
-                except ReplyError as error:
-                    answer = error
-                waiting.popleft().set_result(answer)
-        except OSError as error:
-            with self.lock:
-                self.connection = None
-            connection.close()
-            for unanswered in waiting:
-                unanswered.set_result(error)
-
-
-class Client:
-    """The nodes and the options of locks."""
-
-    def __init__(self, rules: Rules, urls: list[str], options: Json) -> None:
-        self.rules, self.nodes = rules, [Node(url) for url in urls]
-        self.lines: defaultdict[bytes, threading.Lock] = defaultdict(threading.Lock)
-        self.options = self.read(options)
-
-    def read(self, options: Json) -> Json:
-        """Refuses unknown options."""
-        if wrong := self.rules.options(options):
-            error = LockError("invalid_argument", None, message=f"no such option: {', '.join(wrong)}")
-            error.json["option"] = next(iter(wrong))
-            raise error
-        return options
-
-    def inspect(self, name: bytes) -> Json:
-        """What every node has under a name."""
-        views = []
-        for node in self.nodes:
-            value = node.start("GET", self.rules.key(name)).result(LIMIT_S)
-            held = isinstance(value, bytes) and value.count(b":") > 1
-            label = self.rules.label(value.decode()) if held and isinstance(value, bytes) else None
-            state = "free" if value is None else "held" if held else "foreign"
-            views.append({"node": self.rules.shown(node.url), "state": state, "label": label})
-        return {"nodes": [{**view, "fence": None, "ttl_left_ms": None} for view in views]}
-
-
-class Lock:
-    """A lock object."""
-
-    def __init__(self, client: Client, name: bytes, options: Json) -> None:
-        options = client.options | client.read(options)
-        self.rules = client.rules
-        self.name = name
-        self.label = options.get("label", "")
-        self.ttl_s = options.get("ttl_ms", 10_000) / 1000
-        self.timeout_s = seconds(options.get("timeout_ms"))
-        self.max_hold_s = options.get("max_hold_ms", 1e12) / 1000
-        self.keep_ms = int(options.get("fence_ttl_ms", max(3_600_000, 2000 * self.ttl_s)))
-        self.node_timeout_s = options.get("node_timeout_ms", min(max(self.ttl_s * 250, 50), 500)) / 1000
-        self.nodes = client.nodes
-        self.line = client.lines[name]
-        self.quorum = self.rules.quorum(len(self.nodes))
-        self.token = ""
-        self.fence: int | None = None
-        self.end, self.limit = 0.0, 0.0
-        self.missing: list[Node] = []
-        self.over: LockError | None = LockError("not_held", name)
-
-    @property
-    def remaining_s(self) -> float:
-        """How long the lock is valid."""
-        if self.over:
-            return 0
-        return max(0, self.end - time.monotonic()) if self.rules.over_at_end else self.ttl_s
-
-    def check(self) -> None:
-        """Raises unless the lock is held."""
-        if self.over:
-            raise self.over
-        if not self.remaining_s:
-            self.lose("expired" if self.end < self.limit else "max_hold")
-
-    def lose(self, reason: str) -> None:
-        """Ends the hold, also on the nodes."""
-        self.over = LockError("lost", self.name, reason)
-        self.round(RELEASE)
-        raise self.over
-
-    def hold_from(self, start: float) -> None:
-        """Makes the lock valid from this instant for its ttl, and never past max_hold."""
-        end = start + self.ttl_s - self.rules.drift(self.ttl_s)
-        self.end = min(end, self.limit) if self.rules.over_at_limit else end
-
-    def command(self, script: str, *words: Word) -> list[Word]:
-        """The command that runs a script on a node."""
-        key = self.rules.key(self.name)
-        # A hash tag in the name is that of all its keys.
-        fence_key = b"redlock:fence::" + key if b"{" in key else b"redlock:fence:{" + key + b"}"
-        return ["EVAL", script, 2, key, fence_key, self.token, *words]
-
-    def round(self, script: str, *words: Word, but: Sequence[Node] = ()) -> dict[Node, Answer]:
-        """Runs a script on all nodes; returns the answers that came before enough agreed, or before node_timeout."""
-        asked = [node for node in self.nodes if node not in but]
-        calls = {node.start(*self.command(script, *words)): node for node in asked}
-        enough = self.rules.enough(len(self.nodes))
-        answers: dict[Node, Answer] = {}
-        # An answer after node_timeout does not count.
-        with contextlib.suppress(TimeoutError):
-            for call in as_completed(calls, timeout=self.node_timeout_s):
-                answers[calls[call]] = call.result()
-                if len(granting(answers)) >= enough:
-                    break
-        return answers
-
-    def attempt(self) -> bool:
-        """Tries once; false if others hold it."""
-        start, self.token, ttl_ms = time.monotonic(), self.rules.token(self.token), int(self.ttl_s * 1000)
-        self.rules.log(self.token)
-        answers = self.round(self.rules.acquire, self.rules.kept(ttl_ms), self.label, self.keep_ms)
-        if len(granted := granting(answers)) >= self.quorum:
-            largest = max(int(str(answers[node])) for node in granted)
-            if len(granting(self.round(self.rules.confirm, largest, self.keep_ms))) >= self.quorum:
-                self.over, self.limit = None, start + self.max_hold_s
-                self.hold_from(start)
-                self.fence = self.rules.fence(largest)
-                if self.remaining_s or self.rules.wins_late:
-                    return True
-                self.over = LockError("not_held", self.name)
-        if self.rules.cleans_up:
-            self.clean_up([node for node in self.nodes if isinstance(answers.get(node, TimeoutError()), OSError)])
-        said = {self.rules.shown(node.url): told(answers.get(node, TimeoutError())) for node in self.nodes}
-        answered = sum(not isinstance(answer, Exception) for answer in answers.values())
-        if answered >= self.quorum or self.rules.down_is_busy:
-            return False
-        refused = any(answer.startswith(("WRONGPASS", "NOAUTH")) for answer in said.values())
-        code = "forbidden" if refused else "unavailable"
-        raise LockError(code, self.name, nodes=said if self.rules.votes else {})
-
-    def clean_up(self, silent: list[Node]) -> None:
-        """Releases what an attempt has created, or may still create if its acquire is unanswered."""
-        follows = self.rules.cleans_up_silent and self.rules.release_follows
-        self.round(RELEASE, but=[] if follows else silent)
-        for node in silent if self.rules.cleans_up_silent else []:
-            threading.Thread(target=self.owe, args=[node, self.command(RELEASE)], daemon=True).start()
-
-    def owe(self, node: Node, release: list[Word]) -> None:
-        """Sends a release over new connections until it has deleted the key, for at most one ttl."""
-        pause_s, end = 0.05, time.monotonic() + self.ttl_s
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError, ReplyError):
-                if self.rules.released(ask(node.address, *release, limit_s=self.node_timeout_s)):
-                    return
-            time.sleep(pause_s)
-            pause_s *= 2
-
-    def acquire(self, timeout_s: float | None, cancelled: threading.Event) -> bool:
-        """Waits for the lock; `None` is for ever. A cancelled call does not acquire it."""
-        if self.remaining_s:
-            if self.rules.one_holder:
-                raise LockError("already_held", self.name)
-            return True
-        last = time.monotonic() + (1e9 if timeout_s is None else timeout_s) + self.rules.late_s
-        while not self.line.acquire(timeout=POLL_S):
-            if cancelled.is_set() or time.monotonic() > last:
-                return False
-        try:
-            return self.wait(last, cancelled)
-        finally:
-            if self.rules.passes_on or not cancelled.is_set():
-                self.line.release()
-
-    def wait(self, last: float, cancelled: threading.Event) -> bool:
-        """Waits at the front of the queue until `last`; then the result of the last attempt counts."""
-        while True:
-            failed: LockError | None = None
-            try:
-                if self.attempt():
-                    if cancelled.is_set() and not self.rules.keeps_cancelled:
-                        self.release()
-                    return True
-            except LockError as error:
-                if error.code == "forbidden":
-                    raise
-                failed = error
-            if cancelled.wait(self.rules.poll_s):
-                return False
-            if time.monotonic() > last:
-                if failed:
-                    raise failed
-                return False
-
-    def extend(self, ttl_s: float | None) -> None:
-        """Extends the lock from now on."""
-        if not self.rules.extends_late:
-            self.check()
-        self.ttl_s, start = ttl_s or self.ttl_s, time.monotonic()
-        answers = self.round(self.rules.extend, int(self.ttl_s * 1000), self.fence or 0, self.keep_ms)
-        extended = granting(answers)
-        self.missing = [node for node in self.nodes if node not in extended]
-        carried = self.nodes[0] in extended if self.rules.first_answer else len(extended) >= self.quorum
-        if carried:
-            self.hold_from(start)
-        elif (reason := self.loss(answers)) or self.rules.silence_is_loss:
-            self.lose(reason or "unreachable")
-        else:
-            said = {node.url: told(answers.get(node, TimeoutError())) for node in self.nodes}
-            raise LockError("unavailable", self.name, nodes=said)
-
-    def loss(self, answers: dict[Node, Answer]) -> str | None:
-        """Why the lock is lost, if so many nodes lack it that the others are not a quorum."""
-        foreign = sum(answer == -1 for answer in answers.values())
-        gone = sum(answer is None for answer in answers.values())
-        if foreign + gone <= len(self.nodes) - self.quorum:
-            return None
-        return "taken" if foreign >= self.quorum else "deleted"
-
-    def release(self) -> None:
-        """Releases the lock; a second release does nothing."""
-        if self.over and self.over.code == "not_held":
-            if self.token:
-                return
-            raise self.over
-        last = time.monotonic() + self.rules.release_s
-        answers = self.round(self.rules.release)
-        while len(granting(answers)) < self.quorum and time.monotonic() < last:
-            answers = self.round(self.rules.release)
-        if self.rules.restores_late:
-            for node in self.missing:
-                node.start("SET", self.rules.key(self.name), f"{self.token}:{self.fence}:")
-        try:
-            self.check()
-            if len(granting(answers)) < self.quorum:
-                self.lose(self.loss(answers) or "taken")
-        finally:
-            # A lost lock stays lost.
-            self.over = self.over or LockError("not_held", self.name)
-
-    def wait_lost(self, limit_s: float) -> Json:
-        """Waits until the validity has ended."""
-        time.sleep(min(limit_s, self.remaining_s))
-        try:
-            self.check()
-        except LockError as lost:
-            return {"lost": lost.json if self.rules.told else None, "told_ns": now_ns()}
-        return {"lost": None, "told_ns": 0}
-
-    def state(self) -> Json:
-        """The lock's own view of its state."""
-        read_ns, remaining = now_ns(), self.remaining_s
-        return {"read_ns": read_ns, "held": remaining > 0, "remaining_ms": remaining * 1000, "fence": self.fence}
-
-
-class SetnxLock(Lock):
-    """A lock object in the SETNX protocol, on one node; `ends` is the second in its key."""
-
-    ends = 0
-
-    def __init__(self, client: Client, name: bytes, options: Json) -> None:
-        super().__init__(client, name, options)
-        if len(self.nodes) > 1 and not self.rules.many_nodes:
-            raise LockError("invalid_argument", name, message="the protocol setnx is for one node")
-
-    def ask(self, script: str, *words: Word) -> Future[Answer]:
-        """Runs a script on the node."""
-        return self.nodes[0].start(*self.command(script, *words))
-
-    def answer(self, call: Future[Answer]) -> Answer:
-        """Returns the node's answer if it comes before node_timeout."""
-        try:
-            return call.result(self.node_timeout_s)
-        except TimeoutError as late:
-            return late
-
-    def attempt(self) -> bool:
-        """Tries once; false if others hold it."""
-        start = time.monotonic()
-        if self.rules.clears_expired and self.has_expired():
-            ask(self.nodes[0].address, "DEL", self.name)
-        call = self.ask(self.rules.setnx_acquire, int(self.ttl_s * 1000))
-        match self.answer(call):
-            case int(ends):
-                self.token, self.ends, self.over, self.limit = "held once", ends, None, start + 1e9
-                self.hold_from(start)
-                return True
-            case Exception() as error:
-                if not self.rules.keeps_late_grants:
-                    call.add_done_callback(self.give_back)
-                raise LockError("unavailable", self.name, nodes={self.nodes[0].url: told(error)})
-        return False
-
-    def has_expired(self) -> bool:
-        """Whether the key has a second that is over."""
-        value = self.answer(self.nodes[0].start("GET", self.name))
-        return isinstance(value, bytes) and int(value) < time.time()
-
-    def give_back(self, call: Future[Answer]) -> None:
-        """Releases what was granted too late."""
-        if isinstance(ends := call.result(), int):
-            self.ask(self.rules.setnx_release, ends)
-
-    def extend(self, ttl_s: float | None) -> None:
-        """Refuses: there is no extension."""
-        if not self.rules.extends_setnx:
-            raise LockError("invalid_argument", self.name, message="extend is not available with protocol setnx")
-
-    def release(self) -> None:
-        """Releases the lock; a second release does nothing."""
-        if self.over and self.over.code == "not_held":
-            if self.token:
-                return
-            raise self.over
-        answer = self.answer(self.ask(self.rules.setnx_release, self.ends))
-        if self.rules.repeats_release and isinstance(answer, Exception):
-            again = [self.nodes[0], self.command(self.rules.setnx_release, self.ends)]
-            threading.Thread(target=self.owe, args=again, daemon=True).start()
-        try:
-            self.check()
-            if isinstance(answer, Exception):
-                raise LockError("unavailable", self.name, nodes={self.nodes[0].url: told(answer)})
-            if answer != 1:
-                raise LockError("lost", self.name, "deleted")
-        finally:
-            # A lost lock stays lost.
-            self.over = self.over or LockError("not_held", self.name)
-
-
-def granting(answers: dict[Node, Answer]) -> list[Node]:
-    """The nodes that did what was asked."""
-    return [node for node, answer in answers.items() if isinstance(answer, int) and answer > 0]
-
-
-def told(answer: Answer) -> str:
-    """A node's answer in an error."""
-    if isinstance(answer, ReplyError):
-        return str(answer)
-    if isinstance(answer, Exception):
-        return type(answer).__name__
-    return "held" if answer is None else "granted"
-
-
-def seconds(ms: float | None) -> float | None:
-    """Converts milliseconds to seconds; `None` is without end."""
-    return None if ms is None else ms / 1000
-
-
-def perform(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], request: Json) -> Json:
+def perform(  # noqa: PLR0911
+    rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], request: Json
+) -> Json:
     """Performs a request."""
 
     def keep(value: object) -> Json:
@@ -645,17 +548,60 @@ def perform(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], 
     match request["op"]:
         case "client":
             return keep(Client(rules, request["nodes"], request["options"]))
-        case "lock":
-            of: Client = kept[request["client"]]
-            kind = SetnxLock if (of.options | request["options"]).get("protocol") == "setnx" else Lock
-            return keep(kind(of, bytes.fromhex(request["name"]), request["options"]))
-        case "inspect":
-            client: Client = kept[request["client"]]
-            return client.inspect(bytes.fromhex(request["name"]))
+        case "lock" | "lock_all" | "semaphore" | "election":
+            return keep(made(kept[request["client"]], request))
+        case "inspect" | "inspect_semaphore":
+            return look(kept[request["client"]], request)
+        case "stats":
+            points = [{"labels": {"outcome": "renewed"}, "value": Lock.renewals}]
+            return {"metrics": {"redlock_renewals_total": {"points": points}}}
         case "cancel":
             cancels[request["call"]].set()
             return {}
+        case "run" | "terms" | "end_term" | "stop" | "leader":
+            return elect(kept[request["election"]], request)
     return perform_on(kept[request["lock"]], request, cancels[request["id"]])
+
+
+def made(client: Client, request: Json) -> Lock | Election:
+    """Makes a lock of any shape, or an election."""
+    options: Json = request["options"]
+    if request["op"] == "lock_all":
+        return several(client, [bytes.fromhex(name) for name in request["names"]], options)
+    name = bytes.fromhex(request["name"])
+    match request["op"]:
+        case "semaphore":
+            return Slot(client, name, request["permits"], options)
+        case "election":
+            return Election(client, name, options)
+    if options.pop("shared", False):
+        return readers.Shared(client, [name], options)
+    kind = SetnxLock if (client.options | options).get("protocol") == "setnx" else Lock
+    return kind(client, [name], options)
+
+
+def look(client: Client, request: Json) -> Json:
+    """Performs a request about what the nodes show."""
+    name = bytes.fromhex(request["name"])
+    if request["op"] == "inspect":
+        return client.inspect(name)
+    return {"views": view_of_slots(client, name, request["permits"])}
+
+
+def elect(election: Election, request: Json) -> Json:
+    """Performs a request about an election."""
+    match request["op"]:
+        case "run":
+            return election.run(lingers=request["lingers"])
+        case "terms":
+            return {"terms": election.terms, "stopped": election.stopped.is_set()}
+        case "end_term":
+            election.end.set_result(request["fail"])
+        case "stop":
+            election.stop()
+        case "leader":
+            return {"leader": election.leader()}
+    return {}
 
 
 def perform_on(lock: Lock, request: Json, cancelled: threading.Event) -> Json:
@@ -668,8 +614,12 @@ def perform_on(lock: Lock, request: Json, cancelled: threading.Event) -> Json:
             return {"cancelled": True} if cancelled.is_set() else {"acquired": acquired, **lock.state()}
         case "extend":
             lock.extend(seconds(request.get("ttl_ms")))
-        case "release":
+        case "release" | "leave":
             lock.release()
+        case "is_locked":
+            return {"is_locked": lock.is_locked()}
+        case "names":
+            return {"name": b", ".join(lock.names).decode(), "names": [name.hex() for name in lock.names]}
         case "check":
             lock.check()
         case "wait_lost":
@@ -684,6 +634,9 @@ def answer(rules: Rules, kept: list[Any], cancels: dict[int, threading.Event], r
         result = {"ok": perform(rules, kept, cancels, request)}
     except LockError as error:
         result = {"error": error.json}
+    except Exception as error:
+        traceback.print_exc()
+        result = {"error": {"code": "driver", "message": repr(error)}}
     say({"id": request["id"], **result, "invoke_ns": invoke_ns, "return_ns": now_ns()})
 
 

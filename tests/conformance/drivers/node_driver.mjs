@@ -1,6 +1,7 @@
 // Performs the suite's requests with the Node package: JSON lines in, JSON lines out, without judging.
 // The protocol is described in tests/README.md.
 
+import { subscribe } from "node:diagnostics_channel";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
@@ -14,6 +15,7 @@ const { Redlock, RedlockError, LockInvalidArgument, LockNotHeld } = library;
 
 const clients = new Map();
 const locks = new Map();
+const candidates = new Map();
 const servers = new Map();
 const cancels = new Map();
 let handles = 0;
@@ -27,6 +29,12 @@ const ops = {
   },
   lock({ client, name, text, options }) {
     return keep(locks, clients.get(client).lock(text ?? Buffer.from(name, "hex"), camelCase(options)));
+  },
+  lock_all({ client, names, options }) {
+    return keep(locks, clients.get(client).lockAll(names.map((name) => Buffer.from(name, "hex")), camelCase(options)));
+  },
+  semaphore({ client, name, permits, options }) {
+    return keep(locks, clients.get(client).semaphore(Buffer.from(name, "hex"), permits, camelCase(options)));
   },
   async acquire({ id, lock, timeout_ms }) {
     const abort = new AbortController();
@@ -53,6 +61,14 @@ const ops = {
     await locks.get(lock).release();
     return {};
   },
+  async leave({ lock }) {
+    await locks.get(lock)[asyncDispose]();
+    return {};
+  },
+  names({ lock }) {
+    const { name, names } = locks.get(lock);
+    return { name, names: names.map((each) => Buffer.from(each).toString("hex")) };
+  },
   check({ lock }) {
     locks.get(lock).check();
     return {};
@@ -69,11 +85,45 @@ const ops = {
     return { lost: signal.aborted ? described(signal.reason) : null, told_ns: now() };
   },
   async inspect({ client, name }) {
-    const views = await clients.get(client).inspect(Buffer.from(name, "hex"));
-    return { nodes: views.map(viewed) };
+    return viewed(await clients.get(client).inspect(Buffer.from(name, "hex")));
+  },
+  async inspect_semaphore({ client, name, permits }) {
+    const views = await clients.get(client).inspectSemaphore(Buffer.from(name, "hex"), permits);
+    return { views: views.map(viewed) };
+  },
+  election({ client, name, options }) {
+    return keep(candidates, new Candidate(clients.get(client).election(Buffer.from(name, "hex"), camelCase(options))));
+  },
+  async run({ election, lingers }) {
+    return await candidates.get(election).run(lingers);
+  },
+  terms({ election }) {
+    const candidate = candidates.get(election);
+    return { terms: candidate.terms, stopped: candidate.election.stopped };
+  },
+  end_term({ election, fail }) {
+    candidates.get(election).end(fail);
+    return {};
+  },
+  stop({ election }) {
+    candidates.get(election).election.stop();
+    return {};
+  },
+  async leader({ election }) {
+    return { leader: await candidates.get(election).election.leader() };
   },
   async diagnose({ client }) {
     return { nodes: await clients.get(client).diagnose() };
+  },
+  stats() {
+    return { metrics: Object.fromEntries(Object.entries(library.stats()).map(([name, metric]) => [name, measured(metric)])) };
+  },
+  count_by_name({ most }) {
+    library.countByName(most);
+    return {};
+  },
+  events() {
+    return { events: heard.splice(0) };
   },
   cancel({ call }) {
     cancels.get(call).abort();
@@ -107,6 +157,63 @@ const ops = {
   },
 };
 
+// The first releases of Node 20 lack it.
+const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+
+class BodyError extends Error {}
+
+/** A candidate of an election, whose body lasts until the test ends it. */
+class Candidate {
+  terms = [];
+
+  constructor(election) {
+    this.election = election;
+  }
+
+  async run(lingers) {
+    try {
+      const result = await this.election.run((signal, lock) => this.#body(signal, lock, lingers));
+      return { result: result ?? null };
+    } catch (error) {
+      if (error instanceof BodyError) return { failed: true };
+      throw error;
+    }
+  }
+
+  async #body(signal, lock, lingers) {
+    const term = { fence: lock.fence, began_ns: now(), over_ns: null, how: null };
+    this.terms.push(term);
+    const ended = new Promise((resolve) => {
+      this.end = (fail) => resolve(fail ? "failed" : "returned");
+    });
+    const cut = new Promise((resolve) => {
+      signal.addEventListener("abort", () => resolve("cut"), { once: true });
+      if (signal.aborted) resolve("cut");
+    });
+    const how = await Promise.race([ended, cut]);
+    Object.assign(term, { over_ns: now(), how });
+    if (how === "cut" && lingers) await ended;
+    if (how === "failed") throw new BodyError();
+    return term.fence;
+  }
+}
+
+// What the library has told of itself since the last request for it.
+const heard = [];
+for (const topic of ["node", "lock", "process"]) {
+  subscribe(`redlock:${topic}`, ({ code, level, message, fields }) => heard.push({ code, topic, level, message, fields }));
+}
+
+/** A metric without the infinite end of its histograms, for which JSON has no number. */
+function measured({ kind, about, points }) {
+  const point = ({ labels, value, histogram }) => {
+    if (histogram === undefined) return { labels, value };
+    const buckets = histogram.buckets.map(({ le, count }) => [Number.isFinite(le) ? le : null, count]);
+    return { labels, count: histogram.count, sum: histogram.sum, buckets };
+  };
+  return { kind, about, points: points.map(point) };
+}
+
 function keep(kept, value) {
   handles += 1;
   kept.set(handles, value);
@@ -121,14 +228,14 @@ function now() {
 function state(lock) {
   // The clock is read first, so that `remaining` never counts from a later instant than the library means.
   const read_ns = now();
-  const { remaining, held } = lock;
+  const { remaining, held, slot } = lock;
   let fence = null;
   try {
     fence = lock.fence;
   } catch (error) {
     if (!(error instanceof LockNotHeld || error instanceof LockInvalidArgument)) throw error;
   }
-  return { read_ns, held, remaining_ms: remaining, fence };
+  return { read_ns, held, remaining_ms: remaining, fence, slot };
 }
 
 /** Options as Node has them. */
@@ -155,7 +262,11 @@ function described({ code, lockName = null, reason = null, option = null, nodes,
   return { code, name: lockName, reason, option, nodes: votes, message, retryable };
 }
 
-function viewed({ node, key, state, label, fence, ttlLeft }) {
+function viewed({ since, ttlLeft, nodes, ...view }) {
+  return { ...view, since_ms: since && since.getTime(), ttl_left_ms: ttlLeft, nodes: nodes.map(nodeViewed) };
+}
+
+function nodeViewed({ node, key, state, label, fence, ttlLeft }) {
   return { node, key, state, label: label ?? null, fence: fence ?? null, ttl_left_ms: ttlLeft ?? null };
 }
 

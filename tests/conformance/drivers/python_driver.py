@@ -10,6 +10,8 @@ import asyncio
 import dataclasses
 import inspect
 import json
+import logging
+import math
 import sys
 import threading
 import traceback
@@ -28,6 +30,8 @@ from support.clock import now_ns
 
 Json = dict[str, Any]
 
+POLL_S = 0.005
+
 
 class Driver:
     """Both faces, which differ only in that the calls of one are awaited."""
@@ -37,6 +41,7 @@ class Driver:
         self.library: Any = redlock.asyncio if self.is_async else redlock
         self.clients: dict[int, Any] = {}
         self.locks: dict[int, Any] = {}
+        self.candidates: dict[int, Candidate] = {}
         self.servers: dict[int, MemoryServer] = {}
         self.losses: dict[int, futures.Future[tuple[redlock.LockLost | None, int]]] = {}
         """The loss of each lock's last acquisition, and when the lock was notified of it."""
@@ -76,9 +81,8 @@ class Driver:
             case "client":
                 self.clients[id] = self.library.Redlock(of.get("nodes"), **self.client_options(of["options"]))
                 return {"handle": id}
-            case "lock":
-                name = of["text"] if "text" in of else bytes.fromhex(of["name"])
-                self.locks[id] = lock = client.lock(name, **options(of["options"]))
+            case "lock" | "lock_all" | "semaphore":
+                self.locks[id] = lock = made(client, op, of)
                 self.losses[id] = futures.Future()
                 lock.on_lost(lambda error: self.losses[id].set_result((error, now_ns())))
                 return {"handle": id}
@@ -95,6 +99,10 @@ class Driver:
                 return state(lock)
             case "release":
                 await done(lock.release())
+            case "leave":
+                await done((lock.__aexit__ if self.is_async else lock.__exit__)(None, None, None))
+            case "names":
+                return {"name": text(lock.name), "names": [text(name).encode().hex() for name in lock.names]}
             case "check":
                 lock.check()
             case "state":
@@ -105,11 +113,10 @@ class Driver:
                 await (asyncio.to_thread(wait) if self.is_async else done(wait()))
                 error, told_ns = loss.result() if loss.done() else (None, 0)
                 return {"lost": error and described(error), "told_ns": told_ns}
-            case "inspect":
-                views = await done(client.inspect(bytes.fromhex(of["name"])))
-                return {"nodes": [viewed(view) for view in views]}
-            case "diagnose":
-                return {"nodes": [dataclasses.asdict(diagnosis) for diagnosis in await done(client.diagnose())]}
+            case "election" | "run" | "terms" | "end_term" | "stop" | "leader":
+                return await self.elect(id, op, **of)
+            case "inspect" | "inspect_semaphore" | "diagnose" | "stats" | "count_by_name" | "events":
+                return await look(client, op, **of)
             case "server":
                 self.servers[id] = MemoryServer()
                 return {"handle": id, "url": self.servers[id].url}
@@ -123,6 +130,28 @@ class Driver:
                 await done(client.close())
             case _:
                 raise ValueError(f"no such op on this face: {op}")
+        return {}
+
+    async def elect(self, id: int, op: str, **of: Any) -> Json:  # noqa: A002
+        """Performs what is about an election."""
+        if op == "election":
+            election = self.clients[of["client"]].election(bytes.fromhex(of["name"]), **options(of["options"]))
+            self.candidates[id] = Candidate(election, is_async=self.is_async)
+            return {"handle": id}
+        candidate = self.candidates[of["election"]]
+        match op:
+            case "run":
+                candidate.lingers = of["lingers"]
+                return await candidate.run()
+            case "terms":
+                return {"terms": candidate.terms, "stopped": candidate.election.stopped}
+            case "end_term":
+                candidate.end.set_result(of["fail"])
+            case "stop":
+                candidate.election.stop()
+            case "leader":
+                leader = await done(candidate.election.leader())
+                return {"leader": leader and dataclasses.asdict(leader)}
         return {}
 
     def serve(self) -> None:
@@ -142,6 +171,105 @@ class Driver:
         await asyncio.gather(*self.calls.values())
 
 
+async def look(client: Any, op: str, /, **of: Any) -> Json:
+    """Performs what is about seeing, and changes nothing."""
+    match op:
+        case "inspect":
+            return viewed(await done(client.inspect(bytes.fromhex(of["name"]))))
+        case "inspect_semaphore":
+            views = await done(client.inspect_semaphore(bytes.fromhex(of["name"]), of["permits"]))
+            return {"views": [viewed(view) for view in views]}
+        case "diagnose":
+            return {"nodes": [dataclasses.asdict(diagnosis) for diagnosis in await done(client.diagnose())]}
+        case "stats":
+            return {"metrics": {name: measured(metric) for name, metric in redlock.stats().items()}}
+        case "count_by_name":
+            redlock.count_by_name(of["most"])
+        case "events":
+            return {"events": [events.pop(0) for _ in range(len(events))]}
+    return {}
+
+
+class BodyError(Exception):
+    """The failure of a body that the test lets fail."""
+
+
+class Candidate:
+    """A candidate of an election, whose body lasts until the test ends it."""
+
+    def __init__(self, election: Any, *, is_async: bool) -> None:
+        self.election = election
+        self.body = self.wait if is_async else self.poll
+        self.terms: list[Json] = []
+        self.lingers = False
+        self.end = futures.Future[bool]()
+        """The end of the present term: whether its body fails."""
+
+    async def run(self) -> Json:
+        """Campaigns, and leads until the end."""
+        try:
+            return {"result": await done(self.election.run(self.body))}
+        except BodyError:
+            return {"failed": True}
+
+    def poll(self, lock: Any) -> Any:
+        """The body of the blocking face, which nothing ends from outside."""
+        self.begin(lock)
+        while lock.held and not self.election.stopped:
+            if futures.wait([self.end], POLL_S).done:
+                return self.over()
+        self.cut()
+        if self.lingers:
+            self.end.result()
+        return None
+
+    async def wait(self, lock: Any) -> Any:
+        """The body of the asynchronous face."""
+        self.begin(lock)
+        try:
+            # The wait for the end of the term goes on if it is cancelled.
+            await asyncio.shield(asyncio.wrap_future(self.end))
+        except asyncio.CancelledError:
+            self.cut()
+            if self.lingers:
+                await asyncio.wrap_future(self.end)
+            raise
+        return self.over()
+
+    def begin(self, lock: Any) -> None:
+        """A term begins."""
+        self.end = futures.Future()
+        self.terms.append({"fence": lock.fence, "began_ns": now_ns(), "over_ns": None, "how": None})
+
+    def over(self) -> Any:
+        """The test has ended the term."""
+        fails = self.end.result()
+        self.terms[-1] |= {"over_ns": now_ns(), "how": "failed" if fails else "returned"}
+        if fails:
+            raise BodyError
+        return self.terms[-1]["fence"]
+
+    def cut(self) -> None:
+        """The term was lost, or the election was stopped."""
+        self.terms[-1] |= {"over_ns": now_ns(), "how": "cut"}
+
+
+def made(client: Any, op: str, of: Json) -> Any:
+    """A lock of any kind."""
+    given = options(of["options"])
+    match op:
+        case "lock_all":
+            return client.lock_all([bytes.fromhex(name) for name in of["names"]], **given)
+        case "semaphore":
+            return client.semaphore(bytes.fromhex(of["name"]), of["permits"], **given)
+    return client.lock(of["text"] if "text" in of else bytes.fromhex(of["name"]), **given)
+
+
+def text(name: str | bytes) -> str:
+    """A name as text."""
+    return name if isinstance(name, str) else name.decode()
+
+
 def at_server(server: MemoryServer, action: str, name: str = "", **of: Any) -> None:
     """Does to a server in memory what the test says."""
     match action:
@@ -155,6 +283,32 @@ def at_server(server: MemoryServer, action: str, name: str = "", **of: Any) -> N
             server.advance(of["by_ms"] / 1000)
         case "set_available":
             server.available = of["available"]
+
+
+class Listener(logging.Handler):
+    """Keeps what the library logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        topic = record.name.removeprefix("redlock.")
+        level = {"warning": "warn"}.get(record.levelname.lower(), record.levelname.lower())
+        fields: Any = vars(record)
+        event = {"code": fields["code"], "fields": dict(fields["fields"]), "message": record.getMessage()}
+        events.append({"topic": topic, "level": level, **event})
+
+
+events: list[Json] = []
+
+
+def measured(metric: redlock.Metric) -> Json:
+    """A metric without the infinite end of its histograms, for which JSON has no number."""
+
+    def point(at: Any) -> Json:
+        if not isinstance(at.value, redlock.Histogram):
+            return {"labels": at.labels, "value": at.value}
+        buckets = [(None if end == math.inf else end, inside) for end, inside in at.value.buckets]
+        return {"labels": at.labels, "count": at.value.count, "sum": at.value.sum, "buckets": buckets}
+
+    return {"kind": metric.kind, "about": metric.about, "points": [point(at) for at in metric.points]}
 
 
 async def done(result: Any) -> Any:
@@ -180,7 +334,7 @@ def state(lock: Any) -> Json:
         fence = lock.fence
     except (redlock.LockNotHeld, redlock.LockInvalidArgument):
         fence = None
-    return {"read_ns": read_ns, "held": held, "remaining_ms": remaining * 1000, "fence": fence}
+    return {"read_ns": read_ns, "held": held, "remaining_ms": remaining * 1000, "fence": fence, "slot": lock.slot}
 
 
 def options(given: Json) -> Json:
@@ -227,17 +381,31 @@ def described(error: redlock.RedlockError) -> Json:
     }
 
 
-def viewed(view: redlock.NodeView) -> Json:
+def viewed(view: redlock.LockView) -> Json:
+    """The fields of a view."""
+    shown = ("name", "key", "slot", "state", "label", "fence", "holders", "quorum")
+    fields = {name: getattr(view, name) for name in shown}
+    since_ms = None if view.since is None else view.since.timestamp() * 1000
+    nodes = [node_viewed(node) for node in view.nodes]
+    times = {"since_ms": since_ms, "ttl_left_ms": left_ms(view.ttl_left)}
+    return {**fields, **times, "waiting": view.waiting, "nodes": nodes}
+
+
+def node_viewed(view: redlock.NodeView) -> Json:
     """The fields of a node's view."""
-    left = None if view.ttl_left is None else view.ttl_left * 1000
     return {
         "node": view.node,
         "key": view.key,
         "state": view.state,
         "label": view.label,
         "fence": view.fence,
-        "ttl_left_ms": left,
+        "ttl_left_ms": left_ms(view.ttl_left),
     }
+
+
+def left_ms(ttl_left: float | None) -> float | None:
+    """The time left in milliseconds."""
+    return None if ttl_left is None else ttl_left * 1000
 
 
 def say(line: Json) -> None:
@@ -253,6 +421,9 @@ def main() -> None:
     face = parser.parse_args().face
     codes = [error.code for error in redlock.RedlockError.__subclasses__()]
     say({"hello": {"language": "python", "face": face, "protocol": 1, "codes": codes}})
+    logger = logging.getLogger("redlock")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(Listener())
     driver = Driver(face)
     if driver.is_async:
         asyncio.run(driver.serve_async())

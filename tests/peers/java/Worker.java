@@ -3,6 +3,7 @@
 //     java -cp ... Worker --warm-up 2000 --ttl-ms 10000 redisson redis://127.0.0.1:6379
 
 import static java.nio.charset.StandardCharsets.UTF_8;
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
@@ -13,6 +14,7 @@ import java.lang.management.ManagementFactory;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -21,8 +23,11 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
+import java.util.stream.Stream;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
 /** One client of Redisson, and the locks that this thread holds: they belong to the thread that acquired them. */
@@ -39,9 +44,13 @@ final class Worker {
     private final RedissonClient redisson;
     private final int ttlMs;
 
-    private Worker(String url, int ttlMs) {
+    /** Whether its semaphores are counters without owners. */
+    private final boolean counts;
+
+    private Worker(String subject, String url, int ttlMs) {
         this.redisson = Driver.connect(url, ttlMs);
         this.ttlMs = ttlMs;
+        this.counts = subject.equals("redisson-semaphore");
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -50,8 +59,8 @@ final class Worker {
         boolean cold = words.remove("--cold");
         int warmUp = option(words, "--warm-up", 0);
         int ttlMs = option(words, "--ttl-ms", 10_000);
-        // What is left is the subject, which is Redisson, and the address of the only node.
-        Worker worker = new Worker(words.get(1), ttlMs);
+        // What is left is the subject and the address of the only node.
+        Worker worker = new Worker(words.get(0), words.get(1), ttlMs);
         if (cold) {
             worker.startCold(begunNs);
         } else {
@@ -134,11 +143,12 @@ final class Worker {
         long cpuNs = Clock.cpuNs();
         boolean timed = request.has("seconds");
         long endNs = timed ? begunNs + (long) (request.get("seconds").getAsDouble() * 1e9) : 0;
+        boolean shared = request.has("shared") && request.get("shared").getAsBoolean();
         int most = timed ? Integer.MAX_VALUE : request.get("count").getAsInt() / names.size();
         each(names.size(), i -> {
             long sinceNs = Clock.nowNs();
             for (int done = 0; done < most && (!timed || done == 0 || sinceNs < endNs); done++) {
-                take(names.get(i)).unlock();
+                take(names.get(i), shared).unlock();
                 sinceNs = all.addSince(sinceNs);
             }
             return null;
@@ -172,30 +182,76 @@ final class Worker {
         return numbers("asked_ns", askedNs, "released_ns", Clock.nowNs());
     }
 
-    private JsonObject contend(JsonObject request) throws InterruptedException {
-        String name = request.get("name").getAsString();
+    private JsonObject contend(JsonObject request) throws Exception {
         long startNs = request.get("start_ns").getAsLong();
         long endNs = request.get("end_ns").getAsLong();
         long holdMs = request.get("hold_ms").getAsLong();
+        int tasks = request.has("tasks") ? request.get("tasks").getAsInt() : 1;
+        int writers = request.has("writers") ? request.get("writers").getAsInt() : tasks;
+        Source source = source(request);
+        Source reader = reader(request);
         Thread.sleep(Math.max(startNs - Clock.nowNs(), 0) / 1_000_000);
         long cpuNs = Clock.cpuNs();
         Tally waits = new Tally();
-        long count = 0;
-        long heldNs = 0;
-        for (long askedNs = Clock.nowNs(); askedNs < endNs; askedNs = Clock.nowNs()) {
-            RLock lock = take(name);
-            long sinceNs = waits.addSince(askedNs);
-            Thread.sleep(holdMs);
-            if (sinceNs < endNs) {
-                count++;
-                heldNs += Clock.nowNs() - sinceNs;
+        // Of each hold, the instants at which it was asked for, began and ended.
+        List<long[]> reads = Collections.synchronizedList(new ArrayList<>());
+        List<long[]> writes = Collections.synchronizedList(new ArrayList<>());
+        each(tasks, i -> {
+            for (long askedNs = Clock.nowNs(); askedNs < endNs; askedNs = Clock.nowNs()) {
+                Runnable release = (i < writers ? source : reader).acquire();
+                long sinceNs = waits.addSince(askedNs);
+                Thread.sleep(holdMs);
+                (i < writers ? writes : reads).add(new long[] {askedNs, sinceNs, Clock.nowNs()});
+                release.run();
             }
-            lock.unlock();
-        }
+            return null;
+        });
         JsonObject answer = waits.json(endNs - startNs, Clock.cpuNs() - cpuNs);
-        answer.addProperty("count", count);
-        answer.addProperty("held_ns", heldNs);
+        List<long[]> turns = Stream.concat(reads.stream(), writes.stream()).toList();
+        List<long[]> inTime = turns.stream().filter(turn -> turn[1] < endNs).toList();
+        answer.addProperty("count", inTime.size());
+        answer.addProperty("held_ns", inTime.stream().mapToLong(turn -> turn[2] - turn[1]).sum());
+        if (request.has("permits")) {
+            List<long[]> holds = turns.stream().map(turn -> new long[] {turn[1], turn[2]}).toList();
+            answer.add("holds_ns", GSON.toJsonTree(holds));
+        }
+        if (request.has("writers")) {
+            answer.add("reads_ns", GSON.toJsonTree(reads));
+            answer.add("writes_ns", GSON.toJsonTree(writes));
+        }
         return answer;
+    }
+
+    /** The lock or the semaphore of a request; a semaphore gets its permits from the first worker that asks. */
+    private Source source(JsonObject request) {
+        String name = request.get("name").getAsString();
+        if (request.has("writers")) {
+            return () -> locked(redisson.getReadWriteLock(name).writeLock())::unlock;
+        }
+        if (!request.has("permits")) {
+            return () -> take(name)::unlock;
+        }
+        int permits = request.get("permits").getAsInt();
+        if (counts) {
+            RSemaphore semaphore = redisson.getSemaphore(name);
+            semaphore.trySetPermits(permits);
+            return () -> {
+                semaphore.acquire();
+                return semaphore::release;
+            };
+        }
+        RPermitExpirableSemaphore semaphore = redisson.getPermitExpirableSemaphore(name);
+        semaphore.trySetPermits(permits);
+        return () -> {
+            String permit = semaphore.acquire(ttlMs, MILLISECONDS);
+            return () -> semaphore.release(permit);
+        };
+    }
+
+    /** The lock of a request, for those that share it. */
+    private Source reader(JsonObject request) {
+        String name = request.get("name").getAsString();
+        return () -> take(name, true)::unlock;
     }
 
     private JsonObject hold(JsonObject request) throws Exception {
@@ -225,7 +281,15 @@ final class Worker {
 
     /** Acquires a lock, however long that takes. */
     private RLock take(String name) {
-        RLock lock = redisson.getLock(name);
+        return take(name, false);
+    }
+
+    /** Acquires a lock, as one of its readers if it is shared, however long that takes. */
+    private RLock take(String name, boolean shared) {
+        return locked(shared ? redisson.getReadWriteLock(name).readLock() : redisson.getLock(name));
+    }
+
+    private static RLock locked(RLock lock) {
         lock.lock();
         return lock;
     }
@@ -241,6 +305,12 @@ final class Worker {
     @FunctionalInterface
     private interface Work {
         Void run(int i) throws Exception;
+    }
+
+    /** Acquires, however long that takes; returns the release. */
+    @FunctionalInterface
+    private interface Source {
+        Runnable acquire() throws InterruptedException;
     }
 
     private static List<String> names(JsonObject request) {

@@ -2,6 +2,8 @@
 //!
 //! The protocol is described in `tests/README.md`.
 
+mod candidate;
+mod heard;
 mod json;
 mod kept;
 mod perform;
@@ -28,6 +30,7 @@ fn main() {
         eprintln!("usage: redlock-driver --face rust|rust-blocking");
         process::exit(2);
     };
+    heard::listen();
     serve(&name, face);
 }
 

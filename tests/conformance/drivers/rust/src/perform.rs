@@ -1,6 +1,7 @@
 //! Requests to the Rust library, in both of its faces.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,13 @@ use redlock::bindings::options::{self, Options, Scope, Unit};
 use redlock::testing::MemoryServer;
 use redlock::{Error, Login, LostReason};
 use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
-use crate::json::{Failure, Request, described, diagnosed, duration, ms, now_ns, viewed};
+use crate::candidate::Candidate;
+use crate::heard::heard;
+use crate::json::{Failure, Request, described, diagnosed, duration, hex, leading, measured, ms, now_ns, viewed};
 use crate::kept::Kept;
 
 /// The senders that cancel calls in flight, by their ids.
@@ -27,6 +32,8 @@ macro_rules! set {
                 ("timeout", value) => target.timeout(duration(option, value)?),
                 ("ttl", value) => target.ttl(duration(option, value)?),
                 ("max_hold", value) => target.max_hold(duration(option, value)?),
+                ("at_least", value) => target.at_least(duration(option, value)?),
+                ("margin", value) => target.margin(duration(option, value)?),
                 ("node_timeout", value) => target.node_timeout(duration(option, value)?),
                 ("restart_delay", value) => target.restart_delay(duration(option, value)?),
                 ("fence_ttl", value) => target.fence_ttl(duration(option, value)?),
@@ -34,6 +41,25 @@ macro_rules! set {
                 ("label", Value::String(label)) => target.label(label),
                 // The type of the lock.
                 ("protocol", Value::String(_)) => target,
+                _ => return Err(options::unknown(option, str::to_owned).into()),
+            };
+        }
+        target
+    }};
+}
+
+/// The same for elections, which have fewer options.
+macro_rules! set_election {
+    ($target:expr, $options:expr) => {{
+        let mut target = $target;
+        for (option, value) in $options {
+            target = match (option.trim_end_matches("_ms"), value) {
+                ("ttl", value) => target.ttl(duration(option, value)?),
+                ("margin", value) => target.margin(duration(option, value)?),
+                ("node_timeout", value) => target.node_timeout(duration(option, value)?),
+                ("restart_delay", value) => target.restart_delay(duration(option, value)?),
+                ("fence_ttl", value) => target.fence_ttl(duration(option, value)?),
+                ("label", Value::String(label)) => target.label(label),
                 _ => return Err(options::unknown(option, str::to_owned).into()),
             };
         }
@@ -129,11 +155,25 @@ enum Lock {
 
 impl Lock {
     fn new(client: &Client, setnx: bool, request: &Request) -> Result<Self, Failure> {
-        let (name, options) = (request.name(), &request.options);
-        Ok(if setnx {
-            Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options)))
-        } else {
-            Self::Plain(both!(client, client => set!(client.lock(name), options)))
+        let (name, mut options) = (request.name(), request.options.clone());
+        // In Rust it is a setter that only locks have.
+        let shared = options.remove("shared").is_some_and(|shared| shared == Value::Bool(true));
+        let options = &options;
+        Ok(match (request.op.as_str(), setnx) {
+            ("lock", false) if shared => {
+                Self::Plain(both!(client, client => set!(client.lock(name).shared(), options)))
+            }
+            ("lock", true) => Self::Setnx(both!(client, client => set_setnx!(client.setnx_lock(name), options))),
+            ("lock", false) => Self::Plain(both!(client, client => set!(client.lock(name), options))),
+            // These would not compile in Rust.
+            (_, true) => return Err(options::unknown("protocol", str::to_owned).into()),
+            ("lock_all", false) => {
+                Self::Plain(both!(client, client => set!(client.lock_all(request.names()), options)))
+            }
+            (_, false) => {
+                let permits = request.permits()?;
+                Self::Plain(both!(client, client => set!(client.semaphore(name, permits), options)))
+            }
         })
     }
 
@@ -184,6 +224,20 @@ impl Guard {
         }
     }
 
+    fn slot(&self) -> Option<u32> {
+        match self {
+            Self::Plain(guard) => guard.slot(),
+            Self::Setnx(_) => None,
+        }
+    }
+
+    /// The name and all names.
+    fn named(&self) -> Result<Value, Failure> {
+        let Self::Plain(guard) = self else { return Err("there are no names of such a lock".into()) };
+        let names: Vec<_> = guard.names().into_iter().map(hex).collect();
+        Ok(json!({"name": String::from_utf8_lossy(guard.name()), "names": names}))
+    }
+
     async fn extend(&self, ttl_ms: Option<f64>) -> Result<(), Error> {
         match (self, ttl_ms) {
             (Self::Plain(guard), None) => guard.extend().await,
@@ -199,6 +253,7 @@ static CLIENTS: Kept<(Client, bool)> = Kept::new("unknown client");
 static LOCKS: Kept<Lock> = Kept::new("unknown lock");
 /// Each guard, under the handle of its lock.
 static GUARDS: Kept<Arc<Guard>> = Kept::new("no guard: a guard is what a handle holds from acquire to release");
+static CANDIDATES: Kept<Arc<Candidate>> = Kept::new("unknown election");
 
 /// The servers in memory.
 static SERVERS: Kept<Arc<MemoryServer>> = Kept::new("unknown server");
@@ -226,8 +281,54 @@ fn state(lock: u64) -> Value {
     let read_ns = now_ns();
     let remaining_ms = guard.as_deref().map_or(0.0, |guard| ms(with!(guard, guard => guard.remaining())));
     let held = guard.as_deref().is_some_and(|guard| with!(guard, guard => guard.is_held()));
-    let fence = guard.and_then(|guard| guard.fence());
-    json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining_ms, "fence": fence})
+    let (fence, slot) = guard.map_or((None, None), |guard| (guard.fence(), guard.slot()));
+    json!({"read_ns": read_ns, "held": held, "remaining_ms": remaining_ms, "fence": fence, "slot": slot})
+}
+
+/// Campaigns and leads. A body that fails panics, so it runs apart.
+async fn run(face: Which, candidate: Arc<Candidate>, lingers: bool) -> Result<Value, Failure> {
+    let outcome = match face {
+        Face::Async(()) if lingers => return Err("a body that is dropped does not linger".into()),
+        Face::Async(()) => {
+            let runtime = Handle::current();
+            spawn_blocking(move || runtime.block_on(candidate.run(false))).await.ok()
+        }
+        Face::Blocking(()) => catch_unwind(AssertUnwindSafe(|| now(candidate.run(lingers)))).ok(),
+    };
+    Ok(match outcome {
+        Some(result) => json!({"result": result?}),
+        None => json!({"failed": true}),
+    })
+}
+
+/// The result of a future that blocks instead of waiting.
+fn now<T>(call: impl Future<Output = T>) -> T {
+    let mut result = None;
+    face::complete(async { result = Some(call.await) });
+    result.expect("it is complete")
+}
+
+/// Performs what is about an election.
+async fn elect(face: Which, request: &Request) -> Result<Value, Failure> {
+    if request.op == "election" {
+        let (client, _) = CLIENTS.of(request.client)?;
+        let election = both!(client, client => set_election!(client.election(request.name()), &request.options));
+        return Ok(CANDIDATES.put(request.id, Arc::new(Candidate::new(election))));
+    }
+    let candidate = CANDIDATES.of(request.election)?;
+    Ok(match request.op.as_str() {
+        "run" => return run(face, candidate, request.lingers).await,
+        "terms" => json!({"terms": candidate.terms(), "stopped": candidate.election.is_stopped()}),
+        "end_term" => {
+            candidate.end(request.fail);
+            json!({})
+        }
+        "stop" => {
+            candidate.election.stop();
+            json!({})
+        }
+        _ => json!({"leader": leading(candidate.election.leader().await?)}),
+    })
 }
 
 pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Failure> {
@@ -251,7 +352,7 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             });
             CLIENTS.put(request.id, (builder.build()?, is_setnx(&request.options, false)?))
         }
-        "lock" => {
+        "lock" | "lock_all" | "semaphore" => {
             let (client, default) = client()?;
             let setnx = is_setnx(&request.options, default)?;
             LOCKS.put(request.id, Lock::new(&client, setnx, &request)?)
@@ -268,6 +369,11 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             with!(guard, guard => guard.release().await)?;
             json!({})
         }
+        "leave" => {
+            drop(GUARDS.take(request.lock)?);
+            json!({})
+        }
+        "names" => guard()?.named()?,
         "check" => with!(&*guard()?, guard => guard.check()).map(|()| json!({}))?,
         "state" => state(request.lock),
         "wait_lost" => {
@@ -276,13 +382,24 @@ pub(crate) async fn perform(face: Which, request: Request) -> Result<Value, Fail
             json!({"lost": lost.as_ref().map(described), "told_ns": now_ns()})
         }
         "inspect" => {
-            let views = client()?.0.inspect(request.name()).await?;
-            json!({"nodes": views.iter().map(viewed).collect::<Vec<_>>()})
+            let view = client()?.0.inspect(request.name()).await?;
+            viewed(&view)
         }
+        "inspect_semaphore" => {
+            let views = client()?.0.inspect_semaphore(request.name(), request.permits()?).await?;
+            json!({"views": views.iter().map(viewed).collect::<Vec<_>>()})
+        }
+        "election" | "run" | "terms" | "end_term" | "stop" | "leader" => elect(face, &request).await?,
         "diagnose" => {
             let diagnoses = client()?.0.diagnose().await?;
             json!({"nodes": diagnoses.iter().map(diagnosed).collect::<Vec<_>>()})
         }
+        "stats" => measured(&redlock::stats()),
+        "count_by_name" => {
+            redlock::count_by_name(request.most);
+            json!({})
+        }
+        "events" => json!({"events": heard()}),
         "cancel" if matches!(face, Face::Async(())) => {
             // If the call has ended, there is no receiver, which is fine.
             let _ = CANCELS.take(request.call)?.send(());

@@ -1,0 +1,494 @@
+"""On a terminal, `redlock run` is as its command alone: it reads, is interrupted, is stopped and continued."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import termios
+
+import psutil
+import pytest
+
+from cli.conftest import every_launcher
+from cli.diary import Entry, diary_ns
+from cli.redlock import LONG_MS, Redlock, freed, keys_of, one_line, taken, waits
+from cli.running import is_stopped
+from cli.terminal import END, GO_ON, HOLD, INTERRUPT, QUIT, STOP, Terminal, screen
+from conformance.history import SLACK_MS
+from support.clock import until
+from support.servers import Server
+
+SLACK_S = SLACK_MS / 1000
+
+LOST = 76
+
+
+def stopped(process: Entry) -> bool:
+    """Whether a process is stopped."""
+    return is_stopped(process.pid)
+
+
+def status(shell: Terminal) -> int:
+    """The exit status of the last command, once the shell prompts for another."""
+    shell.line("echo status=$?")
+    return int(shell.expect(r"^status=(\d+)$")[1])
+
+
+def run(shell: Terminal, redlock: Redlock, name: str, *work: str, options: str = "", behind: str = "") -> Entry:
+    """Types a command line with `redlock run` and its work, and waits until that works."""
+    before = len(redlock.diary.of("begin"))
+    command = shlex.join(redlock.work(*work))
+    shell.line(f"redlock run {options} {shlex.quote(name)} -- {command} {behind}")
+    return redlock.diary.begun(before + 1)[-1]
+
+
+@every_launcher
+def test_it_reads_what_is_typed(redlock: Redlock, node: Server, name: str) -> None:
+    shell = redlock.bash()
+    own = shell.foreground
+    shell.line(f"redlock run {shlex.quote(name)} -- sh -c 'echo ready; read line; echo \"got $line\"'")
+    shell.expect("^ready$")
+    assert shell.foreground not in {own, 0}
+    shell.type("hello\n")
+    shell.expect("^got hello$")
+    assert status(shell) == 0
+    assert shell.foreground == own
+    assert not node.has(name)
+
+
+@every_launcher
+@pytest.mark.parametrize(
+    ("key", "number"), [(INTERRUPT, signal.SIGINT), (QUIT, signal.SIGQUIT)], ids=["c", "backslash"]
+)
+def test_it_is_interrupted(redlock: Redlock, node: Server, name: str, key: str, number: int) -> None:
+    shell = redlock.bash()
+    shell.line("ulimit -c 0")
+    run(shell, redlock, name, "--forks", "1")
+    redlock.diary.begun(2)
+    shell.type(key)
+    assert status(shell) == 128 + number
+    assert not node.has(name)
+    until(lambda: redlock.programs.only(shell.process.pid), "nobody is left", limit_s=SLACK_S)
+
+
+def test_it_gets_an_interrupt_once(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    run(shell, redlock, name, "--catch", "INT", "--status", "4")
+    shell.type(INTERRUPT)
+    redlock.diary.caught("INT")
+    shell.type(INTERRUPT)
+    redlock.diary.caught("INT", 2)
+    redlock.end_work()
+    assert status(shell) == 4
+    assert redlock.diary.signals() == ["INT"] * 2
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "bash -m"])
+def test_an_interrupt_ends_the_script_around_it(redlock: Redlock, node: Server, name: str, shell: str) -> None:
+    """As it ends a script around any command that dies of it."""
+    bash = redlock.bash()
+    script = f"redlock run {shlex.quote(name)} -- $work; echo not reached; sleep 60"
+    if shell == "bash -m":
+        # A job in a script with job control is alone in its group, so the script asks for its end.
+        script = f"redlock run {shlex.quote(name)} -- $work || exit $?; sleep 60"
+    bash.line(f"{shell} -c {shlex.quote(script)}")
+    redlock.diary.begun()
+    bash.type(INTERRUPT)
+    assert status(bash) == 130
+    assert "\nnot reached" not in bash.shown
+    assert not node.has(name)
+
+
+@every_launcher
+def test_it_is_stopped_and_continued(redlock: Redlock, node: Server, name: str) -> None:
+    shell = redlock.bash()
+    own = shell.foreground
+    began = run(shell, redlock, name, "--status", "6")
+    foreground = shell.foreground
+    assert os.getpgid(began.pid) == foreground != own
+    for _ in range(2):
+        shell.type(STOP)
+        shell.expect("Stopped")
+        until(lambda: stopped(began), "the command is stopped too")
+        assert status(shell) in {128 + signal.SIGTSTP, 128 + signal.SIGSTOP}
+        assert shell.foreground == own
+        shell.line("fg")
+        until(lambda: shell.foreground == foreground and not stopped(began), "it has the terminal again")
+    redlock.end_work()
+    assert status(shell) == 6
+    assert not node.has(name)
+
+
+def test_it_goes_on_in_the_background(redlock: Redlock, node: Server, name: str) -> None:
+    shell = redlock.bash()
+    began = run(shell, redlock, name)
+    shell.type(STOP)
+    shell.expect("Stopped")
+    shell.line("bg")
+    until(lambda: not stopped(began), "it goes on")
+    assert shell.foreground == os.getpgid(shell.process.pid), "without the terminal"
+    shell.line("kill %1; wait %1; echo status=$?")
+    shell.expect("^status=143$")
+    assert not node.has(name)
+
+
+def test_it_is_brought_to_the_foreground(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    run(shell, redlock, name, "--catch", "INT", behind="&")
+    assert shell.foreground == os.getpgid(shell.process.pid)
+    shell.line("fg")
+    until(lambda: shell.foreground != os.getpgid(shell.process.pid), "a job has the terminal")
+    shell.type(INTERRUPT)
+    redlock.diary.caught("INT")
+    redlock.end_work()
+    assert status(shell) == 0
+    assert redlock.diary.signals() == ["INT"]
+
+
+def test_it_reads_in_the_background(redlock: Redlock, name: str) -> None:
+    """It is stopped, as every job is that reads there, and so is the job of the shell."""
+    shell = redlock.bash()
+    shell.line(f"redlock run {shlex.quote(name)} -- sh -c 'read line; echo \"got $line\"' &")
+    until(lambda: "Stopped" in jobs(shell), "the job is stopped")
+    shell.line("fg")
+    until(lambda: shell.foreground != os.getpgid(shell.process.pid), "it has the terminal")
+    shell.type("hello\n")
+    shell.expect("^got hello$")
+    assert status(shell) == 0
+
+
+def jobs(shell: Terminal) -> str:
+    """What the shell says of its jobs."""
+    before = len(shell.shown)
+    shell.line("jobs; echo told")
+    shell.expect("^told$")
+    return shell.shown[before:]
+
+
+def test_the_program_alone_is_stopped_and_continued(redlock: Redlock, name: str) -> None:
+    """By `kill -TSTP`. The command does not go on without somebody who watches the lock."""
+    shell = redlock.bash()
+    began = run(shell, redlock, name, options="-t 20s")
+    program = psutil.Process(began.pid).parent()
+    assert program
+    program.send_signal(signal.SIGTSTP)
+    shell.expect("Stopped")
+    until(lambda: stopped(began), "the command is stopped too")
+    shell.line("fg")
+    until(lambda: not stopped(began), "it goes on")
+    redlock.end_work()
+    assert status(shell) == 0
+
+
+def test_it_is_lost_while_it_is_stopped(redlock: Redlock, own_node: Server, name: str) -> None:
+    """Nothing renews it then. The command does not run for a moment more when the job is continued."""
+    at = redlock.at(own_node)
+    shell = at.bash()
+    run(shell, at, name, "--beat", "--catch", "TERM", "--forks", "8", options="-t 1s")
+    at.diary.begun(9)
+    shell.type(STOP)
+    shell.expect("Stopped")
+    until(lambda: all(map(stopped, at.diary.of("begin"))), "the command is stopped")
+    until(lambda: not own_node.has(name), "the lock is over")
+    over_ns = diary_ns()
+    assert at.end("run", "-n", name, "--", "true").status == 0, "others get it"
+    shell.line("fg")
+    assert status(shell) == LOST
+    assert at.diary.last_ns() < over_ns
+    assert not at.diary.signals()
+
+
+def test_a_short_stop_is_no_loss(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    run(shell, redlock, name, options="-t 20s")
+    shell.type(STOP)
+    shell.expect("Stopped")
+    shell.line("fg")
+    redlock.end_work()
+    assert status(shell) == 0
+
+
+def test_a_script_reads_after_it(redlock: Redlock, name: str) -> None:
+    """A shell without job control takes no terminal back."""
+    script = f'redlock run {shlex.quote(name)} -- true; echo ready; read line; echo "got $line"'
+    terminal = redlock.terminal("sh", "-c", script)
+    terminal.expect("^ready$")
+    assert terminal.foreground == terminal.process.pid
+    terminal.type("hello\n")
+    terminal.expect("^got hello$")
+    assert terminal.end() == 0
+
+
+def test_a_session_leader_is_not_stopped(redlock: Redlock, name: str) -> None:
+    """Nobody could continue it, as in `ssh -t host redlock run`. Without us, the system would ignore ^Z there."""
+    terminal = redlock.terminal("redlock", "run", name, "--", *redlock.work("--beat", "--catch", "INT"))
+    redlock.diary.begun()
+    until(lambda: terminal.foreground != terminal.process.pid, "the command has the terminal")
+    terminal.type(STOP)
+    terminal.type(INTERRUPT)
+    redlock.diary.caught("INT")
+    last_ns = redlock.diary.last_ns()
+    until(lambda: redlock.diary.last_ns() > last_ns + 100_000_000, "it goes on")
+    redlock.end_work()
+    assert terminal.end() == 0
+
+
+def test_two_in_a_pipeline(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    second = f"redlock run {shlex.quote(name)}/second -- {shlex.join(redlock.work())}"
+    run(shell, redlock, name, behind=f"| {second}")
+    redlock.diary.begun(2)
+    shell.type(INTERRUPT)
+    assert status(shell) == 130
+    until(lambda: redlock.programs.only(shell.process.pid), "nobody is left", limit_s=SLACK_S)
+
+
+def test_a_terminal_that_is_held_delays_no_end(redlock: Redlock, own_node: Server, name: str) -> None:
+    """Somebody has typed ^S: nothing can be told, and the command is killed in time all the same."""
+    at = redlock.at(own_node)
+    options = ["-t", "2s", "--margin", "700ms", "--kill-after", "300ms"]
+    terminal = at.terminal("redlock", "run", *options, name, "--", *at.work("--beat", "--catch", "TERM"))
+    at.diary.begun()
+    terminal.type(HOLD)
+    own_node.freeze()
+    term = at.diary.caught("TERM")
+    assert terminal.end() == LOST
+    assert at.diary.last_ns() < term.at_ns + 1_000_000_000 + SLACK_MS * 1_000_000
+
+
+def test_one_that_waits_on_a_terminal_that_is_held(redlock: Redlock, node: Server, name: str) -> None:
+    """It ends by a signal, as every program does that is held there, and takes the lock when it is its turn."""
+    for act in ("signal", "turn"):
+        taken(node, name, label="deploy@host-7")
+        terminal = redlock.terminal("redlock", "run", name, "--", *redlock.work())
+        terminal.expect("deploy@host-7")
+        terminal.type(HOLD)
+        # The line is rewritten each second, and then nothing more can be written.
+        shown = len(terminal.shown)
+        pass_by(1_500_000_000)
+        assert len(terminal.shown) == shown, "the terminal is held"
+        if act == "signal":
+            terminal.process.send_signal(signal.SIGTERM)
+            assert terminal.end() == 143
+            freed(node, name)
+        else:
+            freed(node, name)
+            redlock.diary.begun()
+            terminal.type(GO_ON)
+            redlock.end_work()
+            assert terminal.end() == 0
+
+
+def pass_by(ns: int) -> None:
+    """Waits for the next thing that nobody tells."""
+    began_ns = diary_ns()
+    until(lambda: diary_ns() - began_ns > ns, "the time has passed")
+
+
+def test_a_pipeline(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    job = f"redlock run {shlex.quote(name)} -- sh -c 'cat; echo behind'"
+    shell.line(f"echo hello | {job} | tr a-z A-Z; echo ${{PIPESTATUS[*]}}")
+    shell.expect("^HELLO\nBEHIND\n0 0 0$")
+
+
+def test_a_pager_behind_it(redlock: Redlock, name: str) -> None:
+    """It is in our group and reads from the terminal, which is not given away behind its back."""
+    shell = redlock.bash()
+    pager = 'cat; echo ready; read line </dev/tty; echo "pager got $line"'
+    shell.line(f"redlock run {shlex.quote(name)} -- echo hello | sh -c {shlex.quote(pager)}")
+    shell.expect("^hello\nready$")
+    shell.type("q\n")
+    shell.expect("^pager got q$")
+    assert status(shell) == 0
+
+
+def test_a_pager_beside_it(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    pager = 'echo ready; read line </dev/tty; echo "pager got $line"'
+    command = shlex.join(redlock.work("--catch", "INT", "--status", "4"))
+    shell.line(f"redlock run {shlex.quote(name)} -- {command} | sh -c {shlex.quote(pager)}; echo ${{PIPESTATUS[*]}}")
+    redlock.diary.begun()
+    shell.expect("^ready$")
+    shell.type("q\n")
+    shell.expect("^pager got q$")
+    redlock.end_work()
+    shell.expect("^4 0$")
+
+
+def test_a_command_in_a_pipeline_asks(redlock: Redlock, name: str) -> None:
+    """As ssh asks for a password."""
+    shell = redlock.bash()
+    asks = 'echo ready >/dev/tty; read line </dev/tty; echo "got $line"'
+    shell.line(f"echo | redlock run {shlex.quote(name)} -- sh -c {shlex.quote(asks)} | tr a-z A-Z")
+    shell.expect("^ready$")
+    shell.type("secret\n")
+    shell.expect("^GOT SECRET$")
+    assert status(shell) == 0
+
+
+def test_an_interrupt_in_a_pipeline(redlock: Redlock, node: Server, name: str) -> None:
+    shell = redlock.bash()
+    run(shell, redlock, name, behind="| cat")
+    shell.type(INTERRUPT)
+    assert status(shell) == 130
+    assert not node.has(name)
+    until(lambda: redlock.programs.only(shell.process.pid), "nobody is left", limit_s=SLACK_S)
+
+
+def test_its_size_changes(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    run(shell, redlock, name, "--catch", "WINCH")
+    shell.resize(50, 200)
+    redlock.diary.caught("WINCH")
+    shell.line("")
+    redlock.end_work()
+    assert status(shell) == 0
+    assert redlock.diary.signals() == ["WINCH"]
+
+
+def test_a_command_that_changes_the_modes_and_dies(redlock: Redlock, own_node: Server, name: str) -> None:
+    """An editor that is killed leaves no terminal that shows nothing."""
+    at = redlock.at(own_node)
+    terminal = at.terminal(
+        "redlock", "run", "-t", "1s", name, "--", "sh", "-c", "stty raw -echo; echo ready; exec sleep 60"
+    )
+    terminal.expect("ready")
+    assert not terminal.echoes
+    own_node.freeze()
+    assert terminal.end() == LOST
+    assert terminal.echoes
+    assert terminal.modes[3] & termios.ICANON
+
+
+def test_the_terminal_is_closed(redlock: Redlock, node: Server, name: str) -> None:
+    """The connection of a person is lost: the command is notified, and the lock is released when it has ended."""
+    terminal = redlock.terminal("redlock", "run", name, "--", *redlock.work("--end-on", "HUP", "--status", "5"))
+    redlock.diary.begun()
+    terminal.hang_up()
+    redlock.diary.caught("HUP")
+    until(redlock.programs.only, "everything has ended", limit_s=SLACK_S)
+    assert not node.has(name)
+
+
+def test_the_terminal_is_closed_while_it_waits(redlock: Redlock, node: Server, name: str) -> None:
+    taken(node, name)
+    terminal = redlock.terminal("redlock", "run", name, "--", "true")
+    until(lambda: waits(node, name), "it waits")
+    terminal.hang_up()
+    until(redlock.programs.only, "it has ended", limit_s=SLACK_S)
+    assert keys_of(node, name) - {name.encode()} <= {f"redlock:waiters:{{{name}}}".encode()}
+
+
+def test_nobody_leads_the_session(redlock: Redlock, node: Server, name: str) -> None:
+    """As the first program of a terminal, as in `ssh -t host redlock run …` or a container with one."""
+    command = 'echo ready; read line; echo "got $line"; exit 3'
+    terminal = redlock.terminal("redlock", "run", name, "--", "sh", "-c", command)
+    terminal.expect("^ready$")
+    terminal.type("hello\n")
+    terminal.expect("^got hello$")
+    assert terminal.end() == 3
+    assert not node.has(name)
+
+
+def test_the_end_of_the_input(redlock: Redlock, name: str) -> None:
+    shell = redlock.bash()
+    shell.line(f"redlock run {shlex.quote(name)} -- sh -c 'echo ready; cat; echo over'")
+    shell.expect("^ready$")
+    shell.type(END)
+    shell.expect("^over$")
+    assert status(shell) == 0
+
+
+@every_launcher
+def test_progress(redlock: Redlock, node: Server, name: str) -> None:
+    """Who has it, for how long, and how many wait; it is gone when the command begins."""
+    taken(node, name, label="deploy@host-7")
+    terminal = redlock.terminal("redlock", "run", name, "--", "echo", "done")
+    shown = terminal.expect("redlock: .*deploy@host-7[^\n]*")[0]
+    assert name in shown
+    other = redlock.start("run", name, "--", "true")
+    terminal.expect("1 more waiting")
+    freed(node, name)
+    assert terminal.end() == 0
+    assert other.end().status == 0
+    assert screen(terminal.shown) == ["done"]
+
+
+def test_progress_ends_with_the_wait(redlock: Redlock, node: Server, name: str) -> None:
+    taken(node, name, label="deploy@host-7")
+    for words, key, expected in ((["-w", "1500ms"], "", 75), ([], INTERRUPT, 130)):
+        terminal = redlock.terminal("redlock", "run", *words, name, "--", "true")
+        terminal.expect("deploy@host-7")
+        if key:
+            terminal.type(key)
+        assert terminal.end() == expected
+        left = screen(terminal.shown.replace("^C", ""))
+        assert len(left) == (1 if expected == 75 else 0), left
+
+
+@pytest.mark.parametrize("how", ["quiet", "no terminal", "no wait"])
+def test_no_progress(redlock: Redlock, node: Server, name: str, how: str) -> None:
+    taken(node, name, label="deploy@host-7")
+    words = {"quiet": ["-q", "-w", "1500ms"], "no terminal": ["-w", "1500ms"], "no wait": ["-n"]}[how]
+    if how == "no terminal":
+        ended = redlock.end("run", *words, name, "--", "true")
+        assert ended.status == 75
+        one_line(ended.err)
+        return
+    terminal = redlock.terminal("redlock", "run", *words, name, "--", "true")
+    assert terminal.end() == 75
+    assert "\r" not in terminal.shown
+    assert "\x1b[K" not in terminal.shown
+    assert "\x1b[2K" not in terminal.shown
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["colours", "no colours", "dumb"])
+@pytest.mark.parametrize("words", [["run", "-n", "NAME", "--", "true"], ["check"]], ids=["an error", "a result"])
+def test_colours(redlock: Redlock, node: Server, name: str, variables: dict[str, str], words: list[str]) -> None:
+    taken(node, name)
+    words = [name if word == "NAME" else word for word in words]
+    terminal = redlock.terminal("redlock", *words, env=variables)
+    terminal.end()
+    assert ("\x1b[" in terminal.shown) == (not variables)
+    ended = redlock.end(*words, env=variables)
+    assert "\x1b" not in ended.out + ended.err, "without a terminal there are none"
+
+
+def test_names_that_move_the_cursor(redlock: Redlock, own_node: Server) -> None:
+    """What others have written is shown as text."""
+    evil = "evil\x1b[2J\r\nname"
+    own_node.command("SET", evil, f"{'0123456789abcdef' * 2}:7:evil\x1b[2Jlabel", "PX", LONG_MS)
+    own_node.command("SET", f"redlock:fence:{{{evil}}}", 7)
+    at = redlock.at(own_node)
+    ended = at.end("run", "-n", evil, "--", "true")
+    results = [at.end(*words).out for words in (["status", evil], ["list"], ["status", "--json", evil])]
+    for said in (one_line(ended.err), *results):
+        assert "evil" in said
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", said)
+    terminal = at.terminal("redlock", "run", "-w", "1500ms", evil, "--", "true", env={"NO_COLOR": "1"})
+    terminal.end()
+    assert "evil" in terminal.shown
+    assert "\x1b[2J" not in terminal.shown
+
+
+def test_bash_without_a_terminal(redlock: Redlock, node: Server, name: str) -> None:
+    """`bash -m` in a script: each job has a group, and none a terminal."""
+    job = f"redlock run {shlex.quote(name)} --"
+    script = f"{job} sh -c 'exit 3' & wait $!; echo status=$?; {job} true; echo status=$?"
+    ended = redlock.shell(script, shell=["bash", "-m"]).end()
+    assert re.findall(r"status=(\d+)", ended.out) == ["3", "0"]
+    assert not node.has(name)
+
+
+def test_terminals_show_what_is_written(redlock: Redlock) -> None:
+    """The test itself: control characters are not lost, and a job in the foreground is seen."""
+    terminal = redlock.terminal("sh", "-c", "printf 'one\\rtwo\\033[K\\n'; read line; exit 7")
+    terminal.expect("two")
+    assert terminal.foreground == terminal.process.pid
+    terminal.type("x\n")
+    assert terminal.end() == 7
+    assert screen("abc\r\x1b[Kdone\n") == ["done"]
+    assert screen("ab\x1b[31mc\x1b[0m\n\r\x1b[2Kd\rx\n\n") == ["abc", "x"]

@@ -1,0 +1,208 @@
+"""The hardest case: programs and servers are killed, frozen and started again at random, and never do two commands run.
+
+python -m pytest tests/cli/test_trouble.py --trouble-seconds 600 --trouble-seed 7
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli.diary import Diary
+from cli.redlock import Redlock
+from cli.running import Running
+from support.clock import until
+from support.servers import Cluster
+
+NODES = 5
+
+CONTENDERS = 4
+"""How many programs want the lock at any time."""
+
+TTL_MS = 2000
+MARGIN_MS = 700
+
+OPTIONS = ["-t", f"{TTL_MS}ms", "--margin", f"{MARGIN_MS}ms", "--kill-after", "300ms", "-w", "20s"]
+
+LOST = 76
+
+SOON_S = 1.0
+"""How long a trouble for the holder waits for one."""
+
+LAST_S = 60.0
+"""How long those that are left may take to end, one after the other."""
+
+WORKS = [
+    ["--beat"],
+    ["--beat", "--end-on", "TERM,INT,HUP,QUIT"],
+    # These do not want to end.
+    ["--beat", "--catch", "TERM,INT,HUP,QUIT"],
+    ["--beat", "--catch", "TERM", "--forks", "2"],
+]
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+
+STATUSES = {0, 69, 75, 76, 137, *(128 + number for number in SIGNALS)}
+"""How a program may end: done, no quorum, held, lost, and signals."""
+
+
+@dataclass
+class Trouble:
+    """What happens to programs and servers, by chance."""
+
+    redlock: Redlock
+    nodes: Cluster
+    name: str
+    chance: random.Random
+    running: list[Running] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    outage_ends: float = 0
+    """Until then, nothing else is done to servers."""
+
+    def crew(self) -> None:
+        """Replaces programs that have ended."""
+        for each in [each for each in self.running if not each.runs]:
+            self.running.remove(each)
+            ended = each.end()
+            assert ended.status in STATUSES, ended
+            assert "panicked" not in ended.err, ended
+            self.statuses[ended.status] += 1
+        while len(self.running) < CONTENDERS:
+            work = self.redlock.work(*self.chance.choice(WORKS))
+            self.running.append(self.redlock.start("run", *OPTIONS, self.name, "--", *work))
+
+    def strike(self) -> None:
+        """Does one thing, more likely to servers than to programs."""
+        acts: list[Callable[[], None]] = [self.kill_holder, self.kill_program, self.end_work, self.interrupt]
+        if time.monotonic() > self.outage_ends:
+            self.mend()
+            acts += [self.kill_server, self.freeze_server, self.outage] * 2
+        elif self.chance.random() < 0.8:
+            return
+        act = self.chance.choice(acts)
+        act()
+        self.done[act.__name__] += 1
+
+    def kill_program(self) -> None:
+        self.chance.choice(self.running).kill()
+
+    def kill_holder(self) -> None:
+        if holder := self.holder():
+            holder.kill()
+
+    def holder(self) -> Running | None:
+        """Who has the lock, if anybody gets it soon: the parent of the last command that has begun."""
+        found: list[Running] = []
+        began = time.monotonic()
+
+        def is_there() -> bool:
+            begun = self.redlock.diary.of("begin")
+            found[:] = [each for each in self.running if begun and each.pid == parent(begun[-1].pid)]
+            return bool(found) or time.monotonic() - began > SOON_S
+
+        until(is_there, "somebody has it, or nobody")
+        return found[0] if found else None
+
+    def interrupt(self) -> None:
+        each = self.chance.choice(self.running)
+        each.send(self.chance.choice(SIGNALS))
+
+    def end_work(self) -> None:
+        """Lets the present command end by itself."""
+        self.redlock.end_work()
+        ended = len(self.redlock.diary.of("end"))
+        began = time.monotonic()
+        until(lambda: len(self.redlock.diary.of("end")) > ended or time.monotonic() - began > 0.1, "it ends, or not")
+        self.redlock.ending.unlink()
+
+    def kill_server(self) -> None:
+        server = self.chance.choice(list(self.nodes))
+        server.kill()
+
+    def freeze_server(self) -> None:
+        server = self.chance.choice([each for each in self.nodes if each.answers] or [None])
+        if server:
+            server.freeze()
+
+    def outage(self) -> None:
+        """Takes the quorum away, for long enough to lose the lock, or nearly so."""
+        self.holder()
+        self.outage_ends = time.monotonic() + self.chance.uniform(0.5, 1.1) * TTL_MS / 1000
+        while self.well() > NODES // 2:
+            self.chance.choice([self.kill_server, self.freeze_server])()
+
+    def well(self) -> int:
+        """How many servers answer."""
+        return sum(server.answers for server in self.nodes)
+
+    def mend(self) -> None:
+        """Brings servers back, until there is a quorum and one more."""
+        ill = [server for server in self.nodes if not server.answers]
+        self.chance.shuffle(ill)
+        for server in ill[NODES - NODES // 2 - 2 :]:
+            server.thaw() if server.running else server.restart()
+
+    def cure(self) -> None:
+        """Brings all servers back."""
+        for server in self.nodes:
+            if not server.answers:
+                server.thaw() if server.running else server.restart()
+
+
+def parent(pid: int) -> int:
+    """The parent of a process, 0 if it has ended."""
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
+@pytest.mark.timeout(0)
+def test_never_two_at_once(
+    pytestconfig: pytest.Config, redlock: Redlock, start_nodes: Callable[..., Cluster], name: str
+) -> None:
+    seconds: float = pytestconfig.getoption("--trouble-seconds")
+    seed: int = pytestconfig.getoption("--trouble-seed")
+    # A server that comes back without its data would give the lock away.
+    nodes = start_nodes(NODES, persist=True)
+    trouble = Trouble(redlock.at(nodes), nodes, name, random.Random(seed))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        trouble.crew()
+        trouble.strike()
+        # This is the pace of the troubles, and no wait for anything.
+        time.sleep(trouble.chance.uniform(0, 0.4))
+    trouble.cure()
+    redlock.end_work()
+    for each in trouble.running:
+        trouble.statuses[each.end(LAST_S).status] += 1
+    print(f"seed {seed}: {dict(trouble.done)}, {dict(trouble.statuses)}")
+    assert trouble.statuses.keys() <= STATUSES
+    lives = redlock.diary.judge()
+    print(f"{len(lives)} commands")
+    assert len(lives) > seconds / 10, "they go on in spite of all"
+    assert trouble.statuses[LOST], "locks were lost"
+    assert redlock.programs.only(), "nobody is left"
+    assert not nodes.has(name)
+
+
+def test_two_at_once_are_found(tmp_path: Path) -> None:
+    """The test itself."""
+    diary = Diary(tmp_path / "diary")
+    diary.path.write_text("10 1 5 begin\n20 2 7 begin\n30 1 5 beat\n40 2 7 beat\n")
+    with pytest.raises(AssertionError, match="two at once"):
+        diary.judge()
+    diary.path.write_text("10 1 5 begin\n20 1 5 beat\n30 2 5 begin\n31 1 4 begin\n")
+    with pytest.raises(AssertionError, match="fences do not rise"):
+        Diary(diary.path).judge()
+    diary.path.write_text("10 1 5 begin\n20 1 5 beat\n30 2 5 begin\n31 1 6 begin\n4")
+    assert [(life.from_ns, life.to_ns) for life in Diary(diary.path).judge()] == [(10, 30), (31, 31)]

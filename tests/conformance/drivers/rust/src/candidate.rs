@@ -1,0 +1,120 @@
+//! A candidate of an election, whose body lasts until the test ends it.
+
+use std::panic::resume_unwind;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::sleep;
+use std::time::Duration;
+
+use face::{Election, Face};
+use redlock::{Error, Guard, blocking};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::json::now_ns;
+
+/// How often the body of the blocking face looks whether it leads.
+const POLL: Duration = Duration::from_millis(5);
+
+pub(crate) struct Candidate {
+    pub(crate) election: Election,
+    terms: Mutex<Vec<Value>>,
+    /// Whether the body should fail, once the test has ended its term.
+    end: Mutex<Option<bool>>,
+    ended: Notify,
+}
+
+impl Candidate {
+    pub(crate) fn new(election: Election) -> Self {
+        Self { election, terms: Mutex::default(), end: Mutex::default(), ended: Notify::new() }
+    }
+
+    /// Every term so far.
+    pub(crate) fn terms(&self) -> Value {
+        self.lock_terms().clone().into()
+    }
+
+    /// Ends the present term.
+    pub(crate) fn end(&self, fails: bool) {
+        *self.end.lock().expect("no panic while it is held") = Some(fails);
+        self.ended.notify_one();
+    }
+
+    /// Campaigns and leads until the end; panics if the body fails.
+    pub(crate) async fn run(&self, lingers: bool) -> Result<Option<u64>, Error> {
+        match &self.election {
+            Face::Async(election) => election.run(async |guard: &Guard| self.wait(guard.fence()).await).await,
+            Face::Blocking(election) => {
+                Ok(election.run(|guard: &blocking::Guard| self.poll(guard, lingers))?.flatten())
+            }
+        }
+    }
+
+    /// The body of the async face.
+    async fn wait(&self, fence: u64) -> u64 {
+        let term = self.begin(fence);
+        loop {
+            if let Some(fails) = self.take_end() {
+                return term.over(fails);
+            }
+            self.ended.notified().await;
+        }
+    }
+
+    /// The body of the blocking face, which nothing ends from outside.
+    fn poll(&self, guard: &blocking::Guard, lingers: bool) -> Option<u64> {
+        let term = self.begin(guard.fence());
+        while guard.is_held() && !self.election.is_stopped() {
+            if let Some(fails) = self.take_end() {
+                return Some(term.over(fails));
+            }
+            drop(guard.wait_lost(POLL));
+        }
+        drop(term);
+        while lingers && self.take_end().is_none() {
+            sleep(POLL);
+        }
+        None
+    }
+
+    fn begin(&self, fence: u64) -> Term<'_> {
+        self.take_end();
+        self.lock_terms().push(json!({"fence": fence, "began_ns": now_ns(), "over_ns": null, "how": null}));
+        Term { candidate: self, fence, how: "cut" }
+    }
+
+    fn take_end(&self) -> Option<bool> {
+        self.end.lock().expect("no panic while it is held").take()
+    }
+
+    fn lock_terms(&self) -> MutexGuard<'_, Vec<Value>> {
+        self.terms.lock().expect("no panic while it is held")
+    }
+}
+
+/// The present term, which is over when this is dropped.
+struct Term<'a> {
+    candidate: &'a Candidate,
+    fence: u64,
+    how: &'static str,
+}
+
+impl Term<'_> {
+    /// Ends as the test says; returns the result of the body.
+    fn over(mut self, fails: bool) -> u64 {
+        self.how = if fails { "failed" } else { "returned" };
+        if fails {
+            // The test wants it, so there is nothing to write about it.
+            resume_unwind(Box::new("the body failed"));
+        }
+        self.fence
+    }
+}
+
+impl Drop for Term<'_> {
+    fn drop(&mut self) {
+        let mut terms = self.candidate.lock_terms();
+        let term = terms.last_mut().expect("this one");
+        term["over_ns"] = json!(now_ns());
+        term["how"] = self.how.into();
+    }
+}

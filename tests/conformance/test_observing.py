@@ -1,0 +1,132 @@
+"""What is seen from outside is the same in every language: the events of the log, and the metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.conftest import Drivers
+from conformance.driver import FACES, Driver, Json, table
+from conformance.story import Asked, heard
+from support.clock import until
+from support.servers import Cluster
+
+every_face = pytest.mark.parametrize("face", FACES)
+
+SHORT_TTL_MS = 1_000
+NODE_TIMEOUT_MS = 100
+LIMIT_MS = 10_000
+MANY = 1_000
+"""Names that are counted apart."""
+
+
+def points(driver: Driver, metric: str, **labels: str) -> list[Json]:
+    """The points of a metric that have these labels, among others."""
+    found: list[Json] = driver.stats()[metric]["points"]
+    return [point for point in found if labels.items() <= point["labels"].items()]
+
+
+def number(driver: Driver, metric: str, **labels: str) -> float:
+    """The sum of these numbers."""
+    return sum(float(point["value"]) for point in points(driver, metric, **labels))
+
+
+def count(driver: Driver, metric: str, **labels: str) -> int:
+    """How many observations there were."""
+    return sum(int(point["count"]) for point in points(driver, metric, **labels))
+
+
+@every_face
+def test_every_metric_is_there_from_the_start(drivers: Drivers, face: str) -> None:
+    metrics = drivers.start(face).stats()
+    cases = table("metrics")["cases"]
+    assert sorted(metrics) == sorted(case["name"] for case in cases)
+    for case in cases:
+        metric = metrics[case["name"]]
+        assert metric["kind"] == case["kind"]
+        assert metric["about"].endswith(".")
+        for point in metric["points"]:
+            assert sorted(point["labels"]) == sorted(case["labels"])
+    # What has not happened is zero, so that the first time is seen.
+    lost = metrics["redlock_lost_total"]["points"]
+    assert {point["labels"]["reason"]: point["value"] for point in lost} == dict.fromkeys(
+        table("errors")["lost_reasons"], 0
+    )
+
+
+@every_face
+def test_a_life_is_counted(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    driver.call("count_by_name", most=MANY)
+    client = driver.client(node.urls)
+    lock, other = client.lock(name), client.lock(name)
+    lock.acquire()
+    assert count(driver, "redlock_acquire_duration_seconds", name=name, outcome="acquired", contended="false") == 1
+    assert number(driver, "redlock_held", name=name) == 1
+    asked = Asked(node)
+    waiting = other.start_acquire()
+    asked.wait()
+    until(lambda: number(driver, "redlock_waiting", name=name) == 1, "it is counted as waiting")
+    lock.release()
+    waiting.result()
+    assert number(driver, "redlock_waiting", name=name) == 0
+    assert count(driver, "redlock_acquire_duration_seconds", name=name, outcome="acquired", contended="true") == 1
+    other.release()
+    assert number(driver, "redlock_held", name=name) == 0
+    assert count(driver, "redlock_hold_duration_seconds", name=name, end="released") == 2
+    assert number(driver, "redlock_lost_total") == 0
+    for script in ("acquire", "release"):
+        assert count(driver, "redlock_node_duration_seconds", script=script) >= 2
+    assert number(driver, "redlock_node_up") >= 1
+    assert number(driver, "redlock_node_connections_total") >= 1
+
+
+@every_face
+def test_a_loss_is_logged_and_counted(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    driver.call("count_by_name", most=MANY)
+    lock = driver.client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    lock.acquire()
+    for server in node:
+        server.command("DEL", name)
+    assert lock.start_wait_lost(LIMIT_MS).result()["lost"]
+    event = heard(driver, "lock_lost", name=name)
+    assert event["fields"]["reason"] == "deleted"
+    assert number(driver, "redlock_lost_total", name=name, reason="deleted") == 1
+    assert number(driver, "redlock_held", name=name) == 0
+    assert count(driver, "redlock_hold_duration_seconds", name=name, end="lost") == 1
+    assert number(driver, "redlock_renewals_total", outcome="lost") >= 1
+
+
+@every_face
+def test_renewals_leave_a_margin(drivers: Drivers, node: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    lock = driver.client(node.urls).lock(name, ttl_ms=SHORT_TTL_MS)
+    lock.acquire()
+    until(lambda: count(driver, "redlock_renewal_margin_ratio") >= 2, "it was renewed twice")
+    assert number(driver, "redlock_renewals_total", outcome="renewed") >= 2
+    assert number(driver, "redlock_renewals_total", outcome="lost") == 0
+    lock.release()
+
+
+@every_face
+def test_a_node_that_hangs_and_comes_back(drivers: Drivers, five_nodes: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client = driver.client(five_nodes.urls, ttl_ms=SHORT_TTL_MS, node_timeout_ms=NODE_TIMEOUT_MS)
+    lock, node = client.lock(name), client.diagnose()[0]["node"]
+    lock.acquire()
+    five_nodes[0].freeze()
+    heard(driver, "node_silent", node=node)
+    assert number(driver, "redlock_node_up", node=node) == 0
+    five_nodes[0].thaw()
+    heard(driver, "node_answers", node=node)
+    assert number(driver, "redlock_node_up", node=node) == 1
+
+
+@every_face
+def test_a_node_that_restarts(drivers: Drivers, own_nodes: Cluster, face: str, name: str) -> None:
+    driver = drivers.start(face)
+    client = driver.client(own_nodes.urls, ttl_ms=SHORT_TTL_MS)
+    lock, node = client.lock(name), client.diagnose()[0]["node"]
+    lock.acquire()
+    own_nodes[0].wipe()
+    heard(driver, "node_restarted", node=node)

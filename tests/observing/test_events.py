@@ -1,0 +1,72 @@
+"""The page lists every event as it is, and each place that emits one tells all of its fields."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from observing.told import SOURCES, Call, arguments, calls, catalogue, fields_of, rows, told_events
+
+LEVELS = {"debug", "info", "warn", "error"}
+
+
+def test_the_page_has_every_event_in_the_order_of_the_engine() -> None:
+    assert list(told_events()) == list(catalogue())
+
+
+@pytest.mark.parametrize("code", catalogue())
+def test_the_page_has_the_event_as_it_is(code: str) -> None:
+    _, event = catalogue()[code]
+    assert event.level in LEVELS
+    assert told_events()[code] == event
+
+
+def test_the_page_says_when_and_what_to_do() -> None:
+    assert [row[0] for row in rows("code | level") if len(row) != 6 or not all(row)] == []
+
+
+def wrong(emitted: list[Call]) -> list[Call]:
+    """The calls that do not tell exactly what the catalogue says."""
+    fields = {name: event.fields for name, event in catalogue().values()}
+    return [call for call in emitted if call.fields != fields.get(call.event)]
+
+
+def test_each_call_tells_all_fields_in_their_order() -> None:
+    emitted = calls()
+    assert len(emitted) >= len(catalogue())
+    assert wrong(emitted) == []
+
+
+def test_each_event_is_emitted() -> None:
+    assert {call.event for call in calls()} == {name for name, _ in catalogue().values()}
+
+
+def test_a_call_with_other_fields_is_found() -> None:
+    first = calls()[0]
+    for fields in ((*first.fields, "more"), first.fields[1:], tuple(reversed(("a", *first.fields)))):
+        assert wrong([replace(first, fields=fields)])
+    assert wrong([replace(first, event="NO_SUCH_EVENT")])
+
+
+def test_no_event_passes_by_the_catalogue() -> None:
+    macros = ("tracing::event!", "tracing::error!", "tracing::warn!", "tracing::info!", "tracing::debug!")
+    by_hand = [
+        str(path.relative_to(SOURCES))
+        for path in sorted(SOURCES.rglob("*.rs"))
+        if any(macro in path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for macro in macros)
+    ]
+    assert by_hand == ["sys/log.rs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ('%name, reason = %reason(a, "b, (c"), "it is lost, \\", really");', ["name", "reason"]),
+        ('?wait, nodes = %list.shown,\n    "a message on \\\n     two lines"\n);', ["wait", "nodes"]),
+        ('option, "{option}{reason}; kept");', ["option"]),
+        ('"a message alone")', []),
+    ],
+)
+def test_the_fields_of_a_call_are_read(text: str, fields: list[str]) -> None:
+    assert fields_of(arguments(text, 0)) == fields

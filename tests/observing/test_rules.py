@@ -1,0 +1,74 @@
+"""The alerts and the dashboard are well formed. `make alerts` plays the alerts in Prometheus' own tool."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import promql_parser
+import pytest
+
+from observing.expressions import DASHBOARD, PANELS, RULES, TESTS, expressions
+from observing.told import quoted, rows
+
+WIDTH = 24
+"""The columns of a dashboard."""
+
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+SAID = {"summary", "description", "action", "runbook_url"}
+"""What each alert says."""
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_expression_can_be_read(expression: str) -> None:
+    promql_parser.parse(expression)
+
+
+def test_what_cannot_be_read_is_found() -> None:
+    with pytest.raises(ValueError, match="parenthesis"):
+        promql_parser.parse("sum by (node (redlock_node_up)")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_what_to_do_and_is_tried(rule: dict[str, Any]) -> None:
+    assert rule["annotations"].keys() == SAID
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    tried = [case for test in TESTS for case in test["alert_rule_test"] if case["alertname"] == rule["alert"]]
+    assert {bool(case.get("exp_alerts")) for case in tried} == {True, False}, "it fires, and not always"
+
+
+def test_the_page_lists_the_alerts() -> None:
+    told = [(quoted(alert)[0], severity) for alert, severity, *_ in rows("alert | severity")]
+    assert told == [(rule["alert"], rule["labels"]["severity"]) for rule in RULES]
+
+
+def test_what_alerts_point_to_is_on_the_page() -> None:
+    pages = {rule["annotations"]["runbook_url"] for rule in RULES}
+    assert {page.rsplit("/", 1)[1] for page in pages} == {"observing.md#dashboard-and-alerts"}
+
+
+def test_the_only_data_source_is_a_variable() -> None:
+    sources = [variable for variable in DASHBOARD["templating"]["list"] if variable["type"] == "datasource"]
+    assert [variable["name"] for variable in sources] == ["datasource"]
+    for panel in PANELS:
+        assert {str(panel["datasource"]), *(str(target["datasource"]) for target in panel["targets"])} == {str(SOURCE)}
+
+
+def test_panels_are_told_apart_and_explained() -> None:
+    numbers = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(numbers)) == len(numbers)
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        assert panel["description"].endswith(".")
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert [target["refId"] for target in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])])
+
+
+def test_panels_do_not_overlap() -> None:
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    assert all(place["x"] + place["w"] <= WIDTH for place in places)
+    for one, other in combinations(places, 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or below, (one, other)
