@@ -1,10 +1,12 @@
 """Compares this library, its peers and sockets without a library on the same servers, in one run.
 
-make bench                              four to six minutes: shown, and written to target/bench
+make bench                              five to seven minutes: shown, and written to target/bench
 make bench ARGS=--long                  over an hour: five longer runs, once what takes long; writes RESULTS.md
 make bench ARGS='--runs 3'              so many runs, of which the page gives the median
 make bench ARGS='--only handover,node'  one workload, one subject
 make bench ARGS=--redraw                the kept page and its pictures once more, from the kept numbers
+make bench ARGS='--long --only semaphore'    the kept form of some workloads alone, written to target/bench
+make bench ARGS='--merge target/bench'  puts these into the kept page, which says when they were measured
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ def main() -> int:
     args = parse()
     if args.redraw:
         return write(page.load(), page.RESULTS, page.PAGE)
+    if args.merge:
+        return write(page.load().merged(mergeable(args.merge)), page.RESULTS, page.PAGE)
     subjects = built_in(chosen_subjects(args.only), args.programs)
     try:
         results = run(args, subjects)
@@ -55,6 +59,18 @@ def place(args: argparse.Namespace) -> tuple[Path, Path]:
     return directory, directory / page.PAGE.name
 
 
+def mergeable(directory: Path) -> Results:
+    """The numbers of a run for the kept page; ends the program if they do not belong there."""
+    later = Results.read(directory / page.NUMBERS)
+    form = later.data["form"]["name"]
+    if form != "long":
+        sys.exit(f"{directory}: {form} form, but the kept page has the long one; run with --long")
+    partial = set(later.data["only"]) & {subject.name for subject in SUBJECTS}
+    if partial:
+        sys.exit(f"{directory}: only {', '.join(sorted(partial))} took part; name workloads alone in --only")
+    return later
+
+
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description="Compare speed with other lock libraries and with a bare socket.")
@@ -63,7 +79,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--long", dest="form", action="store_const", const="long", help="make the kept page: everything, five runs"
     )
     form.add_argument("--smoke", dest="form", action="store_const", const="smoke", help="only see that it works")
-    known = [*(workload.name for workload in WORKLOADS), *(subject.name for subject in SUBJECTS)]
+    families = dict.fromkeys(workload.family for workload in WORKLOADS if workload.family)
+    known = [*(workload.name for workload in WORKLOADS), *families, *(subject.name for subject in SUBJECTS)]
     parser.add_argument(
         "--only",
         type=lambda text: text.split(","),
@@ -78,6 +95,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cores", choices=CORES, default=cores, help="where clients and servers run (Linux)")
     parser.add_argument("--out", type=Path, help="where page, pictures and numbers go")
     parser.add_argument("--redraw", action="store_true", help="make the page once more from the kept numbers")
+    parser.add_argument("--merge", type=Path, metavar="DIRECTORY", help="put the workloads of a run into the kept page")
     args = parser.parse_args(words)
     args.form = args.form or "short"
     args.runs = args.runs or FORMS[args.form].runs
@@ -96,13 +114,14 @@ def run(args: argparse.Namespace, subjects: Sequence[Subject]) -> Results:
     machine = about_machine(args.cores)
     sessions = [measured(args, here, run) for run in range(args.runs)]
     first = sessions[0]
-    kept = {"kind", "language", "title", "configuration", "counterpart"}
+    kept = {"kind", "language", "title", "configuration", "counterpart", "semaphore", "shared"}
     return Results(
         {
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "form": asdict(first.form),
             "runs": args.runs,
             "seed": args.seed,
+            "only": args.only,
             "commit": commit(),
             "machine": machine,
             "server": first.one.version,
@@ -114,6 +133,7 @@ def run(args: argparse.Namespace, subjects: Sequence[Subject]) -> Results:
             },
             "missing": missing,
             "notes": first.notes,
+            "left_out": first.left_out,
             "failures": [failure for session in sessions for failure in session.failures],
             "turns": [turn for session in sessions for turn in session.turns],
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 Round = tuple[int, int]
 """The run, and the round in it."""
@@ -43,10 +43,10 @@ def ratios(values: ByRound, by: ByRound) -> dict[Round, float]:
     return {turn: value / by[turn] for turn, value in sorted(values.items()) if by.get(turn)}
 
 
-def over_runs(values: ByRound, over: Callable[[Sequence[float]], float]) -> float:
-    """The median of what `over` makes of each run; raises `ValueError` if there are no values."""
+def over_runs(values: ByRound, over: Callable[[Sequence[float]], float], *, worst: bool = False) -> float:
+    """The median or the largest of the figures that `over` makes of the runs; raises `ValueError` without values."""
     runs = groupby(sorted(values.items()), lambda item: item[0][0])
-    return percentile([over([value for _, value in run]) for _, run in runs], 50)
+    return percentile([over([value for _, value in run]) for _, run in runs], 100 if worst else 50)
 
 
 def still_faster(costs: Sequence[float]) -> bool:
@@ -54,6 +54,37 @@ def still_faster(costs: Sequence[float]) -> bool:
     if len(costs) <= _LAST_TURNS:
         return True
     return min(costs[-_LAST_TURNS:]) < 0.97 * min(costs[:-_LAST_TURNS])
+
+
+def occupied(holds: Iterable[Sequence[int]], start: int, end: int, permits: int) -> tuple[int, int]:
+    """How long slots were held between two instants, all slots together, and the most holders at any time.
+
+    A hold is the instant at which it began and that at which it ended. More holders than permits count as so many.
+    """
+    # A hold that ends at an instant does not overlap one that begins then.
+    events = sorted(event for since, until in holds for event in ((since, 1), (until, -1)))
+    busy, most, holders, at = 0, 0, 0, start
+    for instant, change in events:
+        now = min(max(instant, start), end)
+        busy += min(holders, permits) * (now - at)
+        at, holders = now, holders + change
+        most = max(most, holders)
+    return busy, most
+
+
+def intruded(reads: Iterable[Sequence[int]], writes: Iterable[Sequence[int]]) -> int:
+    """How many holds of writers overlap another hold; each is the instant at which it began and that at which it ended.
+
+    A hold that ends at an instant does not overlap one that begins then.
+    """
+    both = ((reads, False), (writes, True))
+    holds = sorted((since, until, is_write) for some, is_write in both for since, until in some)
+    busy_until = accumulate((until for _, until, _ in holds), max, initial=0)
+    next_since = [*(since for since, _, _ in holds[1:]), math.inf]
+    return sum(
+        is_write and (before > since or after < until)
+        for (since, until, is_write), before, after in zip(holds, busy_until, next_since, strict=False)
+    )
 
 
 def unevenness(most: int, least: int) -> float:

@@ -69,7 +69,7 @@ def waiting(session: Session, workload: str) -> None:
     session.random.shuffle(subjects)
     for subject in subjects:
         session.one.empty()
-        with session.crew(workload, lambda _: session.one.urls, [subject], size=2, ttl_ms=FOR_EVER_MS) as crew:
+        with session.crew(workload, lambda _: [session.one.urls] * 2, [subject], ttl_ms=FOR_EVER_MS) as crew:
             for there in crew.shuffled():
                 with crew.trying(there) as (holder, process):
                     _wait(session, workload, there, holder, process)

@@ -35,12 +35,17 @@ const { values, positionals } = parseArgs({
 const ttlMs = Number(values["ttl-ms"]);
 const [subject, ...urls] = positionals;
 
-/** A lock of the subject, and the subject's version. */
+/** A lock, a shared lock and a semaphore of the subject, and the subject's version. */
 async function open() {
   if (subject === "node") {
     const { Redlock } = require("../../node");
     const client = new Redlock(urls, { ttl: ttlMs });
-    return { lock: (name) => client.lock(name), version: require("../../node/package.json").version };
+    return {
+      lock: (name) => client.lock(name),
+      reader: (name) => client.lock(name, { shared: true }),
+      semaphore: (name, permits) => client.semaphore(name, permits),
+      version: require("../../node/package.json").version,
+    };
   }
   const { PEERS } = await import("../peers/node/peers.mjs");
   const session = PEERS[subject].open(urls);
@@ -48,17 +53,17 @@ async function open() {
   const manifest = new URL(`../peers/node/node_modules/${PACKAGES[subject] ?? subject}/package.json`, import.meta.url);
   return {
     lock: (name) => session.lock(name, ttlMs, null),
+    semaphore: (name, permits) => session.semaphore(name, permits, ttlMs, null),
     version: JSON.parse(readFileSync(manifest, "utf8")).version,
   };
 }
 
-const { lock, version } = await open();
+const { lock, reader, semaphore, version } = await open();
 const held = [];
 
 /** Acquires a lock without a time limit. */
-async function take(name) {
-  const handle = lock(name);
-  if (!(await handle.acquire())) throw new Error(`${name} was not acquired`);
+async function take(handle) {
+  if (!(await handle.acquire())) throw new Error("the lock was not acquired");
   return handle;
 }
 
@@ -74,7 +79,8 @@ function tally(samples, wallNs, cpu) {
 }
 
 const ops = {
-  async pairs({ names, seconds, count }) {
+  async pairs({ names, seconds, count, shared = false }) {
+    const make = shared ? reader : lock;
     const begunNs = nowNs();
     const cpu = cpuNs();
     const endNs = seconds === undefined ? Infinity : begunNs + seconds * 1e9;
@@ -84,7 +90,7 @@ const ops = {
       let now = nowNs();
       while (samples.length < most && (samples.length === 0 || now < endNs)) {
         const askedNs = now;
-        await (await take(name)).release();
+        await (await take(make(name))).release();
         now = nowNs();
         samples.push(now - askedNs);
       }
@@ -106,7 +112,7 @@ const ops = {
 
   async acquire({ name }) {
     const askedNs = nowNs();
-    held.push(await take(name));
+    held.push(await take(lock(name)));
     return { asked_ns: askedNs, held_ns: nowNs() };
   },
 
@@ -116,37 +122,49 @@ const ops = {
     return { asked_ns: askedNs, released_ns: nowNs() };
   },
 
-  async contend({ name, start_ns, end_ns, hold_ms }) {
+  async contend({ name, start_ns, end_ns, hold_ms, permits, tasks = 1, writers }) {
     await sleep(Math.max((start_ns - nowNs()) / 1e6, 0));
     const cpu = cpuNs();
-    const waits = [];
-    let inTime = 0;
-    let heldNs = 0;
-    for (let askedNs = nowNs(); askedNs < end_ns; askedNs = nowNs()) {
-      const handle = await take(name);
-      const sinceNs = nowNs();
-      waits.push(sinceNs - askedNs);
-      await sleep(hold_ms);
-      if (sinceNs < end_ns) {
-        inTime += 1;
-        heldNs += nowNs() - sinceNs;
+    // Of each hold, the instants at which it was asked for, began and ended.
+    const reads = [];
+    const writes = [];
+    const compete = async (make, turns) => {
+      for (let askedNs = nowNs(); askedNs < end_ns; askedNs = nowNs()) {
+        const handle = await take(make());
+        const sinceNs = nowNs();
+        await sleep(hold_ms);
+        turns.push([askedNs, sinceNs, nowNs()]);
+        await handle.release();
       }
-      await handle.release();
-    }
-    return { ...tally(waits, end_ns - start_ns, cpuNs() - cpu), count: inTime, held_ns: heldNs };
+    };
+    const alone = () => (permits === undefined ? lock(name) : semaphore(name, permits));
+    const works = Array.from({ length: tasks }, (_, task) =>
+      task < (writers ?? tasks) ? compete(alone, writes) : compete(() => reader(name), reads),
+    );
+    await Promise.all(works);
+    const turns = [...reads, ...writes];
+    const waits = turns.map(([askedNs, sinceNs]) => sinceNs - askedNs);
+    const inTime = turns.filter(([, sinceNs]) => sinceNs < end_ns);
+    return {
+      ...tally(waits, end_ns - start_ns, cpuNs() - cpu),
+      count: inTime.length,
+      held_ns: inTime.reduce((sum, [, sinceNs, untilNs]) => sum + untilNs - sinceNs, 0),
+      ...(permits === undefined ? {} : { holds_ns: turns.map(([, ...hold]) => hold) }),
+      ...(writers === undefined ? {} : { reads_ns: reads, writes_ns: writes }),
+    };
   },
 
   async hold({ prefix, count }) {
     const begunNs = nowNs();
     const hand = async (first) => {
-      for (let i = first; i < count; i += HANDS) held.push(await take(`${prefix}${i}`));
+      for (let i = first; i < count; i += HANDS) held.push(await take(lock(`${prefix}${i}`)));
     };
     await Promise.all(Array.from({ length: HANDS }, (_, first) => hand(first)));
     return { held: held.length, wall_ns: nowNs() - begunNs };
   },
 
   async wait({ names }) {
-    for (const name of names) take(name).catch((error) => console.error(`a waiter gave up: ${error}`));
+    for (const name of names) take(lock(name)).catch((error) => console.error(`a waiter gave up: ${error}`));
     return { waiting: names.length };
   },
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,6 +11,7 @@ from typing import Self
 
 from support.resp import Connection
 from support.servers import Cluster, Server, embedded, system, version
+from support.shards import Shards
 
 PROGRAM = system() or embedded()
 """The program of the system, which users have, or else the one that came with the packages."""
@@ -78,17 +79,33 @@ def parse(info: str) -> Counters:
 class Nodes:
     """Some servers, with a connection to each for questions. A context manager that stops them."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, servers: Cluster | Shards, urls: Sequence[str]) -> None:
+        self.urls = urls
+        """The addresses of the nodes, over TCP."""
         with ExitStack() as stack:
-            self.servers = stack.enter_context(Cluster(n, tcp=True, program=PROGRAM))
+            stack.enter_context(servers)
+            self.servers = list(servers)
             self._connections = [stack.enter_context(server.connect()) for server in self.servers]
             self._frozen: set[int] = set()
             self._questions = 0
             self._question_us = 0.0
             counts = [self.count() for _ in range(10)]
             # The cost of these requests counts for no subject.
-            self._question_us = min(after.since(before).cpu_us for before, after in pairwise(counts)) / n
+            spent_us = min(after.since(before).cpu_us for before, after in pairwise(counts))
+            self._question_us = spent_us / len(self.servers)
             self._stack = stack.pop_all()
+
+    @classmethod
+    def plain(cls, n: int) -> Self:
+        """Independent servers."""
+        servers = Cluster(n, tcp=True, program=PROGRAM)
+        return cls(servers, servers.urls)
+
+    @classmethod
+    def cluster(cls, shards: int) -> Self:
+        """A Redis Cluster without replicas, which is one node."""
+        servers = Shards(shards, program=PROGRAM)
+        return cls(servers, [servers.url])
 
     def __enter__(self) -> Self:
         return self
@@ -98,11 +115,6 @@ class Nodes:
 
     def __iter__(self) -> Iterator[Server]:
         return iter(self.servers)
-
-    @property
-    def urls(self) -> list[str]:
-        """Their addresses over TCP."""
-        return self.servers.urls
 
     @property
     def unix_urls(self) -> list[str]:

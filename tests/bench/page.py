@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from bench.process import Json
 from bench.results import Ahead, Results
 from bench.subjects import LIMIT, OURS, PEER
 from bench.targets import TARGETS, Figure, Target
-from bench.workload import Column, Workload
+from bench.workload import READERS, SEMAPHORE, Column, Workload
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RESULTS.md"
@@ -35,6 +36,9 @@ PLACES = {
 }
 """What `session.CORES` mean."""
 
+CONFIGURED = {SEMAPHORE: "semaphore", READERS: "shared"}
+"""Families for which subjects have a configuration of their own, and its field."""
+
 
 def load(directory: Path = RESULTS) -> Results:
     """The kept numbers."""
@@ -50,30 +54,37 @@ def text(results: Results, pictures: str = "results") -> str:
 
 
 def _head(results: Results) -> str:
-    data, machine = results.data, results.data["machine"]
-    lines = [
-        "# Benchmark",
-        "Made by `make bench ARGS=--long`; do not edit.",
-        HOW,
-        _table(
-            ["", ""],
-            [
-                [
-                    "run" if data["runs"] == 1 else f"{data['runs']} runs",
-                    f"{data['date']}, {data['form']['name']} form, seed {data['seed']}, commit {data['commit']}",
-                ],
-                ["machine", f"{machine['cores']} cores, {machine['model']}, {machine['system']}"],
-                ["load at the start", f"{machine['load']:.2f}"],
-                [
-                    "clients and servers",
-                    PLACES[machine["cores_used"]],
-                ],
-                ["servers", data["server"]],
-                ["languages", ", ".join(data["languages"])],
-            ],
-        ),
-    ]
+    data = results.data
+    rows = [list(fact) for fact in _facts(data).items()]
+    if results.later:
+        apart = sum(results.head(workload) is not data for workload in results.workloads)
+        rows.append(["measured apart", f"{apart} of the workloads, each of which says when"])
+    lines = ["# Benchmark", "Made by `make bench ARGS=--long`; do not edit.", HOW, _table(["", ""], rows)]
     return "\n\n".join([*lines, *data["notes"]])
+
+
+def _facts(head: Json) -> dict[str, str]:
+    """When and on what a run was made."""
+    machine = head["machine"]
+    return {
+        "run" if head["runs"] == 1 else f"{head['runs']} runs": (
+            f"{head['date']}, {head['form']['name']} form, seed {head['seed']}, commit {head['commit']}"
+        ),
+        "machine": f"{machine['cores']} cores, {machine['model']}, {machine['system']}",
+        "load at the start": f"{machine['load']:.2f}",
+        "clients and servers": PLACES[machine["cores_used"]],
+        "servers": head["server"],
+        "languages": ", ".join(head["languages"]),
+    }
+
+
+def _apart(results: Results, head: Json) -> str:
+    """What differs between a later run and the one at the head of the page."""
+    same = _facts(results.data)
+    facts = {name: fact for name, fact in _facts(head).items() if same.get(name) != fact}
+    facts |= {f"version of {results.subjects[name]['title']}": version for name, version in head["versions"].items()}
+    facts |= {f"not here, {name}": why for name, why in head["missing"].items() if name not in results.data["missing"]}
+    return f"Measured apart from the rest. {'; '.join(f'{name}: {fact}' for name, fact in facts.items())}."
 
 
 def _targets(results: Results) -> str:
@@ -177,14 +188,33 @@ def _section(results: Results, workload: Workload, pictures: str) -> str:
         for name in failed
         if name not in results.ranking(workload)
     ]
-    lines = [f"## {workload.title}", workload.text.format(**results.data["form"])]
-    if workload.cores == "apart" and results.data["machine"]["cores_used"] == "each":
+    head = results.head(workload)
+    lines = [f"## {workload.title}", workload.text.format(**head["form"])]
+    if workload.cores == "apart" and head["machine"]["cores_used"] == "each":
         lines[-1] += " Clients and servers have cores of their own."
     if workload.drawn and rows:
         lines.append(f"![{workload.title}]({pictures}/{workload.name}.svg)")
     if rows:
         lines.append(_table(["", *(column.title for column in columns)], rows, figures=True))
+    lines += _configured(results, workload)
+    left_out = results.left_out(workload)
+    if left_out:
+        titles = {why: [results.subjects[name]["title"] for name in names] for why, names in left_out.items()}
+        reasons = [f"{', '.join(who)} ({why})" for why, who in titles.items()]
+        lines.append(f"Left out: {'; '.join(reasons)}.")
+    if head is not results.data:
+        lines.append(_apart(results, head))
     return "\n\n".join(lines)
+
+
+def _configured(results: Results, workload: Workload) -> list[str]:
+    """The semaphores or the shared locks of the peers that took part, as they are configured."""
+    field = CONFIGURED.get(workload.family)
+    if field is None:
+        return []
+    there = [n for n in results.subjects if n in results.ranking(workload) or results.failure(workload, n)]
+    peers = [results.subjects[name] for name in there if results.subjects[name]["kind"] == PEER]
+    return ["\n".join(f"- {peer['title']}: {peer[field]}." for peer in peers)] if peers else []
 
 
 def _title(results: Results, name: str) -> str:

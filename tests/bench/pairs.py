@@ -9,7 +9,7 @@ from bench.figures import percentile, still_faster
 from bench.nodes import Nodes
 from bench.process import Json, Process
 from bench.session import LIMIT_S, Crew, Session, able
-from bench.subjects import LIMIT, Subject
+from bench.subjects import LIMIT, OURS, Subject
 
 
 def one(session: Session, workload: str) -> None:
@@ -38,8 +38,8 @@ def frozen(session: Session, workload: str) -> None:
     limit always leaves the frozen one out."""
     turns, living = Turns(session, workload, session.five), session.five.urls[1:]
 
-    def urls(subject: Subject) -> Sequence[str]:
-        return living if subject.kind == LIMIT else session.five.urls
+    def urls(subject: Subject) -> Sequence[Sequence[str]]:
+        return [living if subject.kind == LIMIT else session.five.urls]
 
     session.five.empty()
     with session.crew(workload, urls, able(session.subjects, many_nodes=True)) as crew:
@@ -48,6 +48,35 @@ def frozen(session: Session, workload: str) -> None:
             for subject in crew.shuffled():
                 with crew.trying(subject) as (process,):
                     turns.with_and_without(process, subject, turn)
+
+
+def cluster(session: Session, workload: str) -> None:
+    """One task of ours, on one node and right after it on a cluster, by a worker for each."""
+    subjects = [subject for subject in session.subjects if subject.kind == OURS]
+    session.one.empty()
+    with session.cluster() as nodes, session.crew(workload, lambda _: [session.one.urls, nodes.urls], subjects) as crew:
+        plain, routed = Turns(session, workload, session.one), Turns(session, workload, nodes)
+        routed.warm_up(crew)
+        for turn in range(session.form.rounds):
+            for subject in crew.shuffled():
+                with crew.trying(subject) as (on_one, on_cluster):
+                    plain.turn(on_one, subject, turn, "-plain")
+                    routed.turn(on_cluster, subject, turn)
+
+
+def reader(session: Session, workload: str) -> None:
+    """One task and one name, which it acquires as a mutex and right after it as a reader."""
+    subjects = [subject for subject in session.subjects if subject.shared]
+    session.one.empty()
+    with session.crew(workload, lambda _: [session.one.urls], subjects) as crew:
+        mutex, shared = Turns(session, workload, session.one), Turns(session, workload, session.one, shared=True)
+        mutex.warm_up(crew)
+        shared.warm_up(crew)
+        for turn in range(session.form.rounds):
+            for subject in crew.shuffled():
+                with crew.trying(subject) as (process,):
+                    mutex.turn(process, subject, turn, "-mutex")
+                    shared.turn(process, subject, turn)
 
 
 WARM_UP_TURNS = 30
@@ -63,11 +92,13 @@ class Turns:
     nodes: Nodes
     many: bool = False
     """Whether there are many tasks, each with its own name."""
+    shared: bool = False
+    """Whether they are readers."""
 
     def take(self, urls: Sequence[str], subjects: Sequence[Subject], rounds: int) -> None:
         """Lets new workers take all turns."""
         self.nodes.empty()
-        with self.session.crew(self.workload, lambda _: urls, subjects) as crew:
+        with self.session.crew(self.workload, lambda _: [urls], subjects) as crew:
             self.warm_up(crew)
             for turn in range(rounds):
                 self.round(crew, turn)
@@ -76,32 +107,34 @@ class Turns:
         """Turns that connect, load scripts, and let compilers see what is used, while a subject still gets faster."""
         request = {"seconds": self.session.form.warm_up_s}
         for subject in crew.shuffled():
-            with crew.trying(subject) as (process,):
-                costs: list[float] = []
-                while still_faster(costs) and len(costs) < WARM_UP_TURNS:
-                    answer = process.ask(self._request(subject, **request), LIMIT_S)
-                    costs.append(answer["cpu_ns"] / answer["count"])
+            with crew.trying(subject) as processes:
+                for process in processes:
+                    costs: list[float] = []
+                    while still_faster(costs) and len(costs) < WARM_UP_TURNS:
+                        answer = process.ask(self._request(subject, **request), LIMIT_S)
+                        costs.append(answer["cpu_ns"] / answer["count"])
 
     def round(self, crew: Crew, turn: int) -> None:
         """A turn of each subject."""
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
-                self._turn(process, subject, turn)
+                self.turn(process, subject, turn)
 
     def with_and_without(self, process: Process, subject: Subject, turn: int) -> None:
         """A turn with all nodes well, and right after it one with the first of them frozen, because a machine may
         change within seconds by more than the difference. Each comes after a single pair."""
         process.ask(self._request(subject, count=1), LIMIT_S)
-        self._turn(process, subject, turn, "-well")
+        self.turn(process, subject, turn, "-well")
         self.nodes.freeze(0)
         try:
             answer = process.ask(self._request(subject, count=1), LIMIT_S)
             self.session.record(f"{self.workload}-first", subject, turn, wall_ns=answer["wall_ns"])
-            self._turn(process, subject, turn)
+            self.turn(process, subject, turn)
         finally:
             self.nodes.thaw(0)
 
-    def _turn(self, process: Process, subject: Subject, turn: int, kind: str = "") -> None:
+    def turn(self, process: Process, subject: Subject, turn: int, kind: str = "") -> None:
+        """A turn of a subject, kept with this suffix of the workload's name."""
         seconds = self.session.form.turn_s
         before = process.times()
         with self.session.counted(self.nodes) as count:
@@ -126,4 +159,5 @@ class Turns:
     def _request(self, subject: Subject, **until: float) -> Json:
         # A subject must not meet the unfinished work of another one on the servers.
         names = [f"{self.workload}:{subject.name}:{i}" for i in range(subject.tasks if self.many else 1)]
-        return {"op": "pairs", "names": names, **until}
+        request = {"op": "pairs", "names": names, **until}
+        return request | {"shared": True} if self.shared else request

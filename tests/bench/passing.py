@@ -38,7 +38,7 @@ def hand_over_five(session: Session, workload: str) -> None:
 
 def _pass(session: Session, workload: str, nodes: Nodes, subjects: list[Subject]) -> None:
     nodes.empty()
-    with session.crew(workload, lambda _: nodes.urls, subjects, size=2) as crew:
+    with session.crew(workload, lambda _: [nodes.urls] * 2, subjects) as crew:
         for turn in range(2):
             for subject in crew.shuffled():
                 with crew.trying(subject) as (holder, waiter):
@@ -73,7 +73,7 @@ def _contention(session: Session, workload: str, processes: int, seconds: float)
     session.random.shuffle(subjects)
     for subject in subjects:
         session.one.empty()
-        with session.crew(workload, lambda _: session.one.urls, [subject], size=processes) as crew:
+        with session.crew(workload, lambda _: [session.one.urls] * processes, [subject]) as crew:
             for there in crew.shuffled():
                 with crew.trying(there) as crowd:
                     _contend(session, workload, there, crowd, seconds)

@@ -18,10 +18,14 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Protocol, cast
 
 Json = dict[str, Any]
+
+Turn = tuple[int, int, int]
+"""The instants at which a hold was asked for, began and ended."""
 
 MOST_SAMPLES = 2_000
 """The most samples of a turn; more are thinned out."""
@@ -128,7 +132,10 @@ class Worker:
         if subject in OURS:
             library: Any = importlib.import_module(OURS[subject])
             self.runner = Tasks() if subject == "python-asyncio" else Threads()
-            self.lock: Callable[[str], Handle] = library.Redlock(urls, ttl=ttl_s).lock
+            client = library.Redlock(urls, ttl=ttl_s)
+            self.lock: Callable[[str], Handle] = client.lock
+            self.reader: Callable[[str], Handle] = partial(client.lock, shared=True)
+            self.semaphore: Callable[[str, int], Handle] = client.semaphore
         else:
             peer: Any = importlib.import_module("peers.peers").PEERS[subject]
             self.runner = Tasks() if peer.is_async else Threads()
@@ -144,14 +151,13 @@ class Worker:
         answer: Json = await getattr(self, op)(**request)
         return answer
 
-    async def take(self, name: str) -> Handle:
+    async def take(self, lock: Handle) -> Handle:
         """Acquires a lock without a time limit."""
-        lock = self.lock(name)
         taken = lock.acquire()
         if self.runner.is_async:
             taken = await taken
         if not taken:
-            raise RuntimeError(f"{name} was not acquired")
+            raise RuntimeError("the lock was not acquired")
         return lock
 
     async def give_back(self, lock: Handle) -> None:
@@ -160,8 +166,11 @@ class Worker:
         if self.runner.is_async:
             await released
 
-    async def pairs(self, names: Sequence[str], seconds: float | None = None, count: int = 0) -> Json:
+    async def pairs(
+        self, names: Sequence[str], seconds: float | None = None, count: int = 0, *, shared: bool = False
+    ) -> Json:
         """Acquires and releases repeatedly, one task for each name."""
+        make = self.reader if shared else self.lock
         end_ns = None if seconds is None else now_ns() + int(seconds * 1e9)
         most = sys.maxsize if seconds is not None else count // len(names)
 
@@ -169,7 +178,7 @@ class Worker:
             samples: list[int] = []
             while len(samples) < most:
                 begun_ns = now_ns()
-                await self.give_back(await self.take(name))
+                await self.give_back(await self.take(make(name)))
                 now = now_ns()
                 samples.append(now - begun_ns)
                 if end_ns is not None and now >= end_ns:
@@ -188,7 +197,7 @@ class Worker:
         for _ in range(count):
             before, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()
-            await self.give_back(await self.take(names[0]))
+            await self.give_back(await self.take(self.lock(names[0])))
             peaks.append(tracemalloc.get_traced_memory()[1] - before)
         tracemalloc.stop()
         counted = "the most bytes of Python objects at one time within a pair (tracemalloc)"
@@ -197,7 +206,7 @@ class Worker:
     async def acquire(self, name: str) -> Json:
         """Acquires one lock."""
         asked_ns = now_ns()
-        self.held.append(await self.take(name))
+        self.held.append(await self.take(self.lock(name)))
         return {"asked_ns": asked_ns, "held_ns": now_ns()}
 
     async def release(self) -> Json:
@@ -206,20 +215,47 @@ class Worker:
         await self.give_back(lock)
         return {"asked_ns": asked_ns, "released_ns": now_ns()}
 
-    async def contend(self, name: str, start_ns: int, end_ns: int, hold_ms: int) -> Json:
-        """Acquires, holds and releases a lock that others want too."""
+    async def contend(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        hold_ms: int,
+        permits: int | None = None,
+        tasks: int = 1,
+        writers: int | None = None,
+    ) -> Json:
+        """Acquires, holds and releases a lock, or one of so many permits, that others want too."""
+        reads: list[Turn] = []
+        writes: list[Turn] = []
+
+        def compete(task: int) -> Coroutine[Any, Any, None]:
+            if writers is not None and task >= writers:
+                return self.compete(lambda: self.reader(name), end_ns, hold_ms, reads)
+            if permits is not None:
+                return self.compete(lambda: self.semaphore(name, permits), end_ns, hold_ms, writes)
+            return self.compete(lambda: self.lock(name), end_ns, hold_ms, writes)
+
         await self.runner.sleep((start_ns - now_ns()) / 1e9)
-        cpu, waits, in_time, held_ns = cpu_ns(), [], 0, 0
+        cpu = cpu_ns()
+        await self.runner.each(compete(task) for task in range(tasks))
+        cpu = cpu_ns() - cpu
+        turns = reads + writes
+        waits = [since_ns - asked_ns for asked_ns, since_ns, _ in turns]
+        in_time = [until_ns - since_ns for _, since_ns, until_ns in turns if since_ns < end_ns]
+        answer = tally(waits, end_ns - start_ns, cpu) | {"count": len(in_time), "held_ns": sum(in_time)}
+        if permits is not None:
+            answer["holds_ns"] = [hold for _, *hold in turns]
+        return answer if writers is None else answer | {"reads_ns": reads, "writes_ns": writes}
+
+    async def compete(self, make: Callable[[], Handle], end_ns: int, hold_ms: int, turns: list[Turn]) -> None:
+        """Acquires, holds and releases, and adds every turn."""
         while (asked_ns := now_ns()) < end_ns:
-            lock = await self.take(name)
+            lock = await self.take(make())
             since_ns = now_ns()
-            waits.append(since_ns - asked_ns)
             await self.runner.sleep(hold_ms / 1000)
-            if since_ns < end_ns:
-                in_time += 1
-                held_ns += now_ns() - since_ns
+            turns.append((asked_ns, since_ns, now_ns()))
             await self.give_back(lock)
-        return tally(waits, end_ns - start_ns, cpu_ns() - cpu) | {"count": in_time, "held_ns": held_ns}
 
     async def hold(self, prefix: str, count: int) -> Json:
         """Acquires many locks and keeps them."""
@@ -227,7 +263,7 @@ class Worker:
 
         async def hand(first: int) -> None:
             for i in range(first, count, HANDS):
-                self.held.append(await self.take(f"{prefix}{i}"))
+                self.held.append(await self.take(self.lock(f"{prefix}{i}")))
 
         await self.runner.each(hand(first) for first in range(HANDS))
         return {"held": len(self.held), "wall_ns": now_ns() - begun_ns}
@@ -235,7 +271,7 @@ class Worker:
     async def wait(self, names: Sequence[str]) -> Json:
         """Starts waiters that are never asked again."""
         for name in names:
-            self.runner.start(self.take(name))
+            self.runner.start(self.take(self.lock(name)))
         return {"waiting": len(names)}
 
     async def usage(self) -> Json:

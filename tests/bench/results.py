@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from bench.figures import Round, Spread, ahead, over_runs, ratios
 from bench.process import Json
-from bench.subjects import PEER
+from bench.subjects import PEER, SUBJECTS
 from bench.workload import WORKLOADS, Column, Workload
+
+HEAD = ("date", "form", "runs", "seed", "commit", "machine", "server", "languages", "missing")
+"""When and on what a run was made."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,57 @@ class Results:
         turns = ",\n".join(json.dumps(turn, separators=(",", ":")) for turn in self.data["turns"])
         file.write_text(f'{head.removesuffix("}").rstrip()},\n "turns": [\n{turns}\n]}}\n')
 
+    def merged(self, later: Results) -> Results:
+        """These results with the workloads of a later run instead of their own."""
+        names = [workload.name for workload in later.workloads]
+        turns = {turn for workload in later.workloads for turn in workload.turns}
+        kept, new = self.data, later.data
+
+        def together(key: str) -> list[Json]:
+            old = [item for item in kept.get(key, []) if item["workload"] not in turns]
+            return old + [item for item in new.get(key, []) if item["workload"] in turns]
+
+        subjects = dict(self.subjects)
+        versions = {}
+        for name in _taking_part(later):
+            known = self.subjects.get(name, {}).get("version")
+            subjects[name] = later.subjects[name] | ({"version": known} if known else {})
+            if known and known != later.subjects[name]["version"]:
+                versions[name] = later.subjects[name]["version"]
+        ranks = {subject.name: rank for rank, subject in enumerate(SUBJECTS)}
+        order = sorted(subjects, key=lambda name: ranks.get(name, len(ranks)))
+        heads = [head | {"workloads": [n for n in head["workloads"] if n not in names]} for head in self.later]
+        heads.append({key: new[key] for key in HEAD} | {"versions": versions, "workloads": names})
+        return Results(
+            kept
+            | {
+                "subjects": {name: subjects[name] for name in order},
+                "notes": list(dict.fromkeys([*kept["notes"], *new["notes"]])),
+                "later": [head for head in heads if head["workloads"]],
+                "left_out": together("left_out"),
+                "failures": together("failures"),
+                "turns": together("turns"),
+            }
+        )
+
+    @property
+    def later(self) -> list[Json]:
+        """When and on what some workloads were measured that are not of the same run as the others."""
+        heads: list[Json] = self.data.get("later", [])
+        return heads
+
+    def head(self, workload: Workload) -> Json:
+        """When and on what a workload was measured."""
+        return next((head for head in self.later if workload.name in head["workloads"]), self.data)
+
+    def left_out(self, workload: Workload) -> dict[str, list[str]]:
+        """The subjects without a part in a workload, by the reason."""
+        found: dict[str, list[str]] = {}
+        for left in self.data.get("left_out", []):
+            if left["workload"] == workload.name and left["subject"] in self.subjects:
+                found.setdefault(left["why"], []).append(left["subject"])
+        return {why: list(dict.fromkeys(names)) for why, names in found.items()}
+
     @property
     def workloads(self) -> list[Workload]:
         """The workloads with results."""
@@ -67,9 +122,9 @@ class Results:
         return ratios(values, self._values(workload, column, column.by)) if column.by else values
 
     def figure(self, workload: Workload, column: Column, subject: str) -> float | None:
-        """A subject's figure: over all rounds of a run, and then the median of the runs."""
+        """A subject's figure: over all rounds of a run, and then the median or the worst of the runs."""
         values = self.by_round(workload, column, subject)
-        return over_runs(values, column.over) if values else None
+        return over_runs(values, column.over, worst=column.worst) if values else None
 
     def compared(
         self, workload: Workload, column: Column, subject: str, by: tuple[Workload, Column, str] | None
@@ -77,7 +132,7 @@ class Results:
         """A subject's figure, or its ratio to another figure in the same round."""
         values = self.by_round(workload, column, subject)
         values = ratios(values, self.by_round(*by)) if by else values
-        return over_runs(values, column.over) if values else None
+        return over_runs(values, column.over, worst=column.worst) if values else None
 
     def spread(self, workload: Workload, column: Column, subject: str) -> Spread | None:
         """The spread of the rounds."""
@@ -114,3 +169,8 @@ class Results:
                 if factor:
                     found.append(Ahead(workload, column, name, ours, factor))
         return found
+
+
+def _taking_part(results: Results) -> Iterable[str]:
+    there = {item["subject"] for item in (*results.data["turns"], *results.failures)}
+    return (name for name in results.subjects if name in there)

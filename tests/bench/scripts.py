@@ -18,7 +18,7 @@ def script(session: Session, workload: str) -> None:
     """Acquires of free locks whose fences are known, all of them sent at once."""
     subjects = [subject for subject in session.subjects if subject.name == "bare-scripts"]
     session.one.empty()
-    with session.crew(workload, lambda _: session.one.urls, subjects) as crew:
+    with session.crew(workload, lambda _: [session.one.urls], subjects) as crew:
         for subject in crew.shuffled():
             with crew.trying(subject) as (process,):
                 # These locks create the fence keys.

@@ -15,6 +15,7 @@ from bench.process import Failed, Json, Process
 from bench.subjects import LIMIT, Subject
 
 FIVE = 5
+SHARDS = 3
 
 STARTS_S = 20.0
 """How long it may take to start a process and to end it."""
@@ -41,6 +42,8 @@ class Form:
     hand_overs: int
     """The hand-overs in each of two rounds."""
     contention_s: float
+    sharing_s: float
+    """How long many share the slots of a semaphore, or a lock."""
     locks: int
     """How many are held and renewed."""
     hold_ttl_ms: int
@@ -50,9 +53,9 @@ class Form:
     cold_starts: int
 
 
-SMOKE = Form("smoke", 1, 2, 0.02, 0.02, 2, 0.1, 20, 1_000, 20, 0.2, 1)
-SHORT = Form("short", 1, 7, 0.1, 0.12, 6, 0.8, 1_000, 2_000, 1_000, 0.7, 3)
-LONG = replace(SHORT, name="long", runs=5, rounds=15, window_s=3)
+SMOKE = Form("smoke", 1, 2, 0.02, 0.02, 2, 0.1, 0.2, 20, 1_000, 20, 0.2, 1)
+SHORT = Form("short", 1, 7, 0.1, 0.12, 6, 0.8, 2, 1_000, 2_000, 1_000, 0.7, 3)
+LONG = replace(SHORT, name="long", runs=5, rounds=15, sharing_s=5, window_s=3)
 
 FORMS = {form.name: form for form in (SMOKE, SHORT, LONG)}
 
@@ -71,15 +74,20 @@ class Session:
         self.run = run
         self.form = form
         self._cores = cores
-        self.subjects = subjects
+        self._server_cores: set[int] = set()
+        """Empty while the scheduler has always placed them."""
+        self.subjects = [subject for subject in subjects if subject.locks]
+        self.sharers = list(subjects)
+        """All of them; some have a semaphore, and some have nothing else."""
         self.random = random.Random(seed + run)
         self.turns: list[Json] = []
         self.failures: list[Json] = []
+        self.left_out: list[Json] = []
         self.notes: list[str] = []
         self.versions: dict[str, str | None] = {}
         with ExitStack() as stack:
-            self.one = stack.enter_context(Nodes(1))
-            self.five = stack.enter_context(Nodes(FIVE))
+            self.one = stack.enter_context(Nodes.plain(1))
+            self.five = stack.enter_context(Nodes.plain(FIVE))
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -99,6 +107,10 @@ class Session:
             yield
         except Failed as failed:
             self.failures.append({"workload": workload, "subject": subject.name, "run": self.run, "seen": str(failed)})
+
+    def leave_out(self, workload: str, subject: Subject, why: str) -> None:
+        """Keeps the reason why a subject has no part in a workload."""
+        self.left_out.append({"workload": workload, "subject": subject.name, "why": why})
 
     @contextmanager
     def counted(self, nodes: Nodes) -> Iterator[Count]:
@@ -125,16 +137,15 @@ class Session:
     def crew(
         self,
         workload: str,
-        urls: Callable[[Subject], Sequence[str]],
+        urls: Callable[[Subject], Sequence[Sequence[str]]],
         subjects: Sequence[Subject],
         *,
-        size: int = 1,
         ttl_ms: int = 10_000,
     ) -> Iterator[Crew]:
-        """So many workers of each subject, all started at once and ready."""
+        """Workers of each subject, one for each list of addresses, all started at once and ready."""
         with ExitStack() as stack:
             started = {
-                subject: [stack.enter_context(Process(subject.worker(urls(subject), ttl_ms))) for _ in range(size)]
+                subject: [stack.enter_context(Process(subject.worker(of, ttl_ms))) for of in urls(subject)]
                 for subject in subjects
             }
             crew = Crew(self, workload, started)
@@ -160,7 +171,16 @@ class Session:
         finally:
             self._place(mine, mine)
 
+    @contextmanager
+    def cluster(self) -> Iterator[Nodes]:
+        """A cluster, on the cores of the other servers. Its servers talk to each other, so no other workload has it."""
+        with Nodes.cluster(SHARDS) as nodes:
+            for server in nodes if self._server_cores else ():
+                os.sched_setaffinity(server.pid, self._server_cores)
+            yield nodes
+
     def _place(self, clients: set[int], servers: set[int]) -> None:
+        self._server_cores = servers
         os.sched_setaffinity(0, clients)
         for server in (*self.one, *self.five):
             os.sched_setaffinity(server.pid, servers)

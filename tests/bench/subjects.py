@@ -40,7 +40,7 @@ class Subject:
     many_nodes: bool = True
     renews: bool = False
     """Whether the library keeps a held lock by itself."""
-    processes: int = 64
+    processes: int = 100
     """How many workers a machine can start at once."""
     starts_s: float = 20
     """How long its worker may take to start."""
@@ -48,6 +48,12 @@ class Subject:
     """How many tasks or threads a workload of many gives it."""
     cold: tuple[str, ...] | None = None
     """The command of a cold start, without the addresses, if it is not the worker."""
+    semaphore: str = ""
+    """The configuration of its semaphore; empty if it has none."""
+    shared: str = ""
+    """The configuration of its lock for readers and writers; empty if it has none."""
+    locks: bool = True
+    """Whether it has a lock; without one, it takes part only where semaphores are measured."""
 
     @property
     def missing(self) -> str | None:
@@ -75,10 +81,13 @@ _JAVA = ROOT / "target" / "peers" / "java"
 _WARM_UP = 2_000
 _THREADS = 32
 _DEFAULTS = "its defaults: a fence with every acquisition, renewal in the background, waiters that are woken"
+_SEMAPHORE = "`semaphore` with its defaults: a slot with a fence, renewed in the background; waiters are notified"
+_SHARED = "`lock` with `shared`, and its defaults: readers with a fence each, renewed in the background"
 
 
 def _ours(name: str, title: str, language: str, command: tuple[str, ...], needs: Path | str, **more: Any) -> Subject:
-    return Subject(name, OURS, language, f"redlock · {title}", command, needs, _DEFAULTS, renews=True, **more)
+    more = {"renews": True, "semaphore": _SEMAPHORE, "shared": _SHARED, **more}
+    return Subject(name, OURS, language, f"redlock · {title}", command, needs, _DEFAULTS, **more)
 
 
 def _bare(name: str, title: str, configuration: str) -> Subject:
@@ -100,12 +109,12 @@ def _go(name: str, configuration: str, **more: Any) -> Subject:
     return Subject(name, PEER, "Go", name, (str(_GO),), _GO, configuration, counterpart="rust-async", **more)
 
 
-def _java(name: str, configuration: str, **more: Any) -> Subject:
+def _java(name: str, title: str, configuration: str, **more: Any) -> Subject:
     command = (shutil.which("java") or "java", "-cp", f"{_JAVA}{os.pathsep}{_JAVA}/*", "Worker")
     warm = (*command, "--warm-up", str(_WARM_UP))
     # Start and warm-up of each worker take seconds of a core.
-    more = {"counterpart": "rust-async", "cold": (*command, "--cold", name), "processes": 8, "starts_s": 90, **more}
-    return Subject(name, PEER, "Java", name, warm, _JAVA / "Worker.class", configuration, **more)
+    more = {"counterpart": "rust-async", "cold": (*command, "--cold", name), "processes": 10, "starts_s": 90, **more}
+    return Subject(name, PEER, "Java", title, warm, _JAVA / "Worker.class", configuration, **more)
 
 
 def _cold_python(name: str) -> tuple[str, ...]:
@@ -118,8 +127,24 @@ def _cold_node(name: str) -> tuple[str, ...]:
 
 _REDISSON = (
     "`lock()`, renewed by its watchdog, whose time-out is the ttl; one node, because `RedissonRedLock` is deprecated; "
-    f"epoll over a unix socket, else NIO; {_WARM_UP:,} pairs before anything but a cold start is measured; at most 8 "
+    f"epoll over a unix socket, else NIO; {_WARM_UP:,} pairs before anything but a cold start is measured; at most 10 "
     "processes at once"
+)
+_ALONE = "as `redisson`; it takes part only where semaphores are measured"
+_PERMITS = (
+    "`RPermitExpirableSemaphore`, whose permits are leased for the ttl and not renewed; waiters are notified by "
+    "messages of a channel; one node"
+)
+_COUNTER = (
+    "`RSemaphore`, a counter: the permit of a process that crashed never comes back; waiters are notified by messages "
+    "of a channel; one node"
+)
+_READ_WRITE = (
+    "`RReadWriteLock`, renewed by its watchdog; waiters are notified by messages of a channel; the mutex is `RLock`"
+)
+_ZSET = (
+    "`Semaphore`, on several nodes `RedlockSemaphore`, which lets in more than its limit if callers reach different "
+    "majorities; tried again after 10 ms, which is its default; it renews by default, after 0.8 of the ttl"
 )
 _RSLOCK_WAITS = "`acquire`, which waits for ever"
 
@@ -141,7 +166,13 @@ SUBJECTS = [
     ),
     _node("node-redlock", "redlock", "`acquire`, tried again after 200 ms ± 200 ms, without end"),
     _node("redlock-universal", "redlock-universal", "`createLock`, `createRedlock`, tried again after 100 ms"),
-    _node("redis-semaphore", "redis-semaphore", "`Mutex`, `RedlockMutex`: it renews by default", renews=True),
+    _node(
+        "redis-semaphore",
+        "redis-semaphore",
+        "`Mutex`, `RedlockMutex`: it renews by default",
+        renews=True,
+        semaphore=_ZSET,
+    ),
     _go("redsync", "`WithFailFast(true)`, tried again after 50 to 250 ms, without end"),
     _go(
         "rueidislock",
@@ -149,7 +180,16 @@ SUBJECTS = [
         many_nodes=False,
         renews=True,
     ),
-    _java("redisson", _REDISSON, many_nodes=False, renews=True),
+    _java(
+        "redisson",
+        "redisson",
+        _REDISSON,
+        many_nodes=False,
+        renews=True,
+        semaphore=_PERMITS,
+        shared=_READ_WRITE,
+    ),
+    _java("redisson-semaphore", "redisson RSemaphore", _ALONE, many_nodes=False, semaphore=_COUNTER, locks=False),
 ]
 """All subjects, in the order of the pages."""
 

@@ -97,14 +97,9 @@ LOOPS = """\
 **asyncio and Node.** Each call is handed to the engine's own thread and its answer back to the event loop: four \
 threads are woken, one after the other, where two are for a call of redis-py or node-redlock, which read their \
 sockets in the loop itself. So with one task more of the client's processor time is the kernel's: of it kernel, %. \
-From the first round to the last node-redlock gets more than twice as fast, with one task and with 64 and on five \
-nodes, as V8 compiles it; ours is native and does not. It would take an engine that is driven by the loop; then a \
-loop that is kept busy would keep renewals and loss from being on time, which is what the thread is for. A trial in \
-which the loop's thread wrote the requests was faster with one task, and slower with 64. Of many tasks those wake-ups \
-are shared. Watched for 3 s with 64 tasks in Node, the loop's thread was at work for 45 % of the time, the engine's \
-for 43 % and the server for 52 %; Linux kept the latter two on one of the two cores, and that is the limit, where the \
-one thread of node-redlock is at work all the time and the server has the other core for itself. It would take a \
-third core, or a cheaper script."""
+All subjects are warm: node-redlock is more than twice as fast as at its start, because V8 has compiled it; ours is \
+native and does not change. It would take an engine that is driven by the loop; then a loop that is kept busy would \
+keep renewals and loss from being on time, which is what the thread is for. Of many tasks those wake-ups are shared."""
 
 THREADS = """\
 **Python.** A blocking call waits for two round trips, and the fence makes those longer. What the library itself adds \
@@ -113,8 +108,8 @@ is less than what redis-py adds: CPU µs, client. By perf, of that time 61 % is 
 half of what is missing: it would take shorter scripts, and the rest a client that does not sleep for each answer."""
 
 MEMORY = """\
-**Memory in Node.** A held lock needs half as much native memory again as in Rust, and a fraction of that on V8's \
-heap. The rest is V8's young generation, which grows when so many locks are made at once, and is less with \
+**Memory in Python and Node.** A held lock needs up to two thirds more than in Rust: its object in that language, and \
+in Node V8's young generation, which grows when so many locks are made at once, and is less with \
 `--max-semi-space-size=1`."""
 
 SCRIPT = """\
@@ -156,6 +151,8 @@ TARGETS = [
     _throughput("python-sync", "redis-py", 3, THREADS),
     _throughput("python-asyncio", "redis-py-asyncio", 6, LOOPS),
     _throughput("node", "node-redlock", 1.2, LOOPS),
+    *(Target(Figure("cluster", "µs", f), 1.05, Figure("cluster", "µs, one node", f)) for f in FACES),
+    *(Target(Figure("cluster", "requests", f), 1.05, Figure("cluster", "requests, one node", f)) for f in FACES),
     *(target for face in FACES for target in _frozen(face)),
     Target(Figure("script", "times the plain one", "bare-scripts"), 0.8, why=SCRIPT),
     *(_beside("handover", "median ms", face, "redis-semaphore", 0.2) for face in FACES),

@@ -15,7 +15,7 @@ from bench.results import Results
 from bench.session import SMOKE, Session
 from bench.subjects import TARGET
 from bench.targets import TARGETS
-from bench.workload import WORKLOADS
+from bench.workload import READERS, SEMAPHORE, WORKLOADS
 from support.process import python
 
 
@@ -33,6 +33,10 @@ def test_every_workload_gives_figures(tmp_path: Path) -> None:
         expected = {"bare-scripts"} if workload.name == "script" else {"python-sync", "node"}
         assert expected <= set(results.ranking(workload)), f"{workload.name}\n{ran.stdout}"
         assert (tmp_path / f"{workload.name}.svg").exists() == workload.drawn
+    shared = [turn for turn in results.data["turns"] if turn["workload"].startswith(SEMAPHORE)]
+    assert all(0 < turn["holders"] <= turn["permits"] for turn in shared)
+    read = [turn for turn in results.data["turns"] if turn["workload"] == f"{READERS}-writers"]
+    assert all(turn["reads"] and turn["writes"] and not turn["intruded"] for turn in read)
     both = {"python-sync", "node"}
     for target in (t for t in TARGETS if t.ours.subject in both and not t.ours.place[0].long_only):
         beside_itself = target.by is None or target.by.subject == target.ours.subject

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import pytest
 
 from bench import bench, page
 from bench.counting import total
-from bench.figures import Spread, ahead, over_runs, percentile, ratios, still_faster, unevenness
+from bench.figures import Spread, ahead, intruded, occupied, over_runs, percentile, ratios, still_faster, unevenness
 from bench.nodes import Counters, parse
 from bench.process import Json
 from bench.results import Results
-from bench.subjects import SUBJECTS
+from bench.session import LONG
+from bench.sharing import READERSHIP, obstacle
+from bench.subjects import OURS, SUBJECTS
 from bench.targets import RUST, TARGETS, THREADS, Figure, Target
 from bench.workload import CPU, WORKLOADS, chosen
 
@@ -38,6 +41,7 @@ def test_the_median_of_runs_is_that_of_what_each_run_came_to() -> None:
     values = {(0, 0): 1, (0, 1): 2, (0, 2): 3, (1, 0): 50, (1, 1): 60, (1, 2): 70, (1, 3): 80, (1, 4): 90, (2, 0): 4}
     assert over_runs(values, lambda run: percentile(run, 50)) == 4
     assert over_runs(values, max) == 4
+    assert over_runs(values, max, worst=True) == 90
 
 
 def test_a_subject_is_warm_once_its_last_turns_were_not_faster() -> None:
@@ -52,6 +56,46 @@ def test_a_subject_is_warm_once_its_last_turns_were_not_faster() -> None:
 def test_who_got_nothing_makes_it_infinitely_unfair() -> None:
     assert unevenness(20, 10) == 2
     assert unevenness(10, 0) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("holds", "busy", "most"),
+    [
+        ([], 0, 0),
+        # One follows the other at the same instant.
+        ([(10, 20), (20, 30)], 20, 1),
+        ([(10, 20), (15, 30)], 25, 2),
+        # They began before, or end after.
+        ([(0, 15), (90, 200)], 15, 1),
+        # The third holder has no slot.
+        ([(10, 20), (10, 20), (12, 14)], 20, 3),
+    ],
+)
+def test_slots_are_busy_while_tasks_hold_them(holds: list[tuple[int, int]], busy: int, most: int) -> None:
+    assert occupied(holds, 10, 100, 2) == (busy, most)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "count"),
+    [
+        ([], [], 0),
+        # Readers hold it together, and a writer between them, at the same instants.
+        ([(10, 20), (10, 25), (30, 40)], [(25, 30)], 0),
+        # The reader began before, ends after, or both; or it is inside.
+        ([(10, 26)], [(25, 30)], 1),
+        ([(29, 40)], [(25, 30)], 1),
+        ([(10, 40)], [(25, 30)], 1),
+        ([(27, 28)], [(25, 30)], 1),
+        ([(25, 30)], [(25, 30)], 1),
+        # One reader that has held it for long is beside both, and another one in between is not.
+        ([(10, 40), (11, 12)], [(15, 20), (25, 30)], 2),
+        # Two writers.
+        ([], [(10, 20), (19, 30), (30, 40)], 2),
+    ],
+)
+def test_a_writer_is_alone(reads: list[tuple[int, int]], writes: list[tuple[int, int]], count: int) -> None:
+    assert intruded(reads, writes) == count
+    assert intruded(reads[::-1], writes[::-1]) == count
 
 
 @pytest.mark.parametrize(
@@ -144,9 +188,14 @@ def turn(workload: str, subject: str, us: int, *, run: int = 0, **more: float) -
     return {**spent, **where, "count": 1, "wall_ns": us * 1000, **more}
 
 
+SHARED = {"p50_ns": 9, "busy_ns": 9, "permits": 1, "holders": 1, "most": 1, "least": 1}
+"""What a turn has where slots are shared."""
+
+
 def results(*turns: Json, failures: Sequence[Json] = ()) -> Results:
     """Those of a run with nothing else in it."""
-    return Results({**page.load().data, "turns": turns, "failures": failures})
+    alone = {"form": asdict(LONG), "later": [], "left_out": []}
+    return Results({**page.load().data, **alone, "turns": turns, "failures": failures})
 
 
 def test_the_page_says_which_target_is_missed_and_why_once() -> None:
@@ -189,12 +238,66 @@ def _table_heads(text: str) -> str:
 
 def test_what_takes_long_is_measured_once_and_in_the_long_form_alone() -> None:
     long = {workload.name for workload in WORKLOADS if workload.long_only}
-    assert long == {"contention64", "holding10000", "growth"}
+    assert long == {"contention64", "semaphore-crowd", "holding10000", "growth"}
     names = [{workload.name for workload in chosen([], form, run)} for form, run in (("long", 0), ("long", 1))]
     assert names[0] - names[1] == long
     assert chosen([], "short", 0) == chosen([], "long", 1)
     # It is measured if `only` names it.
     assert [workload.name for workload in chosen(["growth", "node"], "short", 1)] == ["growth"]
+
+
+def test_the_readers_are_a_family_of_the_short_form() -> None:
+    assert [workload.name for workload in chosen(["readers"], "short", 0)] == ["readers-writers", "readers-alone"]
+
+
+@pytest.mark.parametrize(
+    ("form", "run", "names"),
+    [("short", 0, ["one", "five"]), ("long", 0, ["one", "five", "crowd"]), ("long", 1, ["one", "five"])],
+)
+def test_a_family_is_what_its_form_has_of_it(form: str, run: int, names: list[str]) -> None:
+    found = [workload.name for workload in chosen(["semaphore", "node"], form, run)]
+    assert found == [f"semaphore-{name}" for name in names]
+
+
+def test_a_subject_without_a_suitable_semaphore_is_left_out_for_a_reason() -> None:
+    subjects = {subject.name: subject for subject in SUBJECTS}
+    assert obstacle(subjects["rslock"], 10, 1) == "no semaphore"
+    assert obstacle(subjects["redisson"], 10, 1) is None
+    assert obstacle(subjects["redisson"], 10, 5) == "a semaphore on one node only"
+    assert obstacle(subjects["redisson"], 100, 1) == "at most 10 processes at once"
+    assert obstacle(subjects["node"], 100, 5) is None
+    seen = results(turn("semaphore-one", "node", 9, **SHARED))
+    reasons = [("rslock", "no semaphore"), ("redsync", "no semaphore"), ("redisson", "a semaphore on one node only")]
+    # Each run has them.
+    seen.data["left_out"] = [{"workload": "semaphore-one", "subject": name, "why": why} for name, why in reasons * 2]
+    text = page.text(seen)
+    assert "\nLeft out: rslock, redsync (no semaphore); redisson (a semaphore on one node only).\n" in text
+
+
+READ = {"reads": 20, "writes": 4, "busy_ns": 9, "intruded": 0} | {
+    f"{role}_{which}_ns": 9 for role in ("reads", "writes") for which in ("p50", "p99", "most")
+}
+"""What a turn has where readers share a lock."""
+
+
+def test_a_write_that_was_not_alone_in_any_run_is_shown_and_peers_tell_how_they_share() -> None:
+    workload = next(workload for workload in WORKLOADS if workload.name == "readers-writers")
+    broken = next(column for column in workload.columns if column.title == "writes not alone")
+    turns = [turn(workload.name, "redisson", 1_000_000, run=run, **READ | {"intruded": run}) for run in range(3)]
+    seen = results(turn(workload.name, "node", 1_000_000, **READ), *turns)
+    configured = {subject.name: subject for subject in SUBJECTS}["redisson"].shared
+    seen.subjects["redisson"] = {**seen.subjects["redisson"], "shared": configured}
+    assert seen.figure(workload, broken, "node") == 0
+    assert seen.figure(workload, broken, "redisson") == 2
+    section = page.text(seen).partition(f"## {workload.title}\n")[2].partition("\n## ")[0]
+    assert f"- redisson: {configured}." in section
+    assert "there would be 1,125 reads and 25 writes per s" in section
+
+
+def test_a_library_takes_part_where_readers_share_a_lock_if_it_has_one() -> None:
+    sharing = {subject.name for subject in SUBJECTS if subject.shared}
+    assert sharing == {subject.name for subject in SUBJECTS if subject.kind == OURS} | {"redisson"}
+    assert all(subject.processes >= READERSHIP.processes for subject in SUBJECTS if subject.shared)
 
 
 def test_a_failure_is_counted_by_the_runs_that_measured_the_workload() -> None:
@@ -203,6 +306,45 @@ def test_a_failure_is_counted_by_the_runs_that_measured_the_workload() -> None:
     one, growth = (next(workload for workload in WORKLOADS if workload.name == name) for name in ("one", "growth"))
     assert seen.failure(one, "pottery") == "hung (in 1 of 2 runs)"
     assert seen.failure(growth, "pottery") == "hung"
+
+
+def test_a_later_run_replaces_its_workloads_and_the_page_says_when() -> None:
+    failed = [{"workload": name, "subject": "node", "run": 0, "seen": "hung"} for name in ("one", "frozen")]
+    kept = results(turn("one", "node", 9), turn("frozen-well", "node", 9), turn("unix", "node", 9), failures=failed)
+    later = results(turn("frozen", "node", 1), turn("frozen-well", "node", 1))
+    later.data |= {"date": "2100-01-02", "commit": "abc", "missing": {"redsync": "it was sold"}}
+    later.data["subjects"] = {"node": {**later.subjects["node"], "version": "9.9"}}
+    merged = kept.merged(Results(later.data))
+    assert [(t["workload"], t["wall_ns"]) for t in merged.data["turns"]] == [
+        ("one", 9_000),
+        ("unix", 9_000),
+        ("frozen", 1_000),
+        ("frozen-well", 1_000),
+    ]
+    assert [failure["workload"] for failure in merged.failures] == ["one"]
+    assert list(merged.subjects) == list(kept.subjects)
+    title = merged.subjects["node"]["title"]
+    said = "Measured apart from the rest. 5 runs: 2100-01-02, long form, seed 1, commit abc; "
+    said += f"version of {title}: 9.9; not here, redsync: it was sold."
+    sections = page.text(merged).split("\n## ")
+    assert [section.partition("\n")[0] for section in sections if said in section] == ["Five nodes, one of which hangs"]
+    assert "| measured apart | 1 of the workloads, each of which says when |" in sections[0]
+    # Another one replaces that, too.
+    later.data["date"] = "2100-01-03"
+    assert [head["date"] for head in merged.merged(Results(later.data)).later] == ["2100-01-03"]
+
+
+def test_only_all_subjects_in_the_long_form_are_merged(tmp_path: Path) -> None:
+    def written(name: str, form: str, only: Sequence[str]) -> Path:
+        data = {**results().data, "form": {"name": form}, "only": only}
+        Results(data).write(tmp_path / name / page.NUMBERS)
+        return tmp_path / name
+
+    assert bench.mergeable(written("whole", "long", ["semaphore"])).data["only"] == ["semaphore"]
+    with pytest.raises(SystemExit, match="short form"):
+        bench.mergeable(written("short", "short", []))
+    with pytest.raises(SystemExit, match="only node took part"):
+        bench.mergeable(written("node", "long", ["semaphore", "node"]))
 
 
 @pytest.mark.parametrize(

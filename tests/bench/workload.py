@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-from bench import counting, keeping, life, pairs, passing, scripts
+from bench import counting, keeping, life, pairs, passing, scripts, sharing
 from bench.figures import percentile, unevenness
 from bench.process import Json
 from bench.session import Session
@@ -28,6 +28,8 @@ class Column:
     form: str = "{:,.1f}"
     over: Callable[[Sequence[float]], float] = median
     """Computes the figure from the turns."""
+    worst: bool = False
+    """Whether the most of all runs counts, and not the median of the runs."""
     by: str | None = None
     """The subject whose figure of the same round divides each figure."""
     source: str = ""
@@ -53,11 +55,18 @@ class Workload:
     """The subjects whose figures are lines in the picture."""
     long_only: bool = False
     """Whether only the long form has it, once."""
+    family: str = ""
+    """What `--only` calls it together with others."""
     one_language: bool = False
     """Whether figures of different languages are not comparable."""
     cores: str = "free"
     """Where clients and servers run: `free` or `apart`, as in `session.CORES`. Of one task at a time, the scheduler
     decides more than any library does: on one core with its server, a socket is two or three times as fast."""
+
+    @property
+    def turns(self) -> set[str]:
+        """The names under which its turns are kept."""
+        return {self.name} | {self.name + column.source for column in self.columns}
 
 
 def per(field: str, by: str = "count", scale: float = 1) -> Value:
@@ -80,14 +89,18 @@ CPU = (
     Column("of it kernel, %", _in_kernel, "{:,.0f}", fmean, judged=False),
 )
 
+SERVERS = (
+    Column("CPU µs, servers", per("server_cpu_us")),
+    Column("requests", per("requests"), "{:,.1f}"),
+    Column("commands", per("commands"), "{:,.1f}", judged=False),
+)
+
 
 def _pairs(first: Sequence[Column]) -> list[Column]:
     return [
         *first,
         *CPU,
-        Column("CPU µs, servers", per("server_cpu_us")),
-        Column("requests", per("requests"), "{:,.1f}"),
-        Column("commands", per("commands"), "{:,.1f}", judged=False),
+        *SERVERS,
         Column("µs per script", lambda turn: turn["script_us"], judged=False),
     ]
 
@@ -143,6 +156,56 @@ def _rate(field: str, by: str, scale: float = 1) -> Value:
         return float(turn[field]) * scale / float(turn[by]) / (float(turn["wall_ns"]) / 1e9)
 
     return value
+
+
+SEMAPHORE = "semaphore"
+"""The family of its workloads."""
+
+READERS = "readers"
+"""The family of those of a lock that readers share."""
+
+
+def _idle(turn: Json) -> float:
+    return 100 - 100 * float(turn["busy_ns"]) / float(turn.get("permits", 1) * turn["wall_ns"])
+
+
+def _waits(role: str, field: str) -> list[Column]:
+    def ms(which: str) -> Value:
+        return lambda turn: turn[f"{field}_{which}_ns"] / 1e6
+
+    return [
+        Column(f"p50 wait ms, {role}", ms("p50"), "{:,.0f}", judged=False),
+        Column(f"p99 wait ms, {role}", ms("p99"), "{:,.0f}"),
+        Column(f"most wait ms, {role}", ms("most"), "{:,.0f}", max, judged=False),
+    ]
+
+
+def _of_mutex(column: Column) -> Column:
+    return replace(column, title=f"{column.title}, mutex", source="-mutex", judged=False)
+
+
+def _sharing(name: str, title: str, text: str, measure: Measure, *, long_only: bool = False) -> Workload:
+    return Workload(
+        f"{SEMAPHORE}-{name}",
+        title,
+        text,
+        measure,
+        [
+            Column("commands", per("commands")),
+            Column("requests", per("requests")),
+            Column("p50 wait ms", lambda turn: turn["p50_ns"] / 1e6, "{:,.0f}", judged=False),
+            Column("p99 wait ms", lambda turn: turn["p99_ns"] / 1e6, "{:,.0f}"),
+            Column("slots idle, %", _idle),
+            Column("most holders", lambda turn: turn["holders"], "{:,.0f}", max, judged=False),
+            Column("acquisitions per s", per("count", "wall_ns", 1e-9), more_is_better=True, judged=False),
+            Column("busiest : least busy", lambda turn: unevenness(turn["most"], turn["least"])),
+            Column("CPU µs, clients", per("cpu_ns", scale=1e3), "{:,.0f}"),
+            Column("CPU µs, servers", per("server_cpu_us"), "{:,.0f}"),
+        ],
+        limits=(),
+        long_only=long_only,
+        family=SEMAPHORE,
+    )
 
 
 _HAND_OVER = [
@@ -209,6 +272,24 @@ WORKLOADS = [
         "The same on five independent nodes.",
         pairs.five,
         free=True,
+    ),
+    Workload(
+        "cluster",
+        "A cluster beside one node",
+        "One task acquires and releases a name on one node, and right after it on a Redis Cluster with three shards, "
+        "which is one node too: the shard that has the slot of the name answers. All servers share a core.",
+        pairs.cluster,
+        [
+            WALL,
+            Column(f"{WALL.title}, one node", WALL.of, source="-plain", judged=False),
+            P99,
+            CPU[0],
+            Column(f"{CPU[0].title}, one node", CPU[0].of, source="-plain", judged=False),
+            Column("requests", per("requests")),
+            Column("requests, one node", per("requests"), source="-plain", judged=False),
+        ],
+        limits=(),
+        cores="apart",
     ),
     Workload(
         "frozen",
@@ -287,6 +368,75 @@ WORKLOADS = [
     ),
     _contention(passing.contention8, 8, "{contention_s:g}"),
     _contention(passing.contention64, 64, f"{passing.CROWD_S:g}", long_only=True),
+    _sharing(
+        "one",
+        f"A semaphore: {sharing.FEW.waiters} waiters share {sharing.FEW.permits} slots",
+        f"{sharing.FEW.processes} processes have {sharing.FEW.tasks} tasks each (threads where calls block). Each task "
+        f"acquires a slot of one semaphore, holds it for {sharing.FEW.hold_ms} ms, releases it and wants one again at "
+        "once, for {sharing_s:g} s. Drawn are the commands that the server executed for each acquisition, those inside "
+        f"scripts included. Without lost time there would be {sharing.FEW.rate:,.0f} acquisitions per s, and in a fair "
+        f"queue every wait would be {sharing.FEW.wait_ms:,.0f} ms. A slot is idle while no task holds it. The most "
+        f"holders are those at one instant: with more than {sharing.FEW.permits}, the semaphore has failed. CPU of "
+        "clients is that of all processes.",
+        sharing.one,
+    ),
+    _sharing(
+        "five",
+        "A semaphore on five nodes",
+        "As above, over five independent nodes. Commands are those of all five.",
+        sharing.five,
+    ),
+    _sharing(
+        "crowd",
+        f"A semaphore: {sharing.MANY.waiters:,} waiters share {sharing.MANY.permits} slots, and renew them",
+        f"{sharing.MANY.processes} processes have {sharing.MANY.tasks} tasks each, as above, on one node for "
+        f"{sharing.CROWD_S:g} s. Each hold lasts for {sharing.MANY.hold_ms:,} ms, which is the ttl, so that it has to "
+        "be renewed. The commands for this are counted too. Without lost time there would be "
+        f"{sharing.MANY.rate:,.0f} acquisitions per s, and in a fair queue all would have had a slot after "
+        f"{sharing.MANY.turn_s:,.1f} s. Tasks that wait at the end are waited for.",
+        sharing.crowd,
+        long_only=True,
+    ),
+    Workload(
+        f"{READERS}-writers",
+        f"Readers and writers: {sharing.READERSHIP.processes * sharing.READERSHIP.tasks} tasks that want one lock",
+        f"{sharing.READERSHIP.processes} processes have {sharing.READERSHIP.tasks} tasks each (threads where calls "
+        f"block): {sharing.READERSHIP.readers} readers and {sharing.READERSHIP.writers} writer. Readers may hold the "
+        f"lock together, and a writer holds it alone. Each task acquires it, holds it for {sharing.READERSHIP.hold_ms} "
+        "ms, releases it and wants it again at once, for {sharing_s:g} s, on one node. Drawn are the commands that the "
+        "server executed for each acquisition, those inside scripts included. If all readers and one writer took turns "
+        f"and no time was lost, there would be {sharing.READERSHIP.reads:,.0f} reads and "
+        f"{sharing.READERSHIP.writes:,.0f} writes per s. A library that lets one side wait has more of the other. "
+        "Tasks that wait at the end are waited for, and their waits count. The lock is idle while no task holds it. A "
+        "write is not alone if its hold overlaps another hold: with one such write in any run, the lock has failed. "
+        "CPU of clients is that of all processes.",
+        sharing.readers,
+        [
+            Column("commands", per("commands")),
+            Column("requests", per("requests")),
+            Column("reads per s", per("reads", "wall_ns", 1e-9), "{:,.0f}", more_is_better=True),
+            Column("writes per s", per("writes", "wall_ns", 1e-9), more_is_better=True),
+            *_waits("writers", "writes"),
+            *_waits("readers", "reads"),
+            Column("idle, %", _idle),
+            Column("writes not alone", lambda turn: turn["intruded"], "{:,.0f}", sum, worst=True, judged=False),
+            Column("CPU µs, clients", per("cpu_ns", scale=1e3), "{:,.0f}"),
+            Column("CPU µs, server", per("server_cpu_us"), "{:,.0f}"),
+        ],
+        limits=(),
+        family=READERS,
+    ),
+    Workload(
+        f"{READERS}-alone",
+        "A single reader, beside the mutex",
+        "One task acquires and releases a name as the mutex, and right after it the same name as a reader. Nobody else "
+        "wants it, on one node.",
+        pairs.reader,
+        [shown for column in (WALL, P99, CPU[0], *SERVERS) for shown in (column, _of_mutex(column))],
+        limits=(),
+        family=READERS,
+        cores="apart",
+    ),
     Workload(
         "holding",
         "Many locks that are held and renewed",
@@ -381,7 +531,10 @@ WORKLOADS = [
 
 
 def chosen(only: Sequence[str], form: str, run: int) -> list[Workload]:
-    """The workloads in `only`; if it is empty, all of this run of the form."""
-    named = [workload for workload in WORKLOADS if workload.name in only]
+    """The workloads in `only`; if there are none, all of this run of the form. Of a family, those of this run."""
     everything = form == "long" and run == 0
-    return named or [workload for workload in WORKLOADS if everything or not workload.long_only]
+    of_form = [workload for workload in WORKLOADS if everything or not workload.long_only]
+    named = [
+        workload for workload in WORKLOADS if workload.name in only or (workload in of_form and workload.family in only)
+    ]
+    return named or of_form

@@ -37,15 +37,19 @@ class Move:
         return 3 if "split(" in self.before.code else 1
 
     @property
-    def key(self) -> str:
-        """The lock's key, by which both have to mean the same."""
-        (name,) = re.findall(r'"(\S+:17)"', self.after.code)
-        assert isinstance(name, str)
-        return name
+    def keys(self) -> list[str]:
+        """The lock's keys, by which both have to mean the same."""
+        names: list[str] = re.findall(r'"(\S+:17)"', self.after.code)
+        assert names
+        return names
 
     def is_free(self, nodes: Cluster) -> bool:
-        """Whether others can have the lock: what is killed right after its release may leave the key on a minority."""
-        return sum(node.command("EXISTS", self.key) == 1 for node in nodes) <= self.nodes // 2
+        """Whether others can have the lock: what is killed right after its release may leave keys on a minority."""
+        return all(sum(node.command("EXISTS", key) == 1 for node in nodes) <= self.nodes // 2 for key in self.keys)
+
+    def is_taken(self, nodes: Cluster) -> bool:
+        """Whether others can have none of its names."""
+        return all(sum(node.command("EXISTS", key) == 1 for node in nodes) > self.nodes // 2 for key in self.keys)
 
 
 def _moves() -> list[Move]:

@@ -9,7 +9,7 @@ await invoice.release();
 const lines = await lock("report", { ttl: 30_000 }).using(async (signal) => (signal.aborted ? 0 : 3));
 console.log(lines, "lines");
 
-// Or only if nobody has it, or not for longer than this.
+// Or try once, or wait for no longer than this.
 const nightly = lock("cron:nightly");
 if (await nightly.tryAcquire()) {
   try {

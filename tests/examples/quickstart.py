@@ -13,7 +13,7 @@ def report() -> int:
 
 print(report(), "lines")
 
-# Or only if nobody has it.
+# Or try once.
 nightly = redlock.lock("cron:nightly")
 if nightly.acquire(blocking=False):
     print("others get it:", redlock.lock("cron:nightly").acquire(timeout=0.05))

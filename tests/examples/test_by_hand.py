@@ -53,6 +53,31 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in found[1].splitlines()]
 
 
+def test_one_of_those_who_share_a_lock_is_removed_by_hand(run: Run, tmp_path: Path) -> None:
+    found = re.search(r"removes one of them:\n\n```sh\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    show, join, remove = found[1].splitlines()
+    with Server() as server, redlock.Redlock(server.url) as client:
+        locks = [client.lock("foo", shared=True, label=label) for label in ("one", "other")]
+        for lock in locks:
+            lock.acquire()
+        assert "one" in run(server, shlex.split(show))
+        members = server.command("ZRANGE", "foo", 0, 1)
+        assert isinstance(members, list)
+        member = next(each.decode() for each in members if isinstance(each, bytes) and each.endswith(b":one"))
+        script = tmp_path / "release.lua"
+        subprocess.run(
+            ["/bin/sh", "-c", join.replace(">release.lua", f">{shlex.quote(str(script))}")], cwd=ROOT, check=True
+        )
+        words = shlex.split(remove.replace("release.lua", str(script)).replace("MEMBER", member))
+        assert run(server, words) == "1"
+        assert run(server, words) == "0"
+        assert client.inspect("foo").labels == ["other"]
+        locks[1].release()
+        with pytest.raises(redlock.LockLost):
+            locks[0].release()
+
+
 def test_a_lock_by_hand_counts(run: Run) -> None:
     take, whose, left, release = commands()
     with Server() as server, redlock.Redlock(server.url) as client:
@@ -63,7 +88,7 @@ def test_a_lock_by_hand_counts(run: Run) -> None:
 
         lock = client.lock("foo")
         assert not lock.acquire(timeout=0)
-        (view,) = client.inspect("foo")
+        view = client.inspect("foo")
         assert view.state == "foreign"
         assert view.ttl_left is not None
         assert 0 < view.ttl_left <= 10

@@ -28,7 +28,7 @@ def test_after(move: Move, tmp_path: Path) -> None:
         command = interpreted(tmp_path, move.after.language, move.after.code)
         with Running(nodes.urls, tmp_path, *command) as program:
             program.wait_for_work()
-            assert not move.is_free(nodes)
+            assert move.is_taken(nodes)
             assert program.end(), program.said
         assert program.said == "working\n"
         until(lambda: move.is_free(nodes), "it is released")

@@ -17,7 +17,7 @@ def _wait() -> None:
     sys.stdin.readline()
 
 
-def work() -> Awaitable[None] | None:
+def work(*_: object) -> Awaitable[None] | None:
     """What the lock protects: within an event loop it is awaited, and does not keep the loop."""
     try:
         asyncio.get_running_loop()

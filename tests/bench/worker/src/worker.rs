@@ -46,8 +46,10 @@ impl<S: Subject> Worker<S> {
     fn pairs(&self, request: &Value) -> Result<Value, Failure> {
         let names: Vec<String> = serde_json::from_value(request["names"].clone())?;
         let until = Until::of(request, names.len())?;
+        let want = if request["shared"].as_bool() == Some(true) { Want::Shared } else { Want::Lock };
         let (wall_ns, cpu) = (now_ns(), cpu_ns());
-        let tallies = each::<S, _, _>(names.into_iter().map(|name| pairs::<S>(self.client.clone(), name, until)))?;
+        let works = names.into_iter().map(|name| pairs::<S>(self.client.clone(), name, want, until));
+        let tallies = each::<S, _, _>(works)?;
         let (wall_ns, cpu) = (now_ns() - wall_ns, cpu_ns() - cpu);
         let mut all = Tally::default();
         for tally in tallies {
@@ -78,29 +80,48 @@ impl<S: Subject> Worker<S> {
     }
 
     fn contend(&self, request: &Value) -> Result<Value, Failure> {
-        let (client, name) = (self.client.clone(), text(request, "name")?);
         let (start_ns, end_ns) = (number(request, "start_ns")?, number(request, "end_ns")?);
-        let nap = Duration::from_millis(number(request, "hold_ms")?);
+        let tasks = request["tasks"].as_u64().unwrap_or(1);
+        let writers = request["writers"].as_u64();
+        let permits = request["permits"].as_u64().map(u32::try_from).transpose()?;
+        let contest = Contest {
+            name: text(request, "name")?,
+            want: permits.map_or(Want::Lock, Want::Permit),
+            end_ns,
+            nap: Duration::from_millis(number(request, "hold_ms")?),
+        };
+        let works = (0..tasks).map(|task| {
+            let want = if task < writers.unwrap_or(tasks) { contest.want } else { Want::Shared };
+            compete::<S>(self.client.clone(), Contest { want, ..contest.clone() })
+        });
         one::<S, _>(async move {
             S::sleep(Duration::from_nanos(start_ns.saturating_sub(now_ns()))).await;
-            let cpu = cpu_ns();
-            let (mut waits, mut in_time, mut held_ns) = (Tally::default(), 0_u64, 0);
-            while now_ns() < end_ns {
-                let asked_ns = now_ns();
-                let held = S::acquire(&client, &name).await?;
-                let since_ns = waits.add_since(asked_ns);
-                S::sleep(nap).await;
-                if since_ns < end_ns {
-                    in_time += 1;
-                    held_ns += now_ns() - since_ns;
-                }
-                S::release(held).await?;
+            Ok(())
+        })?;
+        let cpu = cpu_ns();
+        let results = each::<S, _, _>(works)?;
+        let cpu = cpu_ns() - cpu;
+        let (mut waits, mut holds) = (Tally::default(), Vec::new());
+        let (mut read, mut written) = (Vec::new(), Vec::new());
+        for (want, turns) in results {
+            for [asked_ns, since_ns, _] in &turns {
+                waits.add(since_ns - asked_ns);
             }
-            let mut answer = waits.json(end_ns - start_ns, cpu_ns() - cpu);
-            answer["count"] = in_time.into();
-            answer["held_ns"] = held_ns.into();
-            Ok(answer)
-        })
+            holds.extend(turns.iter().map(|[_, since_ns, until_ns]| [*since_ns, *until_ns]));
+            if want == Want::Shared { &mut read } else { &mut written }.extend(turns);
+        }
+        let in_time = holds.iter().filter(|[since_ns, _]| *since_ns < end_ns);
+        let mut answer = waits.json(end_ns - start_ns, cpu);
+        answer["count"] = in_time.clone().count().into();
+        answer["held_ns"] = in_time.map(|[since_ns, until_ns]| until_ns - since_ns).sum::<u64>().into();
+        if permits.is_some() {
+            answer["holds_ns"] = json!(holds);
+        }
+        if writers.is_some() {
+            answer["reads_ns"] = json!(read);
+            answer["writes_ns"] = json!(written);
+        }
+        Ok(answer)
     }
 
     fn hold(&mut self, request: &Value) -> Result<Value, Failure> {
@@ -137,11 +158,54 @@ impl<S: Subject> Worker<S> {
     }
 }
 
-async fn pairs<S: Subject>(client: S::Client, name: String, until: Until) -> Result<Tally, Failure> {
+/// What a task acquires by a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Want {
+    /// The lock.
+    Lock,
+    /// The lock, as one of its readers.
+    Shared,
+    /// One of so many permits of a semaphore.
+    Permit(u32),
+}
+
+/// A name that many want at the same time, until when, and how long each keeps it.
+#[derive(Clone, Debug)]
+struct Contest {
+    name: String,
+    want: Want,
+    end_ns: u64,
+    nap: Duration,
+}
+
+async fn take<S: Subject>(client: &S::Client, name: &str, want: Want) -> Result<S::Held, Failure> {
+    match want {
+        Want::Lock => S::acquire(client, name).await,
+        Want::Shared => S::acquire_shared(client, name).await,
+        Want::Permit(permits) => S::acquire_permit(client, name, permits).await,
+    }
+}
+
+/// Acquires, holds and releases repeatedly. Returns what it wanted, and of each hold the instants at which it was asked
+/// for, began and ended.
+async fn compete<S: Subject>(client: S::Client, contest: Contest) -> Result<(Want, Vec<[u64; 3]>), Failure> {
+    let mut turns = Vec::new();
+    while now_ns() < contest.end_ns {
+        let asked_ns = now_ns();
+        let held = take::<S>(&client, &contest.name, contest.want).await?;
+        let since_ns = now_ns();
+        S::sleep(contest.nap).await;
+        turns.push([asked_ns, since_ns, now_ns()]);
+        S::release(held).await?;
+    }
+    Ok((contest.want, turns))
+}
+
+async fn pairs<S: Subject>(client: S::Client, name: String, want: Want, until: Until) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     while until.goes_on(tally.count) {
         let begun_ns = now_ns();
-        let held = S::acquire(&client, &name).await?;
+        let held = take::<S>(&client, &name, want).await?;
         S::release(held).await?;
         tally.add_since(begun_ns);
     }

@@ -1,7 +1,8 @@
-"""The README's code is that of the examples, and runs. Rust's is tested beside the crate, in `core/tests/readme.rs`."""
+"""The quick start and the fenced store are examples, and run. That in Rust is run by `core/tests/readme.rs`."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from examples.program import EXAMPLES, NODE_PACKAGES, ROOT, environment, link_packages
 from support.servers import Server
 
-README = (ROOT / "README.md").read_text()
+QUICK_START, FENCE = ((ROOT / "core" / "docs" / f"{page}.md").read_text() for page in ("quick-start", "fence"))
 
 
 def run(server: Server, directory: Path, *command: str) -> str:
@@ -27,22 +28,24 @@ def run(server: Server, directory: Path, *command: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "language"),
+    ("name", "language", "page"),
     [
-        ("quickstart.py", "python"),
-        ("quickstart_asyncio.py", "python"),
-        ("quickstart.mjs", "js"),
-        ("fenced_account.py", "python"),
+        ("quickstart.py", "python", QUICK_START),
+        ("quickstart_asyncio.py", "python", QUICK_START),
+        ("quickstart.mjs", "js", QUICK_START),
+        ("shapes.py", "python", QUICK_START),
+        ("fenced_account.py", "python", FENCE),
     ],
+    ids=lambda value: None if value in (QUICK_START, FENCE) else value,
 )
-def test_example_stands_in_the_readme(name: str, language: str) -> None:
-    assert f"```{language}\n{(EXAMPLES / name).read_text()}```\n" in README
+def test_example_stands_on_its_page(name: str, language: str, page: str) -> None:
+    assert f"```{language}\n{(EXAMPLES / name).read_text()}```\n" in page
 
 
-def test_fenced_store_stands_in_the_readme() -> None:
+def test_fenced_store_stands_on_its_page() -> None:
     text = (EXAMPLES / "fenced_store.py").read_text()
     quoted = text.split("# docs: begin\n")[1].split("# docs: end\n")[0].strip()
-    assert f"```python\nimport sqlite3\n\n\n{quoted}\n```\n" in README
+    assert f"```python\nimport sqlite3\n\n\n{quoted}\n```\n" in FENCE
 
 
 def test_python(tmp_path: Path) -> None:
@@ -67,6 +70,17 @@ def test_node(tmp_path: Path) -> None:
         assert "3 lines" in said
         assert "held by another owner" in said
         assert not server.get("cron:nightly")
+
+
+def test_shapes(tmp_path: Path) -> None:
+    with Server() as server:
+        said = run(server, tmp_path, sys.executable, str(EXAMPLES / "shapes.py"))
+        move, compute, lead = said.splitlines()
+        assert move == "move between account:7 account:8"
+        assert compute in {f"compute on {slot}" for slot in range(4)}
+        assert re.fullmatch(r"lead in term \d+", lead)
+        left = server.keys()
+        assert {key.partition(b"fence:")[0] for key in left} == {b"redlock:"}, "all are released"
 
 
 def test_fenced_account(tmp_path: Path) -> None:
