@@ -1,0 +1,14 @@
+import asyncio
+
+from redlock import asyncio as redlock
+
+
+async def main() -> None:
+    # In production: ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]
+    client = redlock.Redlock(["memory://a", "memory://b", "memory://c"])
+    async with client.lock("invoice:17"):
+        view = await client.inspect("invoice:17")
+        print(f"{view.state}: {view.quorum} of {len(view.nodes)} nodes are enough")
+
+
+asyncio.run(main())

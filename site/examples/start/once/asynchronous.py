@@ -1,0 +1,15 @@
+import asyncio
+
+from redlock import asyncio as redlock
+
+
+async def main() -> None:
+    nightly = redlock.lock("cron:nightly")
+    if await nightly.acquire(blocking=False):
+        print("running it")
+        await nightly.release()
+    else:
+        print("another process is running it")
+
+
+asyncio.run(main())
